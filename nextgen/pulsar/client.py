@@ -33,7 +33,7 @@ from protos.pulsar.PulsarApi_pb2 import (
 CLIENT_VERSION = "Pulsar NextGen tools"
 
 Push = Callable[[BaseCommand, bytes], None]
-"""What is called with a command, and its payload, that answers no request."""
+"""Called with each command, and its payload, that answers no request."""
 
 _PONG = encode_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
 
@@ -54,9 +54,9 @@ class PulsarClientConnection(asyncio.Protocol):
         self._last_request_id = 0
         self._greeted: asyncio.Future[CommandConnected] = self._loop.create_future()
         self.server = CommandConnected()
-        """What the server said of itself."""
+        """The server's CONNECTED."""
         self.closed: asyncio.Future[None] = self._loop.create_future()
-        """Done once the connection is gone, whoever ended it."""
+        """Done once the connection is closed, by either side."""
 
     @classmethod
     async def open(
@@ -71,7 +71,7 @@ class PulsarClientConnection(asyncio.Protocol):
         """Connect and greet; ``connect`` replaces the usual greeting.
 
         Raises:
-            Unavailable: Nobody answers there, or the answer is not CONNECTED.
+            Unavailable: No server answers there, or the answer is not CONNECTED.
         """
         loop = asyncio.get_running_loop()
         self: PulsarClientConnection | None = None
@@ -102,12 +102,12 @@ class PulsarClientConnection(asyncio.Protocol):
     async def request(
         self, command: BaseCommand, *, timeout_ms: int = REQUEST_TIMEOUT_MS_DEFAULT
     ) -> BaseCommand:
-        """Send ``command`` and return what answers it: ERROR too is an answer.
+        """Send ``command`` and return its answer, which may be an ERROR.
 
-        A request id that is not set is chosen here.
+        If the request id is not set, it is assigned here.
 
         Raises:
-            Overloaded: Too many requests wait already; nothing was sent.
+            Overloaded: Too many requests are pending; nothing was sent.
             ConnectionLost: The connection ended before the answer.
             DeadlineExceeded: No answer in time.
         """
@@ -131,7 +131,7 @@ class PulsarClientConnection(asyncio.Protocol):
             self._waiting.pop(request_id, None)
 
     def send(self, data: bytes) -> None:
-        """Write whole frames, or whatever a test wants the server to see.
+        """Write whole frames, or any bytes that a test wants the server to receive.
 
         Raises:
             ConnectionLost: There is no connection any more.
@@ -192,10 +192,10 @@ class PulsarClientConnection(asyncio.Protocol):
         self._end(ConnectionLost(f"{kind} instead of CONNECTED: {command.error.message}"))
 
     def _end(self, error: ConnectionLost) -> None:
-        """Fail everybody who waits, and close."""
+        """Fail all pending requests, and close."""
         if not self._greeted.done():
             self._greeted.set_exception(error)
-            # Who opened the connection may have given up already.
+            # The caller of ``open`` may have given up already.
             self._greeted.exception()
         waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():
@@ -213,4 +213,4 @@ def _usual_greeting() -> CommandConnect:
 
 
 def _ignore(command: BaseCommand, payload: bytes) -> None:
-    """Whoever gives no callback wants no pushes."""
+    """The callback of connections that want no pushes."""

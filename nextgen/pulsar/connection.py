@@ -1,7 +1,7 @@
 """The server's half of a connection: handshake, signs of life, back-pressure, clean endings.
 
-Discovery and brokers derive from ``PulsarConnection`` and add what they answer to commands. What
-a peer sends can end its own connection and nothing else.
+Discovery and brokers derive from ``PulsarConnection`` and add their answers to commands. Input from
+a peer can end that peer's connection and nothing else.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from protos.pulsar.PulsarApi_pb2 import (
 )
 
 PROTOCOL_VERSION: Final = 21
-"""The highest version of the protocol there is. What came later is told by feature flags."""
+"""The highest version of the protocol. Later features are announced by feature flags."""
 
 SERVER_VERSION: Final = "Pulsar NextGen"
-"""What clients log about us. Some refuse an empty one."""
+"""The server version that clients log. Some refuse an empty one."""
 
 NO_REQUEST_ID: Final = 2**64 - 1
-"""The request id of what no client asked for: -1, unsigned."""
+"""The request id of an ERROR that answers no request: -1, unsigned."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -74,7 +74,7 @@ def _default_features() -> FeatureFlags:
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What a server says of itself in CONNECTED. One for all connections of a server."""
+    """The content of a server's CONNECTED. One for all connections of a server."""
 
     server_version: str = SERVER_VERSION
     feature_flags: FeatureFlags = field(default_factory=_default_features)
@@ -85,11 +85,11 @@ class PulsarConnection(asyncio.Protocol):
     """One client. Subclasses override the hooks: ``connected``, ``handle``, ``handle_raw``,
     ``resumed_writing`` and ``closed``; and declare ``__slots__``, because there are many of them.
 
-    Commands reach ``handle`` in the order of their arrival. What is sent while one batch of bytes
-    is handled leaves in one write; elsewhere, what is sent in one turn of the loop does.
+    Commands reach ``handle`` in the order of their arrival. Frames sent while one read is handled
+    leave in one write; otherwise those of one iteration of the event loop do.
 
-    A ``MetadataError`` that ``handle`` raises is answered with its code; where there is no request
-    to answer, the connection ends. Any other exception is a bug: it is logged, answered with
+    A ``MetadataError`` that ``handle`` raises is answered with its code; if the command is no
+    request, the connection ends. Any other exception is a bug: it is logged, answered with
     UnknownError, and ends the connection, as in Pulsar.
     """
 
@@ -135,27 +135,27 @@ class PulsarConnection(asyncio.Protocol):
         self.unfinished_bytes = 0
         self.frame_began_at = 0.0
         self.protocol_version = 0
-        """What both sides understand. 0 until the handshake."""
+        """The protocol version that both sides understand. 0 until the handshake."""
         self.feature_flags = shared_flags(b"")
-        """What the client can do. Shared with other connections: not to be changed."""
+        """The client's features. Shared with other connections: MUST NOT be changed."""
 
     # Hooks ------------------------------------------------------------------------------------
 
     def connected(self, connect: CommandConnect) -> None:
-        """The handshake succeeded; CONNECTED leaves before anything that is sent from here."""
+        """Called after the handshake. CONNECTED leaves before frames that are sent from here."""
 
     def handle_raw(self, frame: RawFrame) -> bool:
-        """Look at a frame before it is parsed. True: nothing further is to be done with it."""
+        """Handle a frame before it is parsed; return True if it needs no further handling."""
         return False
 
     def handle(self, command: BaseCommand, payload: bytes) -> None:
         """Carry ``command`` out. The handshake, PING and PONG do not come here."""
 
     def resumed_writing(self) -> None:
-        """The client has read enough: ``is_writable`` after it was not."""
+        """Called when the client has read enough that ``is_writable`` is true again."""
 
     def closed(self) -> None:
-        """The connection is gone, whatever the reason; called once, also before a handshake."""
+        """Called once when the connection is closed for any reason, also before a handshake."""
 
     # Services ---------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class PulsarConnection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether what is sent has a chance to arrive."""
+        """Whether sent frames can still reach the client."""
         return self._transport is not None and not self._is_closing
 
     @property
@@ -182,14 +182,14 @@ class PulsarConnection(asyncio.Protocol):
 
     @property
     def is_read(self) -> bool:
-        """Whether what the client sends is taken at the moment."""
+        """Whether the server reads from the client at the moment."""
         return self._is_drained and not self._is_held
 
     def send(self, data: Buffer | Sequence[Buffer]) -> None:
         """Queue whole frames. A list of buffers is written as it is, without being joined.
 
-        Nothing happens when the connection is closing. A client that lets too much wait is
-        dropped, with all of it.
+        Ignored when the connection is closing. A client with too many unread bytes is dropped,
+        together with them.
         """
         outgoing = self._outgoing
         if outgoing is None:
@@ -198,7 +198,7 @@ class PulsarConnection(asyncio.Protocol):
             outgoing = self._outgoing = []
             if not self._is_receiving:
                 asyncio.get_running_loop().call_soon(self._flush)
-        # Nearly always bytes, which is told fastest in this way.
+        # Nearly always bytes, for which this is the fastest test.
         if type(data) is bytes or isinstance(data, bytearray | memoryview):
             outgoing.append(data)
             self._outgoing_bytes += len(data)
@@ -207,7 +207,7 @@ class PulsarConnection(asyncio.Protocol):
             outgoing.extend(buffers)
             self._outgoing_bytes += sum(map(len, buffers))
         if self._outgoing_bytes > PULSAR_WRITE_PAUSE_BYTES:
-            # The transport gets to know, so that it can say when it is too much.
+            # Written to the transport, so that it applies back-pressure.
             self._flush()
 
     def send_command(self, command: BaseCommand) -> None:
@@ -226,7 +226,7 @@ class PulsarConnection(asyncio.Protocol):
         )
 
     def hold_reading(self) -> None:
-        """Read no further commands until ``release_reading``. Those already read still come."""
+        """Read no further commands until ``release_reading``. Those already read are handled."""
         self._is_held = True
         self._pause_or_resume()
 
@@ -235,7 +235,7 @@ class PulsarConnection(asyncio.Protocol):
         self._pause_or_resume()
 
     def close_after_flush(self) -> None:
-        """Read nothing more, and close once the client has read what was sent.
+        """Read nothing more, and close once the client has read all sent frames.
 
         A client that does not read is dropped within a keep-alive interval.
         """
@@ -246,7 +246,7 @@ class PulsarConnection(asyncio.Protocol):
         self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """Close at once; what was not sent yet is dropped."""
+        """Close at once; unsent frames are dropped."""
         if self._transport is None:
             return
         if not self._is_closing:
@@ -293,7 +293,7 @@ class PulsarConnection(asyncio.Protocol):
                 self._keep_alive.inbound.hold(self, unfinished_bytes)
 
     def eof_received(self) -> bool:
-        """The client is done: so are we."""
+        """The client has half-closed the connection: close it."""
         return False
 
     def pause_writing(self) -> None:
@@ -315,7 +315,7 @@ class PulsarConnection(asyncio.Protocol):
         self.closed()
 
     def check_alive(self) -> None:
-        """Once a keep-alive interval: drop a client that is not there, ask it for a sign."""
+        """Called once a keep-alive interval: drop a dead client, send PING to a silent one."""
         if self._is_closing:
             self.abort("does not read what was sent last")
         elif not self._is_connected:
@@ -360,7 +360,7 @@ class PulsarConnection(asyncio.Protocol):
             return
         greeting = self._greeting
         self.protocol_version = max(0, min(PROTOCOL_VERSION, connect.protocol_version))
-        # What is not known here could be of any size, and would be kept.
+        # Unknown fields could be of any size, and would be kept with the connection.
         connect.feature_flags.DiscardUnknownFields()
         self.feature_flags = shared_flags(connect.feature_flags.SerializeToString())
         self.send_command(
@@ -423,9 +423,9 @@ class PulsarConnection(asyncio.Protocol):
             transport.writelines(outgoing)
 
     def _has_read(self) -> bool:
-        """Whether a client that does not keep up has read anything since it was last asked.
+        """Whether a client that does not keep up has read anything since the last check.
 
-        Nothing is read from it meanwhile, so this is its only sign of life.
+        The server does not read from it meanwhile, so this is its only sign of life.
         """
         if self._is_drained or self._transport is None:
             return False
@@ -440,7 +440,7 @@ class PulsarConnection(asyncio.Protocol):
             return
         if self.is_read:
             transport.resume_reading()
-            # Silence is not the client's fault while nothing is read.
+            # While the server does not read, the client's silence proves nothing.
             self._has_heard = True
         else:
             transport.pause_reading()
@@ -448,5 +448,5 @@ class PulsarConnection(asyncio.Protocol):
 
 @lru_cache(maxsize=PULSAR_FEATURE_SETS_MAX)
 def shared_flags(encoded: bytes) -> FeatureFlags:
-    """Return the flags in ``encoded``, the same object for all who have the same."""
+    """Return the flags in ``encoded``; one object for all connections with equal flags."""
     return FeatureFlags.FromString(encoded)

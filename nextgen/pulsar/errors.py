@@ -1,4 +1,4 @@
-"""Our errors as Pulsar's codes: what a client is told decides whether and when it tries again."""
+"""Our errors as Pulsar's codes: a client's retries depend on the code that it gets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OF_REJECTION: dict[str, ServerError] = {
     RejectionCode.LIMIT_EXCEEDED: ServerError.NotAllowedError,
     RejectionCode.NOT_ALLOWED: ServerError.NotAllowedError,
     RejectionCode.PARTITIONED: ServerError.NotAllowedError,
-    # What another attempt may find otherwise.
+    # Another attempt may succeed.
     RejectionCode.VERSION_MISMATCH: ServerError.MetadataError,
     RejectionCode.NO_CAPACITY: ServerError.MetadataError,
     RejectionCode.SHARE_EXCEEDED: ServerError.MetadataError,
@@ -26,15 +26,15 @@ _OF_REJECTION: dict[str, ServerError] = {
 
 
 def server_error_of(error: MetadataError) -> ServerError:
-    """Return the code under which a Pulsar client hears of ``error``.
+    """Return the code with which a Pulsar client gets ``error``.
 
-    Trouble that may pass, overload included, is ``MetadataError``: every stock client tries again
+    A failure that may pass, overload included, is ``MetadataError``: every stock client retries it
     on the connection it has. ``ServiceNotReady`` and ``TooManyRequests`` would cost Java's clients
-    their connection and are final to others. What repeating cannot change gets a code that ends
-    the attempts.
+    their connection and are final for others. A failure that a retry cannot change gets a code that
+    ends the retries.
     """
     if isinstance(error, Refused):
-        # A code that this release does not know is a refusal nonetheless.
+        # A rejection code that this release does not know is still a refusal.
         return _OF_REJECTION.get(error.code, ServerError.NotAllowedError)
     if isinstance(error, InvalidRequest):
         return ServerError.NotAllowedError

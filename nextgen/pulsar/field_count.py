@@ -28,8 +28,8 @@ class TooManyFields(MalformedFrame):
 def check_command_fields(data: bytes) -> None:
     """Return if the ``BaseCommand`` in ``data`` is cheap to parse.
 
-    Callers MUST do so before they parse one longer than ``COMMAND_COUNTED_BYTES_MIN``. A shorter
-    one always is, and a comparison in place costs a SEND less than a call.
+    Callers MUST call this before they parse a command longer than ``COMMAND_COUNTED_BYTES_MIN``. A
+    shorter one is always cheap, and for a SEND the caller's comparison costs less than a call.
 
     Message ids of ACK and REDELIVER do not count as fields: of them ``REDELIVER_IDS_MAX`` and one
     are let through, so that their handlers can refuse one too many with an answer.

@@ -5,7 +5,7 @@
     command       a ``BaseCommand``
     payload       the rest; SEND and MESSAGE only, see ``nextgen.pulsar.payload``
 
-Whatever the bytes, nothing but ``MalformedFrame`` is raised for them.
+For any bytes, no other exception than ``MalformedFrame`` is raised.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ TYPES_WITH_REQUEST_ID = frozenset(
     for field in BaseCommand.DESCRIPTOR.fields
     if field.message_type is not None and "request_id" in field.message_type.fields_by_name
 )
-"""The commands that are answered, or are answers, by request id."""
+"""The commands that carry a request id: requests and their answers."""
 
 
 class MalformedFrame(ValueError):
-    """The peer sent what no implementation of the protocol sends. Its connection is closed.
+    """The peer violated the protocol. Its connection is closed.
 
     The reason may quote the peer, so it is cut at ``LOG_FIELD_CHARACTERS_MAX``.
     """
@@ -52,21 +52,21 @@ class MalformedFrame(ValueError):
 
 
 class RawFrame(NamedTuple):
-    """One frame, cut out but not understood. ``payload`` is everything behind the command."""
+    """One frame, not parsed. ``payload`` is everything behind the command."""
 
     command: bytes
     payload: bytes
 
 
 class FrameReader:
-    """Cuts a byte stream into frames, whatever the chunks, in time proportional to the bytes.
+    """Cuts a byte stream into frames, for any chunking, in time proportional to the bytes.
 
     Frames before a malformed one are never lost: ``feed`` returns them and sets ``error``. It
     raises the error when there is nothing to return, and from then on. A bad size is noticed as
     soon as its four bytes are here.
 
-    The first frame may have a limit of its own: a server takes little from a client that has not
-    introduced itself, and closes the connection if the first frame is not CONNECT.
+    The first frame may have a limit of its own: a server accepts little from a client that has not
+    sent CONNECT, and closes the connection if the first frame is another command.
     """
 
     __slots__ = ("_frame_bytes_max", "_needed_bytes", "_next_bytes_max", "_pending", "error")
@@ -94,13 +94,13 @@ class FrameReader:
 
     @property
     def needed_bytes(self) -> int:
-        """Size of the frame that is not complete yet; while that is not known, what says it."""
+        """Size of the incomplete frame; while unknown, the bytes of the size field."""
         return self._needed_bytes
 
     def take_pending(self, bytes_max: int) -> bytes:
-        """Return and forget what waits to be completed; nothing if that is more than ``bytes_max``.
+        """Remove and return the incomplete frame's bytes; none if they exceed ``bytes_max``.
 
-        For a caller that looks at the bytes itself before it feeds what it leaves.
+        For a caller that reads frames by itself first and feeds the bytes that it leaves.
         """
         if self._pending is None or len(self._pending) > bytes_max:
             return b""
@@ -134,7 +134,7 @@ class FrameReader:
             if behind > end:
                 break
             payload_at = start + 2 * SIZE_BYTES + command_bytes
-            # Without the class's own constructor, which takes longer than all the rest.
+            # Bypasses the class's own constructor, which takes longer than all the rest.
             frames.append(
                 _new(RawFrame, (data[start + 2 * SIZE_BYTES : payload_at], data[payload_at:behind]))
             )
@@ -176,13 +176,13 @@ class FrameReader:
 
 
 def parse_command(data: bytes) -> BaseCommand:
-    """Return the command in ``data``. Fields that are not known here are ignored.
+    """Return the command in ``data``. Unknown fields are ignored.
 
-    It is of a known type, the command of that type is in it with everything that is required
-    (PING and others that require nothing may be left out), and every text in it is text.
+    Its type is known, the message of that type is set with all required fields (PING and others
+    without required fields may be left out), and every string in it is UTF-8.
 
     Raises:
-        MalformedFrame: It is not such a command.
+        MalformedFrame: ``data`` is not such a command.
     """
     try:
         command = BaseCommand.FromString(data)
@@ -193,7 +193,7 @@ def parse_command(data: bytes) -> BaseCommand:
     kind = command.type
     field = FIELD_OF_TYPE[kind]
     inner = getattr(command, field)
-    # The inner message alone: to ask the whole command takes longer than to parse it.
+    # The inner message alone: checking the whole command takes longer than parsing it.
     if not inner.IsInitialized():
         if not command.HasField(field):
             raise MalformedFrame(f"{_type_name(command)} without its {field}")
@@ -236,15 +236,15 @@ def encode_frame(command: BaseCommand, payload: bytes) -> bytes:
 
 
 def frame_head(command: BaseCommand, payload_bytes: int) -> bytes:
-    """Return what comes before a payload of ``payload_bytes``, so that it need not be copied."""
+    """Return the bytes before a payload of ``payload_bytes``, so that it need not be copied."""
     body = command.SerializeToString()
     return _SIZES.pack(SIZE_BYTES + len(body) + payload_bytes, len(body)) + body
 
 
 def missing_fields(message: Any) -> str:
-    """Return which required fields of a protobuf message are not there, for a sentence.
+    """Return the missing required fields of a protobuf message, for a sentence.
 
-    Of the messages inside only the first that lacks any is looked at: there may be thousands.
+    Of nested messages only the first incomplete one is examined: there may be thousands.
     """
     names = [
         field.name
@@ -262,7 +262,7 @@ def missing_fields(message: Any) -> str:
 
 
 class _Texts:
-    """Where the texts of one kind of message are. Protobuf hands bytes out for what is none."""
+    """The string fields of one kind of message. Protobuf returns bytes if one is not UTF-8."""
 
     __slots__ = ("lists", "message_lists", "messages", "singles")
 
@@ -289,7 +289,7 @@ class _Texts:
 
 
 def _texts_in(descriptor: Any, outside: tuple[str, ...] = ()) -> _Texts | None:
-    """Return where texts are in a kind of message, or None if there are none."""
+    """Return the string fields of a kind of message, or None if there are none."""
     if descriptor.full_name in outside:
         return None
     found = _Texts()

@@ -1,8 +1,8 @@
-"""What clients of one server hold of it before they have sent anything complete.
+"""Bounds on connections before CONNECT and on incomplete frames, for all clients of a server.
 
-A connection that has not sent CONNECT and a frame that is not complete are both cheap to keep up
-and worth nothing yet. So their number, their bytes and their time are bounded for all clients of a
-process together; when there is too much, the connection that has held most for longest goes first.
+Both are cheap for a client to keep open and of no use yet. So their number, bytes and age are
+bounded for all clients of a process together. Beyond a bound, the connection that has held most for
+longest is dropped first.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from nextgen.kernel.limits.inbound import (
 )
 
 _KEPT_EIGHTHS = 7
-"""Of the limit in bytes that is kept when it is exceeded: one look for the costliest frames makes
-room for as many bytes as an eighth, however small the frames are."""
+"""Eighths of the byte limit to which it is reduced when it is exceeded: one search for the
+costliest frames frees an eighth of the limit, however small the frames are."""
 
 
 class Sender(Protocol):
     """A connection as its ``InboundBudget`` sees it."""
 
     unfinished_bytes: int
-    """Of the frame that is not complete, as the budget counts it. Only the budget changes it."""
+    """Bytes of the incomplete frame, as the budget counts them. Only the budget changes it."""
 
     frame_began_at: float
     """When that frame began, by the loop's clock. 0 until the budget sees a frame begin."""
 
     @property
     def needed_bytes(self) -> int:
-        """Return the size of that frame, or what is needed to know it."""
+        """Return the size of that frame, or the bytes needed to know it."""
 
     @property
     def is_read(self) -> bool:
-        """Return whether the server takes what the client sends: else the delay is ours."""
+        """Return whether the server reads from the client: if not, the delay is the server's."""
 
     def abort(self, reason: str) -> None: ...
 
 
 class InboundBudget:
-    """Counts, and drops what is beyond the limits. Owned by one event loop."""
+    """Counts these connections and drops those beyond the limits. Owned by one event loop."""
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class InboundBudget:
         self._unfinished: dict[Sender, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.unfinished_bytes = 0
-        """Of all frames that are not complete."""
+        """Bytes of all incomplete frames."""
         self.dropped_connections = 0
-        """Those that were closed for what they held, for how long, or without CONNECT."""
+        """Connections that were closed for their bytes, their age, or a missing CONNECT."""
 
     def opened(self, connection: Sender) -> None:
-        """A client has connected. If too many have not introduced themselves the oldest goes."""
+        """Note a new connection. If too many have not sent CONNECT, the oldest is dropped."""
         self._before_connect[connection] = None
         if len(self._before_connect) > self._before_connect_max:
             oldest = next(iter(self._before_connect))
@@ -76,11 +76,11 @@ class InboundBudget:
             self._drop(oldest, "too many connections without CONNECT, and this was the oldest")
 
     def introduced(self, connection: Sender) -> None:
-        """The client has sent its CONNECT."""
+        """Note that the client has sent its CONNECT."""
         self._before_connect.pop(connection, None)
 
     def hold(self, connection: Sender, unfinished_bytes: int) -> None:
-        """Bytes were read, after which so many of an incomplete frame are kept."""
+        """Note a read, after which ``unfinished_bytes`` of an incomplete frame are kept."""
         self.unfinished_bytes += unfinished_bytes - connection.unfinished_bytes
         connection.unfinished_bytes = unfinished_bytes
         if not unfinished_bytes:
@@ -96,7 +96,7 @@ class InboundBudget:
             self._make_room()
 
     def closed(self, connection: Sender) -> None:
-        """The connection is gone, and with it what it held."""
+        """Note that the connection is closed, and release its bytes."""
         self._before_connect.pop(connection, None)
         self.hold(connection, 0)
 
@@ -131,7 +131,7 @@ class InboundBudget:
         now = _now()
         for connection in list(self._unfinished):
             if not connection.is_read:
-                # The delay is ours: the frame has all its time again.
+                # The delay is the server's: the frame's time starts again.
                 connection.frame_began_at = now
                 continue
             allowed_s = connection.needed_bytes / self._frame_bytes_per_s_min

@@ -10,7 +10,7 @@ from nextgen.kernel.limits.pulsar import PULSAR_KEEP_ALIVE_MS
 from nextgen.pulsar.inbound import InboundBudget
 
 TICK_MS_MIN = 200
-"""Between two turns of the wheel; an interval has thirty of them unless that is shorter."""
+"""Least milliseconds between two ticks; an interval has thirty ticks if they are no shorter."""
 
 _TURNS = 30
 
@@ -26,8 +26,8 @@ class Watched(Protocol):
 class KeepAlive:
     """Calls ``check_alive`` of every connection once an interval, a part of them each tick.
 
-    The first call comes after one interval, or up to a tick earlier. A timer for each of ten
-    thousand connections would cost as much memory as all else about them.
+    The first call comes after one interval, or up to a tick earlier. With ten thousand connections,
+    a timer for each would double their memory.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class KeepAlive:
         self._timer: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
         self.inbound = inbound or InboundBudget()
-        """What all these connections may hold before they have sent anything complete."""
+        """Bounds these connections before CONNECT, and their incomplete frames."""
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[Watched]:
-        """Go through the connections there are; they may be added and removed meanwhile."""
+        """Iterate over the connections; they may be added and removed meanwhile."""
         return iter([connection for bucket in self._buckets for connection in bucket])
 
     def add(self, connection: Watched) -> None:
@@ -67,13 +67,13 @@ class KeepAlive:
                 self._emptied.set()
 
     async def wait_until_empty(self) -> None:
-        """Return when there is no connection any more. For one caller, when none are added."""
+        """Return when no connection is left. For one caller, after the last was added."""
         if self._count:
             self._emptied = asyncio.Event()
             await self._emptied.wait()
 
     def close(self) -> None:
-        """Stop the timers. Connections that remain are no longer looked at."""
+        """Stop the timers. Remaining connections are no longer checked."""
         self.inbound.close()
         if self._timer is not None:
             self._timer.cancel()

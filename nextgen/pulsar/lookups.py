@@ -1,9 +1,9 @@
-"""LOOKUP and PARTITIONED_METADATA without protobuf objects: what discovery answers most.
+"""LOOKUP and PARTITIONED_METADATA, discovery's most frequent commands, without protobuf objects.
 
 A protobuf message costs a microsecond or two to read, and as much to write, in Python. These two
 commands are nearly always the same few bytes around a topic and a request id, so they are read
-and answered by hand, a whole read at a time. Whatever is unusual is left to the general codec:
-``answer_burst`` stops at it and never guesses. The tests hold both codecs against each other.
+and answered by hand, a whole read at a time. ``answer_burst`` stops at anything unusual and leaves
+it to the general codec. The tests compare both codecs with each other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FRAME_HEAD = struct.Struct(">IIIBBB")
 
 _FRAME_HEAD_BYTES = _FRAME_HEAD.size
 _FRAME_INNER_AT = 5
-"""Type, tag and inner size: what of a command is not in its inner size."""
+"""Bytes of type, tag and inner size: those of a command that its inner size does not count."""
 
 _TOPIC = 0x0A
 _REQUEST_ID = 0x10
@@ -49,25 +49,25 @@ _PARTITIONS_TAILS = frozenset({b"", b"\x30\x00", b"\x30\x01"})
 """What may follow the request id of a PARTITIONED_METADATA: with or without creation."""
 
 _NUMBER_BYTES_MAX = 9
-"""Of a varint. The tenth has rules of its own, and no client has counted its requests that far."""
+"""Bytes of a varint. A tenth has rules of its own, and no client's request ids reach it."""
 
 _NUMBER_SIZES = range(_NUMBER_BYTES_MAX + 1)
-"""Bytes that a request id takes; none takes 0, which makes a size a place in a tuple."""
+"""Possible bytes of a request id; 0 does not occur and makes the size an index of a tuple."""
 
 _KEPT = 4_096
-"""Beginnings of answers that are made once: one for each length, and for each partition count."""
+"""Entries of each cache of answers' beginnings."""
 
 _LOW_NUMBERS = tuple(bytes((number,)) for number in range(128))
 
 
 @lru_cache(maxsize=_KEPT)
 def lookup_answer_beginnings(broker_url: str) -> tuple[bytes, ...]:
-    """Return, by the number of bytes that a request id takes, all of an answer's frame before it.
+    """Return the part of an answer's frame before the request id, by the id's number of bytes.
 
-    The answer says Connect to ``broker_url``, authoritatively; the request id comes last.
+    The answer is Connect to ``broker_url``, authoritative; the request id comes last.
 
-    ``beginnings[len(number)] + number`` is the frame, ``number`` being the request id as the
-    client encoded it. There are as many as ``answer_burst`` may ask for.
+    ``beginnings[len(number)] + number`` is the frame, where ``number`` is the request id as the
+    client encoded it. There is one for each length that ``answer_burst`` uses.
     """
     response = CommandLookupTopicResponse(
         brokerServiceUrl=broker_url,
@@ -80,13 +80,13 @@ def lookup_answer_beginnings(broker_url: str) -> tuple[bytes, ...]:
 
 @lru_cache(maxsize=_KEPT)
 def partitions_answer_beginnings(partitions: int) -> tuple[bytes, ...]:
-    """As ``lookup_answer_beginnings``, of answers that say how many partitions there are."""
+    """As ``lookup_answer_beginnings``, for answers with a number of partitions."""
     prefix = _partitions_answer_prefix(partitions)
     return tuple(_partitions_answer_head(len(prefix) + size) + prefix for size in _NUMBER_SIZES)
 
 
 class KnownAnswers(Protocol):
-    """What can be answered at once. Each returns the beginnings of its answers, or None."""
+    """The cached answers. Each method returns the beginnings of an answer, or None."""
 
     def lookup(self, topic: str, now: float) -> Sequence[bytes] | None: ...
 
@@ -96,11 +96,11 @@ class KnownAnswers(Protocol):
 def answer_burst(
     data: bytes, at: int, known: KnownAnswers, now: float, answers: list[bytes]
 ) -> tuple[int, int]:
-    """Answer the commands that ``data`` has from ``at`` on, up to the first that is not for here.
+    """Answer the commands in ``data`` from ``at`` on, up to the first that must be left.
 
     ``answers`` gets two pieces for each, which make whole frames when joined. Returns where the
-    first one not answered begins, and how many of those answered are LOOKUPs. Not for here is
-    whatever has other fields, or the usual ones in an unusual way, is not complete, or is not
+    first unanswered command begins, and how many of the answered ones are LOOKUPs. A command is
+    left if it has other fields, or the usual ones in unusual encoding, is incomplete, or is not
     ``known``.
     """
     # Written out flat, without calls: this runs once for each lookup a client makes. A request id
@@ -140,7 +140,7 @@ def answer_burst(
             lookups += head == _LOOKUP_HEAD
             at = behind
     except (struct.error, KeyError, IndexError, UnicodeDecodeError):
-        # Not complete, of another kind, or not what it looked like: the general codec will say.
+        # Incomplete, of another kind, or malformed: left to the general codec.
         pass
     return at, lookups
 

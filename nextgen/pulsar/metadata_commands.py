@@ -1,12 +1,12 @@
-"""The commands that ask what topics there are and where: the same at discovery and at brokers.
+"""The commands about topics and their brokers: the same at discovery and at brokers.
 
     PARTITIONED_METADATA      how many partitions? may create the topic
     LOOKUP                    which broker? assigns what exists, creates nothing
     GET_TOPICS_OF_NAMESPACE   which topics?
     GET_SCHEMA                which schema?
 
-Answers come from a ``TopicDirectory``. Trouble that passes is always ``MetadataError``: it is the
-one code that every stock client retries on the connection it has. ``ServiceNotReady`` in a lookup's
+Answers come from a ``TopicDirectory``. A failure that may pass is always ``MetadataError``: the one
+code that every stock client retries on the connection it has. ``ServiceNotReady`` in a lookup's
 answer costs Java clients the connection, ``TooManyRequests`` is fatal to C++ clients.
 """
 
@@ -67,26 +67,26 @@ class StoredSchema:
 
 
 class TopicDirectory(Protocol):
-    """What is known of topics. Every method raises ``MetadataError`` kinds, nothing else."""
+    """Reads, and on demand creates, topics. Every method raises ``MetadataError`` kinds only."""
 
     async def partitions(self, name: TopicName, *, create: bool) -> int:
         """Return how many partitions the topic has; 0 if it is not partitioned.
 
-        An existing partition's own name has 0. With ``create`` a topic that is absent is created
-        if its namespace allows it.
+        The name of an existing partition has 0. With ``create`` an absent topic is created if its
+        namespace allows it.
 
         Raises:
             Refused: ``NOT_FOUND``: there is no such topic, and none was created.
         """
 
     async def locate(self, name: TopicName, *, create: bool) -> Located:
-        """Return who serves the topic, which is assigned if it is idle.
+        """Return the broker that serves the topic, after assigning the topic if it is idle.
 
-        With ``create`` a topic that is absent is created if its namespace allows it.
+        With ``create`` an absent topic is created if its namespace allows it.
 
         Raises:
             Refused: ``NOT_FOUND``: there is no such topic, and none was created; ``PARTITIONED``:
-                it has partitions, and this is none of them.
+                the topic has partitions, and ``name`` is none of them.
         """
 
     def any_broker_url(self) -> str | None:
@@ -98,7 +98,7 @@ class TopicDirectory(Protocol):
         ``domain`` is ``persistent``, ``non-persistent`` or empty for both.
 
         Raises:
-            Refused: ``LIMIT_EXCEEDED``: they are more than one answer may hold.
+            Refused: ``LIMIT_EXCEEDED``: the names exceed the size of one answer.
         """
 
     async def schema(self, name: TopicName, version: bytes | None) -> StoredSchema | None:
@@ -120,7 +120,7 @@ _ELSEWHERE = frozenset({RejectionCode.NOT_FOUND, RejectionCode.PARTITIONED})
 
 
 class MetadataCommands:
-    """Answers the four commands. Safe to use for many commands at a time."""
+    """Answers the four commands, many at a time."""
 
     def __init__(self, directory: TopicDirectory) -> None:
         self._directory = directory
@@ -132,7 +132,7 @@ class MetadataCommands:
         }
 
     def handles(self, command_type: int) -> bool:
-        """Return whether ``answer`` is for commands of this ``BaseCommand.Type``."""
+        """Return whether ``answer`` handles commands of this ``BaseCommand.Type``."""
         return command_type in self._answerers
 
     async def answer(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
@@ -144,7 +144,7 @@ class MetadataCommands:
         except MetadataError as error:
             return self.failure(command, error)
         except Exception as error:
-            # Whoever asks must be answered even if this is a mistake of ours.
+            # The client must get an answer even if this is a bug.
             _logger.exception("a metadata command failed", type=command.type)
             return self._failed(command, pulsar.MetadataError, repr(error))
 
@@ -159,7 +159,7 @@ class MetadataCommands:
     async def _partitions(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
         asked = command.partitionMetadata
         name = parse_topic(asked.topic)
-        # A segment is no partition of anything, and clients know that without asking.
+        # A segment has no partitions, and clients know that.
         count = 0
         if name.domain is not Domain.SEGMENT:
             create = asked.metadata_auto_creation_enabled
@@ -191,7 +191,7 @@ class MetadataCommands:
         topics = await self._directory.topics_of_namespace(
             parse_namespace(asked.namespace), domain=_DOMAIN_OF_MODE[asked.mode]
         )
-        # What a pattern leaves of them is for the client to see: ``filtered`` is false.
+        # The client applies the pattern itself: ``filtered`` is false.
         return pulsar.BaseCommand(
             type=pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
             getTopicsOfNamespaceResponse=pulsar.CommandGetTopicsOfNamespaceResponse(
@@ -234,9 +234,9 @@ _NEEDED_FIELDS = {
 
 
 def needed_of(command: pulsar.BaseCommand) -> pulsar.BaseCommand:
-    """Return a command with only what ``answer`` reads, to be kept while shards are asked.
+    """Return a command with only the fields that ``answer`` reads, to keep while it is answered.
 
-    A command may be as large as a frame, and thousands may wait.
+    A command may be as large as a frame, and thousands may be pending.
     """
     needed = pulsar.BaseCommand(type=command.type)
     field = FIELD_OF_TYPE[command.type]
@@ -252,7 +252,7 @@ async def broker_url_of(directory: TopicDirectory, name: TopicName) -> str:
 
     Raises:
         Unavailable: No live broker speaks Pulsar, or the one that has the topic does not.
-        MetadataError: The shards could not be asked.
+        MetadataError: The shards could not be reached.
     """
     try:
         located = await directory.locate(name, create=False)
@@ -270,7 +270,7 @@ async def broker_url_of(directory: TopicDirectory, name: TopicName) -> str:
 
 
 def schema_message(stored: StoredSchema) -> pulsar.Schema:
-    """Return a schema as clients get it."""
+    """Return a schema as a protobuf message for clients."""
     schema = pulsar.Schema(
         name=stored.name,
         schema_data=stored.data,
@@ -282,7 +282,7 @@ def schema_message(stored: StoredSchema) -> pulsar.Schema:
 
 
 def shown(message: str) -> str:
-    """Return ``message`` as it may travel: not too long, and nothing that UTF-8 cannot carry."""
+    """Return ``message`` cut to its limit, without characters that UTF-8 cannot encode."""
     text = message[:ERROR_MESSAGE_CHARACTERS_MAX]
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

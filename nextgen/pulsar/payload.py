@@ -1,11 +1,11 @@
-"""What SEND and MESSAGE carry behind their command: checksum, metadata, body.
+"""The payload behind SEND and MESSAGE: checksum, metadata, body.
 
-    0x0e02, size, BrokerEntryMetadata      optional; from a broker to clients that asked for it
+    0x0e02, size, BrokerEntryMetadata      optional; from a broker to clients that request it
     0x0e01, CRC32C of all that follows     optional; every current client sends it
     metadata size, MessageMetadata
     body                                   one message, or a batch
 
-Bodies are the clients' business: they may be compressed or encrypted, and pass untouched.
+Bodies may be compressed or encrypted by the clients; servers pass them on unchanged.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _new = tuple.__new__
 
 
 class ChecksumMismatch(ValueError):
-    """The payload is not what its sender computed the checksum of."""
+    """The payload does not match its sender's checksum."""
 
 
 class OpenedPayload(NamedTuple):
-    """A payload whose checksum, if it has one, holds. The body starts at ``metadata_end``."""
+    """A payload whose checksum, if it has one, is correct. The body starts at ``metadata_end``."""
 
     metadata: MessageMetadata
     metadata_end: int
@@ -43,14 +43,14 @@ class OpenedPayload(NamedTuple):
 
 
 def open_payload(data: bytes) -> OpenedPayload:
-    """Check ``data`` and read its metadata. The body is not looked at beyond the checksum.
+    """Check ``data`` and parse its metadata. The body is not read except for the checksum.
 
-    ``producer_name`` and ``partition_key`` are text, because servers use them. Any other text in
-    the metadata is the clients' own: where it is not UTF-8, protobuf hands out ``bytes``.
+    ``producer_name`` and ``partition_key`` are UTF-8, because servers use them. Servers do not use
+    any other string in the metadata: one that is not UTF-8 is ``bytes``.
 
     Raises:
         ChecksumMismatch: There is a checksum, and it is not that of ``data``.
-        MalformedFrame: There is no metadata in ``data``.
+        MalformedFrame: ``data`` has no valid metadata.
     """
     start = _behind_broker_entry(data)
     has_checksum = data.startswith(MAGIC_CHECKSUM, start)
@@ -66,7 +66,7 @@ def open_payload(data: bytes) -> OpenedPayload:
     if metadata_end > len(data):
         raise MalformedFrame(f"a payload announces {size} bytes of metadata and ends before")
     metadata = _metadata(data[size_end:metadata_end])
-    # Without the class's own constructor: this runs for each message that is published.
+    # Bypasses the class's own constructor: this runs for each published message.
     return _new(OpenedPayload, (metadata, metadata_end, has_checksum))
 
 
@@ -91,9 +91,9 @@ def _behind_broker_entry(data: bytes) -> int:
 
 
 def _verify(data: bytes, start: int) -> None:
-    """Compare what is behind ``start`` with the checksum that ends there."""
+    """Compare the bytes behind ``start`` with the checksum that ends there."""
     (checksum,) = _SIZE.unpack_from(data, start - _SIZE.size)
-    # A view, so that a body of megabytes is not copied to be summed.
+    # A view, so that a body of megabytes is not copied for the checksum.
     found = crc32c(memoryview(data)[start:])
     if found != checksum:
         raise ChecksumMismatch(f"CRC32C is {found:08x}, the sender's was {checksum:08x}")
@@ -106,8 +106,8 @@ def _metadata(data: bytes) -> MessageMetadata:
         metadata = MessageMetadata.FromString(data)
     except DecodeError as error:
         raise MalformedFrame(f"a message's metadata is no protobuf message: {error}") from error
-    # Asked one by one, which takes half the time of IsInitialized and leaves the clients' own
-    # properties to the clients.
+    # Checked one by one: half the time of IsInitialized, and properties, which servers do not use,
+    # are not checked.
     has = metadata.HasField
     if not (has("producer_name") and has("sequence_id") and has("publish_time")):
         raise MalformedFrame(f"a message's metadata lacks {missing_fields(metadata)}")

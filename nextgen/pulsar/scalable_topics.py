@@ -1,4 +1,4 @@
-"""Commands of scalable topics, which nobody here offers, and their answers."""
+"""Commands of scalable topics, which no server here supports, and their refusals."""
 
 from __future__ import annotations
 

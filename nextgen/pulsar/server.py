@@ -15,14 +15,14 @@ from nextgen.runtime.servers.ports_check import assert_port_free, port_refusal
 from nextgen.tasks.timeouts import timeout
 
 BACKLOG = 1_024
-"""Connections the kernel completes before they are accepted: a fleet that comes back at once."""
+"""Connections the kernel completes before they are accepted: a fleet may reconnect at once."""
 
 
 class PulsarServer:
-    """Listens, and makes a connection of ``factory`` for each client that comes.
+    """Listens, and makes a connection of ``factory`` for each client.
 
-    Clients beyond ``connections_max`` are closed at once: theirs is to try another address. There
-    are fewer where the process may not have so many files open.
+    Clients beyond ``connections_max`` are closed at once and can try another address. The bound is
+    lower if the process may not have so many files open.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class PulsarServer:
         self._is_stopping = False
         self.port = 0
         self.refused_connections = 0
-        """Clients closed because there were too many."""
+        """Clients closed because of ``connections_max``."""
 
     @property
     def connection_count(self) -> int:
@@ -57,7 +57,7 @@ class PulsarServer:
         return self._keep_alive.inbound.dropped_connections
 
     def connections(self) -> Iterator[PulsarConnection]:
-        """Go through the connections there are, handshake or not."""
+        """Iterate over the connections, before their handshake too."""
         return (cast(PulsarConnection, connection) for connection in self._keep_alive)
 
     async def start(self, host: str, port: int, purpose: str, *, reuse_port: bool = False) -> int:
@@ -66,9 +66,9 @@ class PulsarServer:
         ``reuse_port`` lets several processes share it; the kernel deals connections out.
 
         Raises:
-            RefusesToStart: The port is taken; ``purpose`` is in the sentence.
+            RefusesToStart: The port is taken; the message contains ``purpose``.
         """
-        # Only here: what the process may have open is raised after its parts are made.
+        # Read here: the process raises its limit of open files after its parts are made.
         self._connections_max = pulsar_connections_max(self._connections_max)
         if not reuse_port:
             assert_port_free(host, port, purpose)
@@ -83,9 +83,9 @@ class PulsarServer:
         return self.port
 
     async def stop(self, grace_ms: int) -> None:
-        """Take no new clients, close those there are, and drop after ``grace_ms`` what remains.
+        """Accept no new clients, close the connections, and drop after ``grace_ms`` what remains.
 
-        Subclasses say goodbye to their clients before.
+        Subclasses notify their clients before they call this.
         """
         self._is_stopping = True
         if self._server is not None:
@@ -111,7 +111,7 @@ class PulsarServer:
 
 
 class _Refusal(asyncio.Protocol):
-    """A client too many."""
+    """The connection of a client beyond ``connections_max``."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         cast(asyncio.Transport, transport).abort()

@@ -1,7 +1,7 @@
-"""How a process is told what to do: flags, and behind them the environment.
+"""The settings of a process: flags, and behind them the environment.
 
-Each flag ``--some-name`` may be given as ``NEXTGEN_SOME_NAME`` instead; the flag wins. Every
-mistake is collected and told at once, one sentence each.
+Each flag ``--some-name`` may be given as ``NEXTGEN_SOME_NAME`` instead; the flag wins. All mistakes
+are collected and reported together, one sentence each.
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ NODE_FLAGS = (
     Flag("--cluster-secret-file", "file with the cluster secret; default: there is none", ""),
     Flag("--cluster-secret-required", "false: take peers without proof of it too", "true"),
 )
-"""What every process has."""
+"""Flags of every process."""
 
 RAFT_FLAGS = (
     Flag("--raft-listen", "host:port of the Raft mesh"),
     Flag("--raft-advertise", "host:port where peers reach it; default: as --raft-listen", ""),
     Flag("--data-dir", "directory that only this process uses"),
 )
-"""What every process with Raft groups has."""
+"""Flags of every process with Raft groups."""
 
 PULSAR_FLAGS = (
     Flag("--pulsar-listen", "host:port of the Pulsar protocol; default: it is not spoken", ""),
     Flag("--pulsar-advertise", "host:port where clients reach it; default: --pulsar-listen", ""),
 )
-"""What every process that Pulsar clients connect to has."""
+"""Flags of every process that Pulsar clients connect to."""
 
 TENANT_WRITES_FLAG = Flag(
     "--tenant-writes-waiting-max",
@@ -88,19 +88,19 @@ TRACE_FLAGS = (
     Flag("--trace-file", "file for spans as JSON lines; in a directory each process has one", ""),
     Flag("--trace-ratio", "share of traces that begin here and are recorded, 0 to 1", "1"),
 )
-"""What every process has; without one of the first two nothing is recorded."""
+"""Trace flags of every process; without one of the first two nothing is recorded."""
 
 MANAGERS_FLAG = Flag("--cluster-managers", "host:port,... of the cluster manager's replicas")
 
 
 @dataclass(frozen=True, slots=True)
 class TraceSettings:
-    """Where the spans of a process go. Nowhere, unless it was told."""
+    """The destinations of a process's spans; none by default."""
 
     otlp_endpoint: str = ""
     file: Path | None = None
     ratio: float = 1.0
-    """Of the traces that begin in this process; others are recorded as their caller decided."""
+    """Recorded part of the traces that begin here; for others the caller's decision holds."""
 
     @property
     def is_on(self) -> bool:
@@ -111,9 +111,9 @@ NO_TRACES = TraceSettings()
 
 
 class Given:
-    """The values that were given. Read what is wanted, then call ``check``.
+    """The given values. Read the wanted ones, then call ``check``.
 
-    A value that is wrong reads as an empty one and is remembered as a mistake.
+    An invalid value reads as an empty one and is noted as a mistake.
     """
 
     def __init__(self, values: Mapping[str, str]) -> None:
@@ -124,7 +124,7 @@ class Given:
         return self._values[name]
 
     def identifier(self, name: str) -> str:
-        """Return a name that can stand in a path and in a log line."""
+        """Return a name that is safe in a path and in a log line."""
         value = self._values[name]
         if not _IDENTIFIER.fullmatch(value):
             self.mistakes.append(
@@ -136,7 +136,7 @@ class Given:
         return self.parse_address(name, self._values[name])
 
     def addresses(self, name: str) -> tuple[Address, ...]:
-        """Return the addresses of a list with commas; at least one."""
+        """Return the addresses of a comma-separated list; at least one."""
         parts = [part.strip() for part in self._values[name].split(",")]
         found = tuple(self.parse_address(name, part) for part in parts if part)
         if not found:
@@ -144,7 +144,7 @@ class Given:
         return found
 
     def advertised(self, name: str, listen_name: str) -> Address:
-        """Return where others connect; if it is not given, where this process listens."""
+        """Return the address for others to connect to; by default, the one it listens on."""
         if self._values[name]:
             return self.address(name)
         listen = self.parse_address(listen_name, self._values[listen_name], note_mistakes=False)
@@ -200,7 +200,7 @@ class Given:
         return Address(host, int(port))
 
     def tracing(self, environment: Mapping[str, str]) -> TraceSettings:
-        """Return what ``TRACE_FLAGS`` say, and OpenTelemetry's own variable behind them."""
+        """Return the settings of ``TRACE_FLAGS``, with OpenTelemetry's variable as the default."""
         text = self._values["--trace-ratio"]
         try:
             ratio = float(text)
@@ -230,10 +230,10 @@ def read_settings(
     arguments: Sequence[str],
     environment: Mapping[str, str],
 ) -> Given:
-    """Return what flags and environment give.
+    """Return the values of flags and environment.
 
     Raises:
-        RefusesToStart: Something is missing; one sentence per setting.
+        RefusesToStart: A setting is missing; one sentence per setting.
         SystemExit: An unknown flag, or ``--help``.
     """
     parser = argparse.ArgumentParser(

@@ -1,10 +1,10 @@
-"""A process's data directory: whose it is, and that nobody else uses it at the same time.
+"""A process's data directory: its identity, and the lock that keeps other processes out.
 
     identity.json   cluster, node and component; written once, before anything else
     lock            held (flock) by the process that uses the directory
 
-A directory is adopted only while it is empty. One that belongs to somebody else, or holds data
-without an identity, is refused and nothing in it is touched.
+A directory is adopted only while it is empty. A directory of another node, or with data but no
+identity, is refused, and nothing in it is changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NOT_DATA_SUFFIXES = frozenset({".log", ".pid"})
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose data a directory holds."""
+    """The owner of a data directory: cluster, node and component."""
 
     cluster_id: str
     node_id: str
@@ -66,7 +66,7 @@ class DataDirectory:
         directory = Path(path).absolute()
         identity = Identity(cluster_id, node_id, component)
         try:
-            # Looked at before the lock file is made: a refusal touches nothing.
+            # Checked before the lock file is made: a refusal changes nothing.
             _check_owner(directory, identity)
             _make_directory(directory)
             lock = _acquire_lock(directory)
@@ -92,10 +92,10 @@ class DataDirectory:
 
 
 def identity_of(path: Path | str) -> Identity:
-    """Return whose data a directory holds.
+    """Return the identity of a data directory.
 
     Raises:
-        RefusesToStart: It holds nobody's, or its identity cannot be read.
+        RefusesToStart: It has no identity, or its identity cannot be read.
     """
     directory = Path(path).absolute()
     try:
@@ -172,7 +172,7 @@ def _acquire_lock(directory: Path) -> int:
             f"data directory {directory} is in use by process {owner}: "
             "stop that process, or give this one a directory of its own"
         ) from None
-    # A courtesy to whoever comes second; a full disk is no reason to stay away.
+    # For the error message of a second process; a full disk must not prevent the start.
     with contextlib.suppress(OSError):
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode("ascii"), 0)

@@ -1,4 +1,4 @@
-"""How a program that somebody runs by hand ends: its exit code and, on stderr, one sentence.
+"""How a program run by hand ends: its exit code and, on stderr, one sentence.
 
 0   done
 1   refused by the rules (no such topic, exists already, ...)
@@ -46,11 +46,11 @@ class ExitCode(IntEnum):
 
 
 class CheckFailed(Exception):
-    """What the program was to prove did not hold; the message is one sentence."""
+    """The program's check failed; the message is one sentence."""
 
 
 def run_program(program: Callable[[], object]) -> None:
-    """Run a whole command line. What nobody expected ends it with a traceback, as ``BROKEN``."""
+    """Run a whole command line. An unexpected exception ends it with a traceback, as ``BROKEN``."""
     try:
         program()
     except Exception:
@@ -73,6 +73,6 @@ def code_of(error: Exception) -> ExitCode:
 
 
 def print_error(sentence: str) -> None:
-    """Write one sentence to stderr: on one line, and nothing in it steers the terminal."""
+    """Write one sentence to stderr: on one line, without terminal control characters."""
     line = printable(" ".join(sentence.split()))
     sys.stderr.write(f"nextgen: {shortened(line, ERROR_LINE_CHARACTERS_MAX)}\n")

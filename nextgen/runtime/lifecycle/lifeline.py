@@ -3,7 +3,7 @@
 A parent that starts a child with ``NEXTGEN_LIFELINE=stdin`` keeps the write end of the child's
 standard input open and never writes to it. When the parent ends, however it ends, the kernel
 closes that end and the child reads end-of-file. On Linux the kernel also sends SIGTERM at the
-parent's death, a second guard in case somebody else inherited the write end.
+parent's death, a second guard in case another process inherited the write end.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Lifeline:
 
 
 async def hold_lifeline(on_parent_gone: Callable[[], None]) -> Lifeline | None:
-    """Start watching the parent if the environment asks for it, else return None.
+    """Start watching the parent if the environment sets a lifeline, else return None.
 
     Raises:
-        RefusesToStart: The environment asks for it and standard input cannot be a lifeline.
+        RefusesToStart: The environment sets a lifeline and standard input cannot be one.
     """
     wanted = os.environ.get(LIFELINE_VARIABLE)
     if not wanted:
@@ -71,5 +71,5 @@ class _EndOfFile(asyncio.Protocol):
 def _signal_at_parent_death() -> None:
     if not sys.platform.startswith("linux"):
         return
-    # The return value is not looked at: this is the second guard, the pipe is the first.
+    # The return value is ignored: this is only the second guard, after the pipe.
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Whether nodes that are said to be lost for good answer after all."""
+"""Checks that nodes declared lost for good do not answer."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
 
 CONNECT_MS_MAX = 2_000
-"""For one connection. A machine that is gone does not refuse, it is silent."""
+"""Milliseconds for one connection. A machine that is gone does not refuse it, it is silent."""
 
 
 def refuse_if_any_answers(lost: Mapping[str, Iterable[tuple[str, int]]]) -> None:
     """Return if nothing listens at any address of the lost nodes. Blocks.
 
     Raises:
-        Refused: Something does. If that is another process that took over the address, it is for
-            a person to know.
+        Refused: Some process does. An operator has to find out whether it is the lost node or
+            another process at its address.
     """
     for node_id, addresses in sorted(lost.items()):
         for host, port in addresses:

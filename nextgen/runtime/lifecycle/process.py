@@ -9,9 +9,9 @@
         await shutdown.wait()
         ... stop, within SHUTDOWN_MS_MAX ...
 
-Exit codes: 0 asked to stop, or ``serve`` returned; 70 it broke; 74 the disk is full where it could
-not go on without; 75 it was asked to stop and did not in time; 78 it refuses to start, with one
-sentence that says what to do. After 70 and 74 it may be started again.
+Exit codes: 0 a stop was requested, or ``serve`` returned; 70 it broke; 74 a write that it cannot do
+without failed on a full disk; 75 a requested stop took too long; 78 it refuses to start, with one
+sentence on what to do. After 70 and 74 it may be started again.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _logger = structlog.get_logger(__name__)
 
 
 class Shutdown:
-    """Whether this process was asked to stop, and why. Used on the event loop only."""
+    """Whether a stop of this process was requested, and why. Used on the event loop only."""
 
     def __init__(self) -> None:
         self._requested = asyncio.Event()
         self.reason = ""
         self.deadline_ms = SHUTDOWN_MS_MAX
-        """How long a stop may take; more for whoever hands work over first. Set before it comes."""
+        """How long a stop may take. A process that first hands work over sets more, beforehand."""
 
     def __repr__(self) -> str:
         return f"<Shutdown {self.reason or 'not requested'}>"
@@ -65,22 +65,22 @@ class Shutdown:
         return self._requested.is_set()
 
     def request(self, reason: str) -> None:
-        """Ask the process to stop. Only the first reason is kept."""
+        """Request a stop of the process. Only the first reason is kept."""
         if not self._requested.is_set():
             self.reason = reason
             self._requested.set()
 
     async def wait(self) -> None:
-        """Return once the process is asked to stop."""
+        """Return once a stop is requested."""
         await self._requested.wait()
 
 
 def run(main: Callable[[Shutdown], Awaitable[None]]) -> NoReturn:
-    """Run ``main`` until it returns and exit. SIGTERM, SIGINT or a dead parent ask it to stop.
+    """Run ``main`` until it returns, and exit. SIGTERM, SIGINT or a dead parent request a stop.
 
     A second SIGINT, or ``Shutdown.deadline_ms`` after the first request, ends the process at once:
-    it must be safe to lose at any moment anyway. A second SIGTERM changes nothing, because a
-    parent that dies causes one beside the end of the lifeline.
+    a crash must be safe at any moment anyway. A second SIGTERM is ignored, because a parent's death
+    causes one besides the end of the lifeline.
     """
     if not __debug__:
         sys.stderr.write("refuses to start under python -O: the assertions guard the data\n")
@@ -102,23 +102,23 @@ def run(main: Callable[[Shutdown], Awaitable[None]]) -> NoReturn:
 
 
 def allow_open_files() -> None:
-    """Let this process have as many files and connections open as the system would allow it.
+    """Raise this process's limit of open files and connections to the system's hard limit.
 
-    What a shell gives is often 1,024, which is meant for programs that use ``select``.
+    A shell's soft limit is often 1,024, meant for programs that use ``select``.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        # Some systems announce more than they give; then what there is has to do.
+        # Some systems announce a higher limit than they grant; the present one has to do.
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def tune_garbage_collector() -> None:
-    """Call once everything long-lived has been made: it is never scanned again.
+    """Exclude all present objects from garbage collection. Call it once the long-lived ones exist.
 
-    Collections become rarer too. A full one over a large cache would stop the loop for longer
-    than a lookup may take, and reference counts free what the servers leave behind.
+    Collections become rarer too. A full one over a large cache would stop the loop for longer than
+    a lookup may take, and reference counts free the garbage of the servers.
     """
     gc.collect()
     gc.freeze()
@@ -134,7 +134,7 @@ async def _supervised(main: Callable[[Shutdown], Awaitable[None]]) -> None:
                 os._exit(EXIT_HUNG)
             return
         _logger.info("stopping", reason=reason)
-        # A thread, not a timer of the loop: what hangs may be the loop.
+        # A thread, not a timer of the loop: the loop itself may hang.
         deadline = threading.Timer(shutdown.deadline_ms / 1000, _give_up, (shutdown.deadline_ms,))
         deadline.daemon = True
         deadline.start()
@@ -153,7 +153,7 @@ async def _supervised(main: Callable[[Shutdown], Awaitable[None]]) -> None:
 
 
 def _report_callback(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log and count what broke outside of any task that somebody looks after: a timer for one."""
+    """Log and count an exception outside of any supervised task, for example in a timer."""
     error = context.get("exception")
     if error is None:
         loop.default_exception_handler(context)
@@ -182,7 +182,7 @@ def _report(error: Exception) -> int:
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield what ``error`` is, or what a task group wrapped up in it."""
+    """Yield ``error``, or the exceptions in it if it is a group."""
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
             yield from _leaves(each)

@@ -1,4 +1,4 @@
-"""What both programs that promote a last survivor have in common: flags, refusals, the report."""
+"""Shared by both programs that promote a last survivor: flags, refusals, the report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Addresses = Sequence[tuple[str, int]]
 
 
 class Promoted(Protocol):
-    """What a promotion found and did; see ``nextgen.replication.host.promotion``."""
+    """The findings of a promotion; see ``nextgen.replication.host.promotion``."""
 
     @property
     def term(self) -> int: ...
@@ -48,9 +48,9 @@ def run_recovery(
     promote: Callable[[Identity, frozenset[str]], Promoted],
     group: str,
 ) -> None:
-    """Lock the survivor's directory, refuse what must be, promote, and print what may be missing.
+    """Lock the survivor's directory, check and promote it, and print what may be missing.
 
-    ``addresses_of`` gives where nodes were last known. Ends the process if it is refused.
+    ``addresses_of`` returns the last known addresses of nodes. A refusal ends the process.
     """
     try:
         identity = identity_of(given.node_dir)

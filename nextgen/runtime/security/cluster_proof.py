@@ -21,13 +21,13 @@ from nextgen.kernel.errors import RefusesToStart
 from nextgen.runtime.security.cluster_secret import load_cluster_secret
 
 PROOF_KEY = "nextgen-proof-bin"
-"""The metadata of a call that has its proof."""
+"""The metadata key of a call's proof."""
 
 CHALLENGE_BYTES = 16
 NONCE_BYTES = 16
 
 CHALLENGE_ENDED = "the proof is for a challenge that has ended: connect again"
-"""What a server says to a good proof that comes too late, or to another process than it is for."""
+"""The refusal of a valid proof that comes too late, or to another process than its own."""
 
 SECRET_FILE_VARIABLE = "NEXTGEN_CLUSTER_SECRET_FILE"
 CLUSTER_ID_VARIABLE = "NEXTGEN_CLUSTER_ID"
@@ -40,7 +40,7 @@ _logger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A proof whose code is right. It counts if the challenge does, and the nonce is new."""
+    """A proof with a correct code. Valid if its challenge is, and its nonce was not used before."""
 
     challenge: bytes
     nonce: bytes
@@ -48,7 +48,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class ClusterCredentials:
-    """The secret of one cluster, and where it was read."""
+    """The secret of one cluster, and the file that it was read from."""
 
     cluster_id: str
     secret: bytes = field(repr=False)
@@ -56,10 +56,10 @@ class ClusterCredentials:
 
     @staticmethod
     def load(cluster_id: str, file: Path | None) -> ClusterCredentials | None:
-        """Return what ``file`` has, None without a file.
+        """Return the credentials in ``file``, None without a file.
 
         Raises:
-            RefusesToStart: The file cannot be read, or what is in it is no secret.
+            RefusesToStart: The file cannot be read, or holds no valid secret.
         """
         secret = load_cluster_secret(file)
         if file is None or secret is None:
@@ -87,7 +87,7 @@ class ClusterCredentials:
         return {CLUSTER_ID_VARIABLE: self.cluster_id, SECRET_FILE_VARIABLE: str(self.file)}
 
     def _code(self, method: str, challenge: bytes, nonce: bytes) -> bytes:
-        # The two that vary in length are set apart, so that no two inputs are the same bytes.
+        # The two fields of variable length are delimited, so that no two inputs are equal bytes.
         parts = (_PURPOSE, self.cluster_id.encode(), method.encode(), challenge + nonce)
         return hmac.digest(self.secret, b"\0".join(parts), "sha256")
 
@@ -96,16 +96,16 @@ _in_use: ClusterCredentials | None = None
 
 
 def use_credentials(credentials: ClusterCredentials | None) -> None:
-    """Have every channel that this process opens from here on prove itself with ``credentials``.
+    """Make every channel that this process opens from here on carry proofs of ``credentials``.
 
-    A process is part of one cluster, or works for one at a time; None: nothing is proven.
+    A process belongs to one cluster, or works for one at a time. None: no proofs.
     """
     global _in_use
     _in_use = credentials
 
 
 def credentials_in_use() -> ClusterCredentials | None:
-    """Return what ``use_credentials`` was given last."""
+    """Return the last argument of ``use_credentials``."""
     return _in_use
 
 
@@ -126,7 +126,7 @@ def credentials_of_node(cluster_id: str, file: Path | None) -> ClusterCredential
 
 
 def environment_of_child(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environment`` for a child process that is to use the same credentials."""
+    """Return ``environment`` for a child process that shall use the same credentials."""
     return {**environment, **(_in_use.environment() if _in_use is not None else {})}
 
 

@@ -1,6 +1,6 @@
-"""The cluster secret: what the processes of one cluster, and its operators, share (ADR 0057).
+"""The cluster secret, shared by the processes of one cluster and its operators (ADR 0057).
 
-A file with one secret. Whitespace around it does not count, so an editor's newline is harmless.
+A file with one secret. Whitespace around it is ignored, so an editor's newline is harmless.
 
     python -m nextgen.runtime.security.cluster_secret FILE      makes FILE unless it is there
 """
@@ -31,7 +31,7 @@ _logger = structlog.get_logger(__name__)
 def load_cluster_secret(path: Path | None) -> bytes | None:
     """Return the secret in the file, None without a file.
 
-    A file that users beside its owner and group can read is taken, with a warning in the log.
+    A file that other users than its owner and group can read is used, with a warning in the log.
 
     Raises:
         RefusesToStart: The file cannot be read, or its secret is too short or too long.
@@ -67,11 +67,11 @@ def load_cluster_secret(path: Path | None) -> bytes | None:
 def make_cluster_secret(path: Path) -> bool:
     """Make the file with a random secret that only its owner can read; return whether it was made.
 
-    A file that is there stays as it is. When several processes make it at once, one wins and no
-    reader ever finds a part of a secret.
+    An existing file is not changed. If several processes make it at once, one wins, and no reader
+    ever finds a partial secret.
 
     Raises:
-        RefusesToStart: It cannot be written.
+        RefusesToStart: The file cannot be written.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.draft")
     try:

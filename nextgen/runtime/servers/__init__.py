@@ -1,5 +1,5 @@
 """The ports of a process: gRPC, HTTP probes, and the files that its ports may open.
 
-A server keeps to its limits of connections; a port that is taken is one clear sentence.
+A server enforces its limits of connections; a taken port is reported in one clear sentence.
 The components' bootstraps, the command line and ``nextgen.pulsar`` call it.
 """

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     import grpc.aio
 
 KEEPALIVE_TIME_MS = 10_000
-"""Silence on a connection before it is asked for a sign of life."""
+"""Milliseconds of silence on a connection before a ping."""
 
 KEEPALIVE_TIMEOUT_MS = 3_000
-"""Wait for that sign; then the connection is given up. A machine that lost power sends no RST."""
+"""Milliseconds to wait for the answer before the connection is closed. A machine that lost power
+sends no RST."""
 
 OVERALL = ""
 """The health service's name for the server as a whole."""
@@ -36,7 +37,7 @@ Options = list[tuple[str, int]]
 
 
 class HealthServicer(Protocol):
-    """What is used of grpc's asynchronous health servicer, which ships without types."""
+    """The used methods of grpc's asynchronous health servicer, which ships without types."""
 
     async def set(self, service: str, status: int) -> None: ...
 
@@ -64,9 +65,9 @@ class GrpcServer:
         """Listen and return the bound port, which matters when ``port`` is 0.
 
         Raises:
-            RefusesToStart: The port is taken; ``purpose`` is in the sentence.
+            RefusesToStart: The port is taken; the message contains ``purpose``.
         """
-        # gRPC reports a taken port as an untyped failure; asked first, the reason is known.
+        # gRPC reports a taken port as an untyped failure; this check names the reason.
         assert_port_free(host, port, purpose)
         try:
             self.port = self.server.add_insecure_port(f"{_bracketed(host)}:{port}")
@@ -77,7 +78,7 @@ class GrpcServer:
         return self.port
 
     async def set_serving(self, is_serving: bool) -> None:
-        """Tell the health service's callers whether this process can do its work."""
+        """Set the health status: whether this process can do its work."""
         from grpc_health.v1.health_pb2 import HealthCheckResponse
 
         status = HealthCheckResponse.SERVING if is_serving else HealthCheckResponse.NOT_SERVING
@@ -131,8 +132,8 @@ def _server_options(connection_calls_max: int, connections_max: int) -> Options:
         ("grpc.max_connection_idle_ms", GRPC_IDLE_MS_MAX),
         ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
         ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
-        # Refused from here on, not only beyond it. The first alone is a soft limit: of headers up
-        # to a quarter larger the library would then refuse some, at random.
+        # Both limits are set: the first alone is soft, and the library would refuse some headers of
+        # up to a quarter more at random.
         ("grpc.max_metadata_size", GRPC_METADATA_BYTES_MAX + 1),
         ("grpc.absolute_max_metadata_size", GRPC_METADATA_BYTES_MAX + 1),
         ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
@@ -143,10 +144,9 @@ def _server_options(connection_calls_max: int, connections_max: int) -> Options:
         # Two servers on one port would share its connections in silence.
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", connection_calls_max),
-        # It counts calls that have ended and are not freed yet, and refuses those of a client that
-        # keeps to the limit.
+        # It counts ended calls that are not freed yet, and so refuses calls within the limit.
         ("grpc.http.overload_protection", 0),
-        # The library's own are 1,000 and 3,000; in between it ends calls at random as CANCELLED.
+        # The library's defaults are 1,000 and 3,000; in between it cancels calls at random.
         ("grpc.server.max_pending_requests", GRPC_CALLS_WAITING_MAX),
         ("grpc.server.max_pending_requests_hard_limit", GRPC_CALLS_WAITING_MAX),
         ("grpc.http2.min_ping_interval_without_data_ms", CHANNEL_PING_INTERVAL_MS_MIN),

@@ -1,9 +1,9 @@
-"""Who may be connected over HTTP, and for how long without a request.
+"""Bounds the number of HTTP connections, and the time that one may last without a request.
 
-The library that speaks HTTP keeps every connection that says nothing, or half of something. The
-gate stands between it and the sockets: it counts connections, for each address and for all, and
-ends those that take too long. When there are too many, the one that has waited longest without a
-request makes room, so that a flood of idle connections does not keep a scrape of the metrics out.
+The HTTP library keeps every connection that sends nothing, or an incomplete request. The gate
+stands between it and the sockets: it counts connections, per address and in all, and closes those
+that take too long. Beyond a bound it closes the one that has been longest without a request, so
+that a flood of idle connections does not keep a scrape of the metrics out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class HttpGate:
-    """Lets clients in. Owned by one event loop.
+    """Admits clients. Owned by one event loop.
 
     application = web.Application(middlewares=[gate.middleware])
     gate.handlers = runner.server
@@ -50,7 +50,7 @@ class HttpGate:
         self.request_s_max = request_ms_max / 1_000
         self.answer_s_max = answer_ms_max / 1_000
         self.handlers: Callable[[], asyncio.Protocol] | None = None
-        """Makes what speaks HTTP on one connection. Set before the first client."""
+        """Makes the HTTP protocol of one connection. Set before the first client."""
         self._clients: dict[asyncio.Protocol, GuardedClient] = {}
         self._per_address: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
@@ -76,7 +76,7 @@ class HttpGate:
             client.end_answer()
 
     def admits(self, client: GuardedClient) -> bool:
-        """Count a new connection; return False if there is no room, and none can be made."""
+        """Count a new connection; return False if there is no room and no other can be closed."""
         address = client.address
         if self._per_address[address] >= self._per_address_max:
             if not self._make_room(address):
@@ -90,20 +90,20 @@ class HttpGate:
         return True
 
     def forget(self, client: GuardedClient) -> None:
-        """The connection is gone, or about to go."""
+        """Stop counting a connection that is closed, or about to be."""
         if self._clients.pop(client.handler, None) is not None:
             self._per_address[client.address] -= 1
             if not self._per_address[client.address]:
                 del self._per_address[client.address]
 
     def close(self) -> None:
-        """Stop the timer: connections that remain have no time limit any more."""
+        """Stop the timer: remaining connections have no time limit any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _make_room(self, address: str | None) -> bool:
-        """Drop the client, of this address if there is one, that has waited longest."""
+        """Drop the client that has been longest without a request, of ``address`` if given."""
         waiting = [
             client
             for client in self._clients.values()
@@ -129,21 +129,21 @@ class HttpGate:
 
 
 class GuardedClient(asyncio.Protocol):
-    """One connection: hands everything on to what speaks HTTP, and knows since when it waits."""
+    """One connection: forwards to the HTTP protocol, and notes when it last made progress."""
 
     def __init__(self, gate: HttpGate, handler: asyncio.Protocol) -> None:
         self._gate = gate
         self.handler = handler
         self.address = ""
         self.is_answered = False
-        """Whether an answer is being made at the moment."""
+        """Whether a request is being answered at the moment."""
         self.progress_at = 0.0
-        """When it connected, made its last request, or had its last answer made."""
+        """When it connected, made its last request, or got its last answer."""
         self._heard_at: float | None = None
         self._transport: asyncio.Transport | None = None
 
     def ends_at(self) -> float:
-        """Return when the connection is dropped, unless there is progress before."""
+        """Return when the connection is dropped unless it makes progress before."""
         if self.is_answered or (self._transport and self._transport.get_write_buffer_size()):
             return self.progress_at + self._gate.answer_s_max
         if self._heard_at is not None:
@@ -160,7 +160,7 @@ class GuardedClient(asyncio.Protocol):
         self._heard_at = None
 
     def drop(self) -> None:
-        """Close at once, and count no longer."""
+        """Close the connection at once, and stop counting it."""
         self._gate.forget(self)
         if self._transport is not None:
             self._transport.abort()

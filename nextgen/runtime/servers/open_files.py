@@ -1,7 +1,7 @@
-"""How the files that a process may have open are shared between its ports.
+"""Shares the files that a process may have open between its ports.
 
-A connection is a file to the system. A port that could use all of them up would leave none to the
-others, nor to journals and ledgers.
+Each connection is an open file. A port that could use them all would leave none to the other ports,
+nor to journals and ledgers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nextgen.kernel.limits.inbound import (
 from nextgen.kernel.limits.pulsar import OPEN_FILES_MAX
 
 _CONNECTIONS_MIN = 16
-"""However few files there are: a process that takes no connections is of no use."""
+"""The least connections, however few files there are: a process without any is of no use."""
 
 
 def open_files_limit() -> int:
@@ -28,21 +28,21 @@ def open_files_limit() -> int:
 
 
 def http_connections_max(files: int | None = None) -> int:
-    """Return how many connections over HTTP are taken where so many files may be open."""
+    """Return the bound on HTTP connections in a process that may have ``files`` open."""
     files = open_files_limit() if files is None else files
     return max(_CONNECTIONS_MIN, min(HTTP_CONNECTIONS_MAX, files // HTTP_FILES_SHARE))
 
 
 def grpc_connections_max(files: int | None = None) -> int:
-    """Return how many connections over gRPC are taken where so many files may be open."""
+    """Return the bound on gRPC connections in a process that may have ``files`` open."""
     files = open_files_limit() if files is None else files
     return max(_CONNECTIONS_MIN, min(GRPC_CONNECTIONS_MAX, files // GRPC_FILES_SHARE))
 
 
 def pulsar_connections_max(wanted: int, files: int | None = None) -> int:
-    """Return how many of ``wanted`` Pulsar connections are taken where so many files may be open.
+    """Return the bound on Pulsar connections, ``wanted`` at most, if ``files`` may be open.
 
-    They never take what HTTP, gRPC and the process' own files are left.
+    It leaves room for HTTP, gRPC and the process's own files.
     """
     files = open_files_limit() if files is None else files
     others = http_connections_max(files) + grpc_connections_max(files)

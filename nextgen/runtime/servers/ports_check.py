@@ -1,4 +1,4 @@
-"""Is a port free? Asked before anything is started, so that the answer is one clear sentence."""
+"""Checks that a port is free before anything starts, so that the refusal is one clear sentence."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from nextgen.kernel.errors import RefusesToStart
 def assert_port_free(host: str, port: int, purpose: str) -> None:
     """Return if this process could listen on ``host`` and ``port``; 0 is always free.
 
-    The port is free again afterwards, so somebody else may still take it: whoever listens must
-    handle the failure too. ``purpose`` completes "needed for", for example "the HTTP probes".
+    Another process may still take the port afterwards: the caller that listens must handle that
+    failure too. ``purpose`` completes "needed for", for example "the HTTP probes".
 
     Raises:
-        RefusesToStart: It is taken, or not on this machine; the sentence names it.
+        RefusesToStart: It is taken, or not on this machine; the message names it.
     """
     if port == 0:
         return
@@ -23,7 +23,7 @@ def assert_port_free(host: str, port: int, purpose: str) -> None:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         with socket.socket(family, kind, protocol) as probe:
-            # As our servers do: connections of an earlier run that linger do not count.
+            # As our servers do: lingering connections of an earlier run do not count.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
             probe.listen(1)

@@ -1,4 +1,4 @@
-"""The HTTP side of every process: ``/metrics``, ``/livez``, ``/readyz``, and what it adds.
+"""The HTTP server of every process: ``/metrics``, ``/livez``, ``/readyz``, and its own routes.
 
 Live means that the event loop turns. Ready means that the process can do its work at the moment;
 when it cannot, the answer lists the reasons.
@@ -26,7 +26,7 @@ Readiness = Callable[[], tuple[bool, list[str]]]
 
 
 class _NotOurMistake(logging.Filter):
-    """Drops aiohttp's traceback for a request that was none: its sender has its 400."""
+    """Drops aiohttp's traceback for a malformed request: its sender gets a 400."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -39,9 +39,8 @@ _NOT_OUR_MISTAKE = _NotOurMistake()
 class Probes:
     """The probe server. ``port`` is the bound port once started.
 
-    ``routes`` are served beside the probes. No request has a body, and none is kept waiting by
-    its size: lines and headers have aiohttp's bounds, 8 KiB each. How many may be connected, and
-    for how long without a request, is the matter of ``gate``.
+    ``routes`` are served beside the probes. No request has a body; lines and headers have aiohttp's
+    bounds, 8 KiB each. ``gate`` bounds connections and their time without a request.
     """
 
     def __init__(

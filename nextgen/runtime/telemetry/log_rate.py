@@ -1,8 +1,8 @@
-"""How many lines of one kind a process writes: a peer that repeats itself cannot fill a disk.
+"""Limits the log lines of one kind: a peer that repeats itself cannot fill a disk.
 
-A kind is a sentence without its values. The first ``LOG_LINES_PER_KIND_MAX`` lines of a window
-are written; of the rest one line at the window's end says how many there were. Lines at CRITICAL
-are always written: after them the process stops, or serves no more.
+A kind is a sentence without its values. The first ``LOG_LINES_PER_KIND_MAX`` lines of a window are
+written; one line at the window's end has the number of the others. Lines at CRITICAL are always
+written: after them the process stops, or serves no more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nextgen.kernel.limits.inbound import (
 )
 
 LEFT_OUT = "lines left out"
-"""The line that stands for those that were not written; its ``kind`` says of which kind."""
+"""The line that replaces those that were not written, with their ``kind``."""
 
 OTHER_KINDS = "other kinds"
 """The kind of lines beyond ``LOG_KINDS_MAX`` kinds."""
@@ -88,7 +88,7 @@ class LogRate:
         return is_admitted
 
     def flush(self) -> None:
-        """Write what was left out of windows that are over. Called again while there are others."""
+        """Write the left-out counts of ended windows. Called again while other windows are open."""
         with self._lock:
             ended = self._ended(self._clock())
             self._is_armed = any(window.left_out for window in self._windows.values())
@@ -98,7 +98,7 @@ class LogRate:
             self._call_later(LOG_WINDOW_MS / 1_000, self.flush)
 
     def _ended(self, now: float) -> list[tuple[str, str, int]]:
-        """Forget the windows that are over; return what was left out of them."""
+        """Remove the ended windows; return their left-out counts."""
         over = [kind for kind, window in self._windows.items() if self._is_over(window, now)]
         windows = [(kind, self._windows.pop(kind)) for kind in over]
         return [
@@ -118,7 +118,7 @@ class LogRate:
 
 
 class LimitedLines(logging.Filter):
-    """Leaves out records of libraries beyond ``rate``."""
+    """Drops records of libraries beyond ``rate``."""
 
     def __init__(self, rate: LogRate) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class LimitedLines(logging.Filter):
 
 
 def limited(rate: LogRate) -> Callable[[WrappedLogger, str, EventDict], EventDict]:
-    """Return the processor that leaves out lines beyond ``rate``."""
+    """Return the processor that drops lines beyond ``rate``."""
 
     def process(_logger: WrappedLogger, level: str, event: EventDict) -> EventDict:
         sentence = event.get("event")
@@ -143,7 +143,7 @@ def limited(rate: LogRate) -> Callable[[WrappedLogger, str, EventDict], EventDic
 
 
 def written_with_context() -> Callable[[str, str, int], None]:
-    """Return what writes ``LEFT_OUT`` lines with the fields that lines of this context have."""
+    """Return a function that writes ``LEFT_OUT`` lines with the fields of this context."""
     context = contextvars.copy_context()
     logger = structlog.get_logger(__name__)
 

@@ -3,8 +3,8 @@
 Standard output stays free for what a command prints. Records of libraries that use ``logging``
 (grpc, aiohttp, asyncio) come out in the same form.
 
-What is in a line may come from a peer, and a peer may cause any number of lines. So fields are cut
-to ``LOG_FIELD_CHARACTERS_MAX``, and of each kind only so many lines are written: ``log_rate``.
+A line may contain text from a peer, and a peer may cause any number of lines. So fields are cut to
+``LOG_FIELD_CHARACTERS_MAX``, and ``log_rate`` limits the lines of each kind.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _LEVELS = {
 
 _TRACEBACKS = frozenset({"exception", "stack"})
 _OF_LIBRARIES = frozenset({"exc_info", "stack_info", "_record", "_from_structlog"})
-"""What of a line is no text yet, and not shown as it is."""
+"""Fields of a line that a renderer turns into text, and that are not cut."""
 
 _MIDDLE = "\n...\n"
 
 
 class LogFormat(StrEnum):
-    """How a line looks."""
+    """The format of a line."""
 
     JSON = "json"
     CONSOLE = "console"
@@ -57,7 +57,7 @@ def configure_logging(
 ) -> None:
     """Set up diagnostics for this process; ``context`` (component, node id) is on every line.
 
-    What is not given comes from ``NEXTGEN_LOG_LEVEL`` (default ``info``) and
+    Level and format default to ``NEXTGEN_LOG_LEVEL`` (default ``info``) and
     ``NEXTGEN_LOG_FORMAT`` (default ``console`` on a terminal, else ``json``).
 
     Raises:
@@ -83,7 +83,7 @@ def configure_logging(
 
 
 def _add_trace_id(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Name the trace that a line belongs to, so that one leads to the other."""
+    """Add the id of the trace that a line belongs to."""
     if tracing.active is not None and "trace_id" not in event:
         trace_id = tracing.current_trace_id()
         if trace_id:
@@ -92,7 +92,7 @@ def _add_trace_id(_logger: WrappedLogger, _method: str, event: EventDict) -> Eve
 
 
 def _endings(renderer: Processor) -> list[Processor]:
-    """Return what makes text of a line. The console shows tracebacks in its own way."""
+    """Return the processors that render a line. The console renders tracebacks itself."""
     if isinstance(renderer, structlog.processors.JSONRenderer):
         return [structlog.processors.format_exc_info, cut_fields, renderer]
     return [cut_fields, renderer]
@@ -143,7 +143,7 @@ def _route_libraries(
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    # Libraries speak of every connection at INFO; an operator asked for the cluster's story.
+    # Libraries log every connection at INFO; operators want the cluster's own lines.
     root.setLevel(max(threshold, logging.WARNING) if threshold > logging.DEBUG else threshold)
 
 

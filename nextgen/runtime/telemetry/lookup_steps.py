@@ -1,14 +1,14 @@
 """The 23 steps of a lookup that assigns, as marks in traces (docs/flows/lookup.md).
 
-Steps 9 to 23 are in the trace of the lookup. What happened ahead of time has a trace of its own,
-whose id both ends derive from what it is about, so that nothing travels for it:
+Steps 9 to 23 are in the trace of the lookup. Steps that happened earlier have traces of their own.
+Both ends derive the trace's id from its subject, so no message carries it:
 
     session   1 2 3 4   of a broker session
     grant     6 7       of a broker session's capacity
     lease     5 8       of a shard's capacity on a broker session
 
-Step 11 names these three. Metadata that a session has already been sent is marked with the trace
-in which it was. A mark is a span without a length, called like ``step 19 assign topic``.
+Step 11 names these three. Metadata that a session already has is marked with the trace in which it
+was sent. A mark is a span without a length, with a name like ``step 19 assign topic``.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def lease_parent(shard_id: int, session_id: str) -> str:
 
 
 def references(shard_id: int, session_id: str) -> dict[str, AttributeValue]:
-    """Return the ids of the traces of what an assignment to a session rests on."""
+    """Return the ids of the traces that precede an assignment to a session: see ``REFERENCES``."""
     return {
         SESSION_TRACE: _trace_id(session_parent(session_id)),
         GRANT_TRACE: _trace_id(grant_parent(session_id)),

@@ -1,4 +1,4 @@
-"""What every process tells of itself: its traces, its release, its event loop and its disk.
+"""Observability of every process: its traces, its release, its event loop and its disk.
 
 Processor time, memory and open files are ``prometheus_client``'s own ``process_`` metrics.
 """
@@ -28,11 +28,11 @@ from nextgen.runtime.telemetry.trace_export import start_tracing, version
 from nextgen.tasks.background import failures, keep
 
 LATENCY_BUCKETS_S = tuple(bound / 1_000 for bound in LATENCY_BUCKETS_MS)
-"""Bounds of every latency histogram that people compare with each other."""
+"""Bounds of every latency histogram, so that they can be compared."""
 
 
 class ProcessCollector(Collector):
-    """Release and disk of this process, read when asked for. One call of ``statvfs`` each time."""
+    """Release and disk of this process, read at each scrape with one call of ``statvfs``."""
 
     def __init__(self, component: str, directory: Path | None) -> None:
         self._component = component
@@ -72,7 +72,7 @@ class TaskCollector(Collector):
 
 
 class LoopLag:
-    """Measures how late the event loop runs what is due. ``run`` as a task of its owner."""
+    """Measures how late the event loop runs due timers. Its owner runs ``run`` as a task."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(
@@ -116,7 +116,7 @@ async def observed(
     Raises:
         RefusesToStart: The trace file cannot be written.
     """
-    # When each counter was born is known from the process' start; as series they cost a third more.
+    # The process's start time tells when counters began; a series for each costs a third more.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     stop_tracing = start_tracing(settings, component=component, node_id=node_id)
     registry.register(ProcessCollector(component, directory))

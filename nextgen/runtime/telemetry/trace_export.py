@@ -49,9 +49,9 @@ def version() -> str:
 
 
 def start_tracing(settings: TraceSettings, *, component: str, node_id: str) -> Callable[[], None]:
-    """Record spans from here on if ``settings`` say where to; return what ends it.
+    """Record spans from here on if ``settings`` have a destination; return the stop function.
 
-    The end waits at most ``TRACE_STOP_MS_MAX`` for what is recorded and not yet written.
+    Stopping waits at most ``TRACE_STOP_MS_MAX`` for recorded spans to be written.
 
     Raises:
         RefusesToStart: The trace file cannot be written.
@@ -161,7 +161,7 @@ def _file_exporter(file: TraceFile, component: str, node_id: str) -> SpanExporte
             try:
                 file.write([_line(each, component, node_id) for each in spans])
             except OSError:
-                # A full disk loses spans, and nothing else.
+                # A full disk costs spans, and nothing else.
                 return SpanExportResult.FAILURE
             return SpanExportResult.SUCCESS
 

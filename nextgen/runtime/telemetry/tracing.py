@@ -1,7 +1,7 @@
-"""Spans of this process, and the way a trace takes from one process to the next.
+"""Spans of this process, and the propagation of traces between processes.
 
 Needs OpenTelemetry's API only; ``trace_export.start_tracing`` brings the SDK and sets ``active``.
-Until then everything here costs one look at ``active``:
+Until then every function here costs one check of ``active``:
 
     if tracing.active is not None:
         ...
@@ -49,8 +49,8 @@ def span(
 ) -> AbstractContextManager[Span | None]:
     """Return a context manager for work that is a span, the current one inside; None if off.
 
-    ``parent`` is a ``traceparent``; a text that is none, or an empty one, begins a trace, and
-    None makes a child of the current span. An exception marks the span and goes on.
+    ``parent`` is a ``traceparent``; an empty or invalid one begins a trace, and None makes a child
+    of the current span. An exception marks the span as failed and propagates.
     """
     if active is None:
         return _OFF
@@ -70,7 +70,7 @@ def begin(name: str, parent: str | None = None, **attributes: AttributeValue) ->
 
 
 def end(begun: Span, at: float | None = None) -> None:
-    """End what ``begin`` returned, at a moment of ``time.monotonic()``, the present by default."""
+    """End a span of ``begin`` at a moment of ``time.monotonic()``, the present by default."""
     begun.end(end_time=_wall_ns(time.monotonic() if at is None else at))
 
 
@@ -101,7 +101,7 @@ def record(
 
 
 def timed(name: str, work: Callable[[], T], **attributes: AttributeValue) -> T:
-    """Return what ``work`` returns. Its span is beside those that begin in it, not above them."""
+    """Return the result of ``work``. Its span is a sibling, not the parent, of spans inside it."""
     if active is None:
         return work()
     began_at = time.monotonic()
@@ -123,20 +123,20 @@ def traceparent() -> str:
 
 
 def outgoing() -> str:
-    """As ``traceparent``, for what this process itself traces; "" at once while it does not."""
+    """As ``traceparent``, if this process records traces; else ""."""
     return "" if active is None else traceparent()
 
 
 def current_trace_id() -> str:
-    """Return the current trace's id, 32 hexadecimal digits, or "": what log lines carry."""
+    """Return the current trace's id for log lines, 32 hexadecimal digits, or ""."""
     context = trace.get_current_span().get_span_context()
     return f"{context.trace_id:032x}" if context.is_valid else ""
 
 
 def logged_trace_id(text: str) -> str:
-    """Return what a log line says of ``text``: a trace's id, or a text that names none.
+    """Return ``text`` as log lines show it: the id of the trace that it names, or ``text`` itself.
 
-    "" for a trace that is not recorded: nobody will look for it.
+    "" for a trace that is not recorded.
     """
     found = parse_traceparent(text)
     if found is None:
@@ -182,10 +182,10 @@ def _current_span(
 
 
 class _Offset:
-    """Wall clock minus monotonic clock in ns, as it was found first.
+    """Wall clock minus monotonic clock in ns, as it was read first.
 
-    No reading is exact: only a difference that the reading's own length does not explain is a step
-    of the wall clock, and followed.
+    No reading is exact: only a difference larger than the reading's own duration is taken for a
+    step of the wall clock, and adopted.
     """
 
     value_ns: int | None = None
@@ -202,7 +202,7 @@ class _Offset:
 
     @classmethod
     def _read_well(cls) -> int:
-        """Return the best of some readings: one in which the process stood still says little."""
+        """Return the best of some readings: one during which the process paused is inexact."""
         best_ns, best_bracket_ns = cls._read()
         for _ in range(_OFFSET_READS_MAX - 1):
             if best_bracket_ns <= _OFFSET_BRACKET_NS_MAX:
@@ -214,7 +214,7 @@ class _Offset:
 
     @staticmethod
     def _read() -> tuple[int, int]:
-        """Return the offset, and how long reading it took: it is wrong by half of that at most."""
+        """Return the offset, and the reading's duration: the error is at most half of that."""
         before_ns = time.monotonic_ns()
         wall_ns = time.time_ns()
         bracket_ns = time.monotonic_ns() - before_ns
