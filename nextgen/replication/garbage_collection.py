@@ -13,7 +13,7 @@ OLD_THRESHOLD = 1_000
 
 
 def tune_garbage_collector() -> None:
-    """Take what is alive out of the collector's sight and let it run more rarely.
+    """Exclude all live objects from collection, and make collections rarer.
 
     Call once, after everything is imported and wired, before the first request.
     """

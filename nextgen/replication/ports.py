@@ -167,7 +167,7 @@ class ViewDigest:
     index: int
     position: int
     digest: int
-    scheme: int = 0  # What was hashed, and how: those of different schemes cannot be compared.
+    scheme: int = 0  # The content and form of the hash: different schemes cannot be compared.
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class LogReader:
     """A named reader, as one replica knows it; see ``ReplicatedLog.pin_reader``."""
 
     reader_id: str
-    position: int  # What is committed from here on is kept.
+    position: int  # Committed entries from here on are kept.
     expires_in_ms: int
     is_broken: bool  # The log was cut in spite of it.
 
@@ -237,7 +237,7 @@ class StateMachine(Protocol):
         ...
 
     def make_durable(self) -> AppliedPoint:
-        """Force what is applied to disk and return that point. The log may be cut behind it."""
+        """Force the applied state to disk and return its point: the log may be compacted to it."""
         ...
 
     def digest(self) -> ViewDigest | None:
@@ -289,9 +289,10 @@ class ReplicatedLog(Protocol):
         """The highest level of events that every member is known to know; see
         ``nextgen.kernel.events.levels``.
 
-        Voters and learners of the configuration that holds, this process included; of one that is
-        away what it said last, ``EVENT_LEVEL_UNREPORTED`` if it was never heard. WHOEVER PROPOSES
-        writes no event of a higher level: a member that does not know it would stop for good.
+        Members are the voters and learners of the configuration in force, this process included. A
+        member that is away counts with its last report, or with ``EVENT_LEVEL_UNREPORTED``. The
+        caller of ``propose`` MUST NOT write an event of a higher level: a member that does not know
+        it would stop for good.
         """
         ...
 
@@ -389,25 +390,25 @@ class ReplicatedLog(Protocol):
         ...
 
     def pin(self, name: str, position: int) -> LogPin:
-        """Keep what is committed from ``position`` on readable until the pin is released.
+        """Keep the committed entries from ``position`` on readable until the pin is released.
 
-        Pins are soft: they end with the process, and with the oldest first when the log kept
-        for them would exceed its limit; a reader then gets ``PositionCompacted``.
+        Pins are soft state: they end with the process. When the log kept for pins would exceed its
+        limit, the oldest end first; their readers then get ``PositionCompacted``.
 
         Raises:
-            PositionCompacted: It is gone already.
+            PositionCompacted: The position is compacted already.
             Overloaded: There are too many pins.
         """
         ...
 
     async def pin_reader(self, reader_id: str, position: int, ttl_ms: int) -> None:
         """Pin under a name: on disk when this returns, over restarts, until ``ttl_ms`` after the
-        last call for this name, or after the restart. ``ttl_ms`` 0 lets go.
+        last call for this name, or after the restart. ``ttl_ms`` 0 releases the pin.
 
-        A position before the one that is pinned changes nothing but the time.
+        A position before the pinned one renews the time only.
 
         Raises:
-            PositionCompacted: It is gone already, with the pin if there was one.
+            PositionCompacted: The position is compacted already; a pin of this name is gone too.
             Overloaded: There are too many pins, or named readers.
             InvalidRequest: Name, position or time are not within their bounds.
             Unavailable: The disk refuses; the pin ends with the process.

@@ -1,7 +1,7 @@
 """Small files that are replaced as a whole and checked when they are read. Calls block.
 
-What is written stands beside the old one, is synced and renamed: a crash leaves one of the two.
-A checksum reveals a damaged file.
+The new content is written beside the old file, synced and renamed: a crash leaves one of the two. A
+checksum reveals a damaged file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def replace_file(storage: Storage, path: Path, payload: bytes, *, label: str) ->
     Its syncs are labelled ``<label>.file`` and ``<label>.name``.
 
     Raises:
-        OSError: The disk refuses. What was there before still is.
+        OSError: The disk refuses. The file is unchanged.
     """
     checksum = crc32c(payload).to_bytes(_CHECKSUM_BYTES, "big")
     replace_content(storage, path, checksum + payload, label=label)

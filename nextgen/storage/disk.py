@@ -49,7 +49,7 @@ class Storage(Protocol):
     def close(self, handle: Handle) -> None: ...
 
     def preallocate(self, handle: Handle, size: int) -> None:
-        """Reserve the first ``size`` bytes; what was never written there reads as zeros."""
+        """Reserve the first ``size`` bytes; those never written read as zeros."""
         ...
 
     def pwrite(self, handle: Handle, data: bytes, offset: int) -> None:
@@ -280,7 +280,7 @@ class DiskStorage:
 
 
 def make_directory_durably(storage: Storage, path: Path, *, label: str) -> None:
-    """Make ``path`` and what is missing above it, each synced into its parent."""
+    """Make ``path`` and its missing parents, each synced into its own parent."""
     missing = []
     while not storage.is_directory(path):
         missing.append(path)
@@ -307,7 +307,7 @@ def replace_content(storage: Storage, path: Path, data: bytes, *, label: str) ->
     Its syncs are labelled ``<label>.file`` and ``<label>.name``.
 
     Raises:
-        OSError: The disk refuses. What was there before still is.
+        OSError: The disk refuses. The file is unchanged.
     """
     draft = path.with_name(f"{path.name}.draft")
     storage.unlink(draft)

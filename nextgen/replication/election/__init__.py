@@ -1,4 +1,4 @@
-"""Who leads: campaigns and votes of pysyncobj, our timers, pre-vote, term probes, peer checks.
+"""Elections: campaigns and votes of pysyncobj, our timers, pre-vote, term probes, peer checks.
 
 The raft room calls it.
 """

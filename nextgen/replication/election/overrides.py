@@ -135,7 +135,7 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]  # The library carries no 
         self._SyncObj__onNodeDisconnected(_Peer(node_id))
 
     def campaign(self, *, transfer: bool) -> None:
-        """Ask for votes in the next term. ``transfer``: the leader itself asked us to."""
+        """Campaign in the next term. ``transfer``: the leader itself requested it."""
         assert not self.leads, "a leader does not campaign"
         self._transfer = transfer
         self._voters = set()
@@ -196,7 +196,7 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]  # The library carries no 
         self._SyncObj__raftLeader = leader
 
     def send_from_library(self, node_id: NodeId, message: Message) -> None:
-        """Let a message of the library's out once what it says is durable."""
+        """Send a message of the library once the state that it promises is durable."""
         if message["type"] == "request_vote":
             message = {**message, "transfer": self._transfer}
         self._owner.send_when_durable(node_id, message)

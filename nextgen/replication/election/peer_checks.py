@@ -1,13 +1,14 @@
-"""What a replica believes of a well-formed message: from which node, and up to which term.
+"""Which well-formed messages a replica accepts: from which node, and up to which term.
 
-A term is durable as soon as it is followed, so one wrong number from one peer would move a whole
-group to its end. A replica therefore believes a single peer only ``TERM_JUMP_MAX`` terms ahead of
-its own, or at the beginning of a later generation. Terms grow by an election each, so a legal peer
-is further ahead only of a replica that was away for a million elections; that one asks the voters,
-and believes a term that a majority of them has reached (ADR 0056).
+A term is durable as soon as it is adopted, so one wrong number from one peer could exhaust the
+terms of a whole group. A replica therefore accepts from a single peer only a term at most
+``TERM_JUMP_MAX`` ahead of its own, or at the beginning of a later generation. Terms grow by one per
+election, so a correct peer is further ahead only of a replica that was away for a million
+elections. That replica probes the voters and accepts a term that a majority of them has reached
+(ADR 0056).
 
-Entries and snapshots are taken from members of the group. Votes are given to any node that the
-mesh takes in: a candidate may have become a member by an entry that is not here yet, and may need
+Entries and snapshots are accepted from members of the group. Votes are granted to any node that the
+mesh admits: a candidate may have become a member by an entry that is not here yet, and may need
 this vote to lead at all (Raft thesis, 4.1).
 """
 

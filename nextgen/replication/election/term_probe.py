@@ -1,11 +1,11 @@
 """How a replica that lost its term finds one that is at least as high (ADR 0048).
 
-It asks every other voter for its present term. Whatever this replica once promised, it promised
-to one of them, in a term that the other still has: so the highest of the answers bounds it. The
-replica adopts that term with its vote spent, and only then follows a leader.
+It probes every other voter for its present term. Every promise of this replica was made to one of
+them, in a term that the voter still has: so the highest answer bounds the lost term. The replica
+adopts the highest term with its vote spent, and only then follows a leader.
 
-One that starts with nothing at all asks the same question. If no voter has ever had an entry,
-the group is being founded and there is nothing that could have been forgotten.
+A replica that starts without any data probes in the same way. If no voter has ever had an entry,
+the group is being founded, and no promise can have been lost.
 
 A probe travels as a ``pre_vote`` for term 0, which no replica ever grants: earlier releases
 answer it too.
@@ -87,7 +87,7 @@ class TermProbe:
         return self._replica.node_id in self._configuration.voters
 
     def ask(self) -> None:
-        """Ask the voters that have not answered yet, or had forgotten their term too."""
+        """Probe the voters that have not answered yet, or had lost their term too."""
         missing = []
         for voter in self._others:
             answer = self._answers.get(voter)
@@ -126,7 +126,7 @@ class TermProbe:
         }
         self._replica.send(sender, message)
         if self.is_open and sender in self._others and sender not in self._answers:
-            # It has just opened the group: what was asked before did not reach it.
+            # It has just opened the group: earlier probes did not reach it.
             self._ask(sender)
 
     def _on_answer(self, sender: NodeId, message: Message) -> None:

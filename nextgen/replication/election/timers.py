@@ -1,13 +1,13 @@
-"""When a replica campaigns, and whom it would vote for: timers, pre-vote and stickiness.
+"""When a replica campaigns, and for which candidate it votes: timers, pre-vote and stickiness.
 
-A replica asks "would you vote for me?" before it raises the term, and a replica that hears
-its leader answers no; so a replica that was cut off deposes no leader when it returns (H8).
+A replica sends pre-votes before it raises the term, and a replica that hears its leader refuses
+them. So a replica that was partitioned deposes no leader when it returns (H8).
 
-Silence for ``election_ms_min .. max`` starts an election, unless it was this process that did
-not run: then the leader gets the time to be heard. The fast path does not wait for silence: when
-the leader's connection broke and its port refuses, the replicas try in the order of their ranks,
-a few dozen milliseconds apart; so do those whose first attempt after a silence failed. The order
-is rotated by the group's number, so that the groups a dead process led spread over the others.
+Silence for ``election_ms_min .. max`` starts an election, unless this process itself was paused:
+then the leader gets the time to be heard. The fast path does not wait for silence: when the
+leader's connection broke and its port refuses, the replicas campaign in the order of their ranks, a
+few dozen milliseconds apart; so do those whose first attempt after a silence failed. The order is
+rotated by the group's number, so that the groups of a dead leader's process spread over the others.
 
 A replica that takes part in a campaign refuses pre-votes for a while, its ``vote_backoff``: a
 second candidate would only undo the first. The backoff is bounded (L21), so a campaign that comes
@@ -157,7 +157,7 @@ class Election:
         if self._core.leads or self._asked_term is None:
             return
         if sender not in self._configuration().voters:
-            return  # It was not asked, or is a voter no more.
+            return  # It got no request, or is no voter any more.
         if message["term"] > self._core.term:
             # It knows a later term and could never vote in ours: meet it there next time.
             self._asked_term = None
@@ -185,7 +185,7 @@ class Election:
         return (message["last_log_term"], message["last_log_index"]) > (last_term, last_index)
 
     def _campaign(self) -> None:
-        """Ask for votes and leave them the time to arrive.
+        """Campaign, and leave the votes time to arrive.
 
         A campaign that begins earlier only undoes this one. Disks may be slow, so each campaign
         without a leader behind it gets twice the time of the one before, up to the longest
@@ -233,8 +233,8 @@ class Election:
             )
 
     def _ask_again_soon(self) -> None:
-        """Ask once more before the others have their turn: who refused may just not have noticed
-        yet that the leader is gone. To ask changes nothing anywhere."""
+        """Send pre-votes once more before the others have their turn: a voter that refused may not
+        have noticed yet that the leader is gone. A pre-vote changes nothing anywhere."""
         if self._suspect is not None and self._fast_attempts <= _EARLY_REPEATS_MAX:
             self._wait_ms(self._config.fast_election_stagger_ms / 3)
 
@@ -254,7 +254,7 @@ class Election:
         self._wait_ms(self._random.uniform(config.election_ms_min, config.election_ms_max))
 
     def _wait_fast(self, *, rounds: int = 0, after_ms: float = 0.0) -> None:
-        """Wait for this replica's turn; ``rounds`` lets everybody have one before."""
+        """Wait for this replica's turn; with ``rounds``, after that many turns of every replica."""
         alive = sorted({*self._configuration().voters, self._node_id} - {self._suspect})
         rank = (alive.index(self._node_id) - self._group_id) % len(alive)
         turns = rank + rounds * len(alive)
@@ -286,7 +286,7 @@ class Election:
         elif self._loop.time() < self._deadline:
             self._set_timer()
         elif late_ms > self._config.heartbeat_ms and not self._has_waited_for_itself:
-            # It was this process that did not run: what the leader said may be waiting.
+            # This process itself was paused: messages of the leader may be waiting.
             self._has_waited_for_itself = True
             self._wait_ms(self._config.heartbeat_ms)
         else:

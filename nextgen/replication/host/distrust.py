@@ -32,8 +32,8 @@ def begin_again_if_distrusted(
 ) -> None:
     """Empty the view if it was found wrong, so that it is built from the log or by a leader.
 
-    The log itself is sound. If its beginning was cut off, what is left of it builds no view:
-    then this replica has to be given everything, as one that lost its disk. Blocks.
+    The log itself is sound. If its beginning was compacted, the rest cannot rebuild the view: the
+    leader has to send everything, as to a replica that lost its disk. Blocks.
     """
     if _NOTE not in storage.list_names(directory):
         return

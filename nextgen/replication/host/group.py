@@ -84,8 +84,8 @@ class PySyncObjGroup:
         release: Callable[[], Awaitable[None]],
         distrust: Callable[[], Awaitable[None]],
     ) -> None:
-        """Put the engine in and start it. ``release`` closes the view and lets go of what the
-        host lent; ``distrust`` notes on disk that the view must be rebuilt."""
+        """Put the engine in and start it. ``release`` closes the view and returns the resources of
+        the host; ``distrust`` notes on disk that the view must be rebuilt."""
         self._replica = replica
         self._snapshots = snapshots
         self._readers = readers

@@ -1,7 +1,7 @@
 """Prometheus metrics of every replicated log of a process, and of the mesh between them.
 
-The label is the shard; the cluster manager's own log is shard 0. Everything is read when it is
-asked for, so that it costs nothing in between.
+The label is the shard; the cluster manager's own log is shard 0. Everything is computed at each
+scrape and costs nothing in between.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from nextgen.storage.disk import DiskStorage
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """What was found, and where the group goes on."""
+    """The findings of a promotion, and the position at which the group continues."""
 
     voters: tuple[NodeId, ...]  # Of the configuration that held before; empty if the log has none.
     last_position: int  # The last event that is here.
@@ -49,7 +49,7 @@ class Promotion:
 
     @property
     def may_be_missing(self) -> str:
-        """One sentence for the operator, who decides what to do about it."""
+        """One sentence on the possible loss, for the operator."""
         found = f"every event behind position {self.last_position} of the old log"
         if self.was_damaged:
             found += ", and any event before it: this replica had lost a part of its own log"
@@ -70,14 +70,15 @@ def promote(
     open_view: Callable[[Path], ViewStore],
     change: Upgrade | None = None,
 ) -> Promotion:
-    """Promote this node's replica of ``group_id`` and return what is known of the loss. Blocks.
+    """Promote this node's replica of ``group_id`` and return the findings. Blocks.
 
     ``lost`` are the voters that are gone for good, ``members`` those that the group began with.
     ``change`` alters the view's tables in the transaction that moves it to the next generation.
-    The caller holds the data directory's lock and has made sure that the lost are away.
+    The caller MUST hold the data directory's lock and have made sure that the lost voters are down.
 
     Raises:
-        Refused: A voter is neither this one nor lost: it may know more, and a quorum may return.
+        Refused: A voter is neither this one nor lost: it may have later entries, and a quorum may
+            return.
         RefusesToStart: There is no replica here, or it is another node's, or damaged.
     """
     storage = DiskStorage()

@@ -188,23 +188,23 @@ class PySyncObjHost:
         joining: bool = False,
         rejoining: bool = False,
     ) -> PySyncObjGroup:
-        """Open this process's replica of ``group_id``, from disk if it has been here before.
+        """Open this process's replica of ``group_id``, from disk if its journal is there.
 
-        ``state_machine`` may be a function that opens it: it is called on a worker thread when
-        the journal is known to be sound, so that a refusal to start has touched no view.
+        ``state_machine`` may be a function that opens it: it is called on a worker thread after
+        the journal was found sound, so that a refusal to start changes no view.
 
-        ``members`` are the voters that the group began with; what the log says overrides
-        them. ``joining``: this node is not among them, and knows nothing of its group, until
-        it hears from a leader. It votes from then on, and campaigns when it has become a voter.
+        ``members`` are the voters that the group began with; a configuration in the log overrides
+        them. ``joining``: this node is not among them, and knows nothing of its group until it
+        hears from a leader. From then on it votes, and it campaigns once it is a voter.
 
-        A replica that finds no journal votes only after it has heard all the others: either none
-        of them has ever had an entry, or a leader has to give back what it may have promised
-        (ADR 0048). ``rejoining`` says that the group has been led before, so that it is not
-        founded again should every disk be lost; the note of a membership says the same.
+        A replica without a journal votes only after all other voters have answered: either none of
+        them has ever had an entry, or a leader has to restore the entries that this replica may
+        have acknowledged (ADR 0048). ``rejoining``: the group has had a leader before, so it is
+        not founded again even if every disk was lost; the note of a membership has the same effect.
 
         Raises:
-            JournalCorrupted: The journal has a hole that no leader can mend; the message
-                says how to rebuild the replica. Nothing on disk was touched.
+            JournalCorrupted: The journal has a gap that no leader can repair; the message
+                describes how to rebuild the replica. Nothing on disk was changed.
             WrongCluster: The directory belongs to another cluster, node or group.
         """
         assert group_id not in self._groups, f"group {group_id} is open already"
@@ -288,7 +288,7 @@ class PySyncObjHost:
         rejoining: bool,
         is_founding: bool,
     ) -> tuple[Journal, SnapshotFiles, ReadersFile, StateMachine, AppliedPoint]:
-        """Recover what is on disk and open the view behind it. Blocks."""
+        """Recover the journal and open the view. Blocks."""
         directory = self._data_directory / f"group-{group_id}"
         was_member = self._was_member(group_id)
         doubt_if_new = BLANK_INDEX if is_founding else 0

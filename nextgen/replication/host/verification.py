@@ -44,7 +44,7 @@ POSITION_WAIT_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was found. Equal digests mean equal views."""
+    """The findings. Equal digests mean equal views."""
 
     from_position: int  # Of the snapshot it began with, 0 for the log's beginning.
     position: int
@@ -52,7 +52,7 @@ class Verified:
     rebuilt_digest: int
     stored_digest: int
     scanned_digest: int
-    digest_at_position: int | None  # None: the replay began behind the position asked for.
+    digest_at_position: int | None  # None: the replay began behind the requested position.
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class _Replay:
     view: ViewStore
     start: AppliedPoint
     hold: Pin
-    wanted_index: int | None  # The entry that reaches the position asked for.
+    wanted_index: int | None  # The entry that reaches the requested position.
     wanted_digest: int | None = None
 
 

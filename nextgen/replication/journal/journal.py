@@ -186,9 +186,9 @@ class Journal:
 
     @property
     def configuration(self) -> Configuration | None:
-        """The configuration that holds, committed or not; None while the log has said nothing.
+        """The configuration in force, committed or not; None while the log has none.
 
-        Always the same object until another one holds.
+        The same object until another one is in force.
         """
         return self._configurations.newest
 
@@ -312,11 +312,11 @@ class Journal:
         self._state.hard_term, self._state.voted_for = term, voted_for or ""
 
     def start_over(self) -> None:
-        """Empty the log and be in doubt about all that it held.
+        """Empty the log and put all of its entries in doubt: see ``journal.doubt``.
 
-        For a replica whose view cannot be built from what is left of its log: a leader gives
-        back everything, and until then this replica does not vote on what it had. What it
-        thought of its members goes too: it may never have been committed.
+        For a replica whose view cannot be built from the rest of its log. A leader sends
+        everything again; until then this replica does not vote. The log's configurations are
+        dropped too: they may never have been committed.
         """
         doubt_index = max(self._state.doubt_index, self.last_index, 1)
         self.set_doubt(doubt_index)
@@ -349,8 +349,8 @@ class Journal:
     def cut_before(self, index: int, *, segments_max: int | None = None) -> bool:
         """Drop old entries, all of them before ``index``, in whole segments.
 
-        At most ``segments_max`` of them, since what is appended waits meanwhile; return
-        whether there are more. The caller MUST have made durable whatever replaces them.
+        At most ``segments_max`` of them, since appends wait meanwhile; return whether there are
+        more. The caller MUST have made durable the snapshot that replaces them.
         """
         droppable = self._segments_before(index)
         dropped = droppable if segments_max is None else min(droppable, segments_max)
@@ -412,7 +412,7 @@ class Journal:
         self._writes.when_durable(callback)
 
     def flush(self) -> None:
-        """Begin to write what is pending, without waiting for it."""
+        """Begin to write the pending records, without waiting for it."""
         self._writes.start_batch()
 
     def sync(self) -> None:
@@ -425,7 +425,7 @@ class Journal:
         self._writes.sync()
 
     def close(self) -> None:
-        """Write what is pending, if the disk takes it, and close the files."""
+        """Write the pending records, if the disk accepts them, and close the files."""
         if not self._closed:
             self._closed = True
             self._writes.close()

@@ -1,8 +1,8 @@
 """The part of a journal that is not on disk yet, and the callbacks that wait for it.
 
 One batch is in flight, the next one fills. A full disk stalls: the same batch is tried again
-every ``JOURNAL_RETRY_MS``. Any other failure breaks the journal for good, because a sync that
-failed may have thrown away what it was asked to keep, and the next one would report success.
+every ``JOURNAL_RETRY_MS``. Any other failure breaks the journal for good, because the kernel may
+have dropped the data of a failed sync, and the next sync would report success.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nextgen.replication.journal.worker import Batch, Runner, SegmentFiles
 
 
 class JournalStalled(Definite):
-    """The disk is full. What was appended is kept in memory and tried again by itself."""
+    """The disk is full. Appended records are kept in memory and written again by a timer."""
 
     reason = "DISK_FULL"
 
@@ -90,7 +90,7 @@ class PendingWrites:
         self._changes += 1
 
     def forget_entries_behind(self, index: int) -> None:
-        """What is in flight or durable behind ``index`` no longer counts as such."""
+        """Stop counting records behind ``index`` as in flight or durable."""
         self.durable = self.durable.lowered_to(index)
         if self._in_flight is not None:
             self._in_flight.end = self._in_flight.end.lowered_to(index)
@@ -103,7 +103,7 @@ class PendingWrites:
         self.start_batch()
 
     def start_batch(self) -> None:
-        """Hand over what is pending, unless a batch is in flight already."""
+        """Start writing the pending batch, unless one is in flight already."""
         busy = self._in_flight is not None or self.broken is not None
         if busy or self._closed or not self._pending.steps:
             return

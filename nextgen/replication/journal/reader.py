@@ -30,7 +30,7 @@ class SegmentReader:
         """Return the ``length`` bytes of payload of the record at ``address``.
 
         Raises:
-            JournalCorrupted: What is there is not that record.
+            JournalCorrupted: The bytes there are not that record.
         """
         handle = self._handle(sequence_of(address))
         data = self._storage.pread(handle, record_bytes(length), offset_of(address))

@@ -1,10 +1,10 @@
-"""What is on disk when a replica starts, and how much of it may be believed.
+"""Recovery of a journal at start: how much of the bytes on disk can be trusted.
 
-The only question that matters is whether bytes that are unreadable had ever been reported
-durable. If they had, this replica may have voted or acknowledged by them, and must do
-neither again before a leader has given it back what it lost.
+The question is whether unreadable bytes had ever been reported durable. If so, this replica may
+have voted or acknowledged by them, and must do neither again before a leader has sent it the lost
+entries again.
 
-What is behind the last sound record of the last segment is judged in this order:
+The bytes behind the last sound record of the last segment are judged in this order:
 
 1. It was durable for certain, because the mark beside the journal says so, or a sound
    record further on was written when it already was: DAMAGED_TAIL.
@@ -134,7 +134,7 @@ class JournalState:
         return (header.hard_term, header.voted_for) == (self.hard_term, self.voted_for)
 
     def fold(self, record: RecordHeader, address: int, payload: bytes) -> bool:
-        """Take over one record; False if it cannot follow what is here."""
+        """Apply one record; return False if it cannot follow the records so far."""
         table = self.table
         match record.kind:
             case Kind.ENTRY:
@@ -145,7 +145,7 @@ class JournalState:
                 table.truncate_from(record.entry_index)
                 self.configurations.truncate_from(record.entry_index)
                 if self.configuration != payload:
-                    # What it falls back to was noted in a segment that is gone.
+                    # The configuration before it was in a segment that is gone.
                     self.configurations.reset(decode_if_known(payload))
             case Kind.TRUNCATE if record.entry_index <= table.first_index:
                 # What it kept of the older segments is gone with them.
@@ -243,7 +243,7 @@ def recover(storage: Storage, directory: Path, identity: Identity) -> Recovered 
 
 
 def _scan(directory: Path, state: JournalState, sequence: int, data: bytes, offset: int) -> Tail:
-    """Fold the sound records of a segment into ``state`` and look at what is behind them."""
+    """Fold the sound records of a segment into ``state`` and judge the bytes behind them."""
     synced_to = 0
     while True:
         address = address_of(sequence, offset)

@@ -1,4 +1,4 @@
-"""Making the disk agree with what was recovered, so that appending can go on."""
+"""Makes the files match the recovered state, so that appending can continue."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def begin(files: SegmentFiles, identity: Identity, doubt_index: int) -> Recovere
 def repair(files: SegmentFiles, identity: Identity, recovered: Recovered) -> None:
     """Clear an unreadable tail and open the segment to go on in.
 
-    Damage is remembered in the header of a segment of its own, and until that is durable by
-    the mark: a crash on any line in between finds the damage again. How far it reached is not
-    known: what is readable, and a mark that may be old, are lower bounds of what was lost.
+    Damage is noted in the header of a segment of its own, and until that is durable by the mark: a
+    crash on any line in between finds the damage again. Its extent is unknown: the readable end,
+    and a mark that may be old, are lower bounds of the lost log's end.
     """
     state, recovery, end = recovered.state, recovered.recovery, recovered.end
     sequence = sequence_of(end)
     if recovered.durable_to < end:
-        # What was read may never have reached the disk, and is about to be relied upon.
+        # The bytes read may still be in the page cache only, and are about to be relied upon.
         is_here = sequence_of(recovered.durable_to) == sequence
         files.secure(sequence, offset_of(recovered.durable_to) if is_here else 0, offset_of(end))
     if recovery.outcome is Outcome.TORN_TAIL:

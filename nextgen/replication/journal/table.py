@@ -29,7 +29,7 @@ class EntryTable:
 
     ``next_position`` is the position the next event will get. The base is the last entry
     that is no longer here; its term stays known, for the check of the one that follows.
-    Outside only read: ``last_index`` is asked for dozens of times for each entry.
+    Callers only read its fields: ``last_index`` is read dozens of times per entry.
     """
 
     def __init__(self, base_index: int = 0, base_term: int = 0, next_position: int = 1) -> None:

@@ -180,7 +180,7 @@ class SegmentFiles:
             self._storage.sync_directory(self._directory, label="journal.drop_segment")
 
     def clear_tail(self, sequence: int, offset: int) -> None:
-        """Overwrite a segment from ``offset`` on with zeros: what was there never happened."""
+        """Overwrite a segment from ``offset`` on with zeros, which discards its records."""
         handle = self._storage.open(self._directory / segment_name(sequence))
         try:
             length = self._storage.size(handle) - offset

@@ -24,7 +24,7 @@ HELLO_DEADLINE_S = 2.0
 """For the whole handshake: a connection whose peer is not known by then is closed."""
 
 KEEPALIVE_IDLE_S = 5
-"""Silence on a connection before the kernel asks whether the peer's host is still there."""
+"""Silence on a connection before the kernel probes whether the peer's host is still there."""
 
 KEEPALIVE_INTERVAL_S = 1
 """Between two such questions."""
@@ -75,7 +75,7 @@ class PeerConnection(asyncio.Protocol):
 
     @property
     def hello(self) -> Hello | None:
-        """What the peer said of itself, None before it is known."""
+        """The peer's hello, None before it is received."""
         return self.peer.hello if self.peer is not None else None
 
     def __repr__(self) -> str:
@@ -137,12 +137,12 @@ class PeerConnection(asyncio.Protocol):
         self._outgoing_bytes += len(frame)
 
     def abort(self) -> None:
-        """Close at once; what is queued is dropped."""
+        """Close at once; queued frames are dropped."""
         if self._transport is not None:
             self._transport.abort()
 
     def _shake_hands(self, data: bytes) -> None:
-        """Take in the frames of the handshake; what is behind them stays in the reader."""
+        """Process the frames of the handshake; later bytes stay in the reader."""
         while self.peer is None and self._is_open:
             bodies = self._reader.receive_data(data, frames_max=1)
             if not bodies:

@@ -1,9 +1,9 @@
 """Which events the peers of a process know, kept over its restarts.
 
-<data_directory>/event-levels   the level that each peer said last; replaced as a whole
+<data_directory>/event-levels   the last reported level of each peer; replaced as a whole
 
-Without it the processes that are started while one of them is away would not know what that one
-knows, and could write no later events until it is back.
+Without it, processes started while another one is away would not know that process's level, and
+could write no later events until it is back.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class EventLevelsFile:
         self._storage = storage
         self._path = data_directory / EVENT_LEVELS_NAME
         self.stored: Mapping[NodeId, int] = {}
-        """What was loaded, or stored since."""
+        """The levels that were loaded, or stored since."""
 
     def load(self) -> Mapping[NodeId, int]:
-        """Return what is stored. What cannot be read was never heard: each peer says it again."""
+        """Return the stored levels; an unreadable file counts as empty: each peer reports again."""
         self.stored = self._load()
         return self.stored
 
     def store(self, levels: Mapping[NodeId, int]) -> None:
-        """Replace what is stored, durably. A disk that refuses is spoken of and no more: what is
-        stored then is what peers said before."""
+        """Replace the stored levels, durably. If the disk refuses, a line is logged and the earlier
+        levels stay."""
         try:
             replace_file(self._storage, self._path, msgpack.packb(dict(levels)), label="levels")
         except OSError as error:

@@ -101,10 +101,10 @@ class Handshake:
         return encode_hello(hello, **{_NONCE_FIELD: self._nonce} if self._nonce else {})
 
     def receive(self, body: bytes) -> tuple[bytes, Peer | None]:
-        """Return what is to be sent after a frame, and the peer once it is known.
+        """Return the bytes to send after a frame, and the peer once it is known.
 
         Raises:
-            RemoteProtocolError: This is no peer. Nothing is sent to it.
+            RemoteProtocolError: The other end is no peer. Nothing is sent to it.
         """
         channel, message = decode_frame(body)
         if channel != HELLO_CHANNEL:

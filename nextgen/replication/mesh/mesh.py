@@ -204,18 +204,18 @@ class Mesh:
         return node_id in self._connections
 
     def peer_event_level(self, node_id: NodeId) -> int:
-        """Return which events a peer knows, as it said last, connected or not.
+        """Return the event level that a peer reported last, connected or not.
 
-        ``EVENT_LEVEL_UNREPORTED`` for one that was never heard.
+        ``EVENT_LEVEL_UNREPORTED`` for a peer that never reported one.
         """
         return self._event_levels.get(node_id, EVENT_LEVEL_UNREPORTED)
 
     def keep_event_levels(
         self, known: Mapping[NodeId, int], on_heard: Callable[[Mapping[NodeId, int]], None]
     ) -> None:
-        """Begin with what peers said to an earlier process; before ``start``.
+        """Begin with the levels that peers reported to an earlier process. Call BEFORE ``start``.
 
-        ``on_heard`` is given the levels of all peers whenever one has said its own.
+        ``on_heard`` is called with the levels of all peers whenever one reports its own.
         """
         self._event_levels = dict(known)
         self._on_event_levels = on_heard

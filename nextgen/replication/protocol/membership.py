@@ -119,8 +119,8 @@ def after_change(present: Configuration, change: MemberChange, *, index: int) ->
 class ConfigurationHistory:
     """The configurations that a log holds, by the index of their entries.
 
-    The newest one holds; the ones before are what it falls back to. ``items`` is replaced,
-    never changed: any thread may read it.
+    The newest one is in force; if its entry is truncated, the one before is again. ``items`` is
+    replaced, never changed: any thread may read it.
     """
 
     def __init__(self, items: Sequence[Configuration] = ()) -> None:
@@ -128,7 +128,7 @@ class ConfigurationHistory:
 
     @property
     def newest(self) -> Configuration | None:
-        """The one that holds, None while the log has said nothing."""
+        """The configuration in force, None while the log has none."""
         return self.items[-1] if self.items else None
 
     def at(self, index: int) -> Configuration | None:

@@ -28,7 +28,7 @@ class FollowerLog(Protocol):
 
 
 class LogDiverged(AssertionError):
-    """A leader's log contradicts what is committed here. Never happens; stops the replica."""
+    """A leader's log contradicts an entry committed here. Never happens; stops the replica."""
 
 
 @dataclass(frozen=True, slots=True)

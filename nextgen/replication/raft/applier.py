@@ -1,7 +1,7 @@
 """Folds committed entries into the view, on a worker thread, in batches, in order.
 
-A commit is not folded at once unless a caller waits for it: answers go out first, and what is
-committed meanwhile shares the transaction.
+A commit is not folded at once unless a caller waits for it: answers go out first, and entries that
+are committed meanwhile share the transaction.
 """
 
 from __future__ import annotations

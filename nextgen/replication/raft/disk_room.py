@@ -1,6 +1,6 @@
-"""Whether a replica's disk takes more, and what follows if it does not.
+"""Checks a replica's disk for space, and reacts to a lack of it.
 
-    free space below the reserve   the leader takes no proposals, so that what is committed can
+    free space below the reserve   the leader takes no proposals, so that committed entries can
                                    still be folded: reads go on
     no space at all                the journal or the view stalls: nothing is acknowledged here,
                                    and the replica does not campaign
@@ -42,7 +42,7 @@ def disk_free_bytes(directory: Path) -> int:
 
 
 def endless_disk(_directory: Path) -> int:
-    """Return more than anybody will write: for simulations, whose disk is memory."""
+    """Return more space than a simulation, whose disk is memory, will ever use."""
     return 2**62
 
 

@@ -94,7 +94,7 @@ class DigestComparison:
 
     @property
     def alarm(self) -> str:
-        """What is wrong, as far as this replica knows: a sentence, "" for nothing."""
+        """The divergence that this replica knows of, as a sentence; "" for none."""
         if self.diverged or self._replica.leadership is None:
             return self.diverged
         return "; ".join(why for _, why in sorted(self._differing.items()))
@@ -140,7 +140,7 @@ class DigestComparison:
             self._differing.clear()
 
     def _compare(self, position: int) -> None:
-        """Compare what is known of ``position``, if the own digest there is."""
+        """Compare the members' digests at ``position``, if this replica's own is known."""
         self._follow_term()
         own = self._own.at(position)
         if own is None or self._replica.stopped:

@@ -116,7 +116,7 @@ class GroupCommit:
                 flight.durable_at = time.monotonic()
 
     def commit(self, commit_index: int) -> dict[int, Entry]:
-        """Resolve what is in flight up to ``commit_index``; return those entries by index."""
+        """Resolve the proposals in flight up to ``commit_index``; return their entries by index."""
         committed: dict[int, Entry] = {}
         while self._in_flight and self._in_flight[0].entry.index <= commit_index:
             done = self._in_flight.popleft()

@@ -1,4 +1,4 @@
-"""The leader's side: what is queued becomes entries, and a majority's disks commit them."""
+"""The leader's side: queued proposals become entries, which a majority's disks commit."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Leading:
 
     def on_append_answer(self, sender: NodeId, message: Message) -> None:
         replica, leadership = self._replica, self._replica.leadership
-        # One that is no member any more does not depose anybody.
+        # A node that is no member any more deposes no leader.
         if leadership is None or sender not in leadership.replicator.followers:
             return
         if message["term"] > replica.core.term:
@@ -124,7 +124,7 @@ class Leading:
         began = leadership.reads.begin()
         replicator.send_entries(replica.commit_index, leadership.reads.round)
         if filled:
-            # Behind what was just queued for the followers: theirs is the longer way.
+            # After the messages just queued for the followers, whose path is longer.
             self._loop.call_soon(self._write)
         if began:
             replicator.send_heartbeats(replica.commit_index, leadership.reads.round)
@@ -218,7 +218,7 @@ class Leading:
         return filled
 
     def _write(self) -> None:
-        """Have what was filled written to this replica's own disk."""
+        """Start writing the new entries to this replica's own disk."""
         if not self._replica.stopped:
             self._sync_watch.changed()
             self._replica.journal.when_durable(self._replica.kick)

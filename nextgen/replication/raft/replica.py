@@ -203,7 +203,7 @@ class RaftReplica:
         return RoleChange(self.core.term, self.role, leader_id)
 
     def has_role(self, change: RoleChange) -> bool:
-        """Return whether ``change`` is what ``role_change`` would be. Asked at every message."""
+        """Return whether ``change`` equals ``role_change``. Called for every message."""
         core = self.core
         return (
             not self.stopped

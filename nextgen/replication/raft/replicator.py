@@ -29,7 +29,7 @@ from nextgen.replication.protocol.messages import CONFIGURATION_FIELD, HURRY_FIE
 from nextgen.replication.protocol.quorum import Number, reached_by_majority
 
 SILENCE_MS_MAX = 600
-"""A follower that said nothing for this long, four heartbeats, is not handed leadership to."""
+"""A follower that was silent for this long, four heartbeats, gets no leadership transfer."""
 
 
 class LeaderLog(Protocol):
@@ -82,7 +82,7 @@ class FollowerProgress:
             self.in_flight_bytes -= self.in_flight.popleft()[1]
 
     def restart_from(self, index: int) -> None:
-        """Send again from ``index``, but never what it has acknowledged."""
+        """Send again from ``index``, but never entries that the follower has acknowledged."""
         self.next_index = max(self.match_index + 1, index)
         self.probing = True
         self.in_flight.clear()
@@ -152,7 +152,7 @@ class Replicator:
         members = members_of(configuration)
         for node_id in members:
             follower = self.followers.get(node_id)
-            # One that comes back after a removal may have lost what it had.
+            # A follower that returns after its removal may have lost its log.
             if node_id != self._node_id and (follower is None or follower.removed_at is not None):
                 self.followers[node_id] = FollowerProgress(
                     node_id,
@@ -189,7 +189,7 @@ class Replicator:
         if follower is None:
             return
         follower.connected = True
-        # A process that lost its disk may be behind what it acknowledged before it restarted.
+        # A process that lost its disk may lack entries that it acknowledged before its restart.
         follower.needs_snapshot = False
         follower.start_over(self._log.last_index + 1)
 
@@ -218,7 +218,7 @@ class Replicator:
             follower.restart_from(index)
 
     def send_entries(self, commit_index: int, read_round: int) -> None:
-        """Send every follower what it lacks, as far as its window allows."""
+        """Send every follower the entries that it lacks, as far as its window allows."""
         last_index = self._log.last_index
         for follower in self.followers.values():
             while (
@@ -285,7 +285,7 @@ class Replicator:
         return max(ready, key=lambda f: (self.is_heard(f.node_id), *_fitness(f))).node_id
 
     def is_heard(self, node_id: NodeId) -> bool:
-        """Say whether the follower said anything within ``SILENCE_MS_MAX``."""
+        """Return whether a message of the follower arrived within ``SILENCE_MS_MAX``."""
         return (self._clock() - self.followers[node_id].heard_at) * 1000 <= SILENCE_MS_MAX
 
     def _reached_by_majority(self, own: Number, others: list[Number]) -> Number:

@@ -1,11 +1,11 @@
-"""Which part of a replica's log may be cut, and which pins keep the rest.
+"""Which part of a replica's log may be compacted, and which pins retain the rest.
 
     cut ... │ pinned by readers │ the last entries before the snapshot │ since the snapshot
             └── PINNED_LOG_BYTES_MAX └── snapshot_tail_entries
 
-The log is cut behind a durable snapshot, never elsewhere. A pin keeps what is before that;
-when pins keep too much, the one that keeps most is broken. Files go a few at a time: what is
-appended waits for the same disk.
+The log is compacted up to a durable snapshot, never further. A pin retains entries before that;
+when pins retain too much, the one that retains most is broken. Files are removed a few at a time,
+because appends wait for the same disk.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class LogRetention:
         return self._log.bytes_before(allowed) - self._log.bytes_before(self._first_needed())
 
     def pin(self, name: str, position: int) -> Pin:
-        """Keep what is committed from ``position`` on readable; see ``ReplicatedLog.pin``."""
+        """Keep the committed entries from ``position`` on; see ``ReplicatedLog.pin``."""
         oldest = self._log.base_position + 1
         if position < oldest:
             raise PositionCompacted(position, oldest)
@@ -121,7 +121,7 @@ class LogRetention:
         return self._add(Pin(self, name, position=None, index=index))
 
     def notice_broken(self) -> None:
-        """Break the pins of what is gone: the log may have been replaced by a snapshot."""
+        """Break the pins of removed entries: a snapshot may have replaced the log."""
         self._first_needed()
 
     def released(self, pin: Pin) -> None:
@@ -130,8 +130,8 @@ class LogRetention:
             self._go_on()
 
     def snapshot_taken(self, index: int, *, tail_entries: int) -> None:
-        """Cut what is before ``index``, the last entry that a durable snapshot has, but the last
-        ``tail_entries`` of it, if they are no more than ``SNAPSHOT_TAIL_BYTES_MAX``."""
+        """Remove the entries before ``index``, the last one in a durable snapshot, except the last
+        ``tail_entries`` of them if they are no more than ``SNAPSHOT_TAIL_BYTES_MAX``."""
         log, end = self._log, index + 1
         first = max(log.first_index, end - tail_entries)
         least = log.bytes_before(end) - SNAPSHOT_TAIL_BYTES_MAX
@@ -140,7 +140,7 @@ class LogRetention:
         self.allow_cut_before(first + short_enough)
 
     def allow_cut_before(self, index: int) -> None:
-        """Note that a durable snapshot has what is before ``index``, and cut."""
+        """Note that a durable snapshot covers the entries before ``index``, and compact."""
         self._allowed = max(self._allowed, index)
         self._break_pins()
         self._go_on()

@@ -2,10 +2,10 @@
 
 <data_directory>/group-<id>/log.readers   the readers; written to a temporary file, then renamed
 
-A pin holds for the time to live that its reader asked for, counted from the last renewal, and
-after a restart from the restart: no clock that was set, and no time that the process was down,
-ends one early. What is on disk is never ahead of what was asked for, so a crash keeps too much
-of the log, never too little.
+A pin lasts for the time to live that its reader set, counted from the last renewal, and after a
+restart from the restart: neither a clock change nor a downtime of the process ends one early. The
+stored position is never ahead of the requested one, so after a crash too much of the log is kept,
+never too little.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class ReadersFile:
         self._storage = storage
         self._directory = directory
         self.stored = self._load()
-        """What is on disk."""
+        """The stored readers."""
 
     def store(self, readers: tuple[StoredReader, ...]) -> None:
-        """Replace what is stored, durably and at once.
+        """Replace the stored readers, durably and at once.
 
         Raises:
-            OSError: The disk refuses. What was stored before still is.
+            OSError: The disk refuses. The file is unchanged.
         """
         rows = [(one.reader_id, one.position, one.ttl_ms) for one in readers]
         payload: bytes = msgpack.packb(rows)
@@ -96,7 +96,7 @@ class _Held:
 class NamedReaders:
     """The named readers of one replica. All on the event loop; ``blocking`` writes the file.
 
-    Made of what is on disk BEFORE anything of the log can be cut.
+    Created from the stored readers BEFORE any part of the log can be removed.
     """
 
     def __init__(

@@ -53,10 +53,10 @@ class SnapshotFiles:
         self._held: Path | None = None
         self._holders = 0
         self.partial = PartialSnapshot(storage, directory, progress_bytes)
-        """What is being received."""
+        """The snapshot that is being received."""
 
     def prepare(self, applied_index: int = 0) -> None:
-        """Make the directory and remove what is of no use behind a crash."""
+        """Make the directory and remove files that a crash left over."""
         make_directory_durably(self._storage, self._directory, label="snapshot.make_directory")
         for name in self._storage.list_names(self._directory):
             if name.startswith(_WRITING):
@@ -99,7 +99,7 @@ class SnapshotFiles:
     def hold(self, index_min: int) -> Snapshot | None:
         """Return a snapshot at ``index_min`` or later that stays until ``release``.
 
-        While one is held everybody gets that one, if it is new enough: so at most one stays
+        While one is held, every caller gets that one if it is new enough: so at most one is kept
         besides the newest.
         """
         with self._names:
@@ -127,10 +127,10 @@ class SnapshotFiles:
                 self._remove_old()
 
     def identity_of(self, snapshot: Snapshot) -> SnapshotIdentity:
-        """Read a snapshot to its end and return what it is.
+        """Read a snapshot to its end and return its identity.
 
         Raises:
-            SnapshotDamaged: It is not what was written. It was removed.
+            SnapshotDamaged: The bytes do not match their checksum. The file was removed.
         """
         handle = self._storage.open(snapshot.path)
         try:
@@ -168,10 +168,10 @@ class SnapshotFiles:
         return None
 
     def finish_receiving(self, point: AppliedPoint) -> Path:
-        """Check what was received and make it the newest snapshot; durable on return.
+        """Check the received snapshot and make it the newest one; durable on return.
 
         Raises:
-            SnapshotDamaged: It is not what the sender has. It was dropped.
+            SnapshotDamaged: It differs from the sender's. It was dropped.
         """
         path, checksum = self.partial.finish()
         published = self._publish(path, point, checksum)

@@ -1,12 +1,12 @@
-"""A snapshot on its way to this replica: what has arrived, and how much of it can be trusted.
+"""A partially received snapshot: the bytes so far, and how many of them can be trusted.
 
     snapshot.receiving    the bytes, from the beginning on
     snapshot.received     how many of them are on disk, and their checksum
 
 The second file has two sectors that are written in turn, so that a crash while one is
-written leaves the other. A transfer goes on only if the same snapshot is offered again: the
-same point, length and checksum of the whole. After a restart what is there is read and
-checked before a byte is added to it.
+written leaves the other. A transfer continues only if the same snapshot is offered again: the same
+point, length and checksum of the whole. After a restart the received bytes are read and checked
+before more are added.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _READ_BYTES = 1024 * 1024
 
 
 class SnapshotDamaged(Exception):
-    """What arrived, or what is to be sent, is not what was written. It was dropped."""
+    """A received or stored snapshot does not match its checksum. It was dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +80,11 @@ class PartialSnapshot:
         """The next byte that is wanted."""
 
     def holds(self, identity: SnapshotIdentity) -> bool:
-        """Return whether ``identity`` is what is being received."""
+        """Return whether ``identity`` is that of the snapshot being received."""
         return self._data is not None and identity == self._identity
 
     def begin(self, identity: SnapshotIdentity) -> None:
-        """Go on with ``identity`` if a part of it is here, else drop what is and start."""
+        """Continue with ``identity`` if a part of it is here, else drop any other and start."""
         if self._data is not None and identity.is_same(self._identity):
             return
         if self._data is None and self._resume(identity):

@@ -1,7 +1,7 @@
 """The receiving half of snapshot transfer: chunks are stored in order, then installed.
 
-Each chunk is answered with the offset wanted next. The whole is checked before anything is
-replaced by it; what is not as it was sent is dropped and asked for again.
+Each chunk is answered with the offset wanted next. The whole snapshot is checked before it replaces
+anything; a damaged one is dropped and requested again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SnapshotReceiver:
             self._task.add_done_callback(self._done)
 
     def abandon(self) -> list[asyncio.Task[None]]:
-        """Cancel what is under way; return the tasks that end by it."""
+        """Cancel the transfer under way; return the cancelled tasks."""
         self._stopping = True
         if self._task is None:
             return []

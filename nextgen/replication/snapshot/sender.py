@@ -92,7 +92,7 @@ class OutgoingSnapshot:
         self._expected.append(self.next_offset)
 
     def silent(self) -> None:
-        """Nothing was heard for long: ask where the receiver is, if it can be asked twice."""
+        """After a long silence, request the receiver's offset, if the request may be repeated."""
         self.needs_offer = self._repeats_rounds or not self._has_heard
 
     def answered(self, message: Message) -> bool:
@@ -203,7 +203,7 @@ class SnapshotSender:
             )
             await asyncio.sleep(SNAPSHOT_RETRY_MS / 1000)
         finally:
-            # Before the kick: what it starts must not take this one for still under way.
+            # Before the kick: a transfer that it starts must not find this one under way.
             self._tasks.pop(follower, None)
         progress = self._progress_of(follower)
         if progress is None:
@@ -234,8 +234,8 @@ class SnapshotSender:
             return transfer.identity.point.index
 
     def _keep_what_follows(self, follower: NodeId, first_index: int) -> None:
-        """Keep the log from ``first_index`` on until the follower has what was there meanwhile:
-        else the next cut would make it need another snapshot."""
+        """Retain the log from ``first_index`` on until the follower has caught up: otherwise the
+        next compaction would make it need another snapshot."""
         pin = self._retention.hold_entries(f"{follower} follows", first_index)
         start("snapshot_follow", self._let_follow(follower, pin), self._following)
 
@@ -328,7 +328,7 @@ class SnapshotSender:
             raise TransferFailedError("the connection is gone")
 
     async def _wait_answer(self, follower: NodeId, transfer: _Transfer) -> None:
-        """Return when something was heard, or when it is time to ask."""
+        """Return when a message arrived, or when the offset has to be requested."""
         deadline_ms = self._replica.config.snapshot_chunk_deadline_ms
         while not transfer.heard.is_set() and not transfer.state.needs_offer:
             try:

@@ -155,8 +155,8 @@ def _set_up(connection: sqlite3.Connection, pragmas: Sequence[str]) -> sqlite3.C
 
 
 def move_write_ahead(path: Path) -> None:
-    """Move what the write-ahead file has into the database, as far as readers allow. Whoever
-    writes goes on meanwhile."""
+    """Copy the write-ahead file into the database, as far as readers allow. Writers are not
+    blocked."""
     connection = sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True, isolation_level=None)
     try:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").close()
@@ -182,7 +182,7 @@ def read_digest(connection: sqlite3.Connection) -> int:
 
 
 def driver_of(connection: Connection) -> sqlite3.Connection:
-    """Return what is beneath ``connection``, in the same transaction.
+    """Return the driver's connection beneath ``connection``, in the same transaction.
 
     A statement costs a fraction there. Errors are those of ``sqlite_errors``.
     """
@@ -248,7 +248,7 @@ class ViewDatabase:
 
     @property
     def scheme(self) -> int:
-        """What is hashed, and how: only digests of one scheme can be compared."""
+        """The content and form of the hash: only digests of one scheme can be compared."""
         return self._fingerprint << 8 | DIGEST_VERSION
 
     def digest_after(self, change: int | None) -> int:
@@ -334,7 +334,7 @@ class ViewDatabase:
         return read_applied(driver_of(self.writer))
 
     def _prepare_digest(self) -> tuple[int, ViewDigest | None]:
-        """Return what is stored; a view that a program without digests wrote is scanned."""
+        """Return the stored digest; a view without one, of an older program, is scanned."""
         _digest_metadata.create_all(self.writer)
         connection = driver_of(self.writer)
         stored = connection.execute("SELECT log_index, scheme FROM view_digest").fetchone()

@@ -25,7 +25,7 @@ from nextgen.kernel.limits.cluster import DIGEST_POSITIONS, DIGEST_SCAN_ROWS
 from nextgen.replication.ports import Entry
 
 DIGEST_VERSION = 1
-"""Changes with what is hashed, and how: digests of different versions say nothing of each other."""
+"""Changes with the content and form of the hash: digests of two versions cannot be compared."""
 
 _MASK = 2**64 - 1
 _SIGN = 2**63

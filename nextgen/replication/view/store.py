@@ -43,8 +43,8 @@ from nextgen.replication.view.digest import next_digest_position, scan
 from nextgen.storage.disk import DiskStorage, Storage, make_directory_durably
 
 Fold = Callable[[Connection, Sequence[Entry]], int | None]
-"""Writes what the entries mean, and returns by how much ``view_digest``'s sum over the rows grew,
-None if it cannot tell. Runs inside the transaction; never commits; never refuses."""
+"""Applies entries to the tables, and returns by how much ``view_digest``'s sum over the rows grew,
+None if unknown. Runs inside the transaction; never commits; never refuses."""
 
 _PREFIX, _SUFFIX = "view.", ".sqlite"
 _SUSPECT = "suspect"
@@ -52,14 +52,14 @@ _INSTALLING = "installing"
 _QUARANTINED = "quarantined.sqlite"
 _SIDE_FILES = ("-wal", "-shm")
 _COPY_BYTES = 1024 * 1024
-_PACE = "pace"  # These syncs keep nothing: they let what is small to the disk in between.
+_PACE = "pace"  # These syncs promise nothing: they let small writes reach the disk in between.
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedState:
-    """One state of a view: where it is in the log, and what it says of its own rows."""
+    """One state of a view: its position in the log, and the digest of its rows."""
 
     applied: AppliedPoint
     stored_digest: int
@@ -156,7 +156,7 @@ class ViewStore:
 
     def reader(self) -> Connection:
         """Return a read-only connection for the calling thread; each statement sees the
-        newest applied state. Ask for it each time: a snapshot may replace it."""
+        newest applied state. Get it for each use: a snapshot may replace it."""
         if self._reader is None or self._reader_of is not self._database:
             if self._reader is not None:
                 self._reader.close()
@@ -183,7 +183,7 @@ class ViewStore:
 
     @property
     def running_digest(self) -> int:
-        """The digest of what is applied, as the fold keeps it."""
+        """The digest of the applied state, as the fold keeps it."""
         return self._database.digest
 
     @contextmanager
@@ -197,7 +197,7 @@ class ViewStore:
             yield PinnedState(read_applied(driver), read_digest(driver), driver, self._metadata)
 
     def make_durable(self) -> AppliedPoint:
-        """Force what is applied to disk and return that point. ``apply`` goes on."""
+        """Force the applied state to disk and return its point. ``apply`` continues."""
         with self._writing:
             point, path = self._applied, self._path()
         with sqlite_errors():
