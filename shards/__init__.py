@@ -1,4 +1,4 @@
-"""Shard nodes: one Raft group a shard holds tenants, namespaces, topics and who serves them.
+"""Shard nodes: the Raft group of a shard holds tenants, namespaces, topics and their owners.
 
 Architecture: rooms are named in ARCHITECTURE.md; ``bootstrap`` joins ports and adapters.
 """

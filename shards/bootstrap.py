@@ -54,10 +54,10 @@ from shards.node.shard_leader import LeaderDependencies
 from shards.node.shard_node import SHARD_NODE, ShardNode
 
 GRPC_GRACE_MS = 200
-"""For calls in flight at a stop: leadership has moved by then, so what is left is answers."""
+"""Milliseconds for calls in flight at a stop, after leadership has moved: only answers are left."""
 
 HAND_OVER_MS_MAX = 3_000
-"""For handing over every shard that is led here; then it is left to an election."""
+"""Milliseconds for handing over every shard that is led here; the rest are left to elections."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -74,7 +74,7 @@ async def serve(
 
     Raises:
         RefusesToStart: A port is taken, the cluster secret cannot be read, the data directory is
-            somebody else's, a journal is damaged, or the cluster manager belongs to another
+            another node's, a journal is damaged, or the cluster manager belongs to another
             cluster.
     """
     credentials = credentials_of_node(config.cluster_id, config.cluster_secret_file)

@@ -41,7 +41,7 @@ _WRITES_FLAG = Flag(
 
 @dataclass(frozen=True, slots=True)
 class ShardNodeConfig:
-    """Everything that this process is told."""
+    """All settings of this process."""
 
     node_id: str
     cluster_id: str
@@ -61,7 +61,7 @@ class ShardNodeConfig:
     tracing: TraceSettings = NO_TRACES
 
     cluster_secret_file: Path | None = None
-    """What peers prove their membership with (ADR 0057); None: every peer is accepted."""
+    """The secret with which peers prove their membership (ADR 0057); None: all are accepted."""
 
     cluster_secret_required: bool = True
     """Whether peers without proof are refused; False while a secret is introduced or changed."""
@@ -71,7 +71,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Sh
     """Return the configuration that flags and environment give.
 
     Raises:
-        RefusesToStart: Something is missing or wrong; one sentence per mistake.
+        RefusesToStart: A setting is missing or invalid; one sentence per mistake.
         SystemExit: An unknown flag, or ``--help``.
     """
     given = read_settings(

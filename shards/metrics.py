@@ -13,14 +13,14 @@ _COMMIT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 
 
 METADATA_DELIVERY_KINDS = ("tenant", "namespace", "topic", "removed")
-"""What a change that a broker is told may be about."""
+"""The kinds of changes that are delivered to brokers."""
 
 METADATA_LIMITS = ("names", "parents")
-"""What a broker manager follows a bounded number of: names for all its brokers, and tenants and
-namespaces for one session."""
+"""The bounds of what a broker manager watches: names for all its brokers, and parents (tenants and
+namespaces) for one session."""
 
 EVACUATION_REASONS = ("lost", "drain", "rebalance")
-"""Why units are taken away from a broker in the background."""
+"""The reasons for which units are moved away from a broker in the background."""
 
 
 class NodeMetrics:
@@ -156,8 +156,8 @@ def _total(counter: Counter) -> int:
 class WatchMetrics:
     """The counters of one replica's change streams."""
 
-    updates: Counter  # Messages that tell something.
-    progress: Counter  # Messages that only say how far their stream is.
+    updates: Counter  # Messages with changes.
+    progress: Counter  # Messages with a position only.
     events: Counter
     resets: Counter
     stalled: Counter
@@ -197,11 +197,11 @@ class ShardMetrics:
         self.commit_latency = node.commit_latency.labels(label)
 
     def metadata_delivered(self, kind: str) -> None:
-        """Count a change that a broker is told; ``kind`` is one of ``METADATA_DELIVERY_KINDS``."""
+        """Count a change delivered to a broker; ``kind`` is one of ``METADATA_DELIVERY_KINDS``."""
         self._metadata_deliveries[kind].inc()
 
     def metadata_was_refused(self, limit: str) -> None:
-        """Count metadata that cannot be followed; ``limit`` is one of ``METADATA_LIMITS``."""
+        """Count metadata refused beyond a limit; ``limit`` is one of ``METADATA_LIMITS``."""
         self._metadata_refused[limit].inc()
 
     def note_evacuated(self, why: str, units: int) -> None:

@@ -1,4 +1,4 @@
-"""What a shard needs from outside itself, as it is seen from its own side.
+"""The ports of a shard: the interfaces that it needs from outside itself.
 
 The replicated log is a port of its own: ``nextgen.replication.ports``.
 """
@@ -33,12 +33,12 @@ class Cancellable(Protocol):
 
 
 class Clock(Protocol):
-    """Time as the shell sees it. ``monotonic`` is in seconds and never goes back."""
+    """Time, from the shell. ``monotonic`` is in seconds and never goes back."""
 
     def monotonic(self) -> float: ...
 
     def wall_ms(self) -> int:
-        """Return Unix milliseconds. For people: nothing is ordered by it."""
+        """Return Unix milliseconds. For display only: nothing is ordered by it."""
         ...
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Cancellable:
@@ -49,8 +49,8 @@ class Clock(Protocol):
 class BrokerDirectory(Protocol):
     """Every broker session that the cluster manager has pushed. Soft: as fresh as the push.
 
-    A record says whether the broker is ``draining`` and until when it is in quarantine
-    (``quarantined_until_ms``, Unix time): neither is given anything.
+    A record has whether the broker is ``draining`` and until when it is in quarantine
+    (``quarantined_until_ms``, Unix time): in both cases it gets no units.
     """
 
     def live(self) -> Sequence[BrokerRecorded]:
@@ -66,14 +66,14 @@ class BrokerDirectory(Protocol):
         ...
 
     def has_ended(self, broker_id: str, session_id: str) -> bool:
-        """Say whether this session is known to be over. One that is not known may be too new."""
+        """Return whether this session is known to have ended. An unknown one may be too new."""
         ...
 
     def load(self, session_id: str) -> LoadReport | None:
-        """Return what a live session carried when it last said so; None if nobody knows.
+        """Return the last reported load of a live session; None if there is no report.
 
-        A minute old at most while the broker, its manager and the cluster manager are well. That
-        it came is no change that listeners are told of.
+        At most a minute old while the broker, its manager and the cluster manager work. Listeners
+        are not called for a new report.
         """
         ...
 
@@ -121,10 +121,10 @@ class TopicControllers(Protocol):
     async def unassign(
         self, shard_id: int, request: UnassignRequest, *, timeout_ms: int
     ) -> UnassignResponse:
-        """Have units of one shard taken from their brokers. May be repeated.
+        """End the assignments of units of one shard. May be repeated.
 
         Raises:
-            MetadataError: The shard could not be asked.
+            MetadataError: The shard could not be reached.
         """
         ...
 
@@ -133,7 +133,7 @@ class CapacitySource(Protocol):
     """The cluster manager's capacity ledger."""
 
     async def lease_capacity(self, request: LeaseCapacityRequest) -> LeaseCapacityResponse:
-        """Ask for, renew or return this shard's leases.
+        """Request, renew or return this shard's leases.
 
         Raises:
             MetadataError: No cluster manager leads, or it refused.
@@ -149,11 +149,11 @@ class MetadataReader(Protocol):
     ) -> Sequence[Item]:
         """Return the objects in the order of ``names``; an absent one has no value.
 
-        With ``subscriber_id`` it is somebody who is going to watch them, acknowledging: from the
-        read on effective writes wait for that, for a while.
+        ``subscriber_id`` names a reader that will watch the objects with acknowledgements: from the
+        read on, effective writes wait for it, for a limited time.
 
         Raises:
-            MetadataError: A home shard could not be asked.
+            MetadataError: A home shard could not be reached.
         """
         ...
 
@@ -229,7 +229,7 @@ class HomeShards(Protocol):
         ...
 
     def note_leader(self, shard_id: int, term: int, node_id: str) -> None:
-        """Note who leads a shard, from somebody who knows: streams to it go there at once."""
+        """Note a shard's leader, known from the leader itself: streams to the shard go there."""
         ...
 
     def watch(self, shard_id: int, subscriber_id: str) -> ShardWatching:
@@ -238,14 +238,14 @@ class HomeShards(Protocol):
 
 
 class SessionReports(Protocol):
-    """Where a broker manager tells the cluster manager which sessions live."""
+    """A broker manager's reports of its live sessions to the cluster manager."""
 
     def report(self, session: BrokerRecorded) -> None:
-        """Send it if there is a connection; the caller repeats all of them after a reconnect."""
+        """Send the report if there is a connection; the caller repeats all after a reconnect."""
         ...
 
     def report_load(self, broker_id: str, session_id: str, load: LoadReport) -> None:
-        """Send what a session carries; as for ``report``, it may be lost."""
+        """Send a session's load; as with ``report``, it may be lost."""
         ...
 
     def on_reconnect(self, listener: Callable[[], None]) -> Callable[[], None]: ...
@@ -253,7 +253,7 @@ class SessionReports(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A tenant or namespace as its home shard has it."""
+    """A tenant or namespace as read at its home shard."""
 
     parent_id: str
     is_deleting: bool
@@ -266,7 +266,7 @@ class ParentDirectory(Protocol):
     both may be repeated.
 
     Raises:
-        MetadataError: A shard could not be asked, or its answer did not come.
+        MetadataError: A shard could not be reached, or its answer did not arrive.
     """
 
     def shard_ids(self) -> Sequence[int]:
@@ -290,5 +290,5 @@ class ParentDirectory(Protocol):
     async def reopen_gate(
         self, shard_id: int, kind: ParentKind, name: str, parent_id: str, attempt: int
     ) -> Rejected | None:
-        """Give the attempt up in one shard."""
+        """Abandon the attempt in one shard."""
         ...

@@ -184,8 +184,8 @@ class BlockingLookupStream:
         fresh: bool = False,
         min_epochs: Mapping[str, int] | None = None,
     ) -> list[TopicLocation]:
-        looking = self._stream.lookup(topics, fresh=fresh, min_epochs=min_epochs)
-        return self._client._wait(looking)
+        lookup = self._stream.lookup(topics, fresh=fresh, min_epochs=min_epochs)
+        return self._client._wait(lookup)
 
     def close(self) -> None:
         self._client._wait(self._stream.close())

@@ -144,7 +144,7 @@ class PulsarClientConnection(asyncio.Protocol):
         self.send(encode_command(command))
 
     def close(self) -> None:
-        """Close once what was sent is written."""
+        """Close once all sent frames are written."""
         if self._transport is not None:
             self._transport.close()
 

@@ -130,7 +130,7 @@ class PlacementPolicies:
         try:
             yield await self._rules(names)
         finally:
-            self._let_go_settled(held)
+            self._release_when_certain(held)
 
     async def read(self, namespaces: Sequence[str]) -> dict[str, Policies | MetadataError]:
         """Return the policies of each namespace, read after this call began, or why they are not.
@@ -145,29 +145,29 @@ class PlacementPolicies:
         found: dict[str, Policies | MetadataError] = {}
         unknown = []
         for namespace in dict.fromkeys(namespaces):
-            said = self.known(namespace)
-            if said is None:
+            known = self.known(namespace)
+            if known is None:
                 unknown.append(namespace)
             else:
-                found[namespace] = said
+                found[namespace] = known
         if unknown:
             found.update(await self.read(unknown))
         return found
 
     async def _rules(self, names: Sequence[str]) -> Rules:
         """Read policies that are not known, again after a slow attempt, for ``RULES_READ_MS``."""
-        said: dict[str, Policies | MetadataError] = {}
+        found: dict[str, Policies | MetadataError] = {}
         began_at = asked_at = now = self._clock.monotonic()
         while unknown := [name for name in names if self.known(name) is None]:
             asked_at = now
-            said = await self._read(unknown, RULES_ATTEMPT_MS)
+            found = await self._read(unknown, RULES_ATTEMPT_MS)
             now = self._clock.monotonic()
-            has_failed = any(isinstance(each, MetadataError) for each in said.values())
+            has_failed = any(isinstance(each, MetadataError) for each in found.values())
             took_ms = 1000 * (now - asked_at)
             is_late = took_ms > (_ATTEMPT_LATE_MS if has_failed else METADATA_USED_MS)
             if not is_late or 1000 * (now - began_at) + RULES_ATTEMPT_MS > RULES_READ_MS:
                 break
-        return Rules(self, self._clock, said, asked_at)
+        return Rules(self, self._clock, found, asked_at)
 
     async def _read(
         self, namespaces: Iterable[str], timeout_ms: int
@@ -183,7 +183,7 @@ class PlacementPolicies:
         pages = await asyncio.gather(
             *(self._read_group(group, timeout_ms) for group in groups.values())
         )
-        return {namespace: said for page in pages for namespace, said in page.items()}
+        return {namespace: found for page in pages for namespace, found in page.items()}
 
     async def _read_group(
         self, namespaces: list[str], timeout_ms: int
@@ -199,9 +199,9 @@ class PlacementPolicies:
             )
         except MetadataError as error:
             return dict.fromkeys(namespaces, error)
-        said = {item.name: _policies_of(state_of(item)) for item in items}
+        policies = {item.name: _policies_of(state_of(item)) for item in items}
         return {
-            namespace: _together(said[_tenant_of(namespace)], said[namespace])
+            namespace: _together(policies[_tenant_of(namespace)], policies[namespace])
             for namespace in namespaces
         }
 
@@ -250,7 +250,7 @@ class PlacementPolicies:
         """Note a change: decisions by the earlier policies may not be certain yet."""
         held = self._keep((followed,))
         followed.changes += 1
-        self._let_go_settled(held)
+        self._release_when_certain(held)
 
     def _hold(self, namespace: str) -> Sequence[_Held]:
         """Watch a namespace and its tenant until they are released; none if that fails."""
@@ -267,7 +267,7 @@ class PlacementPolicies:
         self._held.update(held)
         return held
 
-    def _let_go_settled(self, held: Sequence[_Held]) -> None:
+    def _release_when_certain(self, held: Sequence[_Held]) -> None:
         self._settling += held
         is_idle = self._settler is None or self._settler.done()
         if self._settling and is_idle and not self._is_closed:
@@ -278,7 +278,7 @@ class PlacementPolicies:
         while self._settling:
             held, self._settling = self._settling, []
             await self._wait_settled()
-            self._let_go(held)
+            self._release(held)
 
     async def _wait_settled(self) -> None:
         while True:
@@ -289,7 +289,7 @@ class PlacementPolicies:
                 _logger.debug("decisions are not certain yet", why=str(error))
                 await asyncio.sleep(_SETTLE_PAUSE_SECONDS)
 
-    def _let_go(self, held: Sequence[_Held]) -> None:
+    def _release(self, held: Sequence[_Held]) -> None:
         waited = {id(each.stream): each.stream for each, changes in held if each.changes > changes}
         for one in held:
             self._held[one] -= 1
@@ -349,7 +349,7 @@ class PlacementPolicies:
     def _forget(self, namespace: str) -> None:
         """Stop watching a namespace once every decision by its policies is certain."""
         pair = self._namespaces.pop(namespace)
-        self._let_go_settled(self._keep(pair))
+        self._release_when_certain(self._keep(pair))
         for followed in pair:
             self._leave(followed)
 
@@ -361,12 +361,12 @@ class Rules:
         self,
         owner: PlacementPolicies,
         clock: Clock,
-        said: dict[str, Policies | MetadataError],
+        found: dict[str, Policies | MetadataError],
         asked_at: float,
     ) -> None:
         self._owner = owner
         self._clock = clock
-        self._said = said
+        self._found = found
         self._asked_at = asked_at
 
     def of(self, namespace: str) -> Policies | MetadataError:
@@ -379,8 +379,8 @@ class Rules:
             return known
         if self._clock.monotonic() - self._asked_at > METADATA_USED_MS / 1000:
             return Unavailable(f"what was read of {namespace} is too old to decide by")
-        said = self._said.get(namespace)
-        return Unavailable(f"{namespace} is not followed any more") if said is None else said
+        found = self._found.get(namespace)
+        return Unavailable(f"{namespace} is not followed any more") if found is None else found
 
 
 class _Followed:

@@ -1,13 +1,13 @@
-"""What lookups and moves of one shard share.
+"""The parts that lookups and moves of one shard share.
 
     UnitReads     names ──▶ topics and assignments
     UnitAnswers   assignments and refusals ──▶ lookup answers
     UnitOwners    assignments ──▶ broker sessions
-    Flights       units in flight, each with one answer for everybody who waits
+    Flights       units in flight, each with one answer for all its callers
     UnitTasks     the work behind them, until the term ends
 
-``TopicController`` assigns units with these parts and the rooms of ``shards/moves`` move them; the
-two do not call each other for them.
+``TopicController`` assigns units with these parts, and the modules of ``shards/moves`` move them;
+neither calls the other for them.
 """
 
 from __future__ import annotations

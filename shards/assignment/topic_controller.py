@@ -45,7 +45,7 @@ _ATTEMPTS_MAX = 3
 """Brokers tried for one unit, if the session of each ends before it has the assignment."""
 
 _ANSWER_MARGIN_MS = 20
-"""A batch answers what it has so long before its deadline, rather than failing as a whole."""
+"""A batch returns its partial answers this long before its deadline, rather than failing."""
 
 _logger = structlog.get_logger(__name__)
 

@@ -29,7 +29,7 @@ class UnitAnswers:
         return served_answer(assignment, broker, shard_id=self._shard_id, position=position)
 
     def rejected(self, text: str, code: RejectionCode, message: str) -> LookupAnswer:
-        """Return why nobody serves the unit ``text``."""
+        """Return the answer that no broker serves the unit ``text``, and why."""
         return self.refused(text, Rejected(code, message))
 
     def refused(self, text: str, refusal: Rejected, partitions: int = 0) -> LookupAnswer:

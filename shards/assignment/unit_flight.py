@@ -96,7 +96,7 @@ class Flights:
 
 
 def fail_future(future: asyncio.Future[_T], error: MetadataError) -> None:
-    """Fail a future that is not done, whether or not anybody awaits it."""
+    """Fail a future that is not done, whether or not it is awaited."""
     if not future.done():
         future.set_exception(error)
         future.exception()  # Mark it as retrieved, or asyncio logs it.

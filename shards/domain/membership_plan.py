@@ -145,7 +145,7 @@ def _remove_one(unwanted: list[str], wanted: tuple[str, ...], now: Situation) ->
         return Wait(f"without {others[0]} too few voters would be alive")
     successors = [node for node in now.voters if node in wanted and now.is_alive(node)]
     if not successors:
-        return Wait("nobody is there to lead in place of this node")
+        return Wait("no other voter can lead in place of this node")
     return HandOver(max(successors, key=lambda node: now.progress[node].match_index))
 
 

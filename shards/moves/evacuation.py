@@ -50,8 +50,8 @@ after each such pass, since rules may keep units where they are for good. A chan
 ends it earlier."""
 
 _UNKNOWN_LOOKS = 2
-"""Checks after which the manager of a session that the directory lacks is asked about it. A new
-session appears in a moment; one that ended before the directory's memory began never does."""
+"""Checks after which a session that the directory lacks is looked up at its manager. A new session
+appears in a moment; one that ended before the directory's memory began never does."""
 
 _CARRY_TIMEOUT_MS = 20_000
 """For one batch: a move waits for caches and for brokers that hang."""
@@ -184,7 +184,7 @@ class Evacuation:
     async def _empty(self, session_id: str) -> None:
         """Evacuate a session while there is a reason to.
 
-        If the directory lacks it, a lookup of one unit first asks its broker manager.
+        If the directory lacks it, a lookup of one unit first reads its broker manager's answer.
         """
         began = self._clock.monotonic()
         try:

@@ -83,7 +83,7 @@ class Room:
         return placement if isinstance(placement, Rejected) else None
 
     def end(self) -> None:
-        """End the round: ask for more capacity if the placements leave little."""
+        """End the round: request more capacity if the placements leave little."""
         self._placing.end()
 
 

@@ -27,7 +27,7 @@ from shards.moves.move_target import MoveTargets, PoliciesFound
 from shards.state.shard_state import ShardState
 
 _ANSWER_MARGIN_MS = 20
-"""A batch answers what it has so long before its deadline, rather than failing as a whole."""
+"""A batch returns its partial answers this long before its deadline, rather than failing."""
 
 
 class TopicMover:

@@ -151,7 +151,7 @@ class UnitUnassigner:
         except MetadataError as error:
             fail_future(done, error)
         finally:
-            # Cancelled with the term, or failed by a bug: what was decided stands.
+            # Cancelled with the term, or failed by a bug: decided unassignments stand.
             fail_future(done, ProposalLost(f"shard {self._shard_id}: leadership moved meanwhile"))
 
 

@@ -197,7 +197,7 @@ class _Pages:
         self.next_position = position
         self._sent = sent
         self._left = left
-        self._told_position = 0
+        self._sent_position = 0
         self._silent_slices = 0
         self._events: list[bytes] = []
         self._size = 0
@@ -209,7 +209,7 @@ class _Pages:
     @property
     def has_unsent(self) -> bool:
         """Whether no message carries the present ``next_position``."""
-        return self._told_position < self.next_position
+        return self._sent_position < self.next_position
 
     def of(self, entries: Sequence[Entry]) -> Iterator[EventBatchBytes | None]:
         """Add ``entries``; yield each message that is full, or the last, or overdue.
@@ -267,6 +267,6 @@ class _Pages:
 
     def _message(self, next_position: int) -> EventBatchBytes:
         events, self._events, self._size = self._events, [], 0
-        self.next_position = self._told_position = next_position
+        self.next_position = self._sent_position = next_position
         self._silent_slices = 0
         return EventBatchBytes(events=events, next_position=next_position)

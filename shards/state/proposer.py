@@ -145,7 +145,7 @@ class Proposer:
     def _check_known(self, events: Sequence[DomainEvent]) -> None:
         """Refuse an event that some member's program does not know: it would stop that member."""
         level = level_of(events)
-        # Nearly all events have the first level, which every member knows: no need to ask.
+        # Nearly all events have the first level, which every member knows.
         if level > EVENT_LEVEL_UNREPORTED and level > self._log.event_level:
             behind = self._log.behind_event_level(level)
             raise not_known(self._term.shard_id, events, self._log.event_level, behind)

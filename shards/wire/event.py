@@ -1,7 +1,7 @@
 """Events between their stored form (protobuf) and the domain.
 
-What is in the log stays readable for ever: a mapping here may grow, never change. Two numbers of
-an event are not stored with it but with its record: its time, and its place.
+Stored events stay readable for ever: a mapping here may grow, never change. An event's time and
+place are stored with its record, not with the event.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
                                       └─ full ─▶ on_connected ─▶ updates, heartbeats ─▶ broken ─┐
           ▲──────────────────── 50 to 500 ms, with jitter ◀─────────────────────────────────────┘
 
-While no cluster manager can be reached the view stays what it was: a node goes on with what it
-knows. Listeners are called on the event loop, in the order they were added.
+While no cluster manager can be reached, the view stays as it is and the node works with it.
+Listeners are called on the event loop, in the order in which they were added.
 """
 
 from __future__ import annotations
@@ -172,12 +172,12 @@ class ClusterLink:
     async def lease_capacity(
         self, request: LeaseCapacityRequest, timeout_ms: int
     ) -> LeaseCapacityResponse:
-        """Ask the cluster manager's leader for capacity.
+        """Request capacity from the cluster manager's leader.
 
         Raises:
             Unavailable: Not connected; nothing was sent.
             ConnectionLost: The connection broke before the answer came.
-            MetadataError: What the cluster manager answered, or ``DeadlineExceeded``.
+            MetadataError: The cluster manager's error, or ``DeadlineExceeded``.
         """
         if self._channel is None or self._leader is None:
             raise Unavailable("not connected to the cluster manager's leader")

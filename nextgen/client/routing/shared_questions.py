@@ -30,10 +30,10 @@ CarryOut = Callable[[int, list[Question]], Awaitable[Sequence[Answer | MetadataE
 
 
 class _Line:
-    """Questions for one shard: those of a group in the order in which they came, groups in turn.
+    """Questions for one shard: those of a group in the order of their arrival, groups in turn.
 
-    A group with more than ``GROUP_QUESTIONS_SHARED_MAX`` questions has requests of its own: others
-    do not wait for what it asks.
+    A group with more than ``GROUP_QUESTIONS_SHARED_MAX`` questions has requests of its own, so that
+    other groups do not wait for its answers.
     """
 
     def __init__(self, batch_max: int, in_flight_max: int, group_of: GroupOf) -> None:

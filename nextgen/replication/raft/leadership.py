@@ -32,7 +32,7 @@ class Leadership:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._group_id = group_id
         self._successor: NodeId | None = None
-        self._successor_told = False
+        self._is_transfer_sent = False
         self._change: tuple[Configuration, asyncio.Future[Configuration]] | None = None
 
     def await_commit_of(self, configuration: Configuration) -> asyncio.Future[Configuration]:
@@ -56,7 +56,7 @@ class Leadership:
     def hand_over(self, successor: NodeId) -> None:
         """Stop filling entries until ``successor`` has taken over or ``keep`` is called."""
         self._successor = successor
-        self._successor_told = False
+        self._is_transfer_sent = False
 
     def keep(self) -> None:
         """Give up the handover: this replica leads on."""
@@ -64,12 +64,12 @@ class Leadership:
 
     def take_ready_successor(self, last_index: int, commit_index: int) -> NodeId | None:
         """Return the successor, once, when it has everything and everything is committed."""
-        if self._successor is None or self._successor_told or commit_index < last_index:
+        if self._successor is None or self._is_transfer_sent or commit_index < last_index:
             return None
         follower = self.replicator.followers.get(self._successor)
         if follower is None or follower.match_index < last_index:
             return None
-        self._successor_told = True
+        self._is_transfer_sent = True
         return self._successor
 
     def end(self, why: str, leader_hint: str | None) -> None:

@@ -56,7 +56,7 @@ class FollowerProgress:
     connected: bool = False
     match_index: int = 0  # Durable there and equal to ours.
     read_round: int = 0  # The newest round of reads it has confirmed.
-    told_commit_index: int = 0
+    sent_commit_index: int = 0
     applied_index: int = 0
     view_lag_ms: int = 0
     disk_takes_writes: bool = True
@@ -143,7 +143,7 @@ class Replicator:
         for follower in tuple(self.followers.values()):
             if follower.removed_at is None:
                 continue
-            knows = min(follower.match_index, follower.told_commit_index) >= configuration.index
+            knows = min(follower.match_index, follower.sent_commit_index) >= configuration.index
             late_ms = (now - follower.removed_at) * 1000
             if knows or not follower.connected or late_ms > REMOVED_FOLLOWER_MS_MAX:
                 del self.followers[follower.node_id]
@@ -238,7 +238,7 @@ class Replicator:
     def send_commit(self, commit_index: int, read_round: int) -> None:
         """Send the commit index to the followers that lack it."""
         for follower in self.followers.values():
-            if follower.connected and follower.told_commit_index < commit_index:
+            if follower.connected and follower.sent_commit_index < commit_index:
                 self._send_heartbeat(follower, commit_index, read_round)
 
     @property
@@ -249,7 +249,7 @@ class Replicator:
     def send_commit_hurried(self, commit_index: int, read_round: int) -> None:
         """Send the commit index to the followers that want it at once."""
         for follower in self.followers.values():
-            is_behind = follower.told_commit_index < min(commit_index, follower.next_index - 1)
+            is_behind = follower.sent_commit_index < min(commit_index, follower.next_index - 1)
             if follower.hurries and follower.connected and is_behind:
                 self._send_heartbeat(follower, commit_index, read_round)
 
@@ -338,7 +338,7 @@ class Replicator:
         if held is not None:
             message[CONFIGURATION_FIELD] = encode_configuration(held)
         # It believes as much as it has.
-        follower.told_commit_index = min(commit_index, previous + len(entries))
+        follower.sent_commit_index = min(commit_index, previous + len(entries))
         self._send(follower.node_id, message)
 
 

@@ -142,7 +142,7 @@ class NamedReaders:
         """See ``ReplicatedLog.pin_reader``."""
         check_reader(reader_id, position, ttl_ms)
         if not ttl_ms:
-            self._let_go(reader_id)
+            self._release(reader_id)
         else:
             self._renew(reader_id, position, ttl_ms)
         await self._store()
@@ -195,10 +195,10 @@ class NamedReaders:
             reader_id,
             self._held[reader_id].position,
         )
-        self._let_go(reader_id)
+        self._release(reader_id)
         start("named_readers", self._store_quietly(), self._tasks)
 
-    def _let_go(self, reader_id: str) -> None:
+    def _release(self, reader_id: str) -> None:
         held = self._held.pop(reader_id, None)
         if held is not None:
             held.timer.cancel()

@@ -123,7 +123,7 @@ def test_a_leader_that_is_to_go_removes_the_others_that_go_and_hands_over_to_non
     assert next_step(Wish(NODES, leaving=("a", "b")), five) == Remove("b")
     alone = situation(("a", "b"), away="b")
     assert next_step(Wish(("a", "b"), leaving=("a",)), alone) == Wait(
-        "nobody is there to lead in place of this node"
+        "no other voter can lead in place of this node"
     )
 
 
