@@ -353,7 +353,7 @@ class ReplicatedLog(Protocol):
         """
         ...
 
-    def hurry_commits(self) -> Callable[[], None]:
+    def expedite_commits(self) -> Callable[[], None]:
         """Have the leader send commits to this replica at once, not with its next message.
 
         Each commit may cost one more message, for as long as a reader follows the log here.

@@ -60,15 +60,15 @@ async def stream_events(
     with _naming_the_snapshot(replica):
         # The log must not be compacted past a slow reader.
         pin = replica.log.pin("events", position)
-    end_of_hurry = replica.log.hurry_commits() if request.follow else None
+    stop_expediting = replica.log.expedite_commits() if request.follow else None
     try:
         with _naming_the_snapshot(replica):
             async for batch in _stream(replica, request, wanted, position, pin):
                 yield batch
     finally:
         pin.release()
-        if end_of_hurry is not None:
-            end_of_hurry()
+        if stop_expediting is not None:
+            stop_expediting()
 
 
 def refusal(error: MetadataError) -> EventBatchBytes:

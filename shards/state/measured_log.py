@@ -84,8 +84,8 @@ class MeasuredLog:
     def on_commit(self, listener: Callable[[Sequence[Entry]], None]) -> Callable[[], None]:
         return self._log.on_commit(listener)
 
-    def hurry_commits(self) -> Callable[[], None]:
-        return self._log.hurry_commits()
+    def expedite_commits(self) -> Callable[[], None]:
+        return self._log.expedite_commits()
 
     def on_role_change(self, listener: Callable[[RoleChange], None]) -> Callable[[], None]:
         return self._log.on_role_change(listener)

@@ -66,7 +66,7 @@ class ChangeHub:
         self._wake = asyncio.Event()
         self._streams: dict[str, ChangeStream] = {}
         self._matching: asyncio.Task[None] | None = None
-        self._end_of_hurry: Callable[[], None] | None = None
+        self._stop_expediting: Callable[[], None] | None = None
         self._closed: MetadataError | None = None
         self._unsubscribe = log.on_commit(self._on_commit)
 
@@ -139,7 +139,7 @@ class ChangeHub:
     def _begin(self) -> None:
         self._seen = max(self._seen, self._log.commit_position)
         self.source.position = self._seen
-        self._end_of_hurry = self._log.hurry_commits()
+        self._stop_expediting = self._log.expedite_commits()
         self._matching = start("change_matching", self._match_all(), on_failure=self._broke)
 
     def _broke(self, error: BaseException) -> None:
@@ -153,9 +153,9 @@ class ChangeHub:
         if self._matching is not None:
             self._matching.cancel()
             self._matching = None
-        if self._end_of_hurry is not None:
-            self._end_of_hurry()
-            self._end_of_hurry = None
+        if self._stop_expediting is not None:
+            self._stop_expediting()
+            self._stop_expediting = None
 
     def _on_commit(self, entries: Sequence[Entry]) -> None:
         first, last = entries[0].first_position, entries[-1].next_position - 1

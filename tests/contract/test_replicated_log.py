@@ -306,7 +306,7 @@ async def test_what_is_committed_and_whether_a_leader_is_heard_is_known(subject:
 
     assert subject.log.commit_position == before + 5 == subject.log.status.commit_position
     assert subject.log.hears_leader
-    subject.log.hurry_commits()()
+    subject.log.expedite_commits()()
 
     await subject.log.stop()
     assert not subject.log.hears_leader

@@ -91,7 +91,7 @@ class MemoryLog:
         self._entries: list[Entry] = []
         self._pins: list[_MemoryPin] = []
         self._readers: dict[str, tuple[_MemoryPin, int]] = {}
-        self.hurried = 0
+        self.expedited = 0
         self.event_levels: dict[NodeId, int] = {}
         """What members are known to know; those that are not here know as much as this program."""
         self._queue: list[Pending] = []
@@ -258,12 +258,12 @@ class MemoryLog:
     def on_commit(self, listener: Callable[[Sequence[Entry]], None]) -> Callable[[], None]:
         return self._commit_listeners.add(listener)
 
-    def hurry_commits(self) -> Callable[[], None]:
+    def expedite_commits(self) -> Callable[[], None]:
         """Every commit is known at once here; what counts is that each call is ended."""
-        self.hurried += 1
+        self.expedited += 1
 
         def end() -> None:
-            self.hurried -= 1
+            self.expedited -= 1
 
         return end
 

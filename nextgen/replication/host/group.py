@@ -202,8 +202,8 @@ class PySyncObjGroup:
     def on_commit(self, listener: Callable[[Sequence[Entry]], None]) -> Callable[[], None]:
         return self._commit_listeners.add(listener)
 
-    def hurry_commits(self) -> Callable[[], None]:
-        return self._replica.following.hurry()
+    def expedite_commits(self) -> Callable[[], None]:
+        return self._replica.following.expedite()
 
     def on_role_change(self, listener: Callable[[RoleChange], None]) -> Callable[[], None]:
         unsubscribe = self._role_listeners.add(listener)

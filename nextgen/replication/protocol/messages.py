@@ -118,8 +118,9 @@ LOG_IS_EMPTY_FIELD = "log_is_empty"
 TERM_IS_KNOWN_FIELD = "term_is_known"
 """In the answer to a probe: False from a replica that lost its own term."""
 
-HURRY_FIELD = "hurry"
-"""In ``append_answer``: a reader follows this replica's log, so commits are sent at once."""
+EXPEDITE_FIELD = "hurry"
+"""In ``append_answer``: a reader follows this replica's log, so commits are sent at once. The key
+is part of the protocol between releases."""
 
 _DIGEST_BOUNDS = (_DIGEST_MAX, RAFT_NUMBER_MAX, RAFT_NUMBER_MAX, _DIGEST_MAX)
 """Of scheme, index, position and digest."""

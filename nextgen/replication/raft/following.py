@@ -15,7 +15,7 @@ from nextgen.replication.journal.sync_watch import SyncWatch
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import NodeId
 from nextgen.replication.protocol.membership import decode_configuration
-from nextgen.replication.protocol.messages import CONFIGURATION_FIELD, HURRY_FIELD
+from nextgen.replication.protocol.messages import CONFIGURATION_FIELD, EXPEDITE_FIELD
 from nextgen.replication.raft.append_rules import FollowOutcome, follow_append
 from nextgen.replication.raft.applier import Applier
 from nextgen.replication.raft.disk_room import DiskRoom
@@ -52,13 +52,13 @@ class Following:
         self._sync_watch = sync_watch
         self._agreed_index = 0  # Up to here this log is the present leader's.
         self._reported_lag_ms = 0
-        self._hurried: set[object] = set()
+        self._expedited: set[object] = set()
 
-    def hurry(self) -> Callable[[], None]:
-        """Have the leader send commits at once; see ``ReplicatedLog.hurry_commits``."""
+    def expedite(self) -> Callable[[], None]:
+        """Have the leader send commits at once; see ``ReplicatedLog.expedite_commits``."""
         wish = object()
-        self._hurried.add(wish)
-        return lambda: self._hurried.discard(wish)
+        self._expedited.add(wish)
+        return lambda: self._expedited.discard(wish)
 
     def forget_behind(self, index: int) -> None:
         """Note that the log was cut off behind ``index``."""
@@ -153,8 +153,8 @@ class Following:
             "disk_takes_writes": self._replica.disk.trouble is None,
             DIGEST_FIELD: self._replica.divergence.answer_field,
         }
-        if self._hurried:
-            message[HURRY_FIELD] = True
+        if self._expedited:
+            message[EXPEDITE_FIELD] = True
         self._replica.send(node_id, message)
 
     def _clear_doubt_if_covered(self, message: Message, agreed: int) -> None:

@@ -25,7 +25,7 @@ from nextgen.replication.statistics import ReplicaStatistics
 COMMIT_NOTICE_S = 0.01
 """Until a commit that no later entry carries is sent to the followers."""
 
-HURRIED_NOTICE_S = 0.001
+EXPEDITED_NOTICE_S = 0.001
 """The same for a follower with a log reader: the commits of a millisecond share one message."""
 
 
@@ -60,12 +60,12 @@ class Leading:
         self._sync_watch = sync_watch
         self._loop = asyncio.get_running_loop()
         self._commit_notice: asyncio.TimerHandle | None = None
-        self._hurried_notice: asyncio.TimerHandle | None = None
+        self._expedited_notice: asyncio.TimerHandle | None = None
         self._committed_at = 0.0
         self._leave_deadline: asyncio.TimerHandle | None = None
 
     def stop(self) -> None:
-        for timer in (self._commit_notice, self._hurried_notice, self._leave_deadline):
+        for timer in (self._commit_notice, self._expedited_notice, self._leave_deadline):
             if timer is not None:
                 timer.cancel()
 
@@ -248,14 +248,18 @@ class Leading:
         self._committed_at = self._loop.time()
         if leadership.replicator.followers and self._commit_notice is None:
             self._commit_notice = self._loop.call_later(COMMIT_NOTICE_S, self._notice_commit)
-        if self._hurried_notice is None and leadership.replicator.is_hurried:
-            self._hurried_notice = self._loop.call_later(HURRIED_NOTICE_S, self._notice_hurried)
+        if self._expedited_notice is None and leadership.replicator.is_expedited:
+            self._expedited_notice = self._loop.call_later(
+                EXPEDITED_NOTICE_S, self._notice_expedited
+            )
 
-    def _notice_hurried(self) -> None:
-        self._hurried_notice = None
+    def _notice_expedited(self) -> None:
+        self._expedited_notice = None
         replica, leadership = self._replica, self._replica.leadership
         if leadership is not None and not replica.stopped:
-            leadership.replicator.send_commit_hurried(replica.commit_index, leadership.reads.round)
+            leadership.replicator.send_commit_expedited(
+                replica.commit_index, leadership.reads.round
+            )
 
     def _notice_commit(self) -> None:
         self._commit_notice = None

@@ -25,7 +25,7 @@ from nextgen.replication.journal.journal import JournalEntry
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import Configuration, NodeId
 from nextgen.replication.protocol.membership import encode_configuration, members_of
-from nextgen.replication.protocol.messages import CONFIGURATION_FIELD, HURRY_FIELD
+from nextgen.replication.protocol.messages import CONFIGURATION_FIELD, EXPEDITE_FIELD
 from nextgen.replication.protocol.quorum import Number, reached_by_majority
 
 SILENCE_MS_MAX = 600
@@ -60,7 +60,7 @@ class FollowerProgress:
     applied_index: int = 0
     view_lag_ms: int = 0
     disk_takes_writes: bool = True
-    hurries: bool = False  # Commits are sent to it at once.
+    is_expedited: bool = False  # Commits are sent to it at once.
     probing: bool = True  # One message at a time: its log may differ.
     removed_at: float | None = None  # Since when it is no member any more.
     needs_snapshot: bool = False
@@ -205,7 +205,7 @@ class Replicator:
         follower.applied_index = max(follower.applied_index, message["applied_index"])
         follower.view_lag_ms = message["view_lag_ms"]
         follower.disk_takes_writes = message["disk_takes_writes"]
-        follower.hurries = message.get(HURRY_FIELD, False)
+        follower.is_expedited = message.get(EXPEDITE_FIELD, False)
         index = min(message["index"], self._log.last_index + 1)
         if message["success"]:
             follower.matched(min(index, self._log.last_index))
@@ -242,15 +242,15 @@ class Replicator:
                 self._send_heartbeat(follower, commit_index, read_round)
 
     @property
-    def is_hurried(self) -> bool:
+    def is_expedited(self) -> bool:
         """Whether some follower wants to know of commits at once."""
-        return any(follower.hurries for follower in self.followers.values())
+        return any(follower.is_expedited for follower in self.followers.values())
 
-    def send_commit_hurried(self, commit_index: int, read_round: int) -> None:
+    def send_commit_expedited(self, commit_index: int, read_round: int) -> None:
         """Send the commit index to the followers that want it at once."""
         for follower in self.followers.values():
             is_behind = follower.sent_commit_index < min(commit_index, follower.next_index - 1)
-            if follower.hurries and follower.connected and is_behind:
+            if follower.is_expedited and follower.connected and is_behind:
                 self._send_heartbeat(follower, commit_index, read_round)
 
     def majority_durable_index(self) -> int:

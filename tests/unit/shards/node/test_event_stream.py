@@ -409,17 +409,17 @@ def test_who_follows_a_replica_without_a_leader_is_sent_elsewhere(tmp_path: Path
     in_shard(tmp_path, scenario)
 
 
-def test_the_leader_is_hurried_exactly_while_somebody_follows(tmp_path: Path) -> None:
+def test_commits_are_expedited_exactly_while_a_reader_follows(tmp_path: Path) -> None:
     async def scenario(shard: Harness) -> None:
         await read(shard)
-        assert shard.log.hurried == 0
+        assert shard.log.expedited == 0
         stream = batches(shard, follow=True)
         await anext(stream)
-        assert shard.log.hurried == 1
+        assert shard.log.expedited == 1
 
         await stream.aclose()
 
-        assert shard.log.hurried == 0
+        assert shard.log.expedited == 0
 
     in_shard(tmp_path, scenario)
 

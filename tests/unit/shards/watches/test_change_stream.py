@@ -284,16 +284,16 @@ def test_an_event_that_many_watches_of_a_stream_want_is_sent_once(tmp_path: Path
 def test_nothing_is_decoded_while_nobody_watches(tmp_path: Path) -> None:
     async def scenario(world: WatchWorld) -> None:
         await world.commit(created("a"))
-        assert (world.decoded.decoded, world.log.hurried) == (0, 0)
+        assert (world.decoded.decoded, world.log.expedited) == (0, 0)
         subscriber = world.subscriber()
         subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
-        assert world.log.hurried == 1
+        assert world.log.expedited == 1
         await subscriber.until_position(await world.commit(created("b")))
         assert world.decoded.decoded == 1
         subscriber.disconnect()
         await world.commit(created("c"))
         await asyncio.sleep(0)
-        assert (world.decoded.decoded, world.log.hurried) == (1, 0)
+        assert (world.decoded.decoded, world.log.expedited) == (1, 0)
 
     in_watch_world(tmp_path, scenario)
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from nextgen.replication.mesh.frames import RemoteProtocolError
-from nextgen.replication.protocol.messages import HURRY_FIELD, check_message
-from nextgen.replication.raft.leading import COMMIT_NOTICE_S, HURRIED_NOTICE_S
+from nextgen.replication.protocol.messages import EXPEDITE_FIELD, check_message
+from nextgen.replication.raft.leading import COMMIT_NOTICE_S, EXPEDITED_NOTICE_S
 from tests.support.raft_simulation import RaftSimulation, SimNode
 from tests.unit.replication.test_group import log_of, now, others_than, propose, simulated
 
@@ -36,27 +36,27 @@ async def notice_s(leader: SimNode, follower: SimNode) -> float:
 def test_a_commit_is_told_at_once_to_a_follower_that_wishes_it() -> None:
     async def scenario(simulation: RaftSimulation) -> None:
         leader = await simulation.leader()
-        hurried, other = others_than(simulation, leader)
-        end = log_of(hurried).hurry_commits()
+        expedited, other = others_than(simulation, leader)
+        end = log_of(expedited).expedite_commits()
 
-        assert await notice_s(leader, hurried) <= HURRIED_NOTICE_S + WAY_S
+        assert await notice_s(leader, expedited) <= EXPEDITED_NOTICE_S + WAY_S
         assert await notice_s(leader, other) >= COMMIT_NOTICE_S
 
         end()
-        assert await notice_s(leader, hurried) >= COMMIT_NOTICE_S
+        assert await notice_s(leader, expedited) >= COMMIT_NOTICE_S
 
     simulated(scenario)
 
 
-def test_who_hurries_is_not_forgotten_by_the_next_leader() -> None:
+def test_an_expedited_follower_stays_expedited_under_the_next_leader() -> None:
     async def scenario(simulation: RaftSimulation) -> None:
         leader = await simulation.leader()
-        hurried, other = others_than(simulation, leader)
-        log_of(hurried).hurry_commits()
+        expedited, other = others_than(simulation, leader)
+        log_of(expedited).expedite_commits()
         await log_of(leader).transfer_leadership(other.node_id)
         await simulation.leader()
 
-        assert await notice_s(other, hurried) <= HURRIED_NOTICE_S + WAY_S
+        assert await notice_s(other, expedited) <= EXPEDITED_NOTICE_S + WAY_S
 
     simulated(scenario)
 
@@ -77,9 +77,9 @@ def answer(**fields: object) -> dict[str, object]:
 
 def test_a_follower_of_an_earlier_version_wishes_nothing() -> None:
     assert check_message(answer()) == "append_answer"
-    assert check_message(answer(**{HURRY_FIELD: True})) == "append_answer"
+    assert check_message(answer(**{EXPEDITE_FIELD: True})) == "append_answer"
 
 
 def test_a_wish_that_is_no_wish_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="hurry"):
-        check_message(answer(**{HURRY_FIELD: 1}))
+        check_message(answer(**{EXPEDITE_FIELD: 1}))
