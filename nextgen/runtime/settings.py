@@ -150,8 +150,8 @@ class Given:
         listen = self.parse_address(listen_name, self._values[listen_name], note_mistakes=False)
         if listen.host in _WILDCARDS:
             self.mistakes.append(
-                f"{listen_name} is {listen}, which nobody can connect to: "
-                f"say with {name} where others reach it"
+                f"{listen_name} is {listen}, to which no process can connect: "
+                f"set {name} to the address for others"
             )
         return listen
 

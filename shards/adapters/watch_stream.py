@@ -113,7 +113,7 @@ async def _first(requests: AsyncIterator[WatchShardRequest]) -> WatchOpen | None
         raise InvalidRequest("the first message of a change stream opens it")
     subscriber_id = request.open.subscriber_id
     if not subscriber_id:
-        raise InvalidRequest("a subscriber must say who it is")
+        raise InvalidRequest("a subscriber must send its id")
     if len(subscriber_id.encode()) > WATCH_SUBSCRIBER_BYTES_MAX:
         raise InvalidRequest(f"a subscriber's id has at most {WATCH_SUBSCRIBER_BYTES_MAX} bytes")
     return request.open

@@ -130,7 +130,7 @@ class LeaseTable:
         Their time counts from ``asked_at``, when the request was sent, so they end here before they
         end at the cluster manager.
         """
-        told = [
+        stated = [
             Lease(
                 lease.broker_id,
                 lease.session_id,
@@ -140,11 +140,13 @@ class LeaseTable:
             )
             for lease in leases
         ]
-        for lease in told:
+        for lease in stated:
             returning = self._returning.get(lease.session_id)
             if returning is not None and lease.version > returning.version:
                 del self._returning[lease.session_id]
-        self._leases = {lease.session_id: self._limited(lease.session_id, lease) for lease in told}
+        self._leases = {
+            lease.session_id: self._limited(lease.session_id, lease) for lease in stated
+        }
 
     def forget_sessions(self, live: Container[str]) -> None:
         """Forget sessions that are not ``live``: an ended session never returns."""

@@ -117,7 +117,7 @@ class InventoryReader:
         except TimeoutError:
             raise Unavailable(
                 f"this replica of shard {self._shard_id} is at position {self.position}, "
-                f"{min_position} was asked for and did not come in {FOLLOWER_READ_WAIT_MS} ms"
+                f"{min_position} was requested and not reached in {FOLLOWER_READ_WAIT_MS} ms"
             ) from None
 
     def _check_slots(self, slots: Sequence[int]) -> None:

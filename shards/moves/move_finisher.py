@@ -107,7 +107,7 @@ class MoveFinisher:
         )
         for error in errors:
             if error is not None:
-                _logger.info("target not asked to open", shard=self._shard_id, why=str(error))
+                _logger.info("target did not open the units", shard=self._shard_id, why=str(error))
 
     def finish_later(self, moves: Sequence[UnfinishedMove]) -> None:
         """Retry ``moves`` in the background, until they are done or the attempts are used up."""

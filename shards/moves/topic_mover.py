@@ -142,8 +142,8 @@ class TopicMover:
                 why = f"{text} is at epoch {assignment.epoch}, not {wanted.expected_epoch}"
                 answers[text] = self._answers.rejected(text, RejectionCode.STALE_EPOCH, why)
                 continue
-            who = wanted.asked_by or asked_by
-            target = room.choose(name, topic, assignment, policies, wanted.target_broker_id, who)
+            origin = wanted.asked_by or asked_by
+            target = room.choose(name, topic, assignment, policies, wanted.target_broker_id, origin)
             if target is None:
                 answers[text] = self._stayed(assignment)
             elif isinstance(target, Rejected):
@@ -155,7 +155,7 @@ class TopicMover:
                         topic,
                         assignment,
                         target,
-                        MOVE_REASONS[who],
+                        MOVE_REASONS[origin],
                         self._least_epoch,
                     )
                 )
@@ -233,6 +233,6 @@ def _check(moves: Sequence[TopicMove], asked_by: str) -> None:
         raise InvalidRequest(
             f"{len(moves)} moves, at most {ASSIGNMENTS_PER_REQUEST_MAX} are allowed"
         )
-    for who in (asked_by, *(move.asked_by for move in moves)):
-        if who not in MOVE_REASONS:
-            raise InvalidRequest(f"{who[:80]!a} asks for no moves")
+    for origin in (asked_by, *(move.asked_by for move in moves)):
+        if origin not in MOVE_REASONS:
+            raise InvalidRequest(f"{origin[:80]!a} is no origin of moves")

@@ -30,7 +30,7 @@ def recover(
 ) -> None:
     """Promote the last replica of SHARD when the disks of all its other voters are gone for good.
 
-    What only they had is lost. Refused while one of them answers or is not said to be lost.
+    What only they had is lost. Refused while one of them answers or is not declared lost.
     """
     arguments = ["--node-dir", str(node_dir)]
     for node_id in lost:

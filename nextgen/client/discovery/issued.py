@@ -74,7 +74,7 @@ class IssuedPositions:
             reading = self._reading
             done, _ = await asyncio.wait((reading,), timeout=timeout_ms / 1_000)
             if not done or reading.cancelled():
-                raise Unavailable("no discovery node has said how far the shards are")
+                raise Unavailable("no discovery node has returned the positions of the shards")
             reading.result()
         take_back(request)
         getattr(request, _FIELD).extend(self._positions.positions)

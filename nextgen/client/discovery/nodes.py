@@ -217,7 +217,7 @@ class DiscoveryNodes:
 
 def _settled(error: MetadataError, *, was_indefinite: bool) -> MetadataError:
     if was_indefinite and isinstance(error, Definite):
-        settled = DeadlineExceeded(f"it may have happened; the last attempt said: {error}")
+        settled = DeadlineExceeded(f"it may have happened; the last attempt failed: {error}")
         settled.__cause__ = error
         return settled
     return error

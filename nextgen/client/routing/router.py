@@ -277,7 +277,7 @@ class ShardRouter:
     @staticmethod
     def _settled(attempts: _Attempts, error: MetadataError) -> MetadataError:
         if attempts.was_indefinite and isinstance(error, Definite):
-            settled = DeadlineExceeded(f"it may have happened; the last attempt said: {error}")
+            settled = DeadlineExceeded(f"it may have happened; the last attempt failed: {error}")
             settled.__cause__ = error
             return settled
         return error

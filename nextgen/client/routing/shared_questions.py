@@ -163,7 +163,9 @@ class SharedQuestions(Generic[Answer]):
         finally:
             line.requests -= 1
             for question in batch:
-                self._settle(question, Unavailable(f"shard {shard_id} was not asked to the end"))
+                self._settle(
+                    question, Unavailable(f"the request to shard {shard_id} was cancelled")
+                )
             self._batches.send_soon(shard_id)
 
     def _settle(self, question: Question, answer: Answer | MetadataError) -> None:

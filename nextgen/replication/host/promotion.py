@@ -115,8 +115,8 @@ def _check_lost(present: Configuration, node_id: NodeId, lost: frozenset[NodeId]
     if missing:
         raise Refused(
             RejectionCode.NOT_ALLOWED,
-            f"{', '.join(missing)} of the voters {', '.join(present.voters)} are not said to be "
-            f"lost: start them, and the group goes on by itself once a majority is there",
+            f"{', '.join(missing)} of the voters {', '.join(present.voters)} are not "
+            f"declared lost: start them, and the group continues once a majority is there",
         )
     if not others:
         raise Refused(RejectionCode.NOT_ALLOWED, f"{node_id} is the only voter: start it")

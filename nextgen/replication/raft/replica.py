@@ -216,7 +216,7 @@ class RaftReplica:
         leader_id = self.core.leader_id
         return NotLeader(self.group_id, None if leader_id == self.node_id else leader_id)
 
-    # What it is asked to do -------------------------------------------------------------------
+    # Requests ---------------------------------------------------------------------------------
 
     def propose(self, record: Record) -> asyncio.Future[Commit]:
         if not self.is_ready_leader or self.leadership is None:

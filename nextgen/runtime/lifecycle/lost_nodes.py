@@ -27,6 +27,6 @@ def refuse_if_any_answers(lost: Mapping[str, Iterable[tuple[str, int]]]) -> None
                 continue
             raise Refused(
                 RejectionCode.NOT_ALLOWED,
-                f"{node_id} is said to be lost and answers at {host}:{port}: a majority may "
+                f"{node_id} is declared lost and answers at {host}:{port}: a majority may "
                 f"return, so nothing was changed",
             )

@@ -134,7 +134,7 @@ async def test_the_last_survivors_go_on_when_two_disks_of_three_are_lost(tmp_pat
             (0, "cluster-manager-1", lost_managers),
         ):
             code, output = await recover(cluster, shard, survivor, lost[0])
-            assert (code, "not said to be lost" in output) == (78, True), output
+            assert (code, "not declared lost" in output) == (78, True), output
             code, output = await recover(cluster, shard, survivor, *lost)
             assert (code, "May be missing" in output) == (0, True), output
             await cluster.start_node(survivor)

@@ -39,7 +39,7 @@ def test_clients_reach_a_discovery_node_where_it_listens_unless_told_otherwise()
 @pytest.mark.parametrize(
     ("flags", "mistake"),
     [
-        (["--pulsar-listen", "0.0.0.0:6650"], "say with --pulsar-advertise"),
+        (["--pulsar-listen", "0.0.0.0:6650"], "set --pulsar-advertise"),
         (["--pulsar-advertise", "127.0.0.1:6650"], "without --pulsar-listen"),
         (["--pulsar-listen", "127.0.0.1:0"], "--pulsar-listen has '127.0.0.1:0'"),
     ],

@@ -307,7 +307,7 @@ OPEN = WatchShardRequest(open=WatchOpen(shard_id=SHARD, subscriber_id="raw"))
     ("requests", "says"),
     [
         ([WatchShardRequest(add=WatchAdd(watch_id=1))], "the first message"),
-        ([WatchShardRequest(open=WatchOpen(shard_id=SHARD))], "who it is"),
+        ([WatchShardRequest(open=WatchOpen(shard_id=SHARD))], "send its id"),
         ([WatchShardRequest(open=WatchOpen(subscriber_id="x" * 513))], "512 bytes"),
         ([WatchShardRequest(open=WatchOpen(subscriber_id="x" * 512)), OPEN], "opened before"),
         ([OPEN, OPEN], "opened before"),

@@ -16,5 +16,5 @@ def test_a_node_that_answers_at_any_address_is_refused() -> None:
         silent, answering = unused.getsockname(), server.getsockname()
 
         refuse_if_any_answers({"node-2": [silent]})
-        with pytest.raises(Refused, match="node-3 is said to be lost and answers at"):
+        with pytest.raises(Refused, match="node-3 is declared lost and answers at"):
             refuse_if_any_answers({"node-2": [silent], "node-3": [silent, answering]})

@@ -288,7 +288,7 @@ def test_nobody_else_may_ask(tmp_path: Path) -> None:
         _, second, (topic,) = await two_brokers(shard)
         move = pb.TopicMove(topic=topic, asked_by="somebody")
 
-        with pytest.raises(InvalidRequest, match="'somebody' asks for no moves"):
+        with pytest.raises(InvalidRequest, match="'somebody' is no origin of moves"):
             await shard.ask(move=pb.MoveRequest(moves=[move]))
 
         assert second.prepared == []
