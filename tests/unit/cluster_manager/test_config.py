@@ -75,7 +75,7 @@ def test_everything_that_is_missing_is_named_at_once() -> None:
         ({"peers": "cm-1=h:1=h:2,cm-1=h:3=h:4"}, "a node id twice"),
         ({"peers": ","}, "0 replicas"),
         ({"peers": ",".join(f"cm-{n}=h:1=h:2" for n in range(8))}, "8 replicas"),
-        ({"listen": "0.0.0.0:201"}, "nobody can connect to"),
+        ({"listen": "0.0.0.0:201"}, "no process can connect"),
         ({"listen": "nowhere"}, "--listen has 'nowhere'"),
         ({"listen": "h:65536"}, "--listen has 'h:65536'"),
         ({"shards": "0"}, "--shards is '0', it must be 1 to 4096"),

@@ -81,7 +81,7 @@ def test_what_is_no_address_is_a_mistake(text):
 def test_a_wildcard_can_be_listened_on_but_not_advertised():
     given = read("--node-id=a", "--listen=0.0.0.0:1")
     given.advertised("--advertise", "--listen")
-    assert "nobody can connect to" in given.mistakes[0]
+    assert "no process can connect" in given.mistakes[0]
 
     given = read("--node-id=a", "--listen=0.0.0.0:1", "--advertise=public:2")
     assert given.advertised("--advertise", "--listen") == Address("public", 2)
