@@ -40,6 +40,10 @@ ATTEMPTS = 3
 """Of a frame that was too expensive. Once may be a collection of garbage, or something that began
 meanwhile; what a frame costs it costs at least twice."""
 
+QUIET_S = 0.5
+"""Between two attempts a process' log stays as it is for so long."""
+QUIET_WAITS_MAX = 40
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -123,7 +127,17 @@ class Measuring:
             if not cost.is_too_much or sum(one.is_too_much for one in costs) > 1:
                 return cost
             assert attempt < ATTEMPTS
+            await self._is_quiet()
         return min(costs, key=lambda one: one.stall_ms)
+
+    async def _is_quiet(self) -> None:
+        """Return when the process writes nothing of its own accord: an election takes longer than
+        two attempts."""
+        written = -1
+        for _ in range(QUIET_WAITS_MAX):
+            if written == (written := self._log.stat().st_size):
+                return
+            await asyncio.sleep(QUIET_S)
 
     async def once(self, name: str, send: Send) -> Cost:
         """Send a frame and return what it costs, or what happened to come at the same time."""
