@@ -13,7 +13,11 @@ from typing import Any, NamedTuple
 
 from brokers.domain.schemas.schema import STRUCTURES, Schema, SchemaKind
 from nextgen.kernel.input.short_text import shortened
-from nextgen.kernel.limits.pulsar import SCHEMA_COMPARISONS_MAX
+from nextgen.kernel.limits.pulsar import (
+    SCHEMA_BYTES_PER_STEP,
+    SCHEMA_CHECK_STEPS_MAX,
+    SCHEMA_COMPARISONS_MAX,
+)
 
 _WIDER: Mapping[str, frozenset[str]] = {
     "int": frozenset({"long", "float", "double"}),
@@ -44,15 +48,46 @@ def check_schema(schema: Schema) -> None:
         _Avro(schema.data)
 
 
-def reading_obstacle(reader: Schema, writer: Schema) -> str | None:
-    """Return why data of ``writer`` cannot be read with ``reader``, None if it can."""
+class ComparisonBudget:
+    """What comparing one newcomer with all versions of a topic may take together.
+
+    The newcomer is parsed once. What the versions take to be parsed is counted, by their bytes.
+    """
+
+    def __init__(self, newcomer: Schema) -> None:
+        self._newcomer = newcomer
+        self._newcomer_parsed: _Avro | None = None
+        self.steps_left = SCHEMA_CHECK_STEPS_MAX
+
+    def parsed(self, schema: Schema) -> _Avro:
+        """Return the structure of the newcomer or of a version.
+
+        Raises:
+            InvalidSchema: It has none.
+        """
+        if schema is not self._newcomer:
+            self.steps_left -= len(schema.data) // SCHEMA_BYTES_PER_STEP
+            return _Avro(schema.data)
+        if self._newcomer_parsed is None:
+            self._newcomer_parsed = _Avro(schema.data)
+        return self._newcomer_parsed
+
+
+def reading_obstacle(
+    reader: Schema, writer: Schema, budget: ComparisonBudget | None = None
+) -> str | None:
+    """Return why data of ``writer`` cannot be read with ``reader``, None if it can.
+
+    ``budget`` is that of the one of them which is compared with others too.
+    """
     if reader.kind != writer.kind:
         return f"schema type {reader.kind} does not go with type {writer.kind}"
     if reader.data == writer.data:
         return None
     if reader.kind in STRUCTURES:
+        budget = budget or ComparisonBudget(reader)
         try:
-            return _Resolution(_Avro(reader.data), _Avro(writer.data)).obstacle()
+            return _Resolution(reader, writer, budget).obstacle()
         except InvalidSchema as error:
             return str(error)
     if reader.kind in (SchemaKind.KEY_VALUE, SchemaKind.PROTOBUF_NATIVE):
@@ -184,9 +219,10 @@ class _Resolution:
     compared it counts as readable, because records may contain themselves.
     """
 
-    def __init__(self, reader: _Avro, writer: _Avro) -> None:
-        self._reader = reader
-        self._writer = writer
+    def __init__(self, reader: Schema, writer: Schema, budget: ComparisonBudget) -> None:
+        self._budget = budget
+        self._reader = budget.parsed(reader)
+        self._writer = budget.parsed(writer)
         self._known: dict[tuple[int, int], _Obstacle | None] = {}
         self._readable: list[tuple[int, int]] = []
         self._steps_left = SCHEMA_COMPARISONS_MAX
@@ -197,12 +233,15 @@ class _Resolution:
         except RecursionError:
             return "the schemas are nested too deeply"
         except _TooManyComparisons:
+            if self._budget.steps_left < 0:
+                return "comparing the schema with all versions of the topic takes too long"
             return "the schemas are too large to be compared"
         return None if found is None else str(found)
 
     def _spend(self, steps: int) -> None:
         self._steps_left -= steps
-        if self._steps_left < 0:
+        self._budget.steps_left -= steps
+        if self._steps_left < 0 or self._budget.steps_left < 0:
             raise _TooManyComparisons
 
     def _between(self, reader: Any, writer: Any, where: _Where) -> _Obstacle | None:

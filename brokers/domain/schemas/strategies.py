@@ -6,7 +6,9 @@ reads what the newcomer writes. Consumers only read: of them what they read is a
 
 from __future__ import annotations
 
-from brokers.domain.schemas.compatibility import reading_obstacle
+from collections.abc import Iterator
+
+from brokers.domain.schemas.compatibility import ComparisonBudget, reading_obstacle
 from brokers.domain.schemas.schema import Schema
 from nextgen.kernel.governance.policies import SchemaCompatibility
 
@@ -48,20 +50,28 @@ def reads_all(strategy: SchemaCompatibility) -> bool:
     return strategy in _READS_ALL
 
 
-def version_obstacle(new: Schema, earlier: Schema, strategy: SchemaCompatibility) -> str | None:
-    """Return why ``new`` may not become a version behind ``earlier``, None if it may."""
+def version_obstacles(
+    new: Schema, earlier: Schema, strategy: SchemaCompatibility, budget: ComparisonBudget
+) -> Iterator[str | None]:
+    """Yield of each comparison why ``new`` may not become a version behind ``earlier``, or None.
+
+    A comparison may take tens of milliseconds: others can have their turn between two.
+    """
     if strategy is SchemaCompatibility.ALWAYS_INCOMPATIBLE:
-        return "its schema is not to change"
-    if strategy is SchemaCompatibility.ALWAYS_COMPATIBLE:
-        return None
-    problem = reading_obstacle(new, earlier) if strategy in _BACKWARD else None
-    if problem is None and strategy in _FORWARD:
-        problem = reading_obstacle(earlier, new)
-    return problem
+        yield "its schema is not to change"
+    if strategy in _BACKWARD:
+        yield reading_obstacle(new, earlier, budget)
+    if strategy in _FORWARD:
+        yield reading_obstacle(earlier, new, budget)
 
 
-def consumer_obstacle(reader: Schema, version: Schema, strategy: SchemaCompatibility) -> str | None:
-    """Return why who reads with ``reader`` may not come, None if it may."""
+def consumer_obstacle(
+    reader: Schema,
+    version: Schema,
+    strategy: SchemaCompatibility,
+    budget: ComparisonBudget | None = None,
+) -> str | None:
+    """Return why a consumer with schema ``reader`` may not come, None if it may."""
     if strategy is SchemaCompatibility.ALWAYS_COMPATIBLE:
         return None
-    return reading_obstacle(reader, version)
+    return reading_obstacle(reader, version, budget)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from brokers.domain.refusal import Refusal, ServerError
-from brokers.domain.schemas.compatibility import InvalidSchema, check_schema
+from brokers.domain.schemas.compatibility import ComparisonBudget, InvalidSchema, check_schema
 from brokers.domain.schemas.schema import Schema, SchemaKind
 from brokers.domain.schemas.strategies import (
     consumer_obstacle,
     is_with_all,
     reads_all,
-    version_obstacle,
+    version_obstacles,
 )
 from brokers.ports.ledger import TopicLedger
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
@@ -91,10 +91,11 @@ class TopicSchemas:
         if not self._versions and strategy is not SchemaCompatibility.ALWAYS_COMPATIBLE:
             raise self._incompatible("the topic has messages without a schema")
         compared = self._versions if reads_all(strategy) else self._versions[-1:]
+        budget = ComparisonBudget(schema)
         for number, version in enumerate(list(compared)):
             if number:
                 await asyncio.sleep(0)
-            problem = consumer_obstacle(schema, version, strategy)
+            problem = consumer_obstacle(schema, version, strategy, budget)
             if problem is not None:
                 raise self._incompatible(problem)
 
@@ -126,17 +127,18 @@ class TopicSchemas:
     async def _check_goes_with_versions(self, schema: Schema) -> None:
         """Return if a version may come behind those that there are, at that moment.
 
-        One comparison may take tens of milliseconds: others have their turn between two.
+        Others have their turn between two comparisons, and may bring versions meanwhile: those
+        are compared too.
         """
         strategy = self.strategy
+        budget = ComparisonBudget(schema)
         compared = 0 if is_with_all(strategy) else max(0, len(self._versions) - 1)
         while compared < len(self._versions):
-            problem = version_obstacle(schema, self._versions[compared], strategy)
-            if problem is not None:
-                raise self._incompatible(problem)
-            compared += 1
-            if compared < len(self._versions):
+            for problem in version_obstacles(schema, self._versions[compared], strategy, budget):
+                if problem is not None:
+                    raise self._incompatible(problem)
                 await asyncio.sleep(0)
+            compared += 1
 
     def _check_count(self) -> None:
         if len(self._versions) >= SCHEMA_VERSIONS_MAX:

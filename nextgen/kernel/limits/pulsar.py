@@ -366,6 +366,14 @@ SCHEMA_COMPARISONS_MAX = 20_000
 """Steps in comparing two schemas, some 50 ms: a pair of types, a wrapping, or sixteen names that
 are looked up. Unions of thousands of branches take more, and are refused as too large."""
 
+SCHEMA_CHECK_STEPS_MAX = 400_000
+"""Steps in comparing one schema with all versions that it must go with, about a second in turns of
+one comparison: what the comparisons take, and a step for each ``SCHEMA_BYTES_PER_STEP`` of the
+versions. 256 versions of a record with a few hundred fields stay below."""
+
+SCHEMA_BYTES_PER_STEP = 64
+"""Bytes of a schema that are parsed in the time of one step of a comparison."""
+
 SCHEMA_VERSIONS_MAX = 256
 """Versions of one topic's schema, all kept in memory while it is open."""
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from brokers.domain.schemas import compatibility
 from brokers.domain.schemas.schema import version_bytes
 from brokers.ports.ledger import StorageFailed
+from nextgen.kernel.governance.policies import SchemaCompatibility
 from nextgen.kernel.limits.pulsar import SCHEMA_BYTES_MAX, SCHEMA_VERSIONS_MAX
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, settle
@@ -235,6 +237,33 @@ async def test_the_number_of_versions_has_a_limit(world: BrokerWorld):
     assert refused.error == pulsar.IncompatibleSchema
     assert known.schema_version == version_bytes(0)
     assert len(schemas) == SCHEMA_VERSIONS_MAX
+
+
+@pytest.mark.parametrize("is_consumer", [False, True])
+async def test_a_schema_is_refused_whose_comparisons_take_too_long_together(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch, is_consumer: bool
+):
+    """Each of them alone is within its limit."""
+    client = world.broker().client()
+    await client.producer(producer_id=1, schema=record("a"))
+    schemas = world.broker().topics.get(TOPIC).schemas
+    for number in range(2, 6):
+        await client.producer(producer_id=number, schema=record("a", f"f{number}"))
+    monkeypatch.setattr(compatibility, "SCHEMA_CHECK_STEPS_MAX", 12)
+
+    async def bring() -> Any:
+        if is_consumer:
+            return await client.subscribe(consumer_id=1, schema=record("a", "more"))
+        return await client.producer(producer_id=8, schema=record("a", "more"))
+
+    schemas.strategy = SchemaCompatibility.FULL_TRANSITIVE
+    refused = await bring()
+    schemas.strategy = SchemaCompatibility.FULL
+    taken = await bring()
+
+    assert refused.error == pulsar.IncompatibleSchema
+    assert "with all versions of the topic takes too long" in refused.message
+    assert isinstance(taken, pulsar.CommandSuccess | pulsar.CommandProducerSuccess)
 
 
 async def test_a_version_that_is_being_stored_is_told_when_it_is(world: BrokerWorld):

@@ -9,9 +9,21 @@ from typing import Any
 
 import pytest
 
-from brokers.domain.schemas.compatibility import check_schema, reading_obstacle
+from brokers.domain.schemas.compatibility import (
+    ComparisonBudget,
+    check_schema,
+    reading_obstacle,
+)
 from brokers.domain.schemas.schema import Schema, SchemaKind
-from nextgen.kernel.limits.pulsar import SCHEMA_BYTES_MAX, SCHEMA_COMPARISONS_MAX
+from brokers.domain.schemas.strategies import version_obstacles
+from nextgen.kernel.governance.policies import SchemaCompatibility
+from nextgen.kernel.limits.pulsar import (
+    SCHEMA_BYTES_MAX,
+    SCHEMA_BYTES_PER_STEP,
+    SCHEMA_CHECK_STEPS_MAX,
+    SCHEMA_COMPARISONS_MAX,
+    SCHEMA_VERSIONS_MAX,
+)
 
 CPU_S_MAX = 1
 """Of comparisons that took up to ten seconds, and take some 50 ms."""
@@ -98,3 +110,55 @@ def test_a_success_that_rested_on_a_pair_that_failed_is_forgotten():
 
     assert reading_obstacle(schema([a_read]), schema([a_written])) is not None
     assert reading_obstacle(schema([a_read, other_read]), schema([a_written])) is not None
+
+
+def version_of_steps(steps: int) -> Schema:
+    """Return a version that takes so many steps to be parsed and compared with an int."""
+    size = (steps - 1) * SCHEMA_BYTES_PER_STEP
+    assert len('"int"') < size <= SCHEMA_BYTES_MAX
+    return Schema("s", SchemaKind.AVRO, b'"int"'.ljust(size))
+
+
+@pytest.mark.parametrize("is_newcomer_reader", [True, False])
+def test_schema_check_steps_max_are_made_for_all_versions_and_one_more_refused(
+    is_newcomer_reader: bool,
+):
+    newcomer = schema("int")
+    most = SCHEMA_BYTES_MAX // SCHEMA_BYTES_PER_STEP
+    whole, rest = divmod(SCHEMA_CHECK_STEPS_MAX, most)
+
+    def obstacle_to(last: Schema) -> str | None:
+        budget = ComparisonBudget(newcomer)
+        for version in (*[version_of_steps(most)] * whole, last):
+            pair = (newcomer, version) if is_newcomer_reader else (version, newcomer)
+            obstacle = reading_obstacle(*pair, budget)
+        return obstacle
+
+    assert obstacle_to(version_of_steps(rest)) is None
+    assert obstacle_to(version_of_steps(rest + 1)) == (
+        "comparing the schema with all versions of the topic takes too long"
+    )
+
+
+def test_as_many_versions_as_there_may_be_of_an_ordinary_record_are_compared():
+    newcomer = schema(record("r", fields(301, default=1)))
+    earlier = schema(record("r", fields(300, default=1)))
+    budget = ComparisonBudget(newcomer)
+    strategy = SchemaCompatibility.FULL_TRANSITIVE
+
+    for _ in range(SCHEMA_VERSIONS_MAX):
+        assert list(version_obstacles(newcomer, earlier, strategy, budget)) == [None, None]
+
+
+def test_one_comparison_at_a_time_is_made_of_a_version_that_takes_two():
+    newcomer, earlier = schema(record("r", fields(2, default=1))), schema(record("r", []))
+    budget = ComparisonBudget(newcomer)
+
+    problems = version_obstacles(newcomer, earlier, SchemaCompatibility.FULL, budget)
+
+    left = [budget.steps_left]
+    for problem in problems:
+        assert problem is None
+        left.append(budget.steps_left)
+    assert len(left) == 3
+    assert left == sorted(set(left), reverse=True)

@@ -5,12 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.domain.schemas.compatibility import (
+    ComparisonBudget,
     InvalidSchema,
     check_schema,
     reading_obstacle,
 )
 from brokers.domain.schemas.schema import Schema, SchemaKind
-from brokers.domain.schemas.strategies import version_obstacle
+from brokers.domain.schemas.strategies import version_obstacles
 from nextgen.kernel.governance.policies import SchemaCompatibility
 
 STRING = 1
@@ -22,7 +23,8 @@ def record(*fields: object, name: str = "Order", kind: int = SchemaKind.AVRO) ->
 
 
 def obstacle(new: Schema, latest: Schema) -> str | None:
-    return version_obstacle(new, latest, SchemaCompatibility.FULL)
+    problems = version_obstacles(new, latest, SchemaCompatibility.FULL, ComparisonBudget(new))
+    return next((problem for problem in problems if problem is not None), None)
 
 
 def field(name: str, kind: object, **more: object) -> dict[str, object]:

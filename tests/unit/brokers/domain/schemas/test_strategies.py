@@ -4,12 +4,13 @@ import json
 
 import pytest
 
+from brokers.domain.schemas.compatibility import ComparisonBudget
 from brokers.domain.schemas.schema import Schema, SchemaKind
 from brokers.domain.schemas.strategies import (
     consumer_obstacle,
     is_with_all,
     reads_all,
-    version_obstacle,
+    version_obstacles,
 )
 from nextgen.kernel.governance.policies import SchemaCompatibility
 
@@ -48,7 +49,11 @@ FULL = (SchemaCompatibility.FULL, SchemaCompatibility.FULL_TRANSITIVE)
 def test_a_version_may_follow_under_exactly_these_strategies(
     pair: tuple[Schema, Schema], strategies: set[SchemaCompatibility]
 ):
-    allowed = {each for each in SchemaCompatibility if version_obstacle(*pair, each) is None}
+    allowed = {
+        each
+        for each in SchemaCompatibility
+        if not any(version_obstacles(*pair, each, ComparisonBudget(pair[0])))
+    }
 
     assert allowed == strategies
 
