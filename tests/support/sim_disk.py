@@ -60,8 +60,8 @@ class _File:
         kept = bytearray(self.data)
         for sector in self.given_up:
             begin, end = sector * SECTOR_BYTES, (sector + 1) * SECTOR_BYTES
-            old = self.durable[begin:end]
-            kept[begin:end] = old + bytes(len(kept[begin:end]) - len(old))
+            end = min(end, len(kept))
+            kept[begin:end] = self.durable[begin:end].ljust(end - begin, b"\0")
         return bytes(kept)
 
 

@@ -150,6 +150,25 @@ def test_a_failing_sync_fails_as_often_as_it_was_told() -> None:
     disk.sync(handle, label="test")
 
 
+def test_bytes_that_a_failed_sync_gave_up_are_the_old_ones_also_where_the_file_was_cut_off() -> (
+    None
+):
+    disk = given_disk()
+    handle = given_file(disk, b"a" * 700)
+    disk.pwrite(handle, b"b" * 700, 0)
+    disk.fail_sync("test", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        disk.sync(handle, label="test")
+
+    disk.truncate(handle, 600)
+    disk.sync(handle, label="test")
+
+    assert disk.read(FILE) == b"b" * 600
+    assert disk.durable_copy().read(FILE) == b"a" * 600
+    disk.drop_cache(handle)
+    assert disk.read(FILE) == b"a" * 600
+
+
 def test_the_power_goes_between_any_two_operations() -> None:
     disk = given_disk()
     handle = given_file(disk)
