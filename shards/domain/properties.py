@@ -13,8 +13,6 @@ from nextgen.kernel.limits.cluster import (
 Properties = tuple[tuple[str, str], ...]
 """Sorted by key, so that equal maps are equal values."""
 
-NO_PROPERTIES: Properties = ()
-
 
 def check_properties(properties: Properties) -> Rejected | None:
     """Return why ``properties`` may not be stored, None if they may."""

@@ -38,16 +38,20 @@ class RowFields(Generic[Value]):
     ) -> None:
         converted, nullable, inside = converted or {}, nullable or {}, inside or {}
         columns = [column.name for column in table.columns]
+        names = [field.name for field in fields(value)]  # type: ignore[arg-type]
+        parts_of = {name: [part.name for part in fields(each)] for name, each in inside.items()}
+        stored = {part for name in names for part in parts_of.get(name, [name])}
+        assert stored == {*columns}, f"{value.__name__} and {table.name} differ in fields"
         place = {column: f"row[{index}]" for index, column in enumerate(columns)}
         scope: dict[str, Any] = {"Value": value}
         writes: dict[str, str] = {}
         reads = []
-        for name in [field.name for field in fields(value)]:  # type: ignore[arg-type]
+        for name in names:
             if name in inside:
                 scope[f"Inside_{name}"] = inside[name]
-                parts = [field.name for field in fields(inside[name])]
-                writes |= {part: f"value.{name}.{part}" for part in parts}
-                reads.append(f"Inside_{name}({', '.join(place[part] for part in parts)})")
+                writes |= {part: f"value.{name}.{part}" for part in parts_of[name]}
+                parts = ", ".join(place[part] for part in parts_of[name])
+                reads.append(f"Inside_{name}({parts})")
                 continue
             write, read = f"value.{name}", place[name]
             if name in converted:
@@ -59,7 +63,6 @@ class RowFields(Generic[Value]):
                 read = f"{read} if {place[name]} is not None else empty_{name}"
             writes[name] = write
             reads.append(read)
-        assert writes.keys() == {*columns}, f"{value.__name__} and {table.name} differ in fields"
         to_row = f"lambda _, value: ({', '.join(writes[column] for column in columns)},)"
         # The text is made of names of fields and columns alone, which are identifiers.
         self.to_row: Callable[[str, Value], tuple[Any, ...]] = eval(to_row, scope)

@@ -34,7 +34,7 @@ from nextgen.replication.ports import (
     RoleChange,
     StateMachine,
 )
-from nextgen.replication.protocol.entry_codec import check_record, limited_run
+from nextgen.replication.protocol.entry_codec import check_record
 from nextgen.replication.protocol.membership import after_change, members_of
 from nextgen.replication.retention.named_readers import check_reader
 from nextgen.replication.retention.subscriptions import ListenerSet, ProgressWaiters, call_listener
@@ -253,7 +253,7 @@ class MemoryLog:
         # The last entry that begins at or before the position; one without events shares its
         # position with the entry behind it, and is never the one that holds it.
         start = bisect_right(self._entries, from_position, key=lambda e: e.first_position) - 1
-        return limited_run(self._entries[start:], events_max=events_max, bytes_max=bytes_max)
+        return _limited_run(self._entries[start:], events_max=events_max, bytes_max=bytes_max)
 
     def on_commit(self, listener: Callable[[Sequence[Entry]], None]) -> Callable[[], None]:
         return self._commit_listeners.add(listener)
@@ -419,3 +419,17 @@ class MemoryLog:
         self._applied = AppliedPoint(last.index, last.term, last.next_position - 1)
         self._index_waiters.advance(self._applied.index)
         self._position_waiters.advance(self._applied.position)
+
+
+def _limited_run(entries: Sequence[Entry], *, events_max: int, bytes_max: int) -> Sequence[Entry]:
+    """Return the first of ``entries`` and as many after it as stay within both limits."""
+    run: list[Entry] = []
+    events = 0
+    size = 0
+    for entry in entries:
+        events += entry.next_position - entry.first_position
+        size += sum(len(record.payload) for record in entry.records)
+        if run and (events > events_max or size > bytes_max):
+            break
+        run.append(entry)
+    return run

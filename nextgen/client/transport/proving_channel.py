@@ -20,7 +20,6 @@ from nextgen.runtime.security.cluster_proof import CHALLENGE_ENDED, PROOF_KEY, C
 from protos.nextgen.v1.peer_service_pb2 import GetChallengeRequest, GetChallengeResponse
 
 _Metadata = tuple[tuple[str, str | bytes], ...]
-_Named = Any
 
 
 class ProvingChannel(grpc.aio.Channel):

@@ -41,8 +41,6 @@ from nextgen.kernel.limits.stream import HISTORY_LINE_BYTES_MAX, HISTORY_RECORDS
 
 FILE_SUFFIX = ".jsonl"
 _FORMAT = "nextgen-history"
-_RECORD = "record"
-"""Beside the fields of a record: which one it is."""
 _TYPES: Mapping[str, type[Record]] = {each.__name__: each for each in get_args(Record)}
 _FIELDS = {each: dict.fromkeys(field.name for field in fields(each)) for each in _TYPES.values()}
 _WATCH_TYPES = get_args(WatchRecord)

@@ -6,14 +6,14 @@ configuration, see ``membership``: it holds no records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import starmap
 
 import msgpack
 
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits.cluster import RECORD_BYTES_MAX
-from nextgen.replication.ports import Entry, Record
+from nextgen.replication.ports import Record
 from nextgen.replication.protocol.membership import is_configuration
 
 RECORD_OVERHEAD_BYTES = 16
@@ -50,17 +50,3 @@ def decode_records(payload: bytes) -> tuple[Record, ...]:
     if is_configuration(payload):
         return ()
     return tuple(starmap(Record, msgpack.unpackb(payload)))
-
-
-def limited_run(entries: Iterable[Entry], *, events_max: int, bytes_max: int) -> Sequence[Entry]:
-    """Return the first of ``entries`` and as many after it as stay within both limits."""
-    run: list[Entry] = []
-    events = 0
-    size = 0
-    for entry in entries:
-        events += entry.next_position - entry.first_position
-        size += sum(len(record.payload) for record in entry.records)
-        if run and (events > events_max or size > bytes_max):
-            break
-        run.append(entry)
-    return run

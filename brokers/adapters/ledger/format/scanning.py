@@ -17,7 +17,6 @@ from nextgen.storage.disk import Handle, SharedStorage
 
 _PIECE_BYTES = 128 * 1024
 _BLOCK_BYTES = 128 * 1024
-_OVERLAP_BYTES = HEAD_BYTES
 
 
 class Scan:

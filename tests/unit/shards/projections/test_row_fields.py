@@ -55,9 +55,7 @@ def test_empty_value_of_a_nullable_field_is_stored_as_null():
     assert FIELDS.from_row(row) == node
 
 
-@pytest.mark.parametrize("side", [Place, NODES], ids=["columns", "fields"])
-def test_column_or_field_that_the_other_side_lacks_is_refused(side):
-    value, table = (Place, NODES) if side is Place else (Node, Table("nodes", MetaData()))
-
-    with pytest.raises((AssertionError, KeyError)):
-        RowFields(value, table)
+@pytest.mark.parametrize("value", [Place, Node], ids=["more columns", "more fields"])
+def test_column_or_field_that_the_other_side_lacks_is_refused(value):
+    with pytest.raises(AssertionError, match=f"{value.__name__} and nodes differ in fields"):
+        RowFields(value, NODES)
