@@ -50,7 +50,7 @@ from protos.nextgen.v1 import (
 COMPONENT = "cluster_manager"
 
 STOP_GRACE_MS = 500
-"""For calls in progress when the process stops: streams are told to go elsewhere before."""
+"""For calls in progress when the process stops. Streams were redirected before."""
 
 _logger = structlog.get_logger(__name__)
 

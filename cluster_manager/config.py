@@ -47,7 +47,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class ManagerConfig:
-    """Everything that this process is told."""
+    """The whole configuration of this process."""
 
     node_id: str
     cluster_id: str

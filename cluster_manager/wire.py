@@ -123,7 +123,7 @@ def event_from_proto(event: events_pb.Event) -> ClusterEvent:
 
 
 def record_of(events: Iterable[ClusterEvent], time_ms: int) -> Record:
-    """Return the record of one decision. It has no command id: nobody asked for it by one."""
+    """Return the record of one decision. It has no command id: no client command caused it."""
     stored = [event_to_proto(event) for event in events]
     assert stored, "a decision without events leaves no record"
     decided = events_pb.DecidedCommand(time_ms=time_ms, events=stored)

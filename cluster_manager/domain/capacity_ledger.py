@@ -5,19 +5,19 @@
 Where the broker has a quota, no lease grows so that the sum exceeds it either. What was leased
 before the quota was set stays until it is returned or expires.
 
-A lease is a total: the shard may have so many units assigned there, all in all. It belongs to the
-shard, not to one of its leaders. It shrinks in two ways only, and never below what the shard said
-that it uses:
+A lease is a total: the number of units that the shard may have assigned to the session. It belongs
+to the shard, not to one of its leaders. It shrinks in two ways only, and never below the use that
+the shard reported:
 
-    returned  the shard stopped using the rest BEFORE it said so, and names the version of the
-              lease that it was told: a return that comes late or twice is about another lease
-    expired   no leader of the shard has asked for so long that whatever it was told has ended
-              there; those units are reserved that it used when it said so last
+    returned  the shard stopped using the rest BEFORE it sent the return. The return names the
+              version of the lease, so one that is late or repeated is recognised and refused
+    expired   the shard's leaders sent no request for so long that every lease has ended there. The
+              units that the shard reported as used last stay reserved
 
 What was assigned under a lease is served on after it ended. ``version`` grows by one with each
 change of the units and is never used twice within a session, so a lease of no unit is kept.
-``term`` is of the shard's leader that was told last: what an earlier one still says counts nothing,
-for it may say that units are unused which its successor has used.
+``term`` is that of the shard's leader that was answered last. Requests of earlier terms are
+refused: an earlier leader may call units unused that its successor has assigned.
 
 The ledger folds ``BrokerRecorded`` and ``QuotasSet`` too: a session's capacity, its beginning and
 its end are facts of the broker directory, and two records of one fact could disagree.
@@ -45,14 +45,14 @@ class Lease:
     expires_at_ms: int
     version: int = 0
     units_used: int = 0
-    """As the shard said last."""
+    """As the shard reported last."""
 
     term: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One broker's present session: what it has, what was granted of it, who holds how much."""
+    """One broker's present session: its capacity, the units granted, and the leases by shard."""
 
     session_id: str
     is_live: bool
@@ -97,7 +97,7 @@ class Ledger:
         return account.leases.get(shard_id) if account else None
 
     def term_of(self, shard_id: int) -> int:
-        """Return the latest term of the shard that was told a lease."""
+        """Return the latest term of the shard whose leader was answered with a lease."""
         held = (account.leases.get(shard_id) for account in self.accounts.values())
         return max((lease.term for lease in held if lease is not None), default=0)
 
@@ -129,9 +129,9 @@ class LeaseCapacity:
 
 @dataclass(frozen=True, slots=True)
 class ReturnUnits:
-    """A shard gives back what is beyond ``units`` of the lease that it was told as ``version``.
+    """A shard returns what exceeds ``units`` of the lease with this ``version``.
 
-    Not to be repeated blindly: what was accepted once is refused the second time.
+    Do not repeat it blindly: a return that was accepted once is refused the second time.
     """
 
     broker_id: str
@@ -144,9 +144,9 @@ class ReturnUnits:
 
 @dataclass(frozen=True, slots=True)
 class ExpireLease:
-    """No leader of the shard believes to have this lease any more: the caller must be sure.
+    """End a lease. The caller MUST be sure that no leader of the shard still uses it.
 
-    ``units_used`` is what the shard said last, if that is more than the ledger has of it.
+    ``units_used`` is the use that the shard reported last, if it exceeds the ledger's number.
     """
 
     broker_id: str

@@ -26,7 +26,7 @@ TRANSFER_MS_MAX = 3_000
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Who leads a shard, and since when this manager knows of it (its monotonic clock)."""
+    """The leader of a shard, and since when this manager knows it (its monotonic clock)."""
 
     node_id: str
     since_ms: int
@@ -43,7 +43,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """When a transfer of a shard was last asked for, and from which leader."""
+    """When a transfer of a shard was last requested, and from which leader."""
 
     leader: str
     at_ms: int
@@ -113,7 +113,7 @@ def _wanted_leaders(
     leaders: Mapping[int, Leadership],
     connected: Mapping[str, int] | AbstractSet[str],
 ) -> dict[int, str]:
-    """Return who should lead each shard that has a connected replica."""
+    """Return the node that should lead each shard with a connected replica."""
     wanted: dict[int, str] = {}
     led: Counter[str] = Counter()
     homeless = []

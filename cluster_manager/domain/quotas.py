@@ -1,12 +1,12 @@
 """Quotas: how much of a broker may be leased out, and how much a tenant may have assigned.
 
-They are set as a whole, and each whole has a version, one above the one before: whoever makes
-quotas from what held some time ago is refused if others were set meanwhile. Who is not named has no
+Quotas are set as a whole. Each set has a version, one above the version before, and a request that
+was made from an earlier version is refused. A broker or tenant that the set does not name has no
 quota. What is leased or assigned beyond a quota stays; nothing is added to it.
 
-Together tenants may have no more than the brokers can be leased out, and a broker no more than its
-capacity. That is looked at when quotas are set: a broker that shrinks later is bounded by its
-capacity as before.
+The sum of the tenants' quotas may not exceed what the brokers' quotas allow to be leased, and a
+broker's quota may not exceed its capacity. Both are checked when quotas are set. A broker whose
+capacity shrinks later is still bounded by its capacity.
 """
 
 from __future__ import annotations

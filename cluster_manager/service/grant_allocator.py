@@ -1,10 +1,10 @@
-"""Asking broker managers for grants, which is also how the directory is kept true.
+"""Requests grants of capacity from broker managers; that also corrects the broker directory.
 
-A report that a session ended can get lost: its connection breaks, or the shard's leader dies
-between the commit and the report. Then the directory would show a dead session until the broker
-registers again. So whenever a shard's leader reports itself, which follows every such loss, the
-sessions that the directory believes to live in its shard are asked for a grant again. That
-changes nothing for a living session; the broker manager of one that ended says so.
+The report of a session's end can get lost: its connection breaks, or the shard's leader dies
+between the commit and the report. The directory would then show a dead session until the broker
+registers again. Every such loss is followed by a report of the shard's leader. On each of those
+reports the grants of that shard's live sessions are requested again. A live session is not changed
+by it; for an ended one the broker manager answers that it ended.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class GrantAllocator:
-    """Asks for grants during one term of leadership; requests for one session share an answer."""
+    """Requests grants during one term of leadership. Requests for one session share an answer."""
 
     def __init__(self, leader_term: LeaderTerm, grantor: Grantor) -> None:
         self._leader_term = leader_term
@@ -39,7 +39,7 @@ class GrantAllocator:
         self._slots = asyncio.Semaphore(CAPACITY_GRANTS_IN_FLIGHT_MAX)
 
     async def missing_grants(self) -> Grants:
-        """Ask for every live broker's capacity that is not granted yet, all at once."""
+        """Request all capacity of live brokers that is not granted yet, concurrently."""
         state = self._leader_term.pending
         missing = []
         for broker in state.directory.live():
@@ -67,7 +67,7 @@ class GrantAllocator:
             task.add_done_callback(lambda _: self._checking.pop(shard_id, None))
 
     def stop(self) -> None:
-        """Give up what is being asked for."""
+        """Cancel the requests in flight."""
         for task in (*self._asking.values(), *self._checking.values()):
             task.cancel()
 
@@ -75,7 +75,7 @@ class GrantAllocator:
         await self._ask_all(brokers)
 
     async def _ask_all(self, brokers: Iterable[Broker]) -> Grants:
-        """Return what was granted; a broker whose manager could not be asked is left out."""
+        """Return the grants, without the brokers whose manager could not be reached."""
         tasks = {broker: self._ask(broker) for broker in brokers}
         if tasks:
             await asyncio.wait(tasks.values())
@@ -114,7 +114,7 @@ class GrantAllocator:
 
     def _asked(self, key: tuple[str, str], task: asyncio.Task[int]) -> None:
         self._asking.pop(key, None)
-        # Everybody who waited for it may have gone away; the next one asks again.
+        # Every caller may have been cancelled meanwhile; the next one requests it again.
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, MetadataError):
             _logger.error("asking for a grant broke", broker=key[0], exc_info=error)

@@ -1,9 +1,9 @@
 """What the cluster manager does while this replica leads group 0: one instance per term.
 
-Two folds of the same events are kept. *Pending* has what was proposed and is what decisions are
-made on; *committed* has what is committed and is what nodes are told. Between reading pending and
-proposing there is no await, which is all the locking there is. When leadership moves, the
-instance is thrown away with whatever was pending, so nothing ever has to be undone.
+Two folds of the same events are kept. *Pending* includes proposed events; decisions read it.
+*Committed* includes only committed events; nodes are sent it. Between reading pending and proposing
+there is no await: that is the lock. When leadership moves, the instance is thrown away with its
+pending state, so nothing ever has to be undone.
 """
 
 from __future__ import annotations
@@ -125,9 +125,9 @@ class LeaderTerm:
         commit = self._log.propose(wire.record_of(events, self._clock.unix_ms()))
         self.pending = fold_events(self.pending, events)
         self._proposed = commit
-        # Whoever waits may go away: what was proposed goes on, and others rest on it.
+        # A caller may be cancelled: the proposal goes on, and later decisions build on it.
         waiting = asyncio.shield(commit)
-        # Whoever does not wait for it must not be told that nobody looked at its failure.
+        # Mark failures as retrieved: no task may be awaiting these futures any more.
         for future in (commit, waiting):
             future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return waiting
@@ -256,7 +256,7 @@ class LeaderTerm:
         command = RecordLookupWindow(window, self._clock.unix_ms())
         decision = lookup_reports.decide(self.pending.lookup_reports, command)
         if isinstance(decision, Rejected):
-            # A process says again after each reconnect what it said before.
+            # A process repeats its report after each reconnect.
             is_known = decision.code is RejectionCode.ALREADY_EXISTS
             log = _logger.debug if is_known else _logger.warning
             log("window of lookups refused", node=window.node_id, why=decision.message)

@@ -1,4 +1,4 @@
-"""Leasing capacity: makes sure it is granted, then decides, records and answers."""
+"""Leases capacity to shards: gets missing grants, decides, commits the events and answers."""
 
 from __future__ import annotations
 
@@ -188,12 +188,12 @@ class LeaseAllocator:
     ) -> cluster_pb.LeaseCapacityResponse:
         """Return the shard's leases once they are committed.
 
-        A broker whose manager cannot be asked is left as it is; the others are answered. So is a
-        request some of whose returns are refused: the answer says why.
+        The lease of a broker whose manager cannot be reached stays as it is. If some returns are
+        refused, the answer says why; the rest of the request is carried out.
 
         Raises:
             InvalidRequest: There is no such shard or term, or the request names too many brokers.
-            Refused: The asker's leadership of the shard is over.
+            Refused: The sender does not lead the shard any more.
             NotLeader, Overloaded, ProposalLost: See ``ReplicatedLog.propose``.
         """
         self._check(request)
@@ -212,7 +212,7 @@ class LeaseAllocator:
         if decision.events:
             await self._leader_term.propose(decision.events)
         else:
-            # What is granted already may be on its way still, for somebody who went away.
+            # The state that this answer rests on may be proposed and not committed yet.
             await self._leader_term.confirm()
         for why in decision.refused:
             _logger.info("return refused", shard=request.shard_id, term=request.term, why=why)
@@ -255,7 +255,7 @@ class LeaseAllocator:
         return self._units_used.get(shard_id, {}).get(session_id, recorded)
 
     def _silence(self) -> Silence:
-        """Return who has been silent: as far as this leader can know, so since it took over."""
+        """Return the shards that sent no request for ``SILENCE_MS`` of this term."""
         now_ms = self._clock.monotonic_ms()
         shard_map = self._leader_term.committed.shard_map
         shard_ids = () if shard_map is None else shard_map.shard_ids
@@ -274,11 +274,11 @@ class LeaseAllocator:
             raise InvalidRequest(f"a shard has leases of at most {BROKERS_MAX} brokers")
         if request.term > STORED_INTEGER_MAX:
             raise InvalidRequest(f"shard {request.shard_id} is led at no term {request.term}")
-        told = self._leader_term.pending.ledger.term_of(request.shard_id)
-        if request.term < told:
+        answered_term = self._leader_term.pending.ledger.term_of(request.shard_id)
+        if request.term < answered_term:
             raise Refused(
                 RejectionCode.STALE_EPOCH,
-                f"shard {request.shard_id} was told its leases at term {told}, "
+                f"shard {request.shard_id} was told its leases at term {answered_term}, "
                 f"the request is of term {request.term}",
             )
         endpoint = self._leader_term.endpoints.get(request.shard_id)

@@ -1,8 +1,8 @@
-"""What brokers carry, as the cluster manager's leader knows it. Soft: never written down.
+"""The brokers' loads, as the cluster manager's leader knows them. Soft state: never in the log.
 
-Loads are gathered for a moment and pushed to shard nodes together: nobody waits for them. A new
-leader starts with none and has them all within ``LOAD_REPORT_MS_MAX``, because their reporters
-tell them again after each reconnect.
+Loads are gathered for ``LOADS_GATHERED_MS`` and pushed to shard nodes together; no request waits
+for them. A new leader starts with none and has them all within ``LOAD_REPORT_MS_MAX``, because
+their reporters send them again after each reconnect.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class LoadBoard:
         return ""
 
     def updates(self) -> Iterator[cluster_pb.ClusterUpdate]:
-        """Yield what a shard node that has just come is to be told."""
+        """Yield the updates for a shard node that has just connected."""
         yield from _in_parts(self._live())
 
     def shown(self) -> list[cluster_pb.BrokerLoad]:

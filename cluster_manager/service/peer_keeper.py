@@ -15,7 +15,7 @@ from nextgen.kernel.errors import MetadataError
 from nextgen.replication.ports import ChangeKind, MemberChange, NodeId, ReplicatedLog
 
 LOOK_AGAIN_S = 1.0
-"""Between two looks. A replica that returns waits for nobody but itself meanwhile."""
+"""Between two checks. A replica that returns waits for the next one; nothing else does."""
 
 _logger = structlog.get_logger(__name__)
 

@@ -172,8 +172,8 @@ class ClusterManager:
         """Take one message of a connected node.
 
         Raises:
-            InvalidRequest: The node may not say that; its stream is to be ended.
-            Overloaded, NotLeader: What it said is lost; it must connect and say it again.
+            InvalidRequest: The message is invalid; the caller must end the stream.
+            Overloaded, NotLeader: The message is lost; the node must reconnect and send it again.
         """
         leader_term = self._leader_term
         if leader_term is None or connection.has_ended:
@@ -277,7 +277,7 @@ class ClusterManager:
         return cluster_pb.GetQuotasResponse(quotas=held)
 
     async def cluster_state(self) -> cluster_pb.ClusterUpdate:
-        """Return everything a node would be told, linearizable.
+        """Return the full state that a connecting node gets, linearizable.
 
         Raises:
             NotLeader, DeadlineExceeded: As for ``join``.

@@ -319,7 +319,7 @@ _ALLOCATOR_MUTANTS = (
         "allocator-answers-after-a-later-leader",
         "CA1",
         "the leader that was answered last is the last that is answered",
-        (Edit(lease_allocator.LeaseAllocator, "_check", "request.term < told", "False"),),
+        (Edit(lease_allocator.LeaseAllocator, "_check", "request.term < answered_term", "False"),),
         _ALLOCATOR,
     ),
     Mutant(
