@@ -52,7 +52,7 @@ GRPC_GRACE_MS = 500
 """Calls in flight at a stop are finished within it: each takes microseconds."""
 
 PULSAR_GRACE_MS = 1_000
-"""Clients that do not read what they are told at a stop are dropped after it."""
+"""At a stop, clients that do not read their last frames are disconnected after it."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -249,7 +249,7 @@ def _broker_hello(config: BrokerConfig) -> BrokerHello:
 
 
 def _pulsar_url(config: BrokerConfig) -> str:
-    """Return what clients are told to connect to; empty if they are not served."""
+    """Return the address that clients connect to; empty if this broker serves no clients."""
     return "" if config.pulsar_advertise is None else f"pulsar://{config.pulsar_advertise}"
 
 

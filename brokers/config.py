@@ -42,7 +42,7 @@ _FLAGS = (
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """Everything that this process is told."""
+    """The whole configuration of this process."""
 
     node_id: str
     """Also the broker id: whose capacity and session it is."""

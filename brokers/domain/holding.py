@@ -222,11 +222,11 @@ class Holding:
         return len(self._tombstones)
 
     def apply(self, payload: Payload, now_ms: int) -> bool:
-        """Take in one step of the session's sequence; applying it again changes nothing.
+        """Apply one step of the session's sequence; applying it again changes nothing.
 
-        Returns whether it changed anything that is served: an assignment or a release that
-        nothing later had overtaken, or metadata that has other policies than were known. What
-        may be assigned soon changes nothing, and is told as well.
+        Returns whether listeners must be notified. They are for an assignment or a release that
+        no later step had overtaken, for metadata whose policies changed, and for a ``Prepare``,
+        though that changes nothing that is served.
         """
         self.expire(now_ms)
         match payload:

@@ -100,11 +100,11 @@ class Voided:
 
 
 ChangedMetadata = TenantMetadata | NamespaceMetadata | TopicMetadata
-"""An object whose policies are others than were known."""
+"""An object whose policies changed."""
 
 
 Step = Assignment | Release | Prepare | ChangedMetadata
-"""What those who serve are told of."""
+"""What the listeners of a session are notified of."""
 
 
 @dataclass(frozen=True, slots=True)

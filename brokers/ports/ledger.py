@@ -190,10 +190,10 @@ class TopicLedger(LedgerReader, Protocol):
         ...
 
     def on_failed(self, listener: Callable[[Exception], None]) -> None:
-        """Call ``listener`` once if storage fails other than by a fence, whatever was stored.
+        """Call ``listener`` once if storage fails for another reason than a fence.
 
-        Nothing is stored any more then until the ledger is opened again. Futures that fail with it
-        are told first.
+        From then on the ledger stores nothing until it is opened again. Pending appends fail
+        before the listener is called.
         """
         ...
 

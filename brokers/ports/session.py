@@ -77,7 +77,7 @@ class ManagerConnection(Protocol):
         ...
 
     def heartbeat(self, load: BrokerLoad | None) -> None:
-        """Send a sign of life, with the load if that is to be told."""
+        """Send a heartbeat, with ``load`` if it is given."""
         ...
 
     def report_held(self, holding: Holding) -> None:

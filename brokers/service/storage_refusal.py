@@ -1,4 +1,4 @@
-"""What a client is told when storage does not do what it was asked."""
+"""The answers that clients get when storage fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``WatchAcknowledgements``: all intervals that are remembered, then those that grow."""
+"""``WatchAcknowledgements``: first all remembered intervals, then each one that grows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from protos.nextgen.v1.broker_service_pb2 import AcknowledgementInterval, Acknow
 
 
 class AcknowledgementReports:
-    """Makes the reports of one broker. Costs nothing while nobody watches."""
+    """Makes the reports of one broker. Without watchers it costs nothing."""
 
     def __init__(
         self,
@@ -34,18 +34,18 @@ class AcknowledgementReports:
         self._watchers = 0
 
     async def watch(self) -> AsyncGenerator[AcknowledgementReport]:
-        """Yield reports for ever; one that is empty says that nothing has changed.
+        """Yield reports for ever. An empty report says that no interval has changed.
 
         Raises:
-            Overloaded: Too many watch already.
+            Overloaded: There are too many watchers already.
         """
         if self._watchers >= ACKNOWLEDGEMENT_WATCHERS_MAX:
             raise Overloaded(f"{self._watchers} auditors watch, no more are allowed")
         self._watchers += 1
         try:
-            told: dict[IntervalKey, int] = {}
+            reported: dict[IntervalKey, int] = {}
             while True:
-                changed, told = self._changed(told)
+                changed, reported = self._changed(reported)
                 for start in range(0, len(changed), ACKNOWLEDGEMENT_INTERVALS_PER_REPORT_MAX):
                     some = changed[start : start + ACKNOWLEDGEMENT_INTERVALS_PER_REPORT_MAX]
                     yield self._report(some)
@@ -56,14 +56,14 @@ class AcknowledgementReports:
             self._watchers -= 1
 
     def _changed(
-        self, told: dict[IntervalKey, int]
+        self, reported: dict[IntervalKey, int]
     ) -> tuple[list[Acknowledged], dict[IntervalKey, int]]:
-        """Return what has grown since, and how many entries each interval has."""
+        """Return the intervals that differ from ``reported``, and the entries of every interval."""
         changed: list[Acknowledged] = []
         present: dict[IntervalKey, int] = {}
         for interval in self._acknowledgements:
             present[interval.key] = interval.entries
-            if told.get(interval.key) != interval.entries:
+            if reported.get(interval.key) != interval.entries:
                 changed.append(interval)
         return changed, present
 

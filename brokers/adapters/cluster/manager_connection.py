@@ -1,8 +1,8 @@
 """The stream to a broker manager, over gRPC.
 
-gRPC ends a call when a pending read or write on it is cancelled. Whoever uses the connection may
-be cancelled while it waits, and must still be able to say goodbye: so reading and writing are
-tasks of the connection itself, and nobody else touches the call.
+gRPC ends a call when a pending read or write on it is cancelled. A caller that is cancelled while
+it waits must still be able to send its goodbye. So the connection reads and writes in tasks of its
+own, and no other task touches the call.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class GrpcManagerConnection:
         if load is not None:
             self._heartbeat_to_send.load.CopyFrom(load_to_proto(load))
         elif overtaken is not None and overtaken.HasField("load"):
-            # It is told once only.
+            # ``LoadReports`` hands out each load once: the overtaken heartbeat would lose it.
             self._heartbeat_to_send.load.CopyFrom(overtaken.load)
         self._to_send.set()
 

@@ -350,5 +350,5 @@ def _remove(storage: SharedStorage, paths: Sequence[str]) -> None:
 def _fail(future: asyncio.Future[Position] | asyncio.Future[None] | None, error: Exception) -> None:
     if future is not None and not future.done():
         future.set_exception(error)
-        # Whoever let go of the future does not want to be told in the log.
+        # Mark the exception as retrieved: no task may be awaiting this future any more.
         future.exception()

@@ -391,5 +391,5 @@ class MemoryLedgerStore(LedgerStore):
 def _fail(future: asyncio.Future[Position] | asyncio.Future[None], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-        # Whoever let go of the future does not want to be told in the log.
+        # Mark the exception as retrieved: no task may be awaiting this future any more.
         future.exception()

@@ -94,7 +94,7 @@ class DiskLedgerStore(LedgerStore):
             indexes=Indexes(files, index_bytes),
         )
         self.acknowledgements = Acknowledgements() if acknowledgements is None else acknowledgements
-        """Of every unit that was opened here: what an auditor is told."""
+        """Acknowledged intervals of every unit that this process opened; auditors watch them."""
         self.recent = RecentCache(recent_bytes_max)
         self.pending_bytes = 0
         self.segment_bytes = segment_bytes
@@ -111,7 +111,7 @@ class DiskLedgerStore(LedgerStore):
             opening = join(self._open(key, Unit(topic_id, unit, topic_name)))
             self._openings[key] = opening
             opening.add_done_callback(partial(self._opened, key))
-        # Whoever stops waiting does not stop the others.
+        # Callers share the opening: one that is cancelled must not cancel it for the others.
         return await asyncio.shield(opening)
 
     async def prepare(self, topic_id: str, unit: str) -> None:
@@ -139,7 +139,7 @@ class DiskLedgerStore(LedgerStore):
     def _opened(self, key: _Key, opening: asyncio.Task[DiskLedger]) -> None:
         del self._openings[key]
         if not opening.cancelled():
-            # Whoever asked may have stopped waiting; then nobody needs to hear of an error.
+            # Mark the exception as retrieved: every caller may have been cancelled meanwhile.
             opening.exception()
 
     async def _open(self, key: _Key, unit: Unit) -> DiskLedger:

@@ -64,7 +64,7 @@ class ProducerHandle:
         self.topic: Topic | None = None
         self.schema_version: int | None = None
         self.is_ended = False
-        """The client has been told, or has told us, that it is over: nothing is answered."""
+        """The client or this broker has closed the producer: no further answer is sent."""
 
     @property
     def connection(self) -> object:

@@ -44,7 +44,7 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The producer is in. A new epoch must be durable BEFORE it is told so."""
+    """The producer has access. A new epoch must be durable BEFORE the client gets the answer."""
 
     asking: Asking
     topic_epoch: int | None

@@ -156,7 +156,7 @@ class Publishing:
         return True
 
     def _is_recalled(self, name: str, state: NameState, publication: Publication) -> bool:
-        """Whether it can be told now if the publication is a duplicate."""
+        """Whether enough is in memory to decide now if the publication is a duplicate."""
         if state.recalling is not None:
             return False
         if publication.chunk is None or state.is_known or not self._deduplicates:

@@ -101,7 +101,7 @@ class HoldingListener(Protocol):
 class BrokerAgent:
     """Keeps one broker registered. ``session.holding`` is what it may serve.
 
-    ``listener``, if it is set, is told how the holding changes.
+    ``listener``, if it is set, is called with each change of the holding.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""When a broker says what it carries: when that changed by much, and once a minute anyway."""
+"""When a broker reports its load: after a large change, and at least once a minute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from nextgen.kernel.limits.placement import LOAD_REPORT_MS_MAX, LOAD_REPORT_MS_M
 
 
 class LoadReports:
-    """Asked before each heartbeat. ``measure`` leaves out how many units there are."""
+    """Decides before each heartbeat whether it carries the load. ``measure`` need not fill in
+    ``units``: ``due`` does."""
 
     def __init__(self, measure: Callable[[], BrokerLoad], clock: Callable[[], int]) -> None:
         self._measure = measure
@@ -24,11 +25,11 @@ class LoadReports:
         return f"<LoadReports told_at_ms={self._told_at_ms if self._told else None}>"
 
     def start_over(self) -> None:
-        """Whoever is told from here on was told nothing."""
+        """Forget what was reported: a new manager has no load of this broker."""
         self._told = None
 
     def due(self, units: int) -> BrokerLoad | None:
-        """Return the load if it is to be told at this moment."""
+        """Return the load if the next heartbeat must carry it, else None."""
         now_ms = self._clock()
         load = self._current(now_ms)
         if load is None:
@@ -44,9 +45,9 @@ class LoadReports:
         return load
 
     def _current(self, now_ms: int) -> BrokerLoad | None:
-        """Return a measurement, None while the last one was told and is fresh."""
+        """Return a measurement; None while the last one is recent and already reported."""
         if self._last is None or now_ms - self._last_at_ms >= LOAD_REPORT_MS_MIN:
             self._last, self._last_at_ms = self._measure(), now_ms
             return self._last
-        # Measured over a shorter time it would be noise: a new manager is told the same again.
+        # A measurement over a shorter time would be noise: a new manager gets the last one again.
         return self._last if self._told is None else None

@@ -1,4 +1,4 @@
-"""What is told of a subscription to people and to metrics."""
+"""The statistics of a subscription, for operators and for metrics."""
 
 from __future__ import annotations
 

@@ -354,7 +354,7 @@ class Subscription:
         await self._reset(await self._ledger.before_time(publish_time_ms))
 
     async def delete(self, consumer: Consumer | None = None, *, is_forced: bool = False) -> None:
-        """Unsubscribe. ``consumer`` asks for it and is disconnected without being told.
+        """Unsubscribe. ``consumer``, which requested it, is disconnected without a close command.
 
         Raises:
             Refusal: MetadataError, there are other consumers (and it is not forced).

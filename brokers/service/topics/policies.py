@@ -1,7 +1,7 @@
-"""Has the open topics of a broker act on what their tenants, namespaces and they themselves say.
+"""Applies the policies of tenants, namespaces and topics to the open topics of a broker.
 
-A topic acts on what was said last of it until the present session says otherwise: while a new
-session has not told of it, nothing is known that would be better.
+A topic keeps the last policy that it got until the present session delivers another one. Before a
+new session has delivered its metadata, nothing newer is known.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from brokers.service.topics.topic import Topic
 
 
 class TopicPolicies:
-    """``opened`` are the open topics by canonical name, kept by whoever opens them.
+    """``opened`` are the open topics by canonical name; ``OpenTopics`` keeps the mapping.
 
-    ``own`` is what counts where nobody says anything.
+    ``own`` is the broker's own policy: it applies to every field that no object sets.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
     open ──▶ closing (clients are sent away, what was appended is answered) ──▶ closed
 
-A topic is closed for good: whoever wants it again opens it anew.
+A closed topic stays closed. To serve the unit again, open a new ``Topic``.
 """
 
 from __future__ import annotations
@@ -165,9 +165,9 @@ class Topic:
         )
 
     def idle_for_ms(self, now_ms: int) -> int:
-        """Return since when nobody has been here, at the calls of this; 0 while somebody is.
+        """Return for how long the topic has had no client, as seen at calls of this method.
 
-        Who came and left between two calls was here.
+        0 while it has one. A client that came and left between two calls counts as present.
         """
         if self.has_clients or self._creating or not self.is_usable:
             self._idle_since_ms = None
@@ -296,7 +296,7 @@ class Topic:
         return last, entries[0].message_count if entries else 0
 
     def storage_failed(self, error: Exception) -> Refusal:
-        """Return what a client is told of one of ``STORAGE_ERRORS``. Damage ends the topic."""
+        """Return the answer to a client for one of ``STORAGE_ERRORS``. Damage ends the topic."""
         if isinstance(error, LedgerDamaged):
             self._storage_failed(error)
         return storage_refusal(error, self.unit.name)
@@ -324,7 +324,7 @@ class Topic:
             raise self.storage_failed(error) from error
         except asyncio.CancelledError:
             if creating.cancelled() and self.is_closing:
-                # Not whoever asked has given up, but the topic.
+                # The topic closed and cancelled the creation; the caller was not cancelled.
                 self._check_usable()
             creating.add_done_callback(self._created_for_nobody)
             raise
@@ -369,7 +369,7 @@ class Topic:
         """Send the clients away, to ``broker_url`` if it is known, and close the ledger.
 
         What was appended before is answered first, if storage is not stuck. ``is_over``: the unit
-        is let go of for good in this epoch, see ``TopicLedger.close``.
+        is given up for good in this epoch, see ``TopicLedger.close``.
         """
         if self._closing is None:
             self.is_closing = True

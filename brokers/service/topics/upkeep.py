@@ -103,8 +103,8 @@ def limit_backlog(topic: Topic) -> None:
         topic.refuse_publishing(None)
         _evict(topic)
     elif policy.backlog_action is BacklogAction.PRODUCER_REQUEST_HOLD:
-        # Clients that are told so keep what they have until they may produce again. Those that
-        # are here have to come back to be told.
+        # Clients that get this refusal at CREATE keep their messages until they may produce again.
+        # Connected producers are closed, so that they reconnect and get it.
         topic.refuse_publishing(
             _refusal(topic, backlog_bytes, ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_ERROR)
         )

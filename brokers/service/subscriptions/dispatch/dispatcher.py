@@ -12,8 +12,8 @@ from brokers.service.subscriptions.consumer import Consumer
 class Dispatcher(Protocol):
     """Hands out one subscription's entries to its consumers.
 
-    It is told of everything that may make dispatch possible by a call of ``run``; nothing in it
-    waits. It never acknowledges: the cursor belongs to the subscription.
+    The subscription calls ``run`` after everything that may make dispatch possible. No method
+    waits. A dispatcher never acknowledges: the cursor belongs to the subscription.
     """
 
     consumers: list[Consumer]
