@@ -72,7 +72,7 @@ from nextgen.tasks.background import join
 from protos.nextgen.v1.cluster_service_pb2 import Hello
 
 GRACE_MS: Final = 2_000
-"""What was asked before a stop is answered within it."""
+"""Requests that arrived before a stop are answered within it."""
 
 PULSAR_PURPOSE: Final = "discovery over the Pulsar protocol"
 
@@ -149,7 +149,7 @@ class LookupCore:
         self._meter.start()
 
     async def listen(self, *, reuse_port: bool) -> None:
-        """Take Pulsar clients. Until the cluster is known they are told to come again.
+        """Take Pulsar clients. Until the cluster is known, lookups are refused as retryable.
 
         Raises:
             RefusesToStart: The port is taken.
@@ -201,14 +201,14 @@ class LookupCore:
         await self._creation.make_default_namespace()
 
     async def drain(self) -> None:
-        """Answer what Pulsar clients have asked, and close their connections."""
+        """Answer the pending requests of Pulsar clients, and close their connections."""
         for connection in self.pulsar.connections():
             connection.hold_reading()
         await self.dispatcher.drain(GRACE_MS)
         await self.pulsar.stop(GRACE_MS)
 
     async def stop(self) -> None:
-        """Close everything, once nobody asks any more."""
+        """Close everything, once no request can arrive any more."""
         await self._creation.stop()
         await self._schemas.stop()
         await self.lookups.stop()
@@ -334,7 +334,7 @@ class DiscoveryNode:
         config = self._config
         if config.pulsar_listen is None:
             return
-        # Whoever else shares the port would get our clients: that must be seen before we share.
+        # A foreign process on the port would get our clients: detect it BEFORE sharing the port.
         assert_port_free(config.pulsar_listen.host, config.pulsar_listen.port, PULSAR_PURPOSE)
         await self.core.listen(reuse_port=config.workers > 1)
         if config.workers > 1:

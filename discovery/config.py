@@ -100,7 +100,7 @@ class WorkerRole:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryConfig:
-    """Everything that this process is told."""
+    """The whole configuration of this process."""
 
     node_id: str
     """Unique in the cluster; also the name it subscribes to assignments by."""

@@ -45,7 +45,7 @@ class Directory(Protocol):
 class ChangeStreams(Protocol):
     """One change stream to each shard, shared by everybody here: what is on it must not be slow.
 
-    See ``nextgen.client.changes.shard_watch.ShardWatch`` for what listeners are told, and when.
+    See ``nextgen.client.changes.shard_watch.ShardWatch`` for what listeners get, and when.
     """
 
     def position(self, shard_id: int) -> int:

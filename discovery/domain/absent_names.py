@@ -97,7 +97,7 @@ class AbsentNames:
     ) -> None:
         """Put answers at the places that are ``missing``, and take these out of it.
 
-        The places in ``asked_anew`` are left: their shard has to be asked.
+        Places in ``asked_anew`` stay missing: their lookup must go to the shard.
         """
         if not self._absences:
             return

@@ -38,7 +38,7 @@ class Fairness:
     """Bytes of one connection that are answered in a turn."""
 
     turn_commands_max: int = DISCOVERY_TURN_COMMANDS_MAX
-    """Commands of one connection that are begun in a turn and asked of shards."""
+    """Commands of one connection that are started in a turn and sent to shards."""
 
 
 DEFAULT_FAIRNESS = Fairness()

@@ -20,7 +20,7 @@ from nextgen.kernel.governance.lookup_slo import (
 
 
 class LookupTally:
-    """Lookups by the time that whoever asked waited, and how many of them we failed.
+    """Lookups by the latency that clients saw, and the number of our failures.
 
     A name counts once, when it is answered. Names of one message have the message's latency,
     because they are answered together.
@@ -30,19 +30,19 @@ class LookupTally:
 
     def __init__(self) -> None:
         self.at_once = 0
-        """Answered from the cache while the question was read: of the first class."""
+        """Answered from the cache as the request was read: in the first class of latency."""
         self.errors = 0
         self.latency_counts = [0] * LATENCY_CLASSES
         self.latency_sum_ms = 0.0
 
     def add(self, latency_ms: float, *, lookups: int = 1, failed: int = 0) -> None:
-        """Count names that were answered, ``failed`` of them with trouble of ours."""
+        """Count answered names, ``failed`` of them with an error of ours."""
         self.latency_counts[bisect_left(LOOKUP_WINDOW_BOUNDS_MS, latency_ms)] += lookups
         self.latency_sum_ms += latency_ms * lookups
         self.errors += lookups if latency_ms > LOOKUP_MS_MAX else failed
 
     def given_up(self, latency_ms: float, *, lookups: int = 1) -> None:
-        """Count names that nobody waits for any more, if they waited for too long."""
+        """Count names whose callers gave up, if they had waited longer than ``LOOKUP_MS_MAX``."""
         if latency_ms > LOOKUP_MS_MAX:
             self.add(latency_ms, lookups=lookups)
 
@@ -53,7 +53,7 @@ class LookupTally:
 
 
 class LookupWindows:
-    """Cuts one process's tally into windows. Pure: the time is told, Unix milliseconds."""
+    """Cuts one process's tally into windows. Pure: callers pass the time, in Unix milliseconds."""
 
     def __init__(self, node_id: str, process: str, now_ms: int) -> None:
         self._node_id = node_id

@@ -24,7 +24,7 @@ def parse_page_token(token: str) -> str:
     """Return the name that the page begins behind; "" for the first page.
 
     Raises:
-        InvalidPageToken: It is nobody's token.
+        InvalidPageToken: No page has this token.
     """
     try:
         return base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()

@@ -1,4 +1,4 @@
-"""How many partitions topics have, for the short time that it may be told without asking again.
+"""The partition counts of topics, cached for a short time.
 
 The number never changes while a topic exists. No stream tells of a deletion of a topic that is
 assigned nowhere, so what is remembered here is forgotten by time.
@@ -26,7 +26,7 @@ class PartitionCounts:
         return len(self._young) + len(self._old)
 
     def get(self, name: str, now: float) -> int | None:
-        """Return the count if it may be told at ``now``."""
+        """Return the count if it is still valid at ``now``."""
         known = self._young.get(name) or self._old.get(name)
         return known[0] if known is not None and now < known[1] else None
 

@@ -1,7 +1,8 @@
 """What a public watch is about: a kind of objects, and which of their names.
 
-A name belongs to the shard of its slot; a prefix concerns every shard. What a shard has to tell is
-its *share*: whoever finds another share in another version of the shard map begins with it anew.
+A name belongs to the shard of its slot; a prefix concerns every shard. The part of a scope that one
+shard serves is its *share*. If a new version of the shard map changes a share, the watcher starts
+that share again with a snapshot.
 """
 
 from __future__ import annotations

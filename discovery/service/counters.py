@@ -42,7 +42,7 @@ class DiscoveryCounters:
         """Names by the time a shard took to answer; the last bucket has no bound."""
         self.cold_latency_sum_ms = 0.0
         self.tally = LookupTally()
-        """Lookups as those who asked have seen them: the objective is judged by it."""
+        """Lookups by the latency that clients saw; the service level objective is judged by it."""
 
     def add_cold(self, latency_ms: float, names: int) -> None:
         """Count ``names`` answered by a shard after ``latency_ms``."""

@@ -17,7 +17,7 @@ COLD_PREFIX = "cold_lookups_"
 
 COLD_SUM = "cold_lookups_ms"
 ANSWERED_PREFIX = "answered_lookups_"
-"""As ``COLD_PREFIX``, of all lookups by how long those who asked have waited."""
+"""As ``COLD_PREFIX``, of all lookups by the latency that clients saw."""
 
 ANSWERED_SUM = "answered_lookups_ms"
 RETRIES_PREFIX = "routed_with_"

@@ -1,8 +1,8 @@
 """One ``Watch…`` call: sends what its watch has, until either of them ends.
 
-A write that waits for flow control is never cancelled: that would kill the call with its reason.
-A watcher that does read is told the reason as the last update; one that does not, as the status of
-the call, which is sent past what waits.
+A write that waits for flow control is never cancelled: that would end the call without its reason.
+A watcher that reads gets the reason as the last update. One that does not read gets it as the
+status of the call, which overtakes pending updates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchUpdate
 
 
 class Stalls(Protocol):
-    """Is told around each write; see ``discovery.service.watches.public_watch.Stalls``."""
+    """Called before and after each write: see ``discovery.service.watches.public_watch.Stalls``."""
 
     def begin(self) -> None: ...
 

@@ -1,3 +1,3 @@
 """The streams by which shards tell of changes: assignments for the cache, all kinds for watches.
-The cache stays true by them, or is told to forget. ``bootstrap`` alone imports it.
+They keep the cache correct, or reset it. ``bootstrap`` alone imports it.
 """

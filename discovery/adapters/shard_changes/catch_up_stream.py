@@ -1,6 +1,7 @@
 """Reads one shard for one watcher, over a connection that nothing else uses.
 
-Nobody reads ahead: what is not taken stays in the shard's hands, by the flow control of the stream.
+It never reads ahead: updates that the watcher has not taken stay at the shard, by the stream's
+flow control.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class CatchUpStreams:
                 is_level = False
                 while True:
                     update = await _read(call, endpoint)
-                    # What the whole stream is told is about this watch once that was said.
+                    # Positions of the whole stream apply to this watch once it has caught up.
                     is_level = is_level or _says_level(update)
                     if update.watch_id or is_level:
                         yield update

@@ -1,7 +1,7 @@
-"""What a worker and the process that started it say to each other: reports, a line each.
+"""The channel between a worker and the process that started it: reports, one per line of text.
 
-The line is a pair of connected sockets that the worker inherits. A worker reports each
-``WORKER_REPORT_MS`` and whenever it is asked.
+The channel is a pair of connected sockets, one of which the worker inherits. A worker reports every
+``WORKER_REPORT_MS`` and on request.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class WorkerPool:
                 answer.cancel()
 
     async def stop(self, grace_ms: int) -> None:
-        """Ask the workers to answer what they were asked and end; kill them after ``grace_ms``."""
+        """Have the workers answer pending requests and end; kill them after ``grace_ms``."""
         self._is_stopping = True
         for worker in self._workers:
             _signal(worker.process, kill=False)

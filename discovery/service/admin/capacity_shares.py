@@ -2,7 +2,7 @@
 
 A share is a promise that other tenants cannot break, made from the reserve of each lease. Shares
 that add up to more than the reserve could not all be kept, so the one too many is refused when it
-is set. A share that is the only one may have any size: it has nobody to share the reserve with.
+is set. A share that is the only one may have any size: no other tenant uses the reserve.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Drains, rebalances and counts of units: asked of the shards that know, and put together."""
+"""Drains, rebalances and counts of units: sends them to the shards and merges the answers."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class EvacuationService:
         return response.drain
 
     async def rebalance(self, request: RebalanceRequest, timeout_ms: int) -> RebalanceResponse:
-        """Plan, begin or stop a rebalance in every shard; the answers are put together.
+        """Plan, begin or stop a rebalance in every shard, and merge the answers.
 
-        If a shard cannot be asked the whole fails, though others may have begun: asked again,
-        those say that it is under way.
+        If one shard cannot be reached the request fails, though other shards may have begun.
+        Repeat it: a shard that has begun answers that the rebalance is in progress.
         """
         answers = [
             response.rebalance

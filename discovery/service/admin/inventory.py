@@ -327,7 +327,7 @@ class InventoryService:
     def _request(
         self, shard_id: int, command: shard_pb.Command, write: Write
     ) -> shard_pb.ShardRequest:
-        """Return ``command`` for ``shard_id``, with what the client said of when it was issued.
+        """Return ``command`` for ``shard_id``, with the positions at which the client issued it.
 
         Raises:
             InvalidRequest: The client names positions of more shards than there can be.
@@ -409,8 +409,8 @@ def _complete(
 ) -> list[Item]:
     """Return the shard's items up to where no other shard may have an earlier one unseen.
 
-    A shard that stopped at its own limit of bytes has not said what comes behind its last
-    item, so nothing behind that may be listed before it.
+    A shard that stopped at its own limit of bytes may have more items behind its last one. So
+    items of other shards behind that one must wait for a later page.
     """
     ends = [page.items[-1].name for page in pages if page.more_items and page.items]
     if not ends:

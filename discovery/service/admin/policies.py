@@ -31,7 +31,7 @@ _Holder = Tenant | Namespace | Topic
 
 @dataclass(frozen=True, slots=True)
 class PolicyHolder:
-    """Who has policies. ``name`` is canonical, ``routing_key`` leads to its home shard."""
+    """A tenant, namespace or topic. ``name`` is canonical, ``routing_key`` gives its home shard."""
 
     kind: Kind
     name: str

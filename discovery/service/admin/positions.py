@@ -24,9 +24,9 @@ class _Known:
 
 
 class PositionService:
-    """Reads positions from the shards' leaders, once for all who ask at the same time.
+    """Reads positions from the shards' leaders; concurrent callers share one read.
 
-    A position that was read is reached for ever, so an old one is never wrong, only less useful.
+    A shard's position never decreases, so an old one is never wrong, only less useful.
     Owned by one event loop; ``stop`` it at the end.
     """
 

@@ -175,7 +175,7 @@ class ShardLookups:
     ) -> asyncio.Future[bytes]:
         """Return a future of the encoded answer; it never fails. Do not cancel it: it is shared.
 
-        With ``is_fresh`` the shard is asked behind this call, else at most
+        With ``is_fresh`` the shard reads after this call. Otherwise the answer may be from up to
         ``LOOKUP_STALENESS_MS_MAX`` before it.
         """
         now = self._clock()
