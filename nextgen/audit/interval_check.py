@@ -85,7 +85,7 @@ class IntervalAudit:
         self._tolerance_ns = tolerance_ns
         self._units_max = units_max
         self._units: OrderedDict[UnitKey, _UnitRecord] = OrderedDict()
-        self._told: set[tuple[UnitKey, int, int, str]] = set()
+        self._reported: set[tuple[UnitKey, int, int, str]] = set()
         self._unknown: dict[tuple[UnitKey, int, str], tuple[int, AcknowledgedInterval]] = {}
         self.intervals = 0
         """Reports of intervals that were looked at."""
@@ -190,10 +190,10 @@ class IntervalAudit:
         low, high = sorted((interval.epoch, other_epoch))
         # Epochs of one pair are found from both sides, as often as they are told of.
         broker_id = interval.broker_id if low in (0, high) else ""
-        told = (interval.key, low, high, broker_id)
-        if told in self._told:
+        pair = (interval.key, low, high, broker_id)
+        if pair in self._reported:
             return []
-        self._told.add(told)
+        self._reported.add(pair)
         return [finding]
 
     def _record(self, key: UnitKey) -> _UnitRecord:

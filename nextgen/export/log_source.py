@@ -81,8 +81,8 @@ async def known_positions(log: LogSource, *, from_leaders: bool) -> dict[int, Co
     """
     for attempt in range(POSITIONS_ATTEMPTS):
         found = await log.positions()
-        silent = sorted(shard_id for shard_id, told in found.items() if told.position is None)
-        is_certain = not from_leaders or all(told.by_leader for told in found.values())
+        silent = sorted(shard_id for shard_id, each in found.items() if each.position is None)
+        is_certain = not from_leaders or all(each.by_leader for each in found.values())
         is_last = attempt == POSITIONS_ATTEMPTS - 1
         if found and not silent and (is_certain or is_last):
             return dict(found)

@@ -112,13 +112,13 @@ def status(
     async def work() -> None:
         from nextgen.export.checking.status import export_status
 
-        told = await export_status(
+        document = await export_status(
             _existing(directory, data_dir), endpoints=_endpoints_if_any(target, data_dir)
         )
         if json_output:
-            print_json(told)
+            print_json(document)
         else:
-            _print_status(told)
+            _print_status(document)
 
     run_command(_with_libraries(work()))
 
@@ -142,11 +142,11 @@ def check(
         report = await check_export(
             _existing(directory, data_dir), endpoints=_endpoints_if_any(target, data_dir)
         )
-        told = report.as_json()
+        document = report.as_json()
         if json_output:
-            print_json(told)
+            print_json(document)
         else:
-            _print_check(told)
+            _print_check(document)
         if not report.ok:
             raise CheckFailed("; ".join(report.findings))
 
@@ -237,21 +237,23 @@ class _Metrics:
             await self._probes.stop()
 
 
-def _print_summary(told: dict[str, Any], *, json_output: bool) -> None:
+def _print_summary(document: dict[str, Any], *, json_output: bool) -> None:
     if json_output:
-        print_json(told)
+        print_json(document)
         return
     print_line(
-        f"{told['url']}: {told['events']:,} events of {told['shards']} shards in {told['files']} "
-        f"files, {told['bytes_per_event']} bytes each, {told['seconds']:.1f} s",
+        f"{document['url']}: {document['events']:,} events of {document['shards']} shards in "
+        f"{document['files']} files, {document['bytes_per_event']} bytes each, "
+        f"{document['seconds']:.1f} s",
     )
-    if told["untyped_events"]:
+    if document["untyped_events"]:
         print_line(
-            f"{told['untyped_events']} of them say more than this release knows: see column raw",
+            f"{document['untyped_events']} of them say more than this release knows: "
+            "see column raw",
         )
 
 
-def _print_status(told: dict[str, Any]) -> None:
+def _print_status(document: dict[str, Any]) -> None:
     columns = ("shard", "exported", "committed", "behind", "seconds behind", "files", "bytes")
     names = ("exported_position", "commit_position", "positions_behind", "seconds_behind")
     rows = [
@@ -261,22 +263,23 @@ def _print_status(told: dict[str, Any]) -> None:
             shard["files"],
             shard["bytes"],
         )
-        for shard in told["shards"]
+        for shard in document["shards"]
     ]
-    print_table(f"{told['url']}: {told['events']:,} events", columns, rows)
-    if "error" in told:
-        print_line(told["error"])
+    print_table(f"{document['url']}: {document['events']:,} events", columns, rows)
+    if "error" in document:
+        print_line(document["error"])
 
 
-def _print_check(told: dict[str, Any]) -> None:
+def _print_check(document: dict[str, Any]) -> None:
     compared = (
-        f"{told['compared_events']:,} compared with the log"
-        if told["compared_with_log"]
+        f"{document['compared_events']:,} compared with the log"
+        if document["compared_with_log"]
         else "not compared with a log"
     )
     print_line(
-        f"{told['url']}: {'ok' if told['ok'] else 'NOT OK'}, {told['events']:,} events of "
-        f"{told['shards']} shards in {told['files']} files, {compared}",
+        f"{document['url']}: {'ok' if document['ok'] else 'NOT OK'}, "
+        f"{document['events']:,} events of {document['shards']} shards in "
+        f"{document['files']} files, {compared}",
     )
-    for sentence in told["findings"]:
+    for sentence in document["findings"]:
         print_line(sentence)

@@ -38,12 +38,12 @@ def verify(
     async def work() -> None:
         began = time.monotonic()
         report, made = await _verify(target, shard, events, shards)
-        told = report.as_json() | made
-        told |= {"seconds": round(time.monotonic() - began, 1), "ok": not report.differences}
+        document = report.as_json() | made
+        document |= {"seconds": round(time.monotonic() - began, 1), "ok": not report.differences}
         if json_output:
-            print_json(told)
+            print_json(document)
         else:
-            _print(told)
+            _print(document)
         if report.differences:
             raise CheckFailed("; ".join(report.differences))
 
@@ -62,7 +62,7 @@ async def _verify(
     return found
 
 
-def _print(told: dict[str, Any]) -> None:
+def _print(document: dict[str, Any]) -> None:
     rows = [
         (
             each["shard_id"],
@@ -72,13 +72,13 @@ def _print(told: dict[str, Any]) -> None:
             each.get("rebuilt_digest", ""),
             each.get("scanned_digest", each.get("error", "")),
         )
-        for each in told["verified"]
+        for each in document["verified"]
     ]
     print_table(
-        f"{told['replicas']} replicas of {told['shards']} shards: "
-        f"{told['differences']} differences, {told['seconds']} s",
+        f"{document['replicas']} replicas of {document['shards']} shards: "
+        f"{document['differences']} differences, {document['seconds']} s",
         ("shard", "node", "from event", "up to event", "its log gives", "its rows are"),
         rows,
     )
-    for sentence in told["found"]:
+    for sentence in document["found"]:
         print_line(sentence)

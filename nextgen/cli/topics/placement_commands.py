@@ -229,17 +229,20 @@ async def _places(
     names = [f"{name.text}-partition-{number}" for number in range(count)] or [name.text]
     places: list[Assignment] = []
 
-    async def read(told: AsyncIterator[Change[Assignment]]) -> None:
-        async for change in told:
+    async def read(changes: AsyncIterator[Change[Assignment]]) -> None:
+        async for change in changes:
             if change.kind is ChangeKind.PRESENT and change.value and change.value.broker_id:
                 places.append(change.value)
             elif change.kind is ChangeKind.SNAPSHOT_COMPLETE and change.shard_id == found.shard_id:
                 break  # All units of a topic are in one shard.
 
-    async with Client(nodes) as watcher, aclosing(watcher.watch_assignments(names=names)) as told:
+    async with (
+        Client(nodes) as watcher,
+        aclosing(watcher.watch_assignments(names=names)) as changes,
+    ):
         try:
             async with timeout(PLACES_TIMEOUT_MS / 1000):
-                await read(told)
+                await read(changes)
         except TimeoutError:
             why = f"where {name.text} is was not told within {PLACES_TIMEOUT_MS} ms"
             raise DeadlineExceeded(why) from None

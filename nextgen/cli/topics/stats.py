@@ -45,8 +45,10 @@ async def gather_topic_stats(
     for one in located:
         if one.is_found:
             by_broker.setdefault(one.broker_grpc, []).append(one.topic)
-    told = await asyncio.gather(*(_ask(endpoint, asked) for endpoint, asked in by_broker.items()))
-    stats = {name: document for answer in told for name, document in answer.items()}
+    answers = await asyncio.gather(
+        *(_ask(endpoint, asked) for endpoint, asked in by_broker.items())
+    )
+    stats = {name: document for answer in answers for name, document in answer.items()}
     return [_document(one, stats) for one in located]
 
 
@@ -78,45 +80,45 @@ def _document(located: TopicLocation, stats: dict[str, dict[str, Any]]) -> dict[
             "error": located.message,
             "rejection_code": located.rejection_code,
         }
-    told = stats.get(located.topic)
+    shown = stats.get(located.topic)
     return {
         "topic": located.topic,
         "broker_id": located.broker_id,
-        "is_open": told is not None,
-        **(told or {}),
+        "is_open": shown is not None,
+        **(shown or {}),
     }
 
 
 def print_topic_stats(documents: Sequence[dict[str, Any]]) -> None:
     """Print the topics that could be shown: a line each, and a table of its subscriptions."""
-    for told in documents:
-        if told.get("error"):
+    for shown in documents:
+        if shown.get("error"):
             continue
-        print_line(_line(told))
-        if told.get("subscriptions"):
+        print_line(_line(shown))
+        if shown.get("subscriptions"):
             print_table(
                 "",
                 ("subscription", "type", "consumers", "backlog", "unacked", "mark delete"),
-                [_row(each) for each in told["subscriptions"]],
+                [_row(each) for each in shown["subscriptions"]],
             )
 
 
-def _line(told: dict[str, Any]) -> str:
-    where = f"{told['topic']} at {told['broker_id']}"
-    if not told["is_open"]:
+def _line(shown: dict[str, Any]) -> str:
+    where = f"{shown['topic']} at {shown['broker_id']}"
+    if not shown["is_open"]:
         return f"{where}: not open, it has no clients"
-    state = "fenced" if told["is_fenced"] else "open"
+    state = "fenced" if shown["is_fenced"] else "open"
     return (
-        f"{where}: {state}, epoch {told['epoch']}, {told['producers']:,} producers, "
-        f"{told['entries']:,} entries of {told['bytes']:,} bytes, "
-        f"{told['messages_in']:,} messages in, {told['messages_out']:,} out"
+        f"{where}: {state}, epoch {shown['epoch']}, {shown['producers']:,} producers, "
+        f"{shown['entries']:,} entries of {shown['bytes']:,} bytes, "
+        f"{shown['messages_in']:,} messages in, {shown['messages_out']:,} out"
     )
 
 
-def _row(told: dict[str, Any]) -> tuple[Any, ...]:
-    mark = told.get("mark_delete", {"ledger_id": -1, "entry_id": -1})
+def _row(shown: dict[str, Any]) -> tuple[Any, ...]:
+    mark = shown.get("mark_delete", {"ledger_id": -1, "entry_id": -1})
     return (
-        *(told["name"], told["kind"].lower(), told["consumers"]),
-        *(told["backlog_entries"], told["unacked_messages"]),
+        *(shown["name"], shown["kind"].lower(), shown["consumers"]),
+        *(shown["backlog_entries"], shown["unacked_messages"]),
         f"{mark['ledger_id']}:{mark['entry_id']}",
     )

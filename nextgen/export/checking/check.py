@@ -156,8 +156,8 @@ class _ShardCheck:
                 f"shard {self._shard_id}: the manifest says position {shard.position}, its files "
                 f"end at {self._next_position - 1}"
             )
-        told = shard.last_event_sha256
-        if told and self._last_event_sha256 and told != self._last_event_sha256:
+        recorded = shard.last_event_sha256
+        if recorded and self._last_event_sha256 and recorded != self._last_event_sha256:
             report.differences += 1
             report.find(f"shard {self._shard_id}: the last event is not the manifest's")
         report.digests[self._shard_id] = self._digest.hexdigest()
@@ -224,11 +224,11 @@ class _ShardCheck:
 
     def _check_schema(self, file: ExportFile, parquet: Any) -> None:
         metadata = parquet.metadata.metadata or {}
-        told = (metadata.get(METADATA_SHARD), metadata.get(METADATA_CLUSTER, b"").decode())
-        if told[0] != str(self._shard_id).encode() or told[1] not in ("", self._cluster_id):
+        recorded = (metadata.get(METADATA_SHARD), metadata.get(METADATA_CLUSTER, b"").decode())
+        if recorded[0] != str(self._shard_id).encode() or recorded[1] not in ("", self._cluster_id):
             self._report.find(
-                f"{file.path} was written for shard {(told[0] or b'?').decode()} of cluster "
-                f"{told[1]!r}"
+                f"{file.path} was written for shard {(recorded[0] or b'?').decode()} of cluster "
+                f"{recorded[1]!r}"
             )
         known = event_schema()
         for field in parquet.schema_arrow:

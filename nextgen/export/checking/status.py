@@ -45,7 +45,7 @@ async def status_of(store: Store, log: LogSource | None) -> dict[str, Any]:
         {"shard_id": shard_id} | _shard(manifest.shard(shard_id), known.get(shard_id), now_ms)
         for shard_id in sorted({*manifest.shards, *known})
     ]
-    told = {
+    document = {
         "url": store.url,
         "cluster_id": manifest.cluster_id,
         "reader_id": manifest.reader_id,
@@ -56,8 +56,8 @@ async def status_of(store: Store, log: LogSource | None) -> dict[str, Any]:
         "files": manifest.file_count,
         "shards": shards,
     }
-    told["bytes_per_event"] = bytes_per_event(told["bytes"], told["events"])
-    return told | ({"error": error} if error else {})
+    document["bytes_per_event"] = bytes_per_event(document["bytes"], document["events"])
+    return document | ({"error": error} if error else {})
 
 
 def _shard(exported: ShardExported, committed: Committed | None, now_ms: int) -> dict[str, Any]:

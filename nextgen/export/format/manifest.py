@@ -184,8 +184,8 @@ def _check_shard(shard_id: int, shard: ShardExported, where: str) -> None:
     """Raise ExportRefused unless the files fit their names and the shard's position."""
     for file in shard.files:
         name = data_name(file.path)
-        told = (shard_id, file.first_position, file.last_position)
-        if name is None or (name.shard_id, name.first_position, name.last_position) != told:
+        recorded = (shard_id, file.first_position, file.last_position)
+        if name is None or (name.shard_id, name.first_position, name.last_position) != recorded:
             raise ExportRefused(
                 f"{where} names {file.path!r} for positions {file.first_position} to "
                 f"{file.last_position} of shard {shard_id}: it was changed by somebody else"

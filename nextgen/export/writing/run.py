@@ -183,7 +183,7 @@ class _Run:
 
     async def _positions(self) -> dict[int, int]:
         found = await known_positions(self._log, from_leaders=not self._follow)
-        return {shard_id: told.position or 0 for shard_id, told in found.items()}
+        return {shard_id: each.position or 0 for shard_id, each in found.items()}
 
     async def _look_for_shards(self, group: TaskGroup) -> None:
         try:
