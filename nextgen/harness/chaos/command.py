@@ -91,17 +91,17 @@ def chaos(
         )
         options = replace(options, allows_missing_faults=allow_missing_faults)
         run = ChaosRun(options, print_error)
-        told = await _unless_terminated(run.run())
-        print_summary(told)
-        is_good = told.is_ok and told.is_valid
-        result = as_json(told) | {"run_dir": str(run.run_dir), "replay": run.replay_command}
+        report = await _unless_terminated(run.run())
+        print_summary(report)
+        is_good = report.is_ok and report.is_valid
+        result = as_json(report) | {"run_dir": str(run.run_dir), "replay": run.replay_command}
         run.tidy(result)
         if not is_good:
             print_error(f"everything is kept in {run.run_dir}; again: {run.replay_command}")
         if json_output:
             print_json(result)
         if not is_good:
-            said = [*told.invalid, *told.complaints][:SENTENCES_TOLD]
+            said = [*report.invalid, *report.complaints][:SENTENCES_TOLD]
             raise CheckFailed("; ".join(said) or "a promise was broken, see the table")
 
     run_command(work())

@@ -16,7 +16,7 @@ from nextgen.harness.chaos.gather import (
     gather_views,
 )
 from nextgen.harness.chaos.load import ChaosLoad, LoadPlan
-from nextgen.harness.chaos.summary import RunTold
+from nextgen.harness.chaos.summary import RunReport
 from nextgen.harness.history.check import check
 from nextgen.harness.history.record_file import load_history
 from nextgen.harness.history.report import write_report
@@ -26,24 +26,24 @@ Notice = Callable[[str], None]
 
 
 async def judge_cluster(
-    told: RunTold, load: ChaosLoad, plan: LoadPlan, notice: Notice, *, is_exported: bool
+    run_report: RunReport, load: ChaosLoad, plan: LoadPlan, notice: Notice, *, is_exported: bool
 ) -> None:
     """Ask a cluster that is well for everything that its history is compared with.
 
     What it does not answer is a complaint, and the rest is asked for nevertheless.
     """
     steps: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
-        ("reading all messages again", lambda: load.drain(told.load)),
-        ("reading the logs", lambda: _log(told, load, plan)),
-        ("comparing replicas", lambda: _views(told, plan)),
-        *([("exporting", lambda: _export(told, plan))] if is_exported else []),
+        ("reading all messages again", lambda: load.drain(run_report.load)),
+        ("reading the logs", lambda: _log(run_report, load, plan)),
+        ("comparing replicas", lambda: _views(run_report, plan)),
+        *([("exporting", lambda: _export(run_report, plan))] if is_exported else []),
     )
     for name, step in steps:
         notice(name)
         try:
             await step()
         except MetadataError as error:
-            told.complaints.append(f"{name}: {error}")
+            run_report.complaints.append(f"{name}: {error}")
 
 
 async def judge(history_dir: Path) -> Verdict:
@@ -56,25 +56,25 @@ async def draw(history_dir: Path, verdict: Verdict, path: Path) -> None:
     await asyncio.to_thread(lambda: write_report(path, load_history(history_dir), verdict))
 
 
-async def _log(told: RunTold, load: ChaosLoad, plan: LoadPlan) -> None:
+async def _log(run_report: RunReport, load: ChaosLoad, plan: LoadPlan) -> None:
     positions = await committed_positions(plan.targets)
-    await load.finish_watching(positions, told.load)
+    await load.finish_watching(positions, run_report.load)
     gathered = await gather_log(plan.targets, plan.since, positions, plan.history_dir)
-    told.events = gathered.events
+    run_report.events = gathered.events
     await gather_final(plan.targets, plan.tenant, plan.history_dir, gathered)
 
 
-async def _views(told: RunTold, plan: LoadPlan) -> None:
+async def _views(run_report: RunReport, plan: LoadPlan) -> None:
     report = await gather_views(plan.targets, plan.history_dir)
-    told.verify_differences = len(report.differences)
-    told.complaints += report.differences
+    run_report.verify_differences = len(report.differences)
+    run_report.complaints += report.differences
 
 
-async def _export(told: RunTold, plan: LoadPlan) -> None:
+async def _export(run_report: RunReport, plan: LoadPlan) -> None:
     url = str(plan.run_dir / "export")
     summary = await run_export(plan.targets, url)
-    told.exported_events = summary.events
+    run_report.exported_events = summary.events
     report = await check_export(url, endpoints=plan.targets)
-    told.export_equals_log = report.ok and report.compared_with_log and summary.events > 0
+    run_report.export_equals_log = report.ok and report.compared_with_log and summary.events > 0
     if not report.ok:
-        told.complaints += [f"export: {sentence}" for sentence in report.findings]
+        run_report.complaints += [f"export: {sentence}" for sentence in report.findings]

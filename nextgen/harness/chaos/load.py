@@ -219,16 +219,16 @@ class ChaosLoad:
         for name in names:
             await self._processes[name].request_stop()
         for name in names:
-            told = await self._told(name, result)
-            result.received += told.get("received", 0)
+            totals = await self._told(name, result)
+            result.received += totals.get("received", 0)
             if name == "publish":
-                result.published = told.get("acked", 0)
-                result.acked_by_topic = told.get("acked_by_topic", {})
+                result.published = totals.get("acked", 0)
+                result.acked_by_topic = totals.get("acked_by_topic", {})
             else:
-                result.asked += told.get("asked", 0)
-                result.acked += told.get("acked", 0)
-                if told.get("not_understood"):
-                    result.failures.append(f"{name}: not understood: {told['not_understood']}")
+                result.asked += totals.get("asked", 0)
+                result.acked += totals.get("acked", 0)
+                if totals.get("not_understood"):
+                    result.failures.append(f"{name}: not understood: {totals['not_understood']}")
         return result
 
     async def finish_watching(self, positions: Mapping[int, int], result: LoadResult) -> None:

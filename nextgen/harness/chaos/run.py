@@ -46,7 +46,7 @@ from nextgen.harness.chaos.schedule import (
     make_schedule,
 )
 from nextgen.harness.chaos.site import FaultMaking, Site
-from nextgen.harness.chaos.summary import RunTold
+from nextgen.harness.chaos.summary import RunReport
 from nextgen.harness.chaos.validity import invalid_because
 from nextgen.harness.history.model import Fault, Run
 from nextgen.harness.history.record_file import Recorder
@@ -110,7 +110,7 @@ class ChaosRun:
     ) -> None:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
         self.run_dir = (options.data_dir / "chaos" / f"{stamp}-seed{options.seed}").absolute()
-        self.told = RunTold(options.seed, options.minutes)
+        self.report = RunReport(options.seed, options.minutes)
         self._options = options
         self._notice = notice
         self._companion = companion
@@ -125,7 +125,7 @@ class ChaosRun:
             f"{target}--schedule {self.run_dir / SCHEDULE_FILE}"
         )
 
-    async def run(self) -> RunTold:
+    async def run(self) -> RunReport:
         """Return what happened; the promises that were not kept are in it, not raised.
 
         Raises:
@@ -144,14 +144,16 @@ class ChaosRun:
                 # The cluster is gone and this run is not: its disks are still needed.
                 write_state(self.run_dir, {})
             self._notice("judging")
-            self.told.verdict = await judge(history_dir)
+            self.report.verdict = await judge(history_dir)
             self._validate(site)
-            if not (self.told.is_ok and self.told.is_valid):
-                await draw(history_dir, self.told.verdict, self.run_dir / TIMELINE_FILE)
+            if not (self.report.is_ok and self.report.is_valid):
+                await draw(history_dir, self.report.verdict, self.run_dir / TIMELINE_FILE)
         finally:
             remove_state(self.run_dir)
-            site.put_away(keep=self._options.keep or not (self.told.is_ok and self.told.is_valid))
-        return self.told
+            site.put_away(
+                keep=self._options.keep or not (self.report.is_ok and self.report.is_valid)
+            )
+        return self.report
 
     def tidy(self, result: Mapping[str, Any], kept: frozenset[str] = frozenset()) -> None:
         """Store the result; of a run that went well, keep only what others may want to look at.
@@ -159,7 +161,7 @@ class ChaosRun:
         ``kept``: names of what the companion left for them.
         """
         write_json(self.run_dir / RESULT_FILE, result)
-        if self.told.is_ok and self.told.is_valid and not self._options.keep:
+        if self.report.is_ok and self.report.is_valid and not self._options.keep:
             keep_only(self.run_dir, KEPT | kept)
             remove_older(self.run_dir.parent)
 
@@ -177,8 +179,8 @@ class ChaosRun:
         options = self._options
         self._notice(f"the run's directory is {self.run_dir}")
         await site.enter()
-        self.told.target = site.name
-        self.told.unavailable = dict(site.unavailable)
+        self.report.target = site.name
+        self.report.unavailable = dict(site.unavailable)
         for kind, why in self._missing.items():
             self._notice(f"NO {kind} FAULTS: this machine cannot make them: {why}")
         schedule = self._schedule(site)
@@ -203,7 +205,9 @@ class ChaosRun:
             await self._after_load(site.maker, load, plan)
             if self._companion is not None:
                 self._notice("what was asked for besides")
-                self.told.complaints += await self._companion.afterwards(site.targets, self.run_dir)
+                self.report.complaints += await self._companion.afterwards(
+                    site.targets, self.run_dir
+                )
         finally:
             await load.stop()
 
@@ -219,7 +223,7 @@ class ChaosRun:
             beside.cancel()
             ended = await asyncio.gather(beside, return_exceptions=True)
             if isinstance(ended[0], MetadataError):
-                self.told.complaints.append(f"beside the load: {ended[0]}")
+                self.report.complaints.append(f"beside the load: {ended[0]}")
 
     def _schedule(self, site: Site) -> Schedule:
         options = self._options
@@ -246,16 +250,16 @@ class ChaosRun:
         rest_s = self._options.minutes * 60 - (time.monotonic() - began_at)
         await asyncio.sleep(max(0.0, rest_s))
         self._lasted_s = time.monotonic() - began_at
-        self.told.left_out = runner.left_out
-        self.told.complaints += runner.complaints
+        self.report.left_out = runner.left_out
+        self.report.complaints += runner.complaints
 
     async def _after_load(self, maker: FaultMaking, load: ChaosLoad, plan: LoadPlan) -> None:
         self._notice("all is healed; what is open may end")
         try:
             await maker.wait_well(Group.ALL)
         except MetadataError as error:
-            self.told.complaints.append(f"the cluster did not get well: {error}")
-        self.told.load = await load.finish()
+            self.report.complaints.append(f"the cluster did not get well: {error}")
+        self.report.load = await load.finish()
         with Recorder(plan.history_dir / "run.jsonl") as recorder:
             recorder.write(
                 Run(
@@ -269,14 +273,14 @@ class ChaosRun:
                 )
             )
         is_exported = self._options.is_exported
-        await judge_cluster(self.told, load, plan, self._notice, is_exported=is_exported)
+        await judge_cluster(self.report, load, plan, self._notice, is_exported=is_exported)
         await load.let_go_of_logs()
-        self.told.complaints += self.told.load.failures
+        self.report.complaints += self.report.load.failures
 
     def _happened(self, happened: Happened, recorder: Recorder, load: ChaosLoad) -> None:
         step = happened.step
         if not happened.took_hold:
-            self.told.not_held += 1
+            self.report.not_held += 1
             self._notice(f"{step.kind} of {happened.target.node_id} did not take hold")
             return
         fault = Fault(
@@ -288,9 +292,9 @@ class ChaosRun:
             happened.target.shards,
         )
         recorder.write(fault)
-        self.told.faults.append(fault)
+        self.report.faults.append(fault)
         if step.group is Group.BROKER:
-            self.told.of_brokers[step.kind] += 1
+            self.report.of_brokers[step.kind] += 1
         counts = load.counts
         self._notice(
             f"{step.kind} {happened.target.node_id} {happened.detail} "
@@ -298,18 +302,18 @@ class ChaosRun:
         )
 
     def _ended(self, node_id: str, code: int) -> None:
-        self.told.complaints.append(f"{node_id} ended by itself with code {code}")
+        self.report.complaints.append(f"{node_id} ended by itself with code {code}")
 
     @property
     def _missing(self) -> Mapping[FaultKind, str]:
         """Kinds of faults that a cluster of our own cannot be given here, and why."""
         # To a cluster of an operator happens what the operator's file says.
-        return {} if self._options.targets else self.told.unavailable
+        return {} if self._options.targets else self.report.unavailable
 
     def _validate(self, site: Site) -> None:
-        verdict = self.told.verdict
+        verdict = self.report.verdict
         missing = {} if self._options.allows_missing_faults else self._missing
-        self.told.invalid += invalid_because(
+        self.report.invalid += invalid_because(
             missing=missing,
             minutes=self._options.minutes,
             lasted_s=self._lasted_s,
@@ -317,9 +321,9 @@ class ChaosRun:
             acked=verdict.acked if verdict else 0,
             observed=verdict.observations if verdict else 0,
             available=site.kinds,
-            happened=Counter(FaultKind(fault.kind) for fault in self.told.faults),
+            happened=Counter(FaultKind(fault.kind) for fault in self.report.faults),
             available_to_brokers=kinds_of_brokers(site.kinds, site.sizes, site.places),
-            happened_to_brokers=self.told.of_brokers,
+            happened_to_brokers=self.report.of_brokers,
         )
 
 

@@ -16,7 +16,7 @@ from nextgen.harness.history.model import Fault
 
 
 @dataclass(slots=True)
-class RunTold:
+class RunReport:
     """Everything that the summary is made of."""
 
     seed: int
@@ -54,14 +54,14 @@ class RunTold:
         )
 
 
-def as_json(told: RunTold) -> dict[str, Any]:
+def as_json(report: RunReport) -> dict[str, Any]:
     """Return the JSON line of a run. Milliseconds are null where nothing was measured."""
-    kinds = Counter(fault.kind for fault in told.faults)
-    verdict = told.verdict
+    kinds = Counter(fault.kind for fault in report.faults)
+    verdict = report.verdict
     document: dict[str, Any] = {
-        "seed": told.seed,
-        "minutes": told.minutes,
-        "target": told.target,
+        "seed": report.seed,
+        "minutes": report.minutes,
+        "target": report.target,
         "kills": kinds[FaultKind.KILL],
         "pauses": kinds[FaultKind.PAUSE],
         "partitions": kinds[FaultKind.PARTITION],
@@ -74,16 +74,16 @@ def as_json(told: RunTold) -> dict[str, Any]:
         "moves": kinds[FaultKind.MOVE],
         "unloads": kinds[FaultKind.UNLOAD],
         "drains": kinds[FaultKind.DRAIN],
-        "broker_kills": told.of_brokers[FaultKind.KILL],
-        "broker_pauses": told.of_brokers[FaultKind.PAUSE],
-        "faults_not_held": told.not_held,
-        "faults_left_out": told.left_out,
-        "faults_unavailable": {str(kind): why for kind, why in sorted(told.unavailable.items())},
-        "events": told.events,
-        "messages": told.load.published,
-        "verify_differences": told.verify_differences,
-        "export_equals_log": told.export_equals_log,
-        "exported_events": told.exported_events,
+        "broker_kills": report.of_brokers[FaultKind.KILL],
+        "broker_pauses": report.of_brokers[FaultKind.PAUSE],
+        "faults_not_held": report.not_held,
+        "faults_left_out": report.left_out,
+        "faults_unavailable": {str(kind): why for kind, why in sorted(report.unavailable.items())},
+        "events": report.events,
+        "messages": report.load.published,
+        "verify_differences": report.verify_differences,
+        "export_equals_log": report.export_equals_log,
+        "exported_events": report.exported_events,
     }
     if verdict is not None:
         document |= {
@@ -93,18 +93,18 @@ def as_json(told: RunTold) -> dict[str, Any]:
             "observations": verdict.observations,
             **verdict.counts(),
             "max_unavailable_ms": round(verdict.unavailable_ms_max, 1),
-            "failover_kill_p50_ms": failover_ms(verdict, told.faults, FaultKind.KILL, 0.50),
-            "failover_kill_p99_ms": failover_ms(verdict, told.faults, FaultKind.KILL, 0.99),
-            "failover_hang_p99_ms": failover_ms(verdict, told.faults, FaultKind.PAUSE, 0.99),
+            "failover_kill_p50_ms": failover_ms(verdict, report.faults, FaultKind.KILL, 0.50),
+            "failover_kill_p99_ms": failover_ms(verdict, report.faults, FaultKind.KILL, 0.99),
+            "failover_hang_p99_ms": failover_ms(verdict, report.faults, FaultKind.PAUSE, 0.99),
             "restart_all_p99_ms": failover_ms(
-                verdict, told.faults, FaultKind.RESTART_ALL, 0.99, only_leaders=False
+                verdict, report.faults, FaultKind.RESTART_ALL, 0.99, only_leaders=False
             ),
         }
     return document | {
-        "invalid_because": told.invalid,
-        "complaints": told.complaints,
-        "valid": told.is_valid,
-        "ok": told.is_ok,
+        "invalid_because": report.invalid,
+        "complaints": report.complaints,
+        "valid": report.is_valid,
+        "ok": report.is_ok,
     }
 
 
@@ -136,21 +136,21 @@ def failover_ms(
     return None if math.isinf(found) else round(found, 1)
 
 
-def print_summary(told: RunTold) -> None:
+def print_summary(report: RunReport) -> None:
     """Print the table of a run."""
-    document = as_json(told)
+    document = as_json(report)
     rows = [
         (name, _cell(value))
         for name, value in document.items()
         if name not in ("invalid_because", "complaints", "faults_unavailable", "target")
     ]
-    where = f" on {told.target}, which is not ours" if told.target else ""
-    print_table(f"{told.minutes:g} minutes of chaos{where}, seed {told.seed}", ("", ""), rows)
-    for kind, why in told.unavailable.items():
+    where = f" on {report.target}, which is not ours" if report.target else ""
+    print_table(f"{report.minutes:g} minutes of chaos{where}, seed {report.seed}", ("", ""), rows)
+    for kind, why in report.unavailable.items():
         print_line(f"NO {kind} FAULTS: {why}", style="bold red")
-    for sentence in (*told.invalid, *told.complaints):
+    for sentence in (*report.invalid, *report.complaints):
         print_line(sentence)
-    for finding in told.verdict.findings if told.verdict else ():
+    for finding in report.verdict.findings if report.verdict else ():
         print_line(f"{finding.kind}: {finding.message}")
 
 

@@ -32,12 +32,12 @@ def check_command(
     """Judge a recorded history. Exit code 4 if anything is wrong with it or undecided."""
 
     def work() -> None:
-        told, sentences = _judge(directory, report)
+        document, sentences = _judge(directory, report)
         if json_output:
-            print_json(told)
+            print_json(document)
         else:
-            _print(told, sentences)
-        if not told["ok"]:
+            _print(document, sentences)
+        if not document["ok"]:
             raise CheckFailed(sentences[0] if sentences else "the history is not green")
 
     run_blocking(work)
@@ -54,7 +54,7 @@ def _judge(directory: Path, report: Path | None) -> tuple[dict[str, Any], list[s
     verdict = check(history)
     if report is not None:
         write_report(report, history, verdict)
-    told = {
+    document = {
         "run_id": history.run.run_id,
         "seed": history.run.seed,
         "ops": verdict.operations,
@@ -69,12 +69,12 @@ def _judge(directory: Path, report: Path | None) -> tuple[dict[str, Any], list[s
         "faults": dict(verdict.faults),
         "ok": verdict.is_green,
     }
-    return told, [f"{each.kind} ({each.check}): {each.message}" for each in verdict.findings]
+    return document, [f"{each.kind} ({each.check}): {each.message}" for each in verdict.findings]
 
 
-def _print(told: dict[str, Any], sentences: list[str]) -> None:
-    rows = [(name, value) for name, value in told.items() if name not in ("faults", "ok")]
-    rows += [(f"faults: {kind}", count) for kind, count in told["faults"].items()]
-    print_table("green" if told["ok"] else "not green", ("what", "value"), rows)
+def _print(document: dict[str, Any], sentences: list[str]) -> None:
+    rows = [(name, value) for name, value in document.items() if name not in ("faults", "ok")]
+    rows += [(f"faults: {kind}", count) for kind, count in document["faults"].items()]
+    print_table("green" if document["ok"] else "not green", ("what", "value"), rows)
     for sentence in sentences:
         print_line(sentence)

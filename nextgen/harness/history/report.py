@@ -301,9 +301,9 @@ def _key_timeline(
     for finding in findings:
         if finding.at_ns is not None:
             shapes.append(_mark(scale, finding.at_ns, len(intervals) + 1, "mark", finding.message))
-    told = "".join(f"<li>{_text(finding.message)}" for finding in findings[:KEYS_MAX])
+    detail = "".join(f"<li>{_text(finding.message)}" for finding in findings[:KEYS_MAX])
     return (
-        f"<h2>{_text(key)}</h2><ul>{told}</ul>"
+        f"<h2>{_text(key)}</h2><ul>{detail}</ul>"
         f"<p class=faint>{len(intervals)} of {total} operations, those nearest to the finding. "
         "Green ok, yellow unknown (open for ever), grey refused or failed, red edge: named.</p>"
         f"{_drawing(scale, len(intervals) + 1, shapes)}"
@@ -313,25 +313,25 @@ def _key_timeline(
 def _of_operation(operation: Operation) -> _Interval:
     kind = operation.outcome.partition(":")[0]
     asked = f" {dict(operation.argument)}" if operation.argument else ""
-    told = f" {dict(operation.value)}" if operation.value else ""
+    detail = f" {dict(operation.value)}" if operation.value else ""
     return _Interval(
         operation.name,
         operation.client,
         operation.invoked_ns,
         None if operation.is_unknown else operation.returned_ns,
         kind if kind in ("ok", "refused", "failed") else "unknown",
-        f"{operation.name} {operation.kind}{asked} = {operation.outcome}{told}",
+        f"{operation.name} {operation.kind}{asked} = {operation.outcome}{detail}",
     )
 
 
 def _of_publish(publish: Publish) -> _Interval:
     acked = publish.acked_ns is not None
-    told = f"acked as {publish.ledger}:{publish.entry} epoch {publish.epoch}"
+    detail = f"acked as {publish.ledger}:{publish.entry} epoch {publish.epoch}"
     return _Interval(
         publish.name,
         publish.producer,
         publish.sent_ns,
         publish.acked_ns,
         "ok" if acked else "unknown",
-        f"{publish.producer}#{publish.sequence} {told if acked else 'never acked'}",
+        f"{publish.producer}#{publish.sequence} {detail if acked else 'never acked'}",
     )

@@ -71,7 +71,7 @@ async def measure_assign(bench: Bench, load: AssignLoad) -> dict[str, Any]:
     check_count("assignments", sum(run["count"] for run in runs) - errors, events)
     together = await _one_topic(bench, one.name(0), load.concurrent)
     errors += together["errors"]
-    told = [run["first_error"] for run in (*runs, together)]
+    problems = [run["first_error"] for run in (*runs, together)]
     return {
         "benchmark": "assign",
         "rate": round(burst["count"] / burst["seconds"]),
@@ -85,7 +85,7 @@ async def measure_assign(bench: Bench, load: AssignLoad) -> dict[str, Any]:
             **bursting["latency_ms"],
         },
         "errors": errors,
-        "first_error": next(filter(None, told), ""),
+        "first_error": next(filter(None, problems), ""),
         "refused_retryable": burst["refused"],
         "one_topic": {"lookups": load.concurrent, **together["told"]},
         "warm": await _warm(bench, at_once, load.warm_seconds),
@@ -145,8 +145,8 @@ async def _one_topic(bench: Bench, topic: str, concurrent: int) -> dict[str, Any
             f"{concurrent} concurrent first lookups made {assignments} assignments "
             f"and named {result['owners']}"
         )
-    told = {"assignments": assignments, "owners": result["owners"], **result["latency_ms"]}
-    return result | {"told": told}
+    summary = {"assignments": assignments, "owners": result["owners"], **result["latency_ms"]}
+    return result | {"told": summary}
 
 
 async def _warm(bench: Bench, topics: TopicRange, seconds: float) -> dict[str, Any]:

@@ -134,9 +134,9 @@ async def started_mover(
 
     Yields what is told of the moves once the block has ended; it stays empty without any.
     """
-    told: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
     if moving_percent <= 0:
-        yield told
+        yield summary
         return
     job = {
         "kind": "move",
@@ -147,10 +147,10 @@ async def started_mover(
     }
     mover = await LoadProcess.start(job)
     try:
-        yield told
+        yield summary
         await mover.request_stop()
         async with timeout(STOP_MOVING_TIMEOUT_MS / 1000):
-            told.update(await mover.result())
+            summary.update(await mover.result())
     finally:
         await mover.stop()
 

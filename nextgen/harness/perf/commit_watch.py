@@ -112,13 +112,13 @@ async def watched(bench: Bench, shard_id: int) -> AsyncIterator[tuple[CommitWatc
         "names": names[:-100],
         "lanes": LANES,
     }
-    told: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
     probe = await LoadProcess.start(job)
     listening = asyncio.create_task(probe.result(watch.hear))
     try:
-        yield watch, told
+        yield watch, summary
         await probe.request_stop()
-        told.update(await listening)
+        summary.update(await listening)
     finally:
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)

@@ -116,7 +116,7 @@ async def _fill(bench: Bench, topics: int) -> None:
 
 
 async def _try(bench: Bench, cluster: LocalCluster, kind: str, shard_id: int) -> dict[str, Any]:
-    async with watched(bench, shard_id) as (watch, told):
+    async with watched(bench, shard_id) as (watch, seen):
         await watch.commit_for(SETTLE_SECONDS)
         # Asked for at the last moment: leaders are handed over while they are being spread.
         leader = await _leader(bench, shard_id)
@@ -127,11 +127,11 @@ async def _try(bench: Bench, cluster: LocalCluster, kind: str, shard_id: int) ->
             trial |= await _hang(bench, cluster, watch, leader)
         else:
             trial |= await _terminate(bench, cluster, watch, leader)
-    if told["refused"]:
-        raise CheckFailed(f"{told['refused']} creates were refused during the failover")
-    trial["failed_attempts"] = told["failed_attempts"]
-    if told["why"]:
-        trial["first_failure"] = told["why"]
+    if seen["refused"]:
+        raise CheckFailed(f"{seen['refused']} creates were refused during the failover")
+    trial["failed_attempts"] = seen["failed_attempts"]
+    if seen["why"]:
+        trial["first_failure"] = seen["why"]
     if not cluster.is_running(leader.node_id):
         await cluster.start_node(leader.node_id)
     await cluster.wait_ready([leader.node_id])

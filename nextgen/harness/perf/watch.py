@@ -125,7 +125,7 @@ class _Run:
         self, *, seconds: float, watchers: int = 0, changes_max: int = 10**9, **options: Any
     ) -> dict[str, Any]:
         """Create topics for so long and return what the generator says."""
-        told = await self._bench.run(
+        results = await self._bench.run(
             "change_topics",
             "committing",
             0,
@@ -137,18 +137,18 @@ class _Run:
             in_flight=options.get("in_flight", self._load.in_flight),
             pause_ms=options.get("pause_ms", 0),
         )
-        self._next = told["next"]
-        if told["errors"]:
-            raise Unavailable(f"a topic was refused: {told['errors'][0]}")
-        return told
+        self._next = results["next"]
+        if results["errors"]:
+            raise Unavailable(f"a topic was refused: {results['errors'][0]}")
+        return results
 
     async def change_watched(self, findings: _Findings) -> dict[str, Any]:
         """The same while all watchers watch; compare what they were told."""
         async with AsyncExitStack() as stack:
             crowd = await self._watch(stack, self._load)
-            told = await self.change(seconds=self._load.seconds)
-            _compare(findings, await self._seen(crowd), told["acknowledged"])
-        return told
+            results = await self.change(seconds=self._load.seconds)
+            _compare(findings, await self._seen(crowd), results["acknowledged"])
+        return results
 
     async def messages_per_change(self, subscribers: int, findings: _Findings) -> float:
         """Return how many messages with news the shard sent for a change that concerns one."""
@@ -156,7 +156,7 @@ class _Run:
         async with AsyncExitStack() as stack:
             crowd = await self._watch(stack, load)
             before = await self._settled_messages()
-            told = await self.change(
+            results = await self.change(
                 seconds=SETUP_TIMEOUT_MS / 1000,
                 watchers=subscribers,
                 changes_max=FAN_OUT_CHANGES,
@@ -164,8 +164,8 @@ class _Run:
                 pause_ms=10,
             )
             sent = await self._messages() - before
-            changes = len(told["acknowledged"])
-            _compare(findings, await self._seen(crowd), told["acknowledged"])
+            changes = len(results["acknowledged"])
+            _compare(findings, await self._seen(crowd), results["acknowledged"])
         return round(sent / changes, 3)
 
     async def _watch(self, stack: AsyncExitStack, load: WatchLoad) -> list[_Watching]:
@@ -193,10 +193,10 @@ class _Run:
         position = await self._commit_position()
         seen: dict[int, list[tuple[str, int, float]]] = {}
         for watching in crowd:
-            told = await watching.finish(position)
-            if told["errors"]:
-                raise Unavailable(told["errors"][0])
-            seen |= {int(number): events for number, events in told["seen"].items()}
+            results = await watching.finish(position)
+            if results["errors"]:
+                raise Unavailable(results["errors"][0])
+            seen |= {int(number): events for number, events in results["seen"].items()}
         return seen
 
     def _names(self, watchers: int) -> WatchedNames:
@@ -263,12 +263,13 @@ def _compare(
         number = int(name.rpartition("-")[2])
         wanted[number % len(seen)].add(name)
     for watcher, events in seen.items():
-        told = [name for name, _, _ in events]
-        if len(told) != len(set(told)):
+        results = [name for name, _, _ in events]
+        if len(results) != len(set(results)):
             findings.note(f"watcher {watcher} was told of a topic twice")
-        if set(told) != wanted[watcher]:
+        if set(results) != wanted[watcher]:
             findings.note(
-                f"watcher {watcher} was told of {len(told)} topics, {len(wanted[watcher])} are its"
+                f"watcher {watcher} was told of {len(results)} topics, "
+                f"{len(wanted[watcher])} are its"
             )
         positions = [position for _, position, _ in events]
         if any(later <= earlier for earlier, later in pairwise(positions)):
@@ -280,12 +281,12 @@ def _compare(
             findings.from_acknowledgement.add(arrived_at - acknowledged_at)
 
 
-def _rate(told: Sequence[Mapping[str, Any]]) -> float:
-    return float(sum(one["count"] for one in told) / sum(one["seconds"] for one in told))
+def _rate(results: Sequence[Mapping[str, Any]]) -> float:
+    return float(sum(one["count"] for one in results) / sum(one["seconds"] for one in results))
 
 
-def _median(told: Sequence[Mapping[str, Any]], name: str) -> float:
-    return round(median(float(one["latency_ms"][name]) for one in told), 3)
+def _median(results: Sequence[Mapping[str, Any]], name: str) -> float:
+    return round(median(float(one["latency_ms"][name]) for one in results), 3)
 
 
 def _p(latencies: Latencies, fraction: float) -> float:

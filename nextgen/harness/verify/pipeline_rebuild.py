@@ -108,17 +108,17 @@ def _verify_under_chaos(
     async def work() -> None:
         verification = Verification(asked)
         run = ChaosRun(options, print_error, verification)
-        told = await run.run()
-        chaos = as_json(told) | {"run_dir": str(run.run_dir), "replay": run.replay_command}
+        outcome = await run.run()
+        chaos = as_json(outcome) | {"run_dir": str(run.run_dir), "replay": run.replay_command}
         run.tidy(chaos, frozenset({TABLES}))
-        complaints = [*told.invalid, *told.complaints]
-        if not told.is_ok and not complaints:
+        complaints = [*outcome.invalid, *outcome.complaints]
+        if not outcome.is_ok and not complaints:
             complaints = ["chaos failed"]
         if json_output:
             result = verification.result | {"chaos": chaos}
             print_json(result | {"ok": not complaints, "complaints": complaints})
         else:
-            print_summary(told)
+            print_summary(outcome)
         if complaints:
             raise CheckFailed("; ".join(complaints[:SENTENCES_TOLD]))
 
@@ -239,7 +239,7 @@ class Verification:
         )
         try:
             async with timeout(VERIFY_TIMEOUT_S):
-                told, _ = await process.communicate()
+                outcome, _ = await process.communicate()
         except TimeoutError:
             raise DeadlineExceeded(f"the job was not done in {VERIFY_TIMEOUT_S} s") from None
         finally:
@@ -250,7 +250,7 @@ class Verification:
             raise Unavailable(f"the job ended with code {process.returncode} and no result")
         if not self.asked.is_json:
             return {"ok": process.returncode == ExitCode.DONE}
-        result = json.loads(told.decode("utf-8", "replace").strip().splitlines()[-1])
+        result = json.loads(outcome.decode("utf-8", "replace").strip().splitlines()[-1])
         assert isinstance(result, dict), "a job's summary is an object"
         return result
 

@@ -17,7 +17,7 @@ import pytest
 
 from nextgen.audit.verdict import Verdict
 from nextgen.harness.chaos.run import ChaosOptions, Companion, Notice
-from nextgen.harness.chaos.summary import RunTold
+from nextgen.harness.chaos.summary import RunReport
 from nextgen.harness.verify import pipeline_rebuild
 from nextgen.harness.verify.pipeline_rebuild import EVENTS_MIN, run_on_own_cluster
 from nextgen.runtime.lifecycle.exit_code import ExitCode
@@ -37,12 +37,12 @@ class CalmRun:
     def __init__(self, options: ChaosOptions, _notice: Notice, companion: Companion) -> None:
         self.run_dir = options.data_dir / "chaos" / "run"
         self.replay_command = "nextgen chaos --seed 1"
-        self.told = RunTold(options.seed, options.minutes, verdict=GREEN)
+        self.report = RunReport(options.seed, options.minutes, verdict=GREEN)
         self._companion = companion
 
-    async def run(self) -> RunTold:
-        self.told.complaints += await self._companion.afterwards(["h:1", "h:2"], self.run_dir)
-        return self.told
+    async def run(self) -> RunReport:
+        self.report.complaints += await self._companion.afterwards(["h:1", "h:2"], self.run_dir)
+        return self.report
 
     def tidy(self, _result: object, kept: frozenset[str]) -> None:
         self.tidied.append(kept)

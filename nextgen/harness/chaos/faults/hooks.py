@@ -140,5 +140,5 @@ async def run_hook(words: tuple[str, ...], values: Mapping[str, str], *, timeout
             process.kill()
         await process.wait()
     if process.returncode:
-        told = output.decode("utf-8", "replace").strip()[-OUTPUT_TOLD_CHARACTERS:]
-        raise Unavailable(f"{shlex.join(command)} ended with {process.returncode}: {told}")
+        tail = output.decode("utf-8", "replace").strip()[-OUTPUT_TOLD_CHARACTERS:]
+        raise Unavailable(f"{shlex.join(command)} ended with {process.returncode}: {tail}")

@@ -123,7 +123,7 @@ class _KeyMatch:
                     self._left.pop(event.position, None)
 
     def _match_answer(self, operation: Operation) -> None:
-        told = operation.value.get("id")
+        answered = operation.value.get("id")
         for event in self._left.values():
             if not _is_of(operation, event):
                 continue
@@ -131,7 +131,7 @@ class _KeyMatch:
                 state = self._known.at(event.position)
                 if state is None or not _is_state_told(operation, state):
                     continue
-            elif event.id != told:
+            elif event.id != answered:
                 continue
             self._take(operation, event)
             return
@@ -193,8 +193,8 @@ def _fits(operation: Operation, event: LogEvent) -> bool:
 
 
 def _is_state_told(operation: Operation, state: ObjectState) -> bool:
-    told = (operation.value.get("id"), operation.value.get("version"))
-    if told != (state.id, state.version):
+    answered = (operation.value.get("id"), operation.value.get("version"))
+    if answered != (state.id, state.version):
         return False
     if operation.kind is OperationKind.SET_POLICIES:
         return state.policies == policies_of(operation.argument)

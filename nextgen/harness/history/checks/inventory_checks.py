@@ -100,14 +100,14 @@ def _check_policies_read(history: History) -> Iterator[Finding]:
         if operation.kind is OperationKind.SET_POLICIES and operation.may_have_happened:
             wishes.setdefault(operation.key, set()).add(policies_of(operation.argument))
     for read in history.operations:
-        told = policies_of(read.value)
-        if read.kind not in READS or not (read.is_ok and told):
+        reported = policies_of(read.value)
+        if read.kind not in READS or not (read.is_ok and reported):
             continue
-        if in_scope(read.key, history.run.scopes) and told not in wishes.get(read.key, ()):
+        if in_scope(read.key, history.run.scopes) and reported not in wishes.get(read.key, ()):
             yield Finding(
                 FindingKind.PHANTOM,
                 "reads",
-                f"{read.key} was read with the policies {told}, which nobody wrote",
+                f"{read.key} was read with the policies {reported}, which nobody wrote",
                 read.key,
                 operations=(read.name,),
                 at_ns=read.returned_ns,
@@ -126,9 +126,9 @@ def check_final(history: History, index: LogIndex) -> Iterator[Finding]:
         if item is None:
             yield _final(FindingKind.LOST, key, f"{key} is in the log and not listed", last.event)
         elif not _is_item(item, last.id, last.version, last.properties):
-            told = f"{item.id} version {item.version} properties {dict(item.properties)}"
+            reported = f"{item.id} version {item.version} properties {dict(item.properties)}"
             kept = f"{last.id} version {last.version} properties {dict(last.properties)}"
-            message = f"{key} is listed as {told}, by the log it is {kept}"
+            message = f"{key} is listed as {reported}, by the log it is {kept}"
             yield _final(FindingKind.VIOLATION, key, message, last.event)
     if not index.by_shard:
         return

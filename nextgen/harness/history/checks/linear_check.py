@@ -116,5 +116,5 @@ def _finding(key: str, operations: Sequence[Operation], outcome: Outcome[State])
 
 def _told(operation: Operation) -> str:
     asked = f" {dict(operation.argument)}" if operation.argument else ""
-    told = f" {dict(operation.value)}" if operation.is_ok else ""
-    return f"{operation.kind}{asked} = {operation.outcome}{told} ({operation.name})"
+    answered = f" {dict(operation.value)}" if operation.is_ok else ""
+    return f"{operation.kind}{asked} = {operation.outcome}{answered} ({operation.name})"

@@ -32,12 +32,12 @@ def check_messages(history: History) -> Iterator[Finding]:
 
 
 def _check_sent(history: History, sent: dict[Key, Publish]) -> Iterator[Finding]:
-    told: set[Key] = set()
+    reported: set[Key] = set()
     for received in history.received:
         key = _key(received)
-        if key in sent or key in told or not in_scope(received.topic, history.run.scopes):
+        if key in sent or key in reported or not in_scope(received.topic, history.run.scopes):
             continue
-        told.add(key)
+        reported.add(key)
         yield _finding(
             FindingKind.PHANTOM, f"{_name(key)} was received and nobody sent it", received, key
         )

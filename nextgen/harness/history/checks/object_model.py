@@ -109,13 +109,13 @@ def _create(operation: Operation, context: ModelContext) -> Apply:
 
 
 def _delete(operation: Operation, context: ModelContext) -> Apply:
-    told = _text(operation, "id")
+    answered = _text(operation, "id")
     may_be_absent = operation.is_ok and not _is_topic(operation)
 
     def apply(state: State) -> State | None:
         if not state[0]:
             return state if may_be_absent else None
-        return ABSENT if _same_id(state[0], told, context) else None
+        return ABSENT if _same_id(state[0], answered, context) else None
 
     return apply
 
@@ -199,8 +199,8 @@ def _set_policies(operation: Operation, context: ModelContext) -> Apply:
 
 
 def _get_policies(operation: Operation) -> Apply:
-    told = (_number(operation, "policies_version"), policies_of(operation.value))
-    return lambda state: state if state[0] and state[3:] == told else None
+    answered = (_number(operation, "policies_version"), policies_of(operation.value))
+    return lambda state: state if state[0] and state[3:] == answered else None
 
 
 def _refused(operation: Operation) -> Apply:
@@ -232,10 +232,10 @@ def _version_mismatch(operation: Operation) -> Apply:
     return apply
 
 
-def _same_id(object_id: str, told: str, context: ModelContext) -> bool:
-    if not told or object_id == told:
+def _same_id(object_id: str, answered: str, context: ModelContext) -> bool:
+    if not answered or object_id == answered:
         return True
-    return object_id.startswith(UNTOLD) and told not in context.taken_ids
+    return object_id.startswith(UNTOLD) and answered not in context.taken_ids
 
 
 def _is_topic(operation: Operation) -> bool:

@@ -46,12 +46,12 @@ def check_publishes(publishes: Sequence[Publish]) -> Iterator[Finding]:
 def check_publish_epochs(publishes: Iterable[Publish], index: LogIndex) -> Iterator[Finding]:
     """Whoever acknowledged had been given the epoch by the log."""
     known = {(name, event.epoch) for name, events in index.units.items() for event in events}
-    told: set[tuple[str, int]] = set()
+    reported: set[tuple[str, int]] = set()
     for publish in publishes:
         claim = (publish.topic, publish.epoch)
-        if publish.acked_ns is None or not publish.epoch or claim in known or claim in told:
+        if publish.acked_ns is None or not publish.epoch or claim in known or claim in reported:
             continue
-        told.add(claim)
+        reported.add(claim)
         message = f"{publish.topic} was acknowledged under epoch {publish.epoch}, never assigned"
         yield _overlap(message, publish)
 
@@ -114,14 +114,15 @@ def _is_linearizable(operation: Operation) -> bool:
 def _check_answer(operation: Operation, epoch: int, index: LogIndex) -> Iterator[Finding]:
     topic_id = str(operation.value.get("topic_id"))
     event = index.owners.get((topic_id, operation.key, epoch))
-    told = (operation.value.get("broker_id"), operation.value.get("session_id"))
-    if event is not None and told == (event.broker_id, event.session_id):
+    reported = (operation.value.get("broker_id"), operation.value.get("session_id"))
+    if event is not None and reported == (event.broker_id, event.session_id):
         return
     kept = "never given" if event is None else f"of {event.broker_id} {event.session_id}"
     yield Finding(
         FindingKind.VIOLATION,
         "lookups",
-        f"{operation.key} was answered with {told[0]} {told[1]} for epoch {epoch}, which is {kept}",
+        f"{operation.key} was answered with {reported[0]} {reported[1]} for epoch {epoch}, "
+        f"which is {kept}",
         operation.key,
         event.shard if event is not None else 0,
         (operation.name,),

@@ -245,10 +245,10 @@ def _state_of(state: ObjectState) -> Mapping[str, object]:
     return {"id": state.id, "version": state.version, "properties": state.properties}
 
 
-def _differences(told: Items, expected: Items) -> Iterator[str]:
-    for kind, key in expected.keys() - told.keys():
+def _differences(delivered: Items, expected: Items) -> Iterator[str]:
+    for kind, key in expected.keys() - delivered.keys():
         yield f"{kind} {key} is missing"
-    for (kind, key), state in told.items():
+    for (kind, key), state in delivered.items():
         wanted = expected.get((kind, key))
         if wanted is None:
             # A unit that nobody has may be told as one without a broker.

@@ -83,8 +83,8 @@ async def lookup_flood(job: dict[str, Any], reporter: Reporter) -> dict[str, Any
         for target in job["targets"]:
             await client.channel(target).channel_ready()
         for described in job["phases"]:
-            told = await reporter.commands.get()
-            await flood.run(client, tasks, {**described, **told})
+            command = await reporter.commands.get()
+            await flood.run(client, tasks, {**described, **command})
             reporter.send(
                 {"event": "phase over", "phase": flood.phases[-1].as_json()}
                 | {"in_flight": flood.in_flight}

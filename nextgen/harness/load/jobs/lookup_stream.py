@@ -162,12 +162,12 @@ async def _time(
         await asyncio.sleep(0.05)
     tally.is_measuring = True
     ends_at = time.perf_counter() + job["seconds"]
-    told = 0
+    answered = 0
     while (left := ends_at - time.perf_counter()) > 0:
         with_timeout = min(left, 0.1)
         await asyncio.sleep(with_timeout)
-        reporter.advance(tally.names - told)
-        told = tally.names
+        reporter.advance(tally.names - answered)
+        answered = tally.names
     tally.is_measuring = False
     stop.set()
 

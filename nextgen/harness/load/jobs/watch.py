@@ -102,10 +102,10 @@ class _Watcher:
     """Notes what one watch is told."""
 
     def __init__(
-        self, seen: list[tuple[str, int, float]], errors: list[str], told: asyncio.Event
+        self, seen: list[tuple[str, int, float]], errors: list[str], notified: asyncio.Event
     ) -> None:
         self.is_ready = False
-        self._told = told
+        self._notified = notified
         self._seen = seen
         self._errors = errors
 
@@ -127,7 +127,7 @@ class _Watcher:
 
     def on_position(self, position: int) -> None:
         # How far, the stream says for all of them.
-        self._told.set()
+        self._notified.set()
 
     def on_ended(self, error: MetadataError) -> None:
         self._errors.append(f"a watch ended: {error}")
@@ -143,23 +143,23 @@ async def watch_topics(job: dict[str, Any], reporter: Reporter) -> dict[str, Any
     await cluster.look()
     seen: dict[int, list[tuple[str, int, float]]] = {n: [] for n in job["watchers"]}
     errors: list[str] = []
-    told = asyncio.Event()
+    notified = asyncio.Event()
     streams = [
         ShardWatch(job["shard_id"], f"perf-{os.getpid()}-{number}", cluster)
         for number in range(min(job["streams"], len(seen)))
     ]
     watchers = []
     for place, number in enumerate(job["watchers"]):
-        watcher = _Watcher(seen[number], errors, told)
+        watcher = _Watcher(seen[number], errors, notified)
         stream = streams[place % len(streams)]
         stream.add(watcher, kinds=[KIND_TOPIC], prefix=names.prefix(number))
         watchers.append(watcher)
     tasks = [asyncio.create_task(each) for each in (cluster.run(), *(s.run() for s in streams))]
     try:
-        await _until(lambda: all(watcher.is_ready for watcher in watchers), told)
+        await _until(lambda: all(watcher.is_ready for watcher in watchers), notified)
         reporter.send({"ready": True})
         until = (await reporter.commands.get())["until"]
-        await _until(lambda: all(stream.position >= until for stream in streams), told)
+        await _until(lambda: all(stream.position >= until for stream in streams), notified)
     finally:
         for task in tasks:
             task.cancel()
@@ -167,12 +167,12 @@ async def watch_topics(job: dict[str, Any], reporter: Reporter) -> dict[str, Any
     return {"seen": seen, "errors": errors, "streams": len(streams)}
 
 
-async def _until(done: Callable[[], bool], told: asyncio.Event) -> None:
+async def _until(done: Callable[[], bool], notified: asyncio.Event) -> None:
     """Return once ``done``, looked at whenever a watcher was ``told`` something."""
     try:
         async with timeout(CAUGHT_UP_TIMEOUT_S):
             while not done():
-                told.clear()
-                await told.wait()
+                notified.clear()
+                await notified.wait()
     except TimeoutError:
         raise Unavailable(f"not caught up within {CAUGHT_UP_TIMEOUT_S:g} s") from None

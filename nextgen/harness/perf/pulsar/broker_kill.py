@@ -109,10 +109,10 @@ async def measure_broker_kill(bench: Bench, load: KillLoad) -> dict[str, Any]:
 
 def report(result: dict[str, Any], strikes: Sequence[Strike], load: KillLoad) -> dict[str, Any]:
     """Return what is told of the clients' accounts. Pure."""
-    told = list(zip(strikes, result["strikes"], strict=True))
+    pairs = list(zip(strikes, result["strikes"], strict=True))
 
     def gaps_ms(kind: str) -> list[float]:
-        return [gap for one, seen in told if one.kind == kind for gap in seen["gaps_ms"]]
+        return [gap for one, seen in pairs if one.kind == kind for gap in seen["gaps_ms"]]
 
     def elsewhere_ms(kind: str) -> list[float]:
         return [ms for one in strikes if one.kind == kind for ms in one.elsewhere_ms]
@@ -133,7 +133,7 @@ def report(result: dict[str, Any], strikes: Sequence[Strike], load: KillLoad) ->
                 **_quantiles("gap", seen["gaps_ms"]),
                 **_quantiles("elsewhere", one.elsewhere_ms),
             }
-            for one, seen in told
+            for one, seen in pairs
         ],
         "run": {
             "topics": load.topics,

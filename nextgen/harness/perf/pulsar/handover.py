@@ -273,15 +273,17 @@ class _Mover:
 
     async def _asked_until_over(self, moves: Sequence[TopicMove]) -> Sequence[Any]:
         """Move; ask again for those to a named broker that are still under way."""
-        told: dict[str, Any] = {}
+        summary: dict[str, Any] = {}
         asked = list(moves)
         for _ in range(MOVE_REQUESTS_MAX):
             response = await self._client.call("MoveTopics", MoveTopicsRequest(moves=asked))
-            told |= {answer.topic: answer for answer in response.answers}
-            asked = [move for move in asked if move.target_broker_id and told[move.topic].retryable]
+            summary |= {answer.topic: answer for answer in response.answers}
+            asked = [
+                move for move in asked if move.target_broker_id and summary[move.topic].retryable
+            ]
             if not asked:
                 break
-        return [told[move.topic] for move in moves]
+        return [summary[move.topic] for move in moves]
 
     async def _moved(
         self, moves: int, before: dict[str, int], errors: list[str], took_ms: list[float]

@@ -6,7 +6,7 @@ import pytest
 
 from nextgen.audit.verdict import Verdict
 from nextgen.harness.chaos.schedule import FaultKind
-from nextgen.harness.chaos.summary import RunTold, as_json, failover_ms
+from nextgen.harness.chaos.summary import RunReport, as_json, failover_ms
 from nextgen.harness.history import check
 from nextgen.harness.history.model import Fault, History, Operation, OperationKind, Run
 
@@ -67,8 +67,8 @@ def verdict_of(operations: list[Operation], faults: list[Fault]) -> Verdict:
     return check(History(run, operations=operations, faults=faults))
 
 
-def told_of(verdict: Verdict, faults: list[Fault]) -> RunTold:
-    return RunTold(1, 3, faults=faults, verdict=verdict, export_equals_log=True)
+def told_of(verdict: Verdict, faults: list[Fault]) -> RunReport:
+    return RunReport(1, 3, faults=faults, verdict=verdict, export_equals_log=True)
 
 
 def test_the_line_has_every_field_that_was_promised():
