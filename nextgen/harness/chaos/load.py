@@ -130,7 +130,7 @@ class ChaosLoad:
 
     @property
     def counts(self) -> Counter[str]:
-        """What the processes have told of so far: asked, acked, sent, published, observed."""
+        """The sums of the jobs' reports so far: asked, acked, sent, published, observed."""
         total: Counter[str] = Counter()
         for tick in self._ticks.values():
             total.update(tick)

@@ -12,10 +12,10 @@ MINUTES_PER_FAULT = 3
 
 OPERATIONS_PER_SECOND_MIN = 5
 ACKED_PER_SECOND_MIN = 2
-"""Averages over the run. Below them what happens around a fault was hardly looked at."""
+"""Averages over the run. Below them too little happens around a fault to judge it."""
 
 OBSERVATIONS_MIN_PER_MINUTE = 10
-"""Events that watchers were told."""
+"""Events that watchers received."""
 
 
 NOTHING_HAPPENED: Mapping[FaultKind, int] = MappingProxyType({})

@@ -139,7 +139,7 @@ class Operation:
     """Hexadecimal digits of the id in the log (``LogEvent.causation_id``); "" if it is not known,
     as with a create of several topics, whose id is another one in each shard."""
     shard: int = 0
-    """Of an ok write: its shard and the position it was answered with; 0 not told."""
+    """Of an ok write: its shard and the position in its answer; 0 if the answer had none."""
     position: int = 0
 
     @property
@@ -242,12 +242,12 @@ class WatchOpened:
     from_position: int = 0
     without_snapshot: bool = False
     from_beginning: bool = False
-    """Of one that reads from the first event on: it has to be told every event there is."""
+    """Whether it reads from the first event on, so that it must get every event of the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchReset:
-    """The watch was told to forget what it knows. A snapshot follows."""
+    """The watch got a reset: its state is void. A snapshot follows."""
 
     watcher: str
     shard: int
@@ -295,10 +295,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class WatchProgress:
-    """Everything up to ``position`` that concerns the watch was told before this.
+    """Everything up to ``position`` that concerns the watch was delivered before this record.
 
-    Write one for the last position a watch was told of at least: without it, nothing behind
-    the last event that it saw is expected of it.
+    Write at least one, for the last position that the watch got. Without it the checks expect
+    nothing behind the last event that the watch saw.
     """
 
     watcher: str

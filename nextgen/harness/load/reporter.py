@@ -9,11 +9,11 @@ from typing import Any
 
 PROGRESS_INTERVAL_MS = 100
 COMMANDS_MAX = 1_000
-"""Told and not yet taken by the job. Beyond it the pipe fills, and whoever tells waits."""
+"""Commands that the job has not taken yet. Beyond it the pipe fills and the sender waits."""
 
 
 class Reporter:
-    """``stopping`` is set when the job is to finish early; ``commands`` has all else it is told."""
+    """``stopping`` is set when the job is to finish early; ``commands`` has all other commands."""
 
     def __init__(self) -> None:
         self.stopping = asyncio.Event()
@@ -27,7 +27,7 @@ class Reporter:
         sys.stdout.flush()
 
     def advance(self, count: int) -> None:
-        """Count work as done; told at most every PROGRESS_INTERVAL_MS."""
+        """Count work as done. Reports at most once in PROGRESS_INTERVAL_MS."""
         self._done += count
         now = asyncio.get_running_loop().time()
         if (now - self._told_at) * 1000 >= PROGRESS_INTERVAL_MS:

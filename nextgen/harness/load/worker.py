@@ -1,6 +1,6 @@
 """``python -m nextgen.harness.load.worker``: one job, reported as JSON lines.
 
-stdin    the job, then what the job is told, or {"stop": true}; end of file ends the process
+stdin    the job, then its commands, or {"stop": true}; end of file ends the process
 stdout   {"progress": n} and whatever the job reports, then {"result": ...} or {"failed": ...}
 """
 

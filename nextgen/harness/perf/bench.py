@@ -132,7 +132,8 @@ async def started_mover(
 ) -> AsyncIterator[dict[str, Any]]:
     """Move a share of the topics every second while the block runs.
 
-    Yields what is told of the moves once the block has ended; it stays empty without any.
+    Yields a dictionary that has the moves' figures once the block has ended. Without moves it
+    stays empty.
     """
     summary: dict[str, Any] = {}
     if moving_percent <= 0:

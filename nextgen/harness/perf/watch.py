@@ -1,4 +1,4 @@
-"""``perf watch``: what many watchers of one shard cost its commits, and what they are told."""
+"""``perf watch``: what many watchers of one shard cost its commits, and what they receive."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class WatchLoad:
 
 @dataclass(slots=True)
 class _Findings:
-    """What the watchers were told, compared with what was acknowledged."""
+    """What the watchers received, compared with what was acknowledged."""
 
     delivered: int = 0
     wrong: int = 0
@@ -143,7 +143,7 @@ class _Run:
         return results
 
     async def change_watched(self, findings: _Findings) -> dict[str, Any]:
-        """The same while all watchers watch; compare what they were told."""
+        """The same while all watchers watch; compare what they received."""
         async with AsyncExitStack() as stack:
             crowd = await self._watch(stack, self._load)
             results = await self.change(seconds=self._load.seconds)
@@ -189,7 +189,7 @@ class _Run:
         return crowd
 
     async def _seen(self, crowd: Sequence[_Watching]) -> dict[int, list[tuple[str, int, float]]]:
-        """Let the watchers come to the present, and return what each was told."""
+        """Let the watchers catch up, and return the events that each received."""
         position = await self._commit_position()
         seen: dict[int, list[tuple[str, int, float]]] = {}
         for watching in crowd:
@@ -257,7 +257,7 @@ def _compare(
     seen: Mapping[int, Sequence[tuple[str, int, float]]],
     acknowledged: Mapping[str, Sequence[float]],
 ) -> None:
-    """Each watcher must have been told of exactly the topics of its prefix, in order."""
+    """Check that each watcher received exactly the topics of its prefix, in order."""
     wanted: dict[int, set[str]] = {watcher: set() for watcher in seen}
     for name in acknowledged:
         number = int(name.rpartition("-")[2])

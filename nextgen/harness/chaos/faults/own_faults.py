@@ -271,7 +271,7 @@ def links_of(cut: Cut, node_id: str, others: list[str], peer: str) -> tuple[list
 
 
 def _signal(process_id: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # It ended by itself, which is told elsewhere.
+    with contextlib.suppress(ProcessLookupError):  # It ended by itself: reported elsewhere.
         os.kill(process_id, number)
 
 

@@ -44,7 +44,7 @@ class Effects:
     repeated: list[tuple[Operation, list[LogEvent]]] = field(default_factory=list)
     """Commands that took effect more than once."""
     unasked: list[tuple[LogEvent, Operation | None]] = field(default_factory=list)
-    """Events that no operation explains; with one that asked for it and was told that it failed."""
+    """Events that no operation explains, with a failed operation that requested it, if any."""
 
 
 def match_effects(

@@ -54,7 +54,7 @@ def check_log(index: LogIndex, *, is_complete: bool) -> Iterator[Finding]:
 def check_told(
     index: LogIndex, effects: Effects, operations: Iterable[Operation]
 ) -> Iterator[Finding]:
-    """Versions, ids and positions that writers were told are those of their effects."""
+    """Check that the versions, ids and positions in answers to writes are those in the log."""
     for operation in operations:
         event = effects.events.get(operation.name)
         if event is None or not operation.is_ok:

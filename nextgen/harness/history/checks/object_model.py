@@ -33,7 +33,7 @@ State = tuple[str, int, Properties, int, str]
 ABSENT: State = ("", 0, (), 0, "")
 
 UNTOLD = "?"
-"""An id begins with it while nobody was told the real one: of a create without an answer."""
+"""Begins the id of an object whose create had no answer: the real id is not known."""
 
 MODELLED = WRITES | READS
 
@@ -42,7 +42,7 @@ Apply = Callable[[State], State | None]
 
 @dataclass(frozen=True, slots=True)
 class ModelContext:
-    """What the model of one key knows besides an operation itself."""
+    """What the model of one key reads besides the operation itself."""
 
     taken_ids: Collection[str]
     """Ids that creates were answered with: no create without an answer has made these."""

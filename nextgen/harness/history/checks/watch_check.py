@@ -101,7 +101,7 @@ class _Watch:
     concerns: _Concerns
     concern: _Concern | None = None
     told_to: int | None = None
-    """Everything up to it that concerns the watch was told; None: not known yet."""
+    """Everything up to it that concerns the watch was delivered; None: not known yet."""
     in_snapshot: bool = False
     last_position: int = 0
     """The highest that was ever mentioned: nothing may go back behind it."""
@@ -251,7 +251,7 @@ def _differences(delivered: Items, expected: Items) -> Iterator[str]:
     for (kind, key), state in delivered.items():
         wanted = expected.get((kind, key))
         if wanted is None:
-            # A unit that nobody has may be told as one without a broker.
+            # An unassigned unit may be delivered as an assignment without a broker.
             if kind != ObjectKind.ASSIGNMENT or state.get("broker_id"):
                 yield f"{kind} {key} is there and should not be"
             continue

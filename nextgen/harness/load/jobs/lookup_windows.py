@@ -27,7 +27,7 @@ from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest
 
 ANSWER_TIMEOUT_MS = 10_000
-"""Longer than a lookup may take, so that how late it is can be told."""
+"""Longer than a lookup may take, so that the latency of a late one is measured."""
 
 OPEN_MAX = 20_000
 """Lookups under way. What is due beyond it has failed: it would be too late anyway."""

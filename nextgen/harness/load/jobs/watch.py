@@ -99,7 +99,7 @@ def _numbers(
 
 
 class _Watcher:
-    """Notes what one watch is told."""
+    """Records the updates of one watch."""
 
     def __init__(
         self, seen: list[tuple[str, int, float]], errors: list[str], notified: asyncio.Event
@@ -134,7 +134,7 @@ class _Watcher:
 
 
 async def watch_topics(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Watch, until told {"until": position}; the watchers are spread over some streams.
+    """Watch up to the position of the command {"until": position}, over some streams.
 
     Reports {"ready": true} when every snapshot is complete.
     """
@@ -168,7 +168,7 @@ async def watch_topics(job: dict[str, Any], reporter: Reporter) -> dict[str, Any
 
 
 async def _until(done: Callable[[], bool], notified: asyncio.Event) -> None:
-    """Return once ``done``, looked at whenever a watcher was ``told`` something."""
+    """Return once ``done``. It is checked whenever ``notified`` is set by a watcher."""
     try:
         async with timeout(CAUGHT_UP_TIMEOUT_S):
             while not done():

@@ -155,8 +155,9 @@ class _Publisher:
 async def publish(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Send to ``topics`` every ``interval_ms`` until stopped; return what became of each send.
 
-    ``strikes`` in the result has, for each that was told, how many sends to its topics were in
-    flight, and for each of its topics the longest time between two acknowledgements around it.
+    ``strikes`` in the result has one record for each strike that was reported to the job: the
+    sends in flight to its topics, and for each of these topics the longest time between two
+    acknowledgements around the strike.
     """
     pulsar = load_pulsar()
     publisher = _Publisher(job, reporter)

@@ -63,7 +63,7 @@ class _Account:
 
 
 async def subscribe(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Consume ``topics`` until told what to expect; return what is missing and what is too much."""
+    """Consume ``topics`` until the command with what to expect; return what is missing or extra."""
     pulsar = load_pulsar()
     account = _Account()
     client = open_client(job["service_url"], log_path=job["log_path"])

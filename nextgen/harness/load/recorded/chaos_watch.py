@@ -1,4 +1,4 @@
-"""The job that watches while a cluster is being broken, and writes all it is told into a history.
+"""The job that watches a cluster under faults and records every update in a history.
 
 log followers     two for each shard, one of them at followers: every event of its objects,
                   live, over leader changes and restarts
@@ -38,10 +38,10 @@ from nextgen.tasks.timeouts import timeout
 
 TICK_INTERVAL_MS = 500
 PROGRESS_INTERVAL_MS = 1_000
-"""How often the place of a watcher is written down while it is told nothing that concerns it."""
+"""Between two records of a watcher's position while it gets no events."""
 
 CATCH_UP_TIMEOUT_MS = 30_000
-"""For a watcher to come to where its shards were when it was told to stop."""
+"""For a watcher to reach the positions of its shards at the stop command."""
 
 FIRST_ANSWER_TIMEOUT_MS = 60_000
 _KINDS = tuple(kind.value for kind in ObjectKind)
@@ -52,7 +52,7 @@ class _Watcher(Protocol):
     name: str
     observed: int
     positions: dict[int, int]
-    """By shard: everything that concerns the watcher was told up to it."""
+    """By shard: everything up to it that concerns the watcher was delivered."""
 
     async def run(self) -> None: ...
 
@@ -194,10 +194,10 @@ _METHODS: Mapping[ObjectKind, Callable[[Client, str], AsyncGenerator[Change[Any]
 
 
 async def chaos_watch(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Watch until told {"until": {shard: position}}, and until all have seen that.
+    """Watch until every watcher reached the command {"until": {shard: position}}.
 
     Raises:
-        Unavailable: A watcher did not come so far in time.
+        Unavailable: A watcher did not reach its position in time.
         MetadataError: A watcher gave up.
     """
     with Recorder(Path(job["history"])) as recorder:

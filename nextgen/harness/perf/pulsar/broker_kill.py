@@ -108,7 +108,7 @@ async def measure_broker_kill(bench: Bench, load: KillLoad) -> dict[str, Any]:
 
 
 def report(result: dict[str, Any], strikes: Sequence[Strike], load: KillLoad) -> dict[str, Any]:
-    """Return what is told of the clients' accounts. Pure."""
+    """Return the figures of the report from the clients' accounts. Pure."""
     pairs = list(zip(strikes, result["strikes"], strict=True))
 
     def gaps_ms(kind: str) -> list[float]:

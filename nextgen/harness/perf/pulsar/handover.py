@@ -3,7 +3,7 @@
 Two processes have a producer and a consumer of the stock Python client on each of some topics, the
 *probes*, which send steadily. First one probe at a time moves to another broker, again and again;
 then all topics move at once, most of which have clients that hardly send. A gap is the longest time
-between two acknowledged sends that touches a move. Of many that move at once it is told twice:
+between two acknowledged sends that touches a move. For many moves at once it is reported twice:
 while any of them moves, which takes long and has every other delay of that time in it, and while
 the probe itself does. All acknowledged messages are accounted for at a consumer.
 """
@@ -124,7 +124,7 @@ async def measure_handover(bench: Bench, load: HandoverLoad) -> dict[str, Any]:
 
 
 def report(result: dict[str, Any], one: Moved, many: Moved, load: HandoverLoad) -> dict[str, Any]:
-    """Return what is told of the clients' accounts. Pure."""
+    """Return the figures of the report from the clients' accounts. Pure."""
     strikes = result["strikes"]
     moves_begin = STILL_WINDOWS
     still = _gaps(strikes[:moves_begin])
