@@ -106,7 +106,7 @@ class IntervalAudit:
 
     @property
     def unknown(self) -> int:
-        """Epochs that were heard of and that the log has not told of yet."""
+        """Epochs that brokers reported and whose assignment was not read from the log yet."""
         return len(self._unknown)
 
     def granted(self, grant: Grant) -> list[Finding]:
@@ -188,7 +188,7 @@ class IntervalAudit:
         self, interval: AcknowledgedInterval, other_epoch: int, finding: Finding
     ) -> list[Finding]:
         low, high = sorted((interval.epoch, other_epoch))
-        # Epochs of one pair are found from both sides, as often as they are told of.
+        # Both epochs of a pair find the overlap, again with each report: report it once.
         broker_id = interval.broker_id if low in (0, high) else ""
         pair = (interval.key, low, high, broker_id)
         if pair in self._reported:

@@ -95,7 +95,7 @@ class Verdict:
         return not any(self.counts().values())
 
     def counts(self) -> dict[str, int]:
-        """Return how much was found of each kind, by the names that a verdict is told with."""
+        """Return the number of findings of each kind, by the names that a verdict is shown with."""
         return {
             "lost": self.lost,
             "phantom": self.phantom,

@@ -71,12 +71,12 @@ class LogSource(Protocol):
 
 
 async def known_positions(log: LogSource, *, from_leaders: bool) -> dict[int, Committed]:
-    """Return how far every shard is, waiting for its leader's word if ``from_leaders``.
+    """Return the commit position of every shard; with ``from_leaders``, as its leader knows it.
 
-    A shard that gets no leader in time is told as its other replicas know it.
+    For a shard that gets no leader in time, it is the position that its other replicas know.
 
     Raises:
-        Unavailable: No replica of some shard says anything.
+        Unavailable: No replica of some shard answers.
         MetadataError: The shards are not known.
     """
     for attempt in range(POSITIONS_ATTEMPTS):

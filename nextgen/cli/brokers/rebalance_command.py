@@ -23,7 +23,7 @@ WAIT_MS_DEFAULT = 3_600_000
 """An hour: 100,000 units at a few dozen a second."""
 
 IDLE_SHOWN_SECONDS = 10
-"""Seconds without a unit that left after which a person is told: a move takes one."""
+"""Seconds without a finished move after which the operator is notified: a move takes one."""
 
 MOVES_SHOWN_MAX = 20
 """Moves of a plan that a person is shown; ``--json`` has more."""

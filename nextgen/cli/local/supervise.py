@@ -1,4 +1,4 @@
-"""Runs a local cluster until it is told to stop, and brings back what ends by itself."""
+"""Runs a local cluster until it is stopped, and restarts processes that end by themselves."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _with_shards(size: ClusterSize, shards: int) -> ClusterSize:
 
 
 class Supervisor:
-    """Keeps a cluster running. ``notice`` is told, in a sentence, what a person should know."""
+    """Keeps a cluster running. ``notice`` is called with each sentence for the operator."""
 
     def __init__(self, plan: ClusterPlan, data_dir: Path, notice: Notice) -> None:
         self.cluster = LocalCluster(plan, data_dir, on_ended=self._ended)

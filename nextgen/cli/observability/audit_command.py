@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nextgen.cli.observability.audit_run import Auditor
 
 ONCE_S = 5.0
-"""Without ``--follow``: every broker has told everything it remembers by then."""
+"""Without ``--follow``: by then every broker has reported all its intervals."""
 
 
 def register(app: typer.Typer) -> None:

@@ -33,7 +33,7 @@ _TYPES = ("topic_assigned",)
 
 
 class Auditor:
-    """Runs until something is found, something fails, or it is told to stop."""
+    """Runs until it finds something, it fails, or it is stopped."""
 
     def __init__(self, endpoints: Sequence[str], audit: IntervalAudit) -> None:
         self.audit = audit

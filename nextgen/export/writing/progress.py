@@ -19,7 +19,7 @@ class ShardProgress:
 
     exported_position: int = 0
     commit_position: int = 0
-    """The last that a replica told of."""
+    """The last position that a replica reported as committed."""
     oldest_waiting_ms: int | None = None
     """Unix time of the first event that was read and is not exported yet."""
     exported_time_ms: int = 0
