@@ -31,7 +31,7 @@ BLOCK_MS = 60_000
 RESTART_EVERY_BLOCKS = 3
 """Everything is restarted in the first block of three: a run of any length has it once."""
 
-PEACE_MS = 3_000
+QUIET_MS = 3_000
 """At the beginning of each block nothing is broken."""
 
 LANES_END_MS = 53_000
@@ -330,7 +330,7 @@ def _block(dealer: _Dealer, start_ms: int, length_ms: int, is_restarted: bool) -
     for group, deck in dealer.decks().items():
         fill = dealer.fill(group)
         until_ms = start_ms + round(ends * scale)
-        steps += _lane(chooser, group, deck, fill, start_ms + PEACE_MS, until_ms)
+        steps += _lane(chooser, group, deck, fill, start_ms + QUIET_MS, until_ms)
     if is_restarted:
         at_ms = start_ms + round(RESTART_AT_MS * scale)
         down_ms = chooser.randint(*RESTART_DOWN_MS)

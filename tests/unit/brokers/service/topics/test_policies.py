@@ -28,8 +28,8 @@ EARLIEST = {"initialPosition": pulsar.CommandSubscribe.Earliest}
 OFF = Policies(deduplication=False)
 
 
-class Said:
-    """What the broker manager tells a broker of the policies of one topic and what it is in."""
+class DeliveredPolicies:
+    """Delivers policies of one topic, its namespace and its tenant, as the broker manager does."""
 
     def __init__(self, world: BrokerWorld, broker_id: str = "a") -> None:
         self._world = world
@@ -65,10 +65,10 @@ async def world() -> AsyncIterator[BrokerWorld]:
 
 
 @pytest.fixture
-def said(world: BrokerWorld) -> Said:
-    said = Said(world)
-    said.parents()
-    return said
+def delivered(world: BrokerWorld) -> DeliveredPolicies:
+    delivered = DeliveredPolicies(world)
+    delivered.parents()
+    return delivered
 
 
 def upkeep(world: BrokerWorld) -> Upkeep:
@@ -99,37 +99,41 @@ async def send(client: FakeClient, numbers: range, *, size: int = 1_000) -> None
 
 
 async def test_the_topic_wins_over_its_namespace_and_that_over_its_tenant(
-    world: BrokerWorld, said: Said
+    world: BrokerWorld, delivered: DeliveredPolicies
 ):
     await producing(world)
 
-    said.tenant(Policies(message_ttl_ms=1, deduplication=False, retention=Retention(time_ms=1)))
-    said.namespace(Policies(message_ttl_ms=2, retention=Retention(size_bytes=2)))
-    said.topic(Policies(message_ttl_ms=3))
+    delivered.tenant(
+        Policies(message_ttl_ms=1, deduplication=False, retention=Retention(time_ms=1))
+    )
+    delivered.namespace(Policies(message_ttl_ms=2, retention=Retention(size_bytes=2)))
+    delivered.topic(Policies(message_ttl_ms=3))
 
     assert topic_of(world).policy == replace(
         POLICY, message_ttl_ms=3, deduplicates=False, retention_ms=1, retention_bytes=2
     )
 
-    said.topic()
-    said.tenant()
+    delivered.topic()
+    delivered.tenant()
 
     assert topic_of(world).policy == replace(POLICY, message_ttl_ms=2, retention_bytes=2)
 
 
-async def test_what_others_say_changes_nothing(world: BrokerWorld, said: Said):
+async def test_what_others_say_changes_nothing(world: BrokerWorld, delivered: DeliveredPolicies):
     await producing(world)
 
-    said.tenant(OFF, name="publi")
-    said.namespace(OFF, name="public/default-2")
-    said.namespace(OFF, name="public/defaul")
-    said.topic(OFF, name=f"{TOPIC}-2")
+    delivered.tenant(OFF, name="publi")
+    delivered.namespace(OFF, name="public/default-2")
+    delivered.namespace(OFF, name="public/defaul")
+    delivered.topic(OFF, name=f"{TOPIC}-2")
 
     assert topic_of(world).policy == POLICY
 
 
-async def test_a_topic_is_opened_with_what_is_said_already(world: BrokerWorld, said: Said):
-    said.namespace(OFF)
+async def test_a_topic_is_opened_with_what_is_said_already(
+    world: BrokerWorld, delivered: DeliveredPolicies
+):
+    delivered.namespace(OFF)
 
     await producing(world)
 
@@ -137,13 +141,13 @@ async def test_a_topic_is_opened_with_what_is_said_already(world: BrokerWorld, s
 
 
 async def test_what_is_said_while_a_topic_is_being_opened_counts_for_it(
-    world: BrokerWorld, said: Said
+    world: BrokerWorld, delivered: DeliveredPolicies
 ):
     client = world.broker().client()
     world.directory.released.clear()
     request = client.start(pulsar.BaseCommand.PRODUCER, topic=TOPIC, producer_id=9)
     await settle()
-    said.namespace(OFF)
+    delivered.namespace(OFF)
     world.directory.released.set()
     await client.answer(request)
 
@@ -151,7 +155,7 @@ async def test_what_is_said_while_a_topic_is_being_opened_counts_for_it(
 
 
 async def test_an_assignment_that_brings_another_version_of_the_topic_counts_for_all_its_units(
-    world: BrokerWorld, said: Said
+    world: BrokerWorld, delivered: DeliveredPolicies
 ):
     first, second = f"{TOPIC}-partition-0", f"{TOPIC}-partition-1"
     world.assign(first, "a")
@@ -165,15 +169,17 @@ async def test_an_assignment_that_brings_another_version_of_the_topic_counts_for
     assert not world.broker().topics.get(first).policy.deduplicates
 
 
-async def test_a_session_that_has_not_told_yet_leaves_what_was_said(world: BrokerWorld, said: Said):
-    said.namespace(OFF)
+async def test_a_session_that_has_not_told_yet_leaves_what_was_said(
+    world: BrokerWorld, delivered: DeliveredPolicies
+):
+    delivered.namespace(OFF)
     client = await producing(world)
     world.directory.released.clear()
     assignment = world.broker().agent.session.holding.assigned(TOPIC)
     assert assignment is not None
 
     world.broker().begin_session()
-    fresh = Said(world)
+    fresh = DeliveredPolicies(world)
     fresh.tenant()
     await settle()
     assert not topic_of(world).policy.deduplicates
@@ -188,10 +194,10 @@ async def test_a_session_that_has_not_told_yet_leaves_what_was_said(world: Broke
 
 
 async def test_without_deduplication_what_comes_again_is_stored_again_and_in_order(
-    world: BrokerWorld, said: Said
+    world: BrokerWorld, delivered: DeliveredPolicies
 ):
     client = await producing(world, 3)
-    said.topic(OFF)
+    delivered.topic(OFF)
 
     await send(client, range(1, 3))
 
@@ -202,12 +208,12 @@ async def test_without_deduplication_what_comes_again_is_stored_again_and_in_ord
 
 
 async def test_duplicates_are_recognised_again_from_the_next_message_on(
-    world: BrokerWorld, said: Said
+    world: BrokerWorld, delivered: DeliveredPolicies
 ):
-    said.namespace(OFF)
+    delivered.namespace(OFF)
     client = await producing(world, 3)
     await send(client, range(2))
-    said.topic(Policies(deduplication=True))
+    delivered.topic(Policies(deduplication=True))
 
     await send(client, range(2))
     await send(client, range(2, 4))
@@ -225,10 +231,10 @@ def quota(size_bytes: int, action: BacklogAction | None = None) -> Policies:
 
 @pytest.mark.parametrize("action", [None, BacklogAction.PRODUCER_EXCEPTION])
 async def test_producers_of_a_backlog_that_is_too_large_are_told(
-    world: BrokerWorld, said: Said, action: BacklogAction | None
+    world: BrokerWorld, delivered: DeliveredPolicies, action: BacklogAction | None
 ):
     client = await producing(world, 10)
-    said.topic(quota(5_000, action))
+    delivered.topic(quota(5_000, action))
 
     await upkeep(world).look()
     refused = await client.producer(producer_id=1)
@@ -238,17 +244,17 @@ async def test_producers_of_a_backlog_that_is_too_large_are_told(
     assert refused.error == error.error == pulsar.ProducerBlockedQuotaExceededException
     assert not client.got(pulsar.BaseCommand.CLOSE_PRODUCER)
 
-    said.topic()
+    delivered.topic()
     await upkeep(world).look()
     await send(client, range(10, 11))
 
 
 async def test_producers_that_are_to_hold_what_they_have_are_sent_away_until_there_is_room(
-    world: BrokerWorld, said: Said
+    world: BrokerWorld, delivered: DeliveredPolicies
 ):
     client = await producing(world, 10)
     waiting = world.broker().client()
-    said.topic(quota(5_000, BacklogAction.PRODUCER_REQUEST_HOLD))
+    delivered.topic(quota(5_000, BacklogAction.PRODUCER_REQUEST_HOLD))
 
     await upkeep(world).look()
     (closed,) = await client.until_got(pulsar.BaseCommand.CLOSE_PRODUCER)
@@ -261,16 +267,16 @@ async def test_producers_that_are_to_hold_what_they_have_are_sent_away_until_the
     assert not client.got(pulsar.BaseCommand.SEND_ERROR), "it sends it again when it is back"
     assert topic_of(world).ledger.entry_count == 10
 
-    said.topic(quota(0, BacklogAction.PRODUCER_REQUEST_HOLD))
+    delivered.topic(quota(0, BacklogAction.PRODUCER_REQUEST_HOLD))
     await upkeep(world).look()
     assert (await waiting.producer(producer_id=1)).producer_ready
 
 
-async def test_a_backlog_may_be_cut_instead(world: BrokerWorld, said: Said):
+async def test_a_backlog_may_be_cut_instead(world: BrokerWorld, delivered: DeliveredPolicies):
     client = await producing(world, 20)
     size_bytes = topic_of(world).ledger.byte_count
     await client.subscribe("fast", consumer_id=1, permits=0)
-    said.topic(quota(size_bytes // 2, BacklogAction.CONSUMER_BACKLOG_EVICTION))
+    delivered.topic(quota(size_bytes // 2, BacklogAction.CONSUMER_BACKLOG_EVICTION))
 
     await upkeep(world).look()
 
@@ -282,9 +288,11 @@ async def test_a_backlog_may_be_cut_instead(world: BrokerWorld, said: Said):
     assert subscriptions["sub"].backlog_entries == 10, "it is not too large"
 
 
-async def test_consumers_go_on_behind_what_was_cut(world: BrokerWorld, said: Said):
+async def test_consumers_go_on_behind_what_was_cut(
+    world: BrokerWorld, delivered: DeliveredPolicies
+):
     client = await producing(world, 20)
-    said.topic(quota(1, BacklogAction.CONSUMER_BACKLOG_EVICTION))
+    delivered.topic(quota(1, BacklogAction.CONSUMER_BACKLOG_EVICTION))
     await upkeep(world).look()
 
     client.send_raw(client.command(pulsar.BaseCommand.FLOW, consumer_id=0, messagePermits=9))
@@ -297,12 +305,14 @@ async def test_consumers_go_on_behind_what_was_cut(world: BrokerWorld, said: Sai
 # Age ----------------------------------------------------------------------------------------------
 
 
-async def test_messages_expire_for_durable_subscriptions(world: BrokerWorld, said: Said):
+async def test_messages_expire_for_durable_subscriptions(
+    world: BrokerWorld, delivered: DeliveredPolicies
+):
     client = await producing(world, 3)
     await client.subscribe("reader", consumer_id=1, permits=0, durable=False, **EARLIEST)
     world.wall_clock_ms += 1_000
     await send(client, range(3, 5))
-    said.topic(Policies(message_ttl_ms=1_000))
+    delivered.topic(Policies(message_ttl_ms=1_000))
 
     await upkeep(world).look()
     assert topic_of(world).subscriptions["sub"].backlog_entries == 5, "as old as they may be"
@@ -314,9 +324,11 @@ async def test_messages_expire_for_durable_subscriptions(world: BrokerWorld, sai
     assert subscriptions["reader"].backlog_entries == 5
 
 
-async def test_what_expired_stays_so_at_the_next_owner(world: BrokerWorld, said: Said):
+async def test_what_expired_stays_so_at_the_next_owner(
+    world: BrokerWorld, delivered: DeliveredPolicies
+):
     client = await producing(world, 3)
-    said.topic(Policies(message_ttl_ms=1_000))
+    delivered.topic(Policies(message_ttl_ms=1_000))
     world.wall_clock_ms += 1_001
     await upkeep(world).look()
     client.leave()
@@ -329,7 +341,7 @@ async def test_what_expired_stays_so_at_the_next_owner(world: BrokerWorld, said:
     assert topic_of(world, "b").subscriptions["sub"].backlog_entries == 0
 
 
-async def test_retention_is_what_the_topic_says(world: BrokerWorld, said: Said):
+async def test_retention_is_what_the_topic_says(world: BrokerWorld, delivered: DeliveredPolicies):
     world.broker().store.segment_bytes = 1
     client = await producing(world, 5)
     client.send_raw(client.command(pulsar.BaseCommand.FLOW, consumer_id=0, messagePermits=9))
@@ -340,7 +352,7 @@ async def test_retention_is_what_the_topic_says(world: BrokerWorld, said: Said):
     assert topic_of(world).ledger.entry_count == 5
     assert POLICY.retention_bytes < LEDGER_SEGMENT_BYTES * 100
 
-    said.topic(Policies(retention=Retention(time_ms=1)))
+    delivered.topic(Policies(retention=Retention(time_ms=1)))
     world.broker().now_ms += TOPIC_TRIM_MS
     await upkeep(world).look()
 
@@ -365,16 +377,16 @@ def strategy(which: SchemaCompatibility) -> Policies:
 
 
 async def test_a_schema_is_refused_or_taken_by_what_is_said_at_the_moment(
-    world: BrokerWorld, said: Said
+    world: BrokerWorld, delivered: DeliveredPolicies
 ):
     client = world.broker().client()
     await client.producer(producer_id=1, schema=record(ID, NAME))
 
-    said.topic(strategy(SchemaCompatibility.FORWARD))
+    delivered.topic(strategy(SchemaCompatibility.FORWARD))
     forward = await client.producer(producer_id=2, schema=record(ID))
-    said.topic(strategy(SchemaCompatibility.BACKWARD))
+    delivered.topic(strategy(SchemaCompatibility.BACKWARD))
     backward = await client.producer(producer_id=3, schema=record(ID))
-    said.topic(strategy(SchemaCompatibility.ALWAYS_INCOMPATIBLE))
+    delivered.topic(strategy(SchemaCompatibility.ALWAYS_INCOMPATIBLE))
     never = await client.producer(producer_id=4, schema=record())
     known = await client.producer(producer_id=5, schema=record(ID, NAME))
 
@@ -383,14 +395,16 @@ async def test_a_schema_is_refused_or_taken_by_what_is_said_at_the_moment(
     assert known.producer_ready
 
 
-async def test_a_transitive_strategy_asks_about_every_version(world: BrokerWorld, said: Said):
-    said.namespace(strategy(SchemaCompatibility.ALWAYS_COMPATIBLE))
+async def test_a_transitive_strategy_asks_about_every_version(
+    world: BrokerWorld, delivered: DeliveredPolicies
+):
+    delivered.namespace(strategy(SchemaCompatibility.ALWAYS_COMPATIBLE))
     client = world.broker().client()
     for number, schema in enumerate((record(ID), record())):
         await client.producer(producer_id=number, schema=schema)
-    said.topic(strategy(SchemaCompatibility.FORWARD))
+    delivered.topic(strategy(SchemaCompatibility.FORWARD))
     by_latest = await client.producer(producer_id=7, schema=record(NAME))
-    said.topic(strategy(SchemaCompatibility.FORWARD_TRANSITIVE))
+    delivered.topic(strategy(SchemaCompatibility.FORWARD_TRANSITIVE))
     other = {"name": "other", "type": "long"}
     by_all = await client.producer(producer_id=8, schema=record(other))
 
@@ -399,9 +413,9 @@ async def test_a_transitive_strategy_asks_about_every_version(world: BrokerWorld
 
 
 async def test_of_those_who_bring_one_version_at_the_same_time_one_makes_it(
-    world: BrokerWorld, said: Said
+    world: BrokerWorld, delivered: DeliveredPolicies
 ):
-    said.namespace(strategy(SchemaCompatibility.FULL_TRANSITIVE))
+    delivered.namespace(strategy(SchemaCompatibility.FULL_TRANSITIVE))
     defaults = [{"name": name, "type": "string", "default": ""} for name in "abc"]
     client = world.broker().client()
     await client.producer(producer_id=0, schema=record())
