@@ -1,3 +1,3 @@
-"""The way to the rest of the cluster: who the other brokers are, where the manager is, its stream.
+"""Connections to the rest of the cluster: the other brokers, the broker manager and its stream.
 It fulfils the ports of the session. ``bootstrap`` alone imports it.
 """

@@ -50,7 +50,7 @@ def remember(producers: dict[str, int], name: str, sequence_id: int) -> None:
 
 
 class Listeners:
-    """Who is called after something happened, in the order in which they came."""
+    """Listeners of one occurrence, called in the order in which they subscribed."""
 
     __slots__ = ("_listeners",)
 

@@ -179,7 +179,7 @@ class DiskLedgerStore(LedgerStore):
         return ledger
 
     def _tidy(self, directory: UnitDirectory, epoch: int, holding: Holding) -> None:
-        """Remove what is not needed any more; nobody waits for it but ``close``."""
+        """Remove superfluous files in the background; only ``close`` waits for it."""
         loop = asyncio.get_running_loop()
         tidying = loop.run_in_executor(
             self._takeovers, _remove_superfluous, directory, epoch, holding
@@ -188,7 +188,7 @@ class DiskLedgerStore(LedgerStore):
         tidying.add_done_callback(self._tidying.discard)
 
     def _closed(self, key: _Key, writer: Writer) -> None:
-        """Forget a ledger whose files were let go; its epoch may be opened again."""
+        """Forget a ledger whose files are closed; its epoch may be opened again."""
         writer.units -= 1
         self.acknowledgements.closed(key)
         del self._ledgers[key]

@@ -1,4 +1,4 @@
-"""One Pulsar client at a broker: its commands, each to whoever carries it out."""
+"""One Pulsar client's connection to a broker: passes each command to its handler."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _NAME_TOKEN_BYTES = 6
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this broker is to clients."""
+    """The broker's id and addresses, as clients see them."""
 
     broker_id: str
     broker_url: str

@@ -1,4 +1,4 @@
-"""What one Pulsar client has asked for and is not answered yet, and how much that may be."""
+"""The pending requests of one Pulsar client, and their limits."""
 
 from __future__ import annotations
 

@@ -153,11 +153,11 @@ class Topics:
             self._own(self._prepare(assignment))
 
     def metadata_changed(self, changed: ChangedMetadata) -> None:
-        """What is said of open topics is not what it was: they act on it from here on."""
+        """Policies changed: the open topics concerned apply them from here on."""
         self._policies.changed(changed)
 
     def session_began(self) -> None:
-        """There is a new session: what is open and was not assigned in it is asked for."""
+        """A new session began: look up the open topics that it has no assignment for."""
         self.relocate_strays()
 
     def relocate_strays(self) -> None:
@@ -249,7 +249,7 @@ class Topics:
                     ServerError.SERVICE_NOT_READY,
                     f"topic {name.text} has gone elsewhere meanwhile: look it up again",
                 )
-            # What is said of it may have changed while it was opened.
+            # Its policies may have changed while it was opened.
             self._policies.assigned(assignment, topic)
             self._open[name.text] = topic
             return topic

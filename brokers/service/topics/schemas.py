@@ -26,7 +26,7 @@ KEY_PREFIX = "schema/"
 class TopicSchemas:
     """All versions, densely from 0. A version never changes.
 
-    ``strategy`` counts for whoever comes from then on.
+    ``strategy`` applies to producers and consumers that connect from then on.
     """
 
     def __init__(self, topic_name: str, ledger: TopicLedger, strategy: SchemaCompatibility) -> None:

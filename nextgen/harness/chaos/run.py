@@ -1,7 +1,7 @@
 """One run of chaos: a cluster, load, faults; then it is healed, settles, and is judged.
 
 <run dir>/  schedule.json    what was to happen; `--schedule` replays it
-            history/         what was asked, told and broken: `nextgen.harness.history`
+            history/         operations, answers and faults: `nextgen.harness.history`
             export/          the log, as `nextgen export` writes it
             result.json      the JSON line
             logs/            of all processes   } on failure, with all that the nodes

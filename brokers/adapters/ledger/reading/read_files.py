@@ -22,7 +22,7 @@ _time_of = attrgetter("time_ms")
 
 
 class _OpenFile:
-    """A handle and who uses it."""
+    """A handle and the number of reads that use it."""
 
     __slots__ = ("first_offset", "handle", "is_dropped", "salt", "users")
 
@@ -75,7 +75,7 @@ class ReadFiles:
                     self.storage.close(file.handle)
 
     def drop(self, paths: Sequence[str]) -> None:
-        """Let go of files that were removed."""
+        """Close the handles of files that were removed, once no read uses them."""
         with self._lock:
             for path in paths:
                 file = self._files.pop(path, None)
@@ -83,7 +83,7 @@ class ReadFiles:
                     self._let_go(file)
 
     def close(self) -> None:
-        """Let go of all."""
+        """Close all handles, once no read uses them."""
         self.drop(tuple(self._files))
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""The newest entries of all units of a process, in memory: who keeps up reads from here."""
+"""The newest entries of all units of a process, in memory, for consumers that keep up."""
 
 from __future__ import annotations
 

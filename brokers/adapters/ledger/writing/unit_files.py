@@ -167,7 +167,7 @@ class UnitFiles:
             self._old_state = None
 
     def close(self) -> None:
-        """Let go of the handles; the next round opens what it needs."""
+        """Close the handles; the next round opens those that it needs."""
         self._state.close()
         if self._entries is not None:
             self._entries.close()

@@ -152,10 +152,10 @@ class Writer:
                     return
                 shares = self._take()
             outcomes = _round(shares)
-            # A handle that cannot be let go of is no reason to write nothing for others any more.
+            # A handle that cannot be closed must not end the writing for other units.
             with suppress(OSError):
                 self._close_some_files(outcomes)
-            # A loop that was closed under way has nobody left who waits.
+            # If the loop was closed meanwhile, no task awaits the outcomes any more.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(_tell, outcomes)
 

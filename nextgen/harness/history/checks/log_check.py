@@ -1,4 +1,4 @@
-"""The log by itself: positions, terms, what may follow what, epochs; and what writers were told."""
+"""The log by itself: positions, terms, what may follow what, epochs; and the answers to writes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Watches against the log: every event that concerns a watch, in order, each once, none besides.
 
 With a snapshot that is the log's state at its position, and exactly the log's events behind it,
-what a watcher has folded is the log's state at every position up to the last it was told of.
+what a watcher has folded is the log's state at every position up to the last that it got.
 """
 
 from __future__ import annotations
