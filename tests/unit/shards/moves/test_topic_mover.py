@@ -162,7 +162,7 @@ def test_the_old_owner_serves_until_every_subscriber_knows(tmp_path: Path) -> No
         subscription.acknowledge(update.position)
         await moving
 
-        assert [delta.broker_id for delta in update.deltas] == ["broker-2"]
+        assert [event.topic_assigned.broker_id for event in update.events] == ["broker-2"]
         assert first.released == [(topic, 1, "broker-2")]
 
     in_shard(tmp_path, scenario)

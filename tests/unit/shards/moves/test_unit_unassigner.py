@@ -74,7 +74,7 @@ def test_caches_forget_it_before_its_broker_lets_go(tmp_path: Path) -> None:
         subscription.acknowledge(update.position)
         await unassigning
 
-        assert [(delta.topic, delta.broker_id) for delta in update.deltas] == [(topic, "")]
+        assert [event.topic_unassigned.name for event in update.events] == [topic]
         assert broker.released == [(topic, 1, "")]
 
     in_shard(tmp_path, scenario)
