@@ -23,7 +23,7 @@ from shards.domain.assignment import Assignment
 from shards.moves.recent_moves import recent_moves
 from shards.ports import BrokerDirectory
 from shards.state.proposer import Proposer
-from shards.watches.assignment_feed import AssignmentFeed
+from shards.watches.effective_writes import EffectiveWrites
 
 _ATTEMPTS_MAX = 8
 _PAUSE_SECONDS_MIN = 0.5
@@ -59,7 +59,7 @@ class MoveFinisher:
         proposer: Proposer,
         units: ShardUnits,
         sync: BrokerSync,
-        feed: AssignmentFeed,
+        effective: EffectiveWrites,
         directory: BrokerDirectory,
     ) -> None:
         self._shard_id = shard_id
@@ -67,7 +67,7 @@ class MoveFinisher:
         self._units = units.reads
         self._tasks = units.tasks
         self._sync = sync
-        self._feed = feed
+        self._effective = effective
         self._directory = directory
 
     async def hand_over(self, group: Sequence[UnfinishedMove]) -> MetadataError | None:
@@ -84,7 +84,7 @@ class MoveFinisher:
         """
         if not moves:
             return
-        await self._feed.wait_effective(max(move.position for move in moves))
+        await self._effective.wait_assigned(max(move.position for move in moves))
         try:
             await self._sync.release(
                 [

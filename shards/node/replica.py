@@ -18,7 +18,7 @@ from shards.inventory.reader import InventoryReader
 from shards.metrics import ShardMetrics
 from shards.node.shard_leader import LeaderDependencies, ShardLeader
 from shards.projections.rows import Query
-from shards.watches.assignment_feed import Subscription
+from shards.watches.assignment_feed import LeasedCursor
 from shards.watches.change_hub import ChangeHub
 from shards.watches.change_snapshot import ReadTransaction
 from shards.watches.decoded_entries import DecodedEntries
@@ -186,7 +186,7 @@ class Replica:
 
     def _subscribe(
         self, subscriber_id: str, from_position: int, names_creations: bool
-    ) -> Subscription:
+    ) -> LeasedCursor:
         feed = self.leading().feed
         return feed.subscribe(subscriber_id, from_position, names_creations=names_creations)
 

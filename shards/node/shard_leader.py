@@ -107,8 +107,8 @@ class ShardLeader:
             dependencies.clock.monotonic,
         )
         self._make_brokers(dependencies)
-        self.feed = AssignmentFeed(shard_id, log, dependencies.clock, decoded)
-        self._make_effective(dependencies)
+        self._make_effective(dependencies, log)
+        self.feed = AssignmentFeed(shard_id, log, dependencies.clock, self.effective, decoded)
         self.leases = LeaseKeeper(
             shard_id,
             term,
@@ -217,9 +217,9 @@ class ShardLeader:
             self.shard_id, self.brokers.sessions, dependencies.homes, dependencies.controllers
         )
 
-    def _make_effective(self, dependencies: LeaderDependencies) -> None:
+    def _make_effective(self, dependencies: LeaderDependencies, log: ReplicatedLog) -> None:
         """Create the services that find out which writes are effective."""
-        self.effective = EffectiveWrites(self.shard_id, self.feed, dependencies.clock)
+        self.effective = EffectiveWrites(self.shard_id, log, dependencies.clock)
         self._roll_call = ManagerRollCall(
             FollowRequest(
                 home_shard_id=self.shard_id, term=self.term, node_id=dependencies.node_id
@@ -236,7 +236,7 @@ class ShardLeader:
         """Create the services that move and unassign units."""
         proposer = self.state.proposer
         self._finisher = MoveFinisher(
-            self.shard_id, proposer, self.units, sync, self.feed, dependencies.directory
+            self.shard_id, proposer, self.units, sync, self.effective, dependencies.directory
         )
         self.unassigner = UnitUnassigner(self.shard_id, proposer, self.units, self._finisher)
         targets = MoveTargets(placer, self.policies)

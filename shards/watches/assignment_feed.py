@@ -11,8 +11,8 @@ it has led for one time-to-live (ADR 0029). A confirmation is of the position th
 then and goes out with the update that reaches it: the first pages of a subscriber that catches up
 may end before a move that became effective without it. Updates come in order, so once a delta has
 been sent no later one can prolong what it replaced: after one time-to-live every subscriber has
-either taken the delta in or stopped answering. That is what ``wait_effective`` rests on, and it
-makes the wait end whatever a subscriber does.
+either taken the delta in or stopped answering. ``EffectiveWrites`` rests on that: its wait for a
+leased subscription ends one time-to-live after it began, whatever the subscriber does.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from nextgen.client.changes.index import Change
 from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
 from nextgen.kernel.limits.cluster import (
     ASSIGNMENT_BACKLOG_MAX,
@@ -39,13 +39,9 @@ from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
 from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
 from shards.ports import Cancellable, Clock
 from shards.watches.decoded_entries import DecodedEntries
-
-_TTL_SECONDS = ASSIGNMENT_TTL_MS / 1000
+from shards.watches.effective_writes import EffectiveWrites, Subscription
 
 _CREATIONS_SECONDS = ASSIGNMENT_CREATIONS_MS / 1000
-
-_MARGIN_SECONDS = 0.1
-"""An update that left just before the delta may arrive a little later: loopback or one rack."""
 
 _CONFIRMATIONS_MAX = ASSIGNMENT_TTL_MS // ASSIGNMENT_UPDATE_MS
 """Confirmations that wait until their subscriber has caught up. An earlier one is of no use: the
@@ -59,7 +55,7 @@ class Creation(NamedTuple):
     name: str
 
 
-class Subscription:
+class LeasedCursor:
     """One subscriber's place in the feed. Made by ``AssignmentFeed.subscribe``."""
 
     def __init__(
@@ -72,6 +68,8 @@ class Subscription:
         self.cursor = cursor
         """Everything up to it has been sent."""
         self.acked = 0
+        self.subscription: Subscription | None = None
+        """Its place among those that effective writes and moves wait for."""
         self.asked_at_ms = 0
         """The subscriber's clock when its last message left."""
         self.confirmed_at_ms = 0
@@ -85,7 +83,7 @@ class Subscription:
         """Confirmations beyond ``cursor``: their position, and when their message left."""
 
     def __repr__(self) -> str:
-        return f"<Subscription {self.subscriber_id} sent={self.cursor} acked={self.acked}>"
+        return f"<LeasedCursor {self.subscriber_id} sent={self.cursor} acked={self.acked}>"
 
     def take_update(self) -> WatchShardUpdate:
         """Return what is to be sent at this moment, deltas or none; ``changed`` says if more waits.
@@ -120,7 +118,16 @@ class Subscription:
         """Note that everything up to ``position`` has taken effect at the subscriber."""
         if position > self.acked:
             self.acked = position
-            self._feed.settle()
+            if self.subscription is not None:
+                self.subscription.heard()
+
+    def has_taken_in(self, _changes: Collection[Change], position: int) -> bool:
+        """Return whether everything up to ``position`` was acknowledged: a lease has no filter."""
+        return self.acked >= position
+
+    def prompt(self) -> None:
+        """Have an update sent now instead of when it is due."""
+        self.changed.set()
 
     def fail(self, error: MetadataError) -> None:
         """End the subscription: the next ``take_update`` raises ``error``."""
@@ -133,14 +140,6 @@ class Subscription:
         self._feed.leave(self)
 
 
-@dataclass(slots=True)
-class _Waiter:
-    position: int
-    deadline: float
-    future: asyncio.Future[None]
-    timer: Cancellable
-
-
 class AssignmentFeed:
     """The feed of one shard, for as long as this replica leads it."""
 
@@ -149,6 +148,7 @@ class AssignmentFeed:
         shard_id: int,
         log: ReplicatedLog,
         clock: Clock,
+        effective: EffectiveWrites,
         decoded: DecodedEntries | None = None,
     ) -> None:
         self._shard_id = shard_id
@@ -156,21 +156,18 @@ class AssignmentFeed:
         self._decoded = decoded or DecodedEntries(shard_id)
         self._log = log
         self._clock = clock
-        self._leader_since = clock.monotonic()
+        self._effective = effective
         self._position = log.status.commit_position
         self._floor = self._position
         self._recent: list[Event | Creation] = []
         self._creations_due: Cancellable | None = None
-        self._subscriptions: dict[str, Subscription] = {}
-        self._departed: dict[str, tuple[int, float]] = {}
-        self._waiters: list[_Waiter] = []
+        self._subscriptions: dict[str, LeasedCursor] = {}
         self._unsubscribe = log.on_commit(self._on_commit)
-        self._timer = clock.call_at(self._leader_since + _TTL_SECONDS, self.settle)
 
     def __repr__(self) -> str:
         return (
             f"<AssignmentFeed shard={self._shard_id} position={self._position} "
-            f"subscribers={len(self._subscriptions)} waiting={len(self._waiters)}>"
+            f"subscribers={len(self._subscriptions)}>"
         )
 
     @property
@@ -189,7 +186,7 @@ class AssignmentFeed:
 
     def subscribe(
         self, subscriber_id: str, from_position: int, *, names_creations: bool = False
-    ) -> Subscription:
+    ) -> LeasedCursor:
         """Start or resume behind ``from_position``; 0 means from the present on.
 
         An older subscription of the same subscriber ends. With ``names_creations`` updates also
@@ -203,29 +200,24 @@ class AssignmentFeed:
             older.fail(Unavailable(f"{subscriber_id} subscribed again elsewhere"))
         if len(self._subscriptions) >= ASSIGNMENT_SUBSCRIBERS_MAX:
             raise Overloaded(f"shard {self._shard_id} has {ASSIGNMENT_SUBSCRIBERS_MAX} subscribers")
-        subscription = Subscription(
+        subscription = LeasedCursor(
             self, subscriber_id, from_position or self._position, names_creations=names_creations
         )
         # What it took in before, here or at another leader, it has not forgotten. What is to come
         # it has not taken in, whatever it followed before.
         subscription.acked = min(subscription.cursor, self._position)
-        self._departed.pop(subscriber_id, None)
         self._subscriptions[subscriber_id] = subscription
+        subscription.subscription = self._effective.join(subscription, is_leased=True)
         subscription.changed.set()
         return subscription
 
-    def leave(self, subscription: Subscription) -> None:
+    def leave(self, subscription: LeasedCursor) -> None:
         """Forget a subscription; what its subscriber holds counts for one time-to-live more."""
         if self._subscriptions.get(subscription.subscriber_id) is not subscription:
             return
         del self._subscriptions[subscription.subscriber_id]
-        now = self._clock.monotonic()
-        self._departed = {
-            subscriber_id: (acked, until)
-            for subscriber_id, (acked, until) in self._departed.items()
-            if until > now
-        }
-        self._departed[subscription.subscriber_id] = (subscription.acked, now + _TTL_SECONDS)
+        if subscription.subscription is not None:
+            subscription.subscription.leave()
 
     async def confirm_leadership(self) -> None:
         """Return once a majority has confirmed that this replica leads; subscribers share that.
@@ -235,53 +227,15 @@ class AssignmentFeed:
         """
         await self._log.read_index()
 
-    async def wait_effective(self, position: int) -> None:
-        """Return once no subscriber can answer with anything older than ``position``.
-
-        Ends within one time-to-live. A subscriber that has not acknowledged by then is cut off.
-
-        Raises:
-            MetadataError: The feed closed: this replica does not lead any more.
-        """
-        now = self._clock.monotonic()
-        if self._is_effective(position, now):
-            return
-        deadline = now + _TTL_SECONDS + _MARGIN_SECONDS
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self._clock.call_at(deadline, self.settle)
-        self._waiters.append(_Waiter(position, deadline, future, timer))
-        self._prompt()
-        try:
-            await future
-        finally:
-            timer.cancel()
-            self._waiters = [waiter for waiter in self._waiters if waiter.future is not future]
-
-    def settle(self) -> None:
-        """Let those go whose position became effective or whose time-to-live is over."""
-        now = self._clock.monotonic()
-        for waiter in self._waiters:
-            if waiter.future.done():
-                continue
-            if self._is_effective(waiter.position, now):
-                waiter.future.set_result(None)
-            elif now >= waiter.deadline:
-                self._cut_off(waiter.position)
-                waiter.future.set_result(None)
-
     def close(self, error: MetadataError) -> None:
-        """End every subscription and every wait with ``error``."""
+        """End every subscription with ``error``."""
         self._unsubscribe()
-        self._timer.cancel()
         if self._creations_due is not None:
             self._creations_due.cancel()
         for subscription in tuple(self._subscriptions.values()):
             subscription.fail(error)
-        for waiter in self._waiters:
-            if not waiter.future.done():
-                waiter.future.set_exception(error)
 
-    def advance(self, subscription: Subscription) -> WatchShardUpdate:
+    def advance(self, subscription: LeasedCursor) -> WatchShardUpdate:
         """Return the update behind the subscription's cursor and move the cursor."""
         subscription.changed.clear()
         if subscription.cursor > self._position:
@@ -295,14 +249,14 @@ class AssignmentFeed:
             subscription.changed.set()
         return update
 
-    def _advance_by_recent(self, subscription: Subscription) -> WatchShardUpdate:
+    def _advance_by_recent(self, subscription: LeasedCursor) -> WatchShardUpdate:
         start = bisect_right(self._recent, subscription.cursor, key=lambda d: d.position)
         changes = self._recent[start : start + ASSIGNMENT_DELTAS_PER_UPDATE_MAX]
         is_all = start + len(changes) == len(self._recent)
         position = self._position if is_all else changes[-1].position
         return _update(position, changes, names_creations=subscription.names_creations)
 
-    def _advance_by_log(self, subscription: Subscription) -> WatchShardUpdate:
+    def _advance_by_log(self, subscription: LeasedCursor) -> WatchShardUpdate:
         try:
             entries = self._log.read(
                 subscription.cursor + 1,
@@ -322,7 +276,7 @@ class AssignmentFeed:
         position = entries[-1].next_position - 1
         return _update(position, changes, names_creations=subscription.names_creations)
 
-    def _reset(self, subscription: Subscription) -> WatchShardUpdate:
+    def _reset(self, subscription: LeasedCursor) -> WatchShardUpdate:
         subscription.cursor = self._position
         return WatchShardUpdate(position=self._position, reset=True)
 
@@ -345,7 +299,7 @@ class AssignmentFeed:
             del self._recent[:-ASSIGNMENT_BACKLOG_MAX]
         # A position alone, or a first assignment, can wait for the regular update, unless
         # somebody waits for it: nobody answers anything else than that until then.
-        if replaced or self._waiters:
+        if replaced or self._effective.has_waits:
             self._prompt()
         elif has_creations and any(s.names_creations for s in self._subscriptions.values()):
             self._prompt_soon()
@@ -362,25 +316,6 @@ class AssignmentFeed:
             self._creations_due = None
         for subscription in self._subscriptions.values():
             subscription.changed.set()
-
-    def _is_effective(self, position: int, now: float) -> bool:
-        if now < self._leader_since + _TTL_SECONDS:
-            # The former leader may have had subscribers that have not come here yet.
-            return False
-        if any(s.acked < position for s in self._subscriptions.values()):
-            return False
-        return all(acked >= position or until <= now for acked, until in self._departed.values())
-
-    def _cut_off(self, position: int) -> None:
-        for subscription in tuple(self._subscriptions.values()):
-            if subscription.acked < position:
-                subscription.fail(
-                    Unavailable(
-                        f"{subscription.subscriber_id} acknowledged position "
-                        f"{subscription.acked}, {position} was due {ASSIGNMENT_TTL_MS} ms ago"
-                    )
-                )
-                self.leave(subscription)
 
 
 def _replaces_an_answer(event: Event) -> bool:

@@ -15,7 +15,7 @@ from nextgen.kernel.limits.cluster import ASSIGNMENT_UPDATE_MS
 from nextgen.tasks.background import keep
 from nextgen.tasks.timeouts import timeout_at
 from protos.nextgen.v1.shard_service_pb2 import WatchRenew, WatchShardUpdate
-from shards.watches.assignment_feed import Subscription
+from shards.watches.assignment_feed import LeasedCursor
 
 _UPDATE_SECONDS = ASSIGNMENT_UPDATE_MS / 1000
 
@@ -29,7 +29,7 @@ class LeasedWatch:
     def __init__(
         self,
         watch_id: int,
-        subscription: Subscription,
+        subscription: LeasedCursor,
         wake: Callable[[], None],
         *,
         is_resumed: bool,

@@ -17,17 +17,17 @@ from nextgen.replication.ports import ReplicatedLog
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
 from shards.metrics import WatchMetrics
-from shards.watches.assignment_feed import Subscription
+from shards.watches.assignment_feed import LeasedCursor
 from shards.watches.change_snapshot import ReadTransaction
 from shards.watches.change_watch import ChangeWatch
 from shards.watches.decoded_entries import DecodedEntries
-from shards.watches.effective_writes import AcknowledgingStream, Subscriber
+from shards.watches.effective_writes import AcknowledgingStream, Subscription
 
-Subscribe = Callable[[str, int, bool], Subscription]
+Subscribe = Callable[[str, int, bool], LeasedCursor]
 """Subscribes to the assignments of the shard, at its leader: subscriber id, position, whether
 creations are named. See ``AssignmentFeed.subscribe``."""
 
-Join = Callable[[AcknowledgingStream], Subscriber]
+Join = Callable[[AcknowledgingStream], Subscription]
 """Has effective writes wait for a stream's acknowledgements, at the shard's leader; see
 ``EffectiveWrites.join``."""
 

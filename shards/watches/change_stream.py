@@ -37,7 +37,7 @@ from shards.watches.change_joining import JoiningWatches
 from shards.watches.change_lease import LeasedWatch
 from shards.watches.change_source import ChangeSource
 from shards.watches.change_watch import ChangeWatch, Stage, UsedIds, changes_of, checked_watch
-from shards.watches.effective_writes import Subscriber
+from shards.watches.effective_writes import Subscription
 
 _PROGRESS_SECONDS = WATCH_PROGRESS_MS / 1000
 
@@ -79,7 +79,7 @@ class ChangeStream:
         self._joining = JoiningWatches(source, self)
         self._lease: LeasedWatch | None = None
         self._acknowledged: dict[int, ChangeWatch] = {}
-        self._subscriber: Subscriber | None = None
+        self._subscriber: Subscription | None = None
 
     def __repr__(self) -> str:
         return (

@@ -1,50 +1,46 @@
-"""Effective writes: answered once whoever subscribes to what they changed has taken that in.
+"""Decides when a position is effective, over the subscriptions of one shard's leader.
 
-    commit at a position ─▶ leased watches are prompted ──────────▶ every one has acknowledged it
-                          └ acknowledged watches that want a name ─▶ every one has acknowledged it
-                          └ readers that will watch a name ────────▶ they do, or their time passed
+    commit at a position ─▶ leased subscriptions, all ──────────▶ acknowledged, or the lease is lost
+                          └ acknowledged ones that match a name ─▶ acknowledged, or silent too long
+                          └ expected readers of a name ──────────▶ subscribed, or their time is over
 
-A subscriber counts from when its watch is added until it was silent for one time-to-live, a broker
-manager longer: its brokers go on, and its successor has to hear from them what they hold. A new
-leader does not know the subscribers of the one before it. It answers nothing until it has led for
-one time-to-live, and until the broker manager of each shard is back (``returning_managers``).
-A broker manager sends metadata on before it watches the name, and a topic
-controller decides by it: that they will watch it is expected from when the metadata left here.
+A leased subscription (discovery) loses its lease one time-to-live after a wait for it began. An
+acknowledged one counts from when its watch is added until it was silent for one time-to-live. A
+broker manager counts longer: its brokers go on, and its successor must learn what they hold. A new
+leader does not know the subscriptions of the one before it. Nothing is effective until it has led
+for one time-to-live, and no write until the broker manager of each shard is back
+(``returning_managers``). A broker manager sends metadata on before it watches the name, and a topic
+controller decides by it: each is an expected reader from when the metadata left here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 import structlog
 
 from nextgen.client.changes.index import Change
-from nextgen.kernel.errors import MetadataError, Overloaded, ProposalLost
+from nextgen.kernel.errors import MetadataError, Overloaded, ProposalLost, Unavailable
 from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS
 from nextgen.kernel.limits.placement import (
     EFFECTIVE_MANAGER_MS,
     EFFECTIVE_READERS_MAX,
     EFFECTIVE_WAITS_MAX,
 )
-from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
-from protos.nextgen.v1.shard_service_pb2 import Command, ExecuteRequest, ExecuteResponse
+from protos.nextgen.v1.shard_service_pb2 import ExecuteRequest, ExecuteResponse
 from shards.ports import Cancellable, Clock
+from shards.watches.changed_objects import changed_by
 from shards.watches.expected_readers import FOR_EVER, ExpectedReaders
 from shards.watches.returning_managers import ReturningManagers
 from shards.watches.subscriber_ids import managed_shard, manager_reader, reader_of
-from shards.wire.command import (
-    NewTopic,
-    OnNamespace,
-    OnNewTopics,
-    OnTenant,
-    OnTopic,
-    parse_command,
-)
 
 _TTL_SECONDS = ASSIGNMENT_TTL_MS / 1000
 _MANAGER_SECONDS = EFFECTIVE_MANAGER_MS / 1000
+_MARGIN_SECONDS = 0.1
+"""A leased update that left just before a wait began may arrive a little later."""
+
 _ANY_POSITION = 2**63
 """Beyond every position: who has taken in so much watches nothing of it."""
 
@@ -57,18 +53,16 @@ _SHOWN_MAX = 8
 _logger = structlog.get_logger(__name__)
 
 
-class LeasedSubscribers(Protocol):
-    """Those who hold leased watches; ``AssignmentFeed`` is it."""
+class Leadership(Protocol):
+    """Knows whether this replica still leads; its ``ReplicatedLog`` does."""
 
-    async def wait_effective(self, position: int) -> None:
-        """Return once none of them relies on anything older than ``position``."""
-
-    async def confirm_leadership(self) -> None:
+    async def read_index(self) -> int:
         """Return once a majority has confirmed that this replica leads."""
+        ...
 
 
 class AcknowledgingStream(Protocol):
-    """A change stream that has acknowledged watches."""
+    """What carries a subscription: a change stream, or the feed's cursor of a leased watch."""
 
     @property
     def subscriber_id(self) -> str: ...
@@ -85,15 +79,30 @@ class AcknowledgingStream(Protocol):
         """End the stream with ``error``."""
         ...
 
+    def close(self) -> None:
+        """Forget the stream, and leave."""
+        ...
 
-class Subscriber:
-    """Somebody with acknowledged watches, by the stream they are on. Made by ``join``."""
 
-    __slots__ = ("_writes", "counts_s", "heard_at", "is_known", "read", "stream")
+class Subscription:
+    """A subscriber that acknowledges what it takes in. Made by ``EffectiveWrites.join``.
+
+    Its stream knows the filter and the acknowledged positions. ``is_leased`` says which rule ends
+    the wait for it when it does not acknowledge; see the module.
+    """
+
+    __slots__ = ("_writes", "counts_s", "heard_at", "is_known", "is_leased", "read", "stream")
 
     def __init__(
-        self, writes: EffectiveWrites, stream: AcknowledgingStream, now: float, *, is_known: bool
+        self,
+        writes: EffectiveWrites,
+        stream: AcknowledgingStream,
+        now: float,
+        *,
+        is_known: bool,
+        is_leased: bool,
     ) -> None:
+        self.is_leased = is_leased
         self._writes = writes
         self.stream = stream
         self.heard_at = now
@@ -134,31 +143,42 @@ class Subscriber:
 
 
 class _Waiter:
-    __slots__ = ("blocker", "changes", "future", "position")
+    __slots__ = ("are_leases_over", "blocker", "changes", "future", "lease_ends", "position")
 
     def __init__(
-        self, position: int, changes: Collection[Change], future: asyncio.Future[None]
+        self,
+        position: int,
+        changes: Collection[Change] | None,
+        future: asyncio.Future[None],
+        lease_ends: float,
     ) -> None:
         self.position = position
         self.changes = changes
+        """What was written. None for a move, which concerns leased subscriptions alone."""
         self.future = future
-        self.blocker: Subscriber | None = None
-        """Somebody who was still to take it in when it was looked at last."""
+        self.lease_ends = lease_ends
+        """When a leased subscription that has not acknowledged the position stops answering."""
+        self.are_leases_over = False
+        self.blocker: Subscription | None = None
+        """A subscription that had not acknowledged at the last check."""
 
 
 class EffectiveWrites:
-    """Who must have taken in what, at the leader of one shard, for one term."""
+    """The subscriptions of one shard and the waits for them, at its leader, for one term."""
 
-    def __init__(self, shard_id: int, leased: LeasedSubscribers, clock: Clock) -> None:
+    def __init__(self, shard_id: int, leadership: Leadership, clock: Clock) -> None:
         self._shard_id = shard_id
-        self._leased = leased
+        self._leadership = leadership
         self._clock = clock
-        self._counts_from = clock.monotonic() + _TTL_SECONDS
+        self._leads_from = clock.monotonic() + _TTL_SECONDS
+        """Before, the former leader may have subscriptions that have not come here yet."""
+        self._counts_from = self._leads_from
         """Before, somebody may rely on what the former leader told them, or on a watch that was
         ended."""
         self.returning = ReturningManagers(clock.monotonic() + _MANAGER_SECONDS)
-        self._subscribers: dict[str, Subscriber] = {}
-        self._departed: dict[str, float] = {}
+        self._subscribers: dict[str, Subscription] = {}
+        self._departed: dict[str, tuple[Subscription, float]] = {}
+        """Subscriptions that left, and until when they count."""
         self._readers = ExpectedReaders(EFFECTIVE_READERS_MAX)
         self._waiters: dict[int, _Waiter] = {}
         self._next_waiter = 0
@@ -174,17 +194,25 @@ class EffectiveWrites:
     @property
     def waiting(self) -> int:
         """Writes that are committed and not yet effective."""
-        return len(self._waiters)
+        return sum(waiter.changes is not None for waiter in self._waiters.values())
+
+    @property
+    def has_waits(self) -> bool:
+        """Whether a write or a move waits for subscriptions."""
+        return bool(self._waiters)
 
     # Subscribers ------------------------------------------------------------------------------
 
-    def join(self, stream: AcknowledgingStream) -> Subscriber:
-        """Count a stream from its first acknowledged watch on; an earlier one of the same
-        subscriber counts no longer."""
+    def join(self, stream: AcknowledgingStream, *, is_leased: bool = False) -> Subscription:
+        """Count a stream from its first acknowledged watch on, or from its leased one.
+
+        An earlier subscription of the same subscriber counts no longer.
+        """
         known = self._subscribers.pop(stream.subscriber_id, None)
         departed = self._departed.pop(stream.subscriber_id, None)
-        is_known = known is None and departed is None
-        subscriber = Subscriber(self, stream, self._clock.monotonic(), is_known=is_known)
+        is_known = is_leased or (known is None and departed is None)
+        now = self._clock.monotonic()
+        subscriber = Subscription(self, stream, now, is_known=is_known, is_leased=is_leased)
         self._subscribers[stream.subscriber_id] = subscriber
         return subscriber
 
@@ -199,7 +227,7 @@ class EffectiveWrites:
         self.returning.note_back(shard_id)
         self.settle()
 
-    def note_heard(self, subscriber: Subscriber, complete_term: int = 0) -> None:
+    def note_heard(self, subscriber: Subscription, complete_term: int = 0) -> None:
         if self._subscribers.get(subscriber.stream.subscriber_id) is not subscriber:
             return
         subscriber.heard_at = self._clock.monotonic()
@@ -212,21 +240,22 @@ class EffectiveWrites:
         is_back = shard_id is not None and self.returning.note_complete(shard_id, complete_term)
         self._settle(None if is_back else subscriber)
 
-    def note_left(self, subscriber: Subscriber) -> None:
+    def note_left(self, subscriber: Subscription) -> None:
         subscriber_id = subscriber.stream.subscriber_id
         if self._subscribers.get(subscriber_id) is not subscriber:
             return
         del self._subscribers[subscriber_id]
         now = self._clock.monotonic()
-        self._departed = {each: until for each, until in self._departed.items() if until > now}
-        self._departed[subscriber_id] = subscriber.counts_until
+        self._departed = {each: left for each, left in self._departed.items() if left[1] > now}
+        until = now + _TTL_SECONDS if subscriber.is_leased else subscriber.counts_until
+        self._departed[subscriber_id] = (subscriber, until)
         self._schedule()
 
-    def note_lost(self, subscriber: Subscriber) -> None:
+    def note_lost(self, subscriber: Subscription) -> None:
         self._counts_from = max(self._counts_from, self._clock.monotonic() + _TTL_SECONDS)
         self._schedule()
 
-    def note_watched(self, subscriber: Subscriber, changes: Iterable[Change]) -> None:
+    def note_watched(self, subscriber: Subscription, changes: Iterable[Change]) -> None:
         # Who is expected no more because it watches has to count for as long as the expectation.
         subscriber.heard_at = self._clock.monotonic()
         reader = reader_of(subscriber.stream.subscriber_id)
@@ -303,18 +332,28 @@ class EffectiveWrites:
             ProposalLost: Leadership moved meanwhile, or too many wait. The write is committed.
         """
         try:
-            await asyncio.gather(
-                self._leased.wait_effective(position), self._wait_acknowledged(position, changes)
-            )
-            # Who is not here any more may be at another leader, and not yet at this position.
-            await self._leased.confirm_leadership()
+            if self.waiting >= EFFECTIVE_WAITS_MAX:
+                raise Overloaded(f"{EFFECTIVE_WAITS_MAX} writes wait to be effective")
+            await self._wait_acknowledged(position, changes)
+            # A subscriber that left may be at another leader, and not yet at this position.
+            await self._leadership.read_index()
         except MetadataError as error:
             raise ProposalLost(
                 f"it is committed, but not known to be effective: {error}"
             ) from error
 
+    async def wait_assigned(self, position: int) -> None:
+        """Return once no leased subscription can answer with anything older than ``position``.
+
+        Ends within one time-to-live. A subscriber that has not acknowledged by then is cut off.
+
+        Raises:
+            MetadataError: This replica does not lead any more.
+        """
+        await self._wait_acknowledged(position, None)
+
     def settle(self) -> None:
-        """Let those go for whom nobody is waited for any more."""
+        """End the waits whose position is effective."""
         self._settle(None)
 
     def close(self, error: MetadataError) -> None:
@@ -328,38 +367,47 @@ class EffectiveWrites:
             if not waiter.future.done():
                 waiter.future.set_exception(error)
 
-    def _settle(self, heard: Subscriber | None) -> None:
-        """Look at who waits, or only at who waits for ``heard``."""
+    def _settle(self, heard: Subscription | None) -> None:
+        """Check every wait, or only those that ``heard`` may have blocked."""
         now = self._clock.monotonic()
         for waiter in tuple(self._waiters.values()):
             if waiter.future.done():
                 continue
             if heard is not None and waiter.blocker not in (None, heard):
                 continue
+            if now >= waiter.lease_ends and not waiter.are_leases_over:
+                waiter.are_leases_over = True
+                self._cut_off(waiter.position)
             if self._is_effective(waiter, now):
                 waiter.future.set_result(None)
         self._schedule()
 
-    async def _wait_acknowledged(self, position: int, changes: Collection[Change]) -> None:
+    def _cut_off(self, position: int) -> None:
+        """End the leased subscriptions that have not acknowledged ``position`` in time."""
+        for each in tuple(self._subscribers.values()):
+            if each.is_leased and not each.stream.has_taken_in((), position):
+                subscriber_id = each.stream.subscriber_id
+                late = f"{subscriber_id} has not acknowledged position {position} in time"
+                each.stream.fail(Unavailable(late))
+                each.stream.close()
+
+    async def _wait_acknowledged(self, position: int, changes: Collection[Change] | None) -> None:
         if self._closed is not None:
             raise self._closed
-        if len(self._waiters) >= EFFECTIVE_WAITS_MAX:
-            raise Overloaded(f"{EFFECTIVE_WAITS_MAX} writes wait to be effective")
+        now = self._clock.monotonic()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(position, changes, future)
-        if self._is_effective(waiter, self._clock.monotonic()):
+        waiter = _Waiter(position, changes, future, now + _TTL_SECONDS + _MARGIN_SECONDS)
+        if self._is_effective(waiter, now):
             return
         self._next_waiter += 1
         number = self._next_waiter
         self._waiters[number] = waiter
         for subscriber in self._subscribers.values():
-            if not subscriber.stream.has_taken_in(changes, position):
-                # What was written may be no event of its own, and then nothing else is told.
+            if not subscriber.stream.has_taken_in(changes or (), position):
+                # What was written may be no event of its own: then no update would be due.
                 subscriber.stream.prompt()
         self._schedule()
-        slow = self._clock.call_at(
-            self._clock.monotonic() + _SLOW_SECONDS, lambda: self._report(waiter)
-        )
+        slow = self._clock.call_at(now + _SLOW_SECONDS, lambda: self._report(waiter))
         try:
             await future
         finally:
@@ -367,7 +415,9 @@ class EffectiveWrites:
             del self._waiters[number]
 
     def _report(self, waiter: _Waiter) -> None:
-        """Say whom a write waits for that takes long: an operator may know why."""
+        """Log what a slow write waits for: an operator may know why."""
+        if waiter.changes is None:
+            return
         now = self._clock.monotonic()
         awaited = [
             subscriber_id
@@ -381,62 +431,63 @@ class EffectiveWrites:
             leads_too_short=now < self._counts_from,
             managers_not_back=self.returning.expected(now)[:_SHOWN_MAX],
             subscribers=awaited[:_SHOWN_MAX],
-            departed=[each for each, until in self._departed.items() if until > now][:_SHOWN_MAX],
+            departed=[each for each, (_, end) in self._departed.items() if end > now][:_SHOWN_MAX],
             not_watched_yet=sum(until > now for until in self._readers.ends(waiter.changes)),
         )
 
     def _is_effective(self, waiter: _Waiter, now: float) -> bool:
         waiter.blocker = None
-        if now < self._counts_from or not self.returning.are_back(now):
+        if now < self._leads_from:
             return False
-        if any(until > now for until in self._departed.values()):
+        is_write = waiter.changes is not None
+        if is_write and (now < self._counts_from or not self.returning.are_back(now)):
+            return False
+        if any(
+            until > now and self._is_missed(each, waiter) for each, until in self._departed.values()
+        ):
             return False
         waiter.blocker = next(
             (each for each in self._subscribers.values() if self._is_awaited(each, waiter, now)),
             None,
         )
-        return waiter.blocker is None and self._readers.are_over(waiter.changes, now)
+        if waiter.blocker is not None:
+            return False
+        return waiter.changes is None or self._readers.are_over(waiter.changes, now)
 
-    def _is_awaited(self, subscriber: Subscriber, waiter: _Waiter, now: float) -> bool:
-        if subscriber.counts_until <= now:
+    def _is_missed(self, left: Subscription, waiter: _Waiter) -> bool:
+        """Return whether a subscription that left may rely on what ``waiter`` replaces."""
+        if not left.is_leased:
+            return waiter.changes is not None
+        return not waiter.are_leases_over and not left.stream.has_taken_in((), waiter.position)
+
+    def _is_awaited(self, subscriber: Subscription, waiter: _Waiter, now: float) -> bool:
+        if subscriber.is_leased:
+            is_lost = waiter.are_leases_over
+        else:
+            is_lost = waiter.changes is None or subscriber.counts_until <= now
+        if is_lost:
             return False
         if not subscriber.is_known:
             return True
-        return not subscriber.stream.has_taken_in(waiter.changes, waiter.position)
+        return not subscriber.stream.has_taken_in(waiter.changes or (), waiter.position)
 
     def _schedule(self) -> None:
-        """Look again when the next thing that is waited for is over by itself."""
+        """Check the waits again when the next thing that they wait for ends by itself."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if not self._waiters or self._closed is not None:
             return
         now = self._clock.monotonic()
-        ends = [self._counts_from, self.returning.until, *self._departed.values()]
-        ends += [each.counts_until for each in self._subscribers.values()]
+        ends = [self._leads_from, self._counts_from, self.returning.until]
+        ends += [until for _, until in self._departed.values()]
+        ends += [each.counts_until for each in self._subscribers.values() if not each.is_leased]
         for waiter in self._waiters.values():
-            ends += self._readers.ends(waiter.changes)
+            ends.append(waiter.lease_ends)
+            ends += self._readers.ends(waiter.changes or ())
         later = [end for end in ends if now < end < FOR_EVER]
         if later:
             self._timer = self._clock.call_at(min(later), self.settle)
-
-
-def changed_by(command: Command) -> Iterator[Change]:
-    """Yield what a command that was accepted may have changed."""
-    parsed = parse_command(command)
-    match parsed:
-        case OnTenant():
-            yield KIND_TENANT, parsed.name
-        case OnNamespace():
-            yield KIND_NAMESPACE, parsed.name.text
-        case OnTopic():
-            yield KIND_TOPIC, parsed.name.base_text
-        case OnNewTopics():
-            for topic in parsed.topics:
-                if isinstance(topic, NewTopic):
-                    yield KIND_TOPIC, topic.name.base_text
-        case _:
-            return
 
 
 def _counted_s(*, is_manager: bool) -> float:

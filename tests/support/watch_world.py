@@ -26,12 +26,12 @@ from shards.adapters.loop_clock import LoopClock
 from shards.metrics import NodeMetrics, ShardMetrics
 from shards.projections.fold import fold
 from shards.projections.tables import METADATA
-from shards.watches.assignment_feed import AssignmentFeed, Subscription
+from shards.watches.assignment_feed import AssignmentFeed, LeasedCursor
 from shards.watches.change_hub import ChangeHub
 from shards.watches.change_stream import ChangeStream
 from shards.watches.decoded_entries import DecodedEntries
 from shards.watches.effective_writes import AcknowledgingStream, EffectiveWrites
-from shards.watches.effective_writes import Subscriber as AcknowledgingSubscriber
+from shards.watches.effective_writes import Subscription as AcknowledgingSubscriber
 from shards.wire.event import DomainEvent
 from tests.support.memory_log import MemoryLog
 from tests.support.shard_events import record_of
@@ -223,8 +223,8 @@ class WatchWorld:
 
     def lead(self) -> AssignmentFeed:
         """Begin the assignments' feed of a leader."""
-        self.feed = AssignmentFeed(SHARD, self.log, LoopClock(), self.decoded)
-        self.effective = EffectiveWrites(SHARD, self.feed, LoopClock())
+        self.effective = EffectiveWrites(SHARD, self.log, LoopClock())
+        self.feed = AssignmentFeed(SHARD, self.log, LoopClock(), self.effective, self.decoded)
         self.effective.expect_managers((), term=1)
         return self.feed
 
@@ -243,7 +243,7 @@ class WatchWorld:
 
     def _subscribe(
         self, subscriber_id: str, from_position: int, names_creations: bool
-    ) -> Subscription:
+    ) -> LeasedCursor:
         if self.feed is None:
             raise NotLeader(SHARD)
         return self.feed.subscribe(subscriber_id, from_position, names_creations=names_creations)

@@ -33,7 +33,10 @@ _WRITE_MUTANTS = (
         "effective-under-a-new-leader",
         "PO5",
         "a new leader answers nothing for one time-to-live",
-        (Edit(EffectiveWrites, "_is_effective", "now < self._counts_from or ", ""),),
+        (
+            Edit(EffectiveWrites, "_is_effective", "now < self._leads_from", "False"),
+            Edit(EffectiveWrites, "_is_effective", "now < self._counts_from or ", ""),
+        ),
         _WRITES,
     ),
     Mutant(
@@ -44,7 +47,7 @@ _WRITE_MUTANTS = (
             Edit(
                 EffectiveWrites,
                 "_is_effective",
-                "any(until > now for until in self._departed.values())",
+                "until > now and self._is_missed(each, waiter)",
                 "False",
             ),
         ),
@@ -54,7 +57,7 @@ _WRITE_MUTANTS = (
         "effective-without-subscribers",
         "PO4",
         "every subscriber that wants the name has taken it in",
-        (Edit(EffectiveWrites, "_is_effective", "waiter.blocker is None and ", ""),),
+        (Edit(EffectiveWrites, "_is_effective", "waiter.blocker is not None", "False"),),
         _WRITES,
         (("cluster", 12),),
     ),
@@ -66,8 +69,8 @@ _WRITE_MUTANTS = (
             Edit(
                 EffectiveWrites,
                 "_is_effective",
-                "and self._readers.are_over(waiter.changes, now)",
-                "",
+                "self._readers.are_over(waiter.changes, now)",
+                "True",
             ),
         ),
         _WRITES,
@@ -203,14 +206,18 @@ _WRITE_MUTANTS = (
         "effective-without-a-majority",
         "PO5, L19",
         "leadership is confirmed behind the wait",
-        (Edit(EffectiveWrites, "wait", "await self._leased.confirm_leadership()", "pass"),),
+        (Edit(EffectiveWrites, "wait", "await self._leadership.read_index()", "pass"),),
         _WRITES,
     ),
     Mutant(
         "effective-without-leased-subscribers",
         "PO4",
         "leased subscribers are waited for",
-        (Edit(EffectiveWrites, "wait", "self._leased.wait_effective(position), ", ""),),
+        (
+            Edit(
+                EffectiveWrites, "_is_awaited", "is_lost = waiter.are_leases_over", "is_lost = True"
+            ),
+        ),
         _WRITES,
     ),
     Mutant(
@@ -234,8 +241,8 @@ _WRITE_MUTANTS = (
         (
             Edit(
                 EffectiveWrites,
-                "_wait_acknowledged",
-                "len(self._waiters) >= EFFECTIVE_WAITS_MAX",
+                "wait",
+                "self.waiting >= EFFECTIVE_WAITS_MAX",
                 "False",
             ),
         ),
@@ -284,7 +291,7 @@ _WRITE_MUTANTS = (
             Edit(
                 EffectiveWrites,
                 "_wait_acknowledged",
-                "if not subscriber.stream.has_taken_in(changes, position):",
+                "if not subscriber.stream.has_taken_in(changes or (), position):",
                 "if False:",
             ),
         ),

@@ -10,8 +10,9 @@ from discovery.domain.answer_cache import AnswerCache, Delta
 from discovery.service.lookups.line import LookupLine
 from discovery.service.lookups.lookup import LookupService
 from discovery.service.lookups.shard_lookups import ShardLookups
-from shards.watches.assignment_feed import AssignmentFeed, Subscription
+from shards.watches.assignment_feed import AssignmentFeed, LeasedCursor
 from shards.watches.change_lease import LeasedWatch
+from shards.watches.effective_writes import EffectiveWrites
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _FRESHNESS = "tests/unit/discovery/service/test_lookup_freshness.py"
@@ -311,7 +312,7 @@ _FEED_MUTANTS = (
         "feed-updates-an-ended-subscription",
         "V9",
         "a subscription that ended gives no update",
-        (Edit(Subscription, "take_update", "if self.error is not None:", "if False:"),),
+        (Edit(LeasedCursor, "take_update", "if self.error is not None:", "if False:"),),
         _FEED,
     ),
     Mutant(
@@ -320,7 +321,7 @@ _FEED_MUTANTS = (
         "a confirmation is of the questions that came before it",
         (
             Edit(
-                Subscription,
+                LeasedCursor,
                 "confirm",
                 "(self._feed.commit_position, asked_at_ms)",
                 "(self._feed.commit_position, self.asked_at_ms)",
@@ -346,7 +347,7 @@ _FEED_MUTANTS = (
         "feed-confirms-without-a-majority",
         "L19",
         "a majority confirms the leader before anything is prolonged",
-        (Edit(Subscription, "confirm", "await self._feed.confirm_leadership()", "pass"),),
+        (Edit(LeasedCursor, "confirm", "await self._feed.confirm_leadership()", "pass"),),
         _FEED,
         (("cluster", 6),),
     ),
@@ -354,7 +355,7 @@ _FEED_MUTANTS = (
         "feed-takes-an-acknowledgement-back",
         "A4",
         "what a subscriber acknowledged stays acknowledged",
-        (Edit(Subscription, "acknowledge", "if position > self.acked:", "if True:"),),
+        (Edit(LeasedCursor, "acknowledge", "if position > self.acked:", "if True:"),),
         _FEED,
     ),
     Mutant(
@@ -396,7 +397,14 @@ _FEED_MUTANTS = (
         "feed-waits-for-who-is-back",
         "A4",
         "a subscriber that returned does not count as departed",
-        (Edit(AssignmentFeed, "subscribe", "self._departed.pop(subscriber_id, None)", "pass"),),
+        (
+            Edit(
+                EffectiveWrites,
+                "join",
+                "self._departed.pop(stream.subscriber_id, None)",
+                "self._departed.get(stream.subscriber_id)",
+            ),
+        ),
         _FEED,
     ),
     Mutant(
@@ -419,10 +427,10 @@ _FEED_MUTANTS = (
         "a subscriber that left counts for one time-to-live",
         (
             Edit(
-                AssignmentFeed,
-                "leave",
-                "(subscription.acked, now + _TTL_SECONDS)",
-                "(subscription.acked, now)",
+                EffectiveWrites,
+                "note_left",
+                "now + _TTL_SECONDS if subscriber.is_leased",
+                "now if subscriber.is_leased",
             ),
         ),
         _FEED,
@@ -432,11 +440,7 @@ _FEED_MUTANTS = (
         "feed-is-effective-under-a-new-leader",
         "A4, PO5",
         "a new leader waits one time-to-live for the subscribers of the earlier one",
-        (
-            Edit(
-                AssignmentFeed, "_is_effective", "now < self._leader_since + _TTL_SECONDS", "False"
-            ),
-        ),
+        (Edit(EffectiveWrites, "_is_effective", "now < self._leads_from", "False"),),
         _FEED,
         (("cluster", 12),),
     ),
@@ -446,10 +450,10 @@ _FEED_MUTANTS = (
         "a position is effective when every subscriber has acknowledged it",
         (
             Edit(
-                AssignmentFeed,
-                "_is_effective",
-                "any(s.acked < position for s in self._subscriptions.values())",
-                "False",
+                EffectiveWrites,
+                "_is_awaited",
+                "is_lost = waiter.are_leases_over",
+                "is_lost = True",
             ),
         ),
         _FEED,
@@ -461,10 +465,10 @@ _FEED_MUTANTS = (
         "who left has acknowledged the position, or its time is over",
         (
             Edit(
-                AssignmentFeed,
-                "_is_effective",
-                "acked >= position or until <= now for",
-                "True for",
+                EffectiveWrites,
+                "_is_missed",
+                "not waiter.are_leases_over and not left.stream",
+                "False and not left.stream",
             ),
         ),
         _FEED,
@@ -473,14 +477,14 @@ _FEED_MUTANTS = (
         "feed-waits-for-ever",
         "A4",
         "a wait ends within one time-to-live",
-        (Edit(AssignmentFeed, "settle", "elif now >= waiter.deadline:", "elif False:"),),
+        (Edit(EffectiveWrites, "_settle", "now >= waiter.lease_ends", "False"),),
         _FEED,
     ),
     Mutant(
         "feed-goes-on-with-the-silent",
         "A4",
         "a subscriber that is silent for one time-to-live is cut off",
-        (Edit(AssignmentFeed, "settle", "self._cut_off(waiter.position)", "pass"),),
+        (Edit(EffectiveWrites, "_settle", "self._cut_off(waiter.position)", "pass"),),
         _FEED,
     ),
     Mutant(
@@ -489,8 +493,8 @@ _FEED_MUTANTS = (
         "the wait has a margin for an update that left just before",
         (
             Edit(
-                AssignmentFeed,
-                "wait_effective",
+                EffectiveWrites,
+                "_wait_acknowledged",
                 "now + _TTL_SECONDS + _MARGIN_SECONDS",
                 "now + _TTL_SECONDS",
             ),
@@ -501,14 +505,21 @@ _FEED_MUTANTS = (
         "feed-cuts-off-who-acknowledged",
         "A4",
         "only who has not acknowledged is cut off",
-        (Edit(AssignmentFeed, "_cut_off", "if subscription.acked < position:", "if True:"),),
+        (
+            Edit(
+                EffectiveWrites,
+                "_cut_off",
+                "each.is_leased and not each.stream.has_taken_in((), position)",
+                "each.is_leased",
+            ),
+        ),
         _FEED,
     ),
     Mutant(
         "feed-leaves-who-waits",
         "L3",
         "whoever waits when leadership ends is refused",
-        (Edit(AssignmentFeed, "close", "waiter.future.set_exception(error)", "pass"),),
+        (Edit(EffectiveWrites, "close", "waiter.future.set_exception(error)", "pass"),),
         _FEED,
     ),
     Mutant(
@@ -599,14 +610,28 @@ _FEED_MUTANTS = (
         "feed-tells-later-what-ends-an-answer",
         "A5",
         "what ends an answer is told at once",
-        (Edit(AssignmentFeed, "_on_commit", "if replaced or self._waiters:", "if self._waiters:"),),
+        (
+            Edit(
+                AssignmentFeed,
+                "_on_commit",
+                "if replaced or self._effective.has_waits:",
+                "if self._effective.has_waits:",
+            ),
+        ),
         _FEED,
     ),
     Mutant(
         "feed-tells-later-what-is-waited-for",
         "A4",
         "what somebody waits for is told at once",
-        (Edit(AssignmentFeed, "_on_commit", "if replaced or self._waiters:", "if replaced:"),),
+        (
+            Edit(
+                AssignmentFeed,
+                "_on_commit",
+                "if replaced or self._effective.has_waits:",
+                "if replaced:",
+            ),
+        ),
         _FEED,
     ),
     Mutant(

@@ -21,7 +21,7 @@ from shards.moves.move_finisher import MoveFinisher
 from shards.sessions.broker_manager import BrokerManager
 from shards.sessions.home_watch import HomeWatch
 from shards.state.outcome_retention import OutcomeRetention
-from shards.watches.assignment_feed import Subscription
+from shards.watches.assignment_feed import LeasedCursor
 from shards.watches.effective_writes import EffectiveWrites
 from tests.simulation.mutants.mutant import Edit, Mutant
 
@@ -185,7 +185,7 @@ MUTANTS = (
         "only an update that reaches the position of a confirmation prolongs",
         (
             Edit(
-                Subscription,
+                LeasedCursor,
                 "take_update",
                 "self._unreached and self._unreached[0][0] <= update.position",
                 "self._unreached",

@@ -28,7 +28,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 from shards.adapters import watch_stream
 from shards.domain import assignment, topic
-from shards.watches import assignment_feed, effective_writes
+from shards.watches import effective_writes
 from shards.watches.effective_writes import EffectiveWrites
 from shards.watches.subscriber_ids import broker_manager_id
 from tests.support.shard_events import TIME_MS
@@ -98,14 +98,13 @@ def in_cluster(scenario: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None
 @pytest.fixture
 def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     """No lease ends by itself: a write that is effective was acknowledged."""
-    for module in (assignment_feed, effective_writes):
-        monkeypatch.setattr(module, "_TTL_SECONDS", 3_600)
+    monkeypatch.setattr(effective_writes, "_TTL_SECONDS", 3_600)
 
 
 def led_for_long(world: WatchWorld) -> EffectiveWrites:
-    feed = world.lead()
-    feed._leader_since -= assignment_feed._TTL_SECONDS
+    world.lead()
     assert world.effective is not None
+    world.effective._leads_from -= effective_writes._TTL_SECONDS
     world.effective._counts_from -= effective_writes._TTL_SECONDS
     return world.effective
 
@@ -233,9 +232,7 @@ def test_what_the_leader_refuses_for_good_ends_the_watch_and_no_other() -> None:
 @pytest.mark.usefixtures("long_leases")
 def test_a_leased_watch_is_confirmed_and_a_move_waits_for_what_it_took_in() -> None:
     async def scenario(cluster: Cluster) -> None:
-        led_for_long(cluster.worlds[0])
-        feed = cluster.worlds[0].feed
-        assert feed is not None
+        effective = led_for_long(cluster.worlds[0])
         await cluster.commit(created("a"))
         cluster.lead(0)
         leased, plain = Recorder(), Recorder()
@@ -250,7 +247,7 @@ def test_a_leased_watch_is_confirmed_and_a_move_waits_for_what_it_took_in() -> N
             watch.add(plain, kinds=[KIND_TOPIC])
             await eventually(lambda: bool(leases))
             last = await cluster.commit(created("b"), assigned("a"))
-            await feed.wait_effective(last)
+            await effective.wait_assigned(last)
             assert leased.position == last
             assert [event.topic_assigned.broker_id for event in leased.events] == ["broker-1"]
             assert leased.events[0].position == last

@@ -12,7 +12,7 @@ from nextgen.kernel.errors import InvalidRequest, NotLeader
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, KIND_NAMESPACE, KIND_TENANT
 from protos.nextgen.v1.shard_service_pb2 import WatchRenew
 from shards.domain.tenant import TenantCreated, TenantPoliciesSet
-from shards.watches import assignment_feed, change_stream, effective_writes
+from shards.watches import change_stream, effective_writes
 from shards.watches.subscriber_ids import broker_manager_id, topic_controller_id
 from tests.support.watch_world import Recorder, Subscriber, WatchWorld, in_watch_world
 
@@ -24,8 +24,7 @@ ACME = (KIND_TENANT, "acme")
 
 @pytest.fixture(autouse=True)
 def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (assignment_feed, effective_writes):
-        monkeypatch.setattr(module, "_TTL_SECONDS", TTL_S)
+    monkeypatch.setattr(effective_writes, "_TTL_SECONDS", TTL_S)
     # Nothing that is waited for here may have to wait until progress is due.
     monkeypatch.setattr(change_stream, "_PROGRESS_SECONDS", 3_600)
 
@@ -62,9 +61,9 @@ async def turns() -> None:
 async def led_world(world: WatchWorld) -> None:
     """Lead, as if for long, with a tenant in the log."""
     await world.commit(TenantCreated("t-1", "acme"))
-    feed = world.lead()
-    feed._leader_since -= TTL_S
+    world.lead()
     assert world.effective is not None
+    world.effective._leads_from -= TTL_S
     world.effective._counts_from -= TTL_S
 
 
@@ -178,8 +177,7 @@ def test_one_who_was_gone_for_a_moment_takes_in_what_he_missed_first(tmp_path: P
 def test_one_who_does_not_come_back_delays_a_write_for_one_time_to_live(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (assignment_feed, effective_writes):
-        monkeypatch.setattr(module, "_TTL_SECONDS", 0.5)
+    monkeypatch.setattr(effective_writes, "_TTL_SECONDS", 0.5)
 
     async def scenario(world: WatchWorld) -> None:
         await led_world(world)

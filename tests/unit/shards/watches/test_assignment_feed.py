@@ -28,7 +28,8 @@ from protos.nextgen.v1.events_pb2 import (
 )
 from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
 from shards.watches import assignment_feed
-from shards.watches.assignment_feed import AssignmentFeed, Subscription
+from shards.watches.assignment_feed import AssignmentFeed, LeasedCursor
+from shards.watches.effective_writes import EffectiveWrites
 from tests.support.dict_state_machine import DictStateMachine
 from tests.support.memory_log import MemoryLog
 from tests.support.shard_harness import VirtualClock
@@ -43,7 +44,12 @@ class Feed:
     def __init__(self) -> None:
         self.machine = DictStateMachine()
         self.log = MemoryLog(self.machine)
-        self.feed = AssignmentFeed(1, self.log, VirtualClock())
+        self.lead()
+
+    def lead(self) -> None:
+        """Begin a term: what waits for subscriptions, and the feed."""
+        self.effective = EffectiveWrites(1, self.log, VirtualClock())
+        self.feed = AssignmentFeed(1, self.log, VirtualClock(), self.effective)
 
     async def commit(self, *events: Event) -> int:
         """Commit one record and return the position of its last event."""
@@ -65,7 +71,7 @@ def created(name: str) -> Event:
     return Event(topic_created=TopicCreated(name=name))
 
 
-def names(subscription: Subscription) -> list[str]:
+def names(subscription: LeasedCursor) -> list[str]:
     return [delta.topic for delta in deltas(subscription.take_update())]
 
 
@@ -164,7 +170,7 @@ def test_a_first_assignment_that_is_waited_for_is_told_at_once() -> None:
         subscription = it.feed.subscribe("discovery-1", 0)
         subscription.take_update()
         await asyncio.sleep(3)
-        waiting = asyncio.create_task(it.feed.wait_effective(1))
+        waiting = asyncio.create_task(it.effective.wait_assigned(1))
         await asyncio.sleep(0)
         subscription.take_update()
 
@@ -278,7 +284,7 @@ def test_a_subscriber_from_the_future_has_acknowledged_nothing_that_is_to_come()
         assert subscription.take_update().reset
         position = await it.commit(assigned("a", 2, "broker-2"))
 
-        waiting = asyncio.create_task(it.feed.wait_effective(position))
+        waiting = asyncio.create_task(it.effective.wait_assigned(position))
         await asyncio.sleep(0.1)
         assert not waiting.done()
         subscription.acknowledge(position)
@@ -311,7 +317,7 @@ def test_a_slow_subscriber_is_served_in_pieces_from_the_log(
     with_feed(scenario)
 
 
-async def confirmed(subscription: Subscription, asked_at_ms: int) -> None:
+async def confirmed(subscription: LeasedCursor, asked_at_ms: int) -> None:
     subscription.asked_at_ms = asked_at_ms
     await subscription.confirm()
 
@@ -381,7 +387,7 @@ def test_what_was_acknowledged_stays_acknowledged() -> None:
         subscription.acknowledge(position - 1)
 
         async with timeout(0.001):
-            await it.feed.wait_effective(position)
+            await it.effective.wait_assigned(position)
 
     with_feed(scenario)
 
@@ -439,7 +445,7 @@ def test_a_position_is_effective_when_every_subscriber_has_acknowledged_it() -> 
         await asyncio.sleep(TTL_S)
         one, two = it.feed.subscribe("d-1", 0), it.feed.subscribe("d-2", 0)
         position = await it.commit(assigned("a"))
-        waiting = asyncio.create_task(it.feed.wait_effective(position))
+        waiting = asyncio.create_task(it.effective.wait_assigned(position))
         await asyncio.sleep(0.1)
 
         one.acknowledge(position)
@@ -458,7 +464,7 @@ def test_without_subscribers_a_position_is_effective_at_once() -> None:
         await asyncio.sleep(TTL_S)
 
         async with timeout(0.01):
-            await it.feed.wait_effective(await it.commit(assigned("a")))
+            await it.effective.wait_assigned(await it.commit(assigned("a")))
 
     with_feed(scenario)
 
@@ -466,7 +472,7 @@ def test_without_subscribers_a_position_is_effective_at_once() -> None:
 def test_a_new_leader_waits_one_time_to_live_for_subscribers_of_the_old_one() -> None:
     async def scenario(it: Feed) -> None:
         position = await it.commit(assigned("a"))
-        waiting = asyncio.create_task(it.feed.wait_effective(position))
+        waiting = asyncio.create_task(it.effective.wait_assigned(position))
 
         await asyncio.sleep(TTL_S - 0.1)
         assert not waiting.done()
@@ -482,14 +488,14 @@ def test_a_silent_subscriber_is_cut_off_after_one_time_to_live() -> None:
         await asyncio.sleep(TTL_S)
         silent = it.feed.subscribe("d-1", 0)
         position = await it.commit(assigned("a"))
-        waiting = asyncio.create_task(it.feed.wait_effective(position))
+        waiting = asyncio.create_task(it.effective.wait_assigned(position))
 
         await asyncio.sleep(TTL_S - 0.1)
         assert not waiting.done()
         await asyncio.sleep(0.3)
 
         assert waiting.done()
-        with pytest.raises(Unavailable, match="acknowledged position"):
+        with pytest.raises(Unavailable, match="not acknowledged position"):
             silent.take_update()
 
     with_feed(scenario)
@@ -503,7 +509,7 @@ def test_only_who_has_not_acknowledged_is_cut_off_and_not_before_a_late_update_i
         heard, silent = (it.feed.subscribe(f"discovery-{number}", 0) for number in (1, 2))
         position = await it.commit(assigned("a", 2))
         heard.acknowledge(position)
-        waiting = asyncio.create_task(it.feed.wait_effective(position))
+        waiting = asyncio.create_task(it.effective.wait_assigned(position))
 
         await asyncio.sleep(TTL_S + 0.05)
         assert not waiting.done()
@@ -521,7 +527,7 @@ def test_a_subscriber_that_left_counts_for_one_more_time_to_live() -> None:
         await asyncio.sleep(TTL_S)
         it.feed.subscribe("d-1", 0).close()
         position = await it.commit(assigned("a"))
-        waiting = asyncio.create_task(it.feed.wait_effective(position))
+        waiting = asyncio.create_task(it.effective.wait_assigned(position))
 
         await asyncio.sleep(TTL_S - 0.1)
         assert not waiting.done()
@@ -538,7 +544,7 @@ def test_a_subscriber_that_returns_is_waited_for_until_it_acknowledges() -> None
         start = await it.commit(assigned("a"))
         it.feed.subscribe("d-1", 0).close()
         position = await it.commit(assigned("b"))
-        waiting = asyncio.create_task(it.feed.wait_effective(position))
+        waiting = asyncio.create_task(it.effective.wait_assigned(position))
         await asyncio.sleep(0.1)
 
         back = it.feed.subscribe("d-1", start)
@@ -581,9 +587,10 @@ def test_there_is_a_limit_to_subscribers() -> None:
 def test_closing_ends_subscriptions_and_waits() -> None:
     async def scenario(it: Feed) -> None:
         subscription = it.feed.subscribe("d-1", 0)
-        waiting = asyncio.create_task(it.feed.wait_effective(1))
+        waiting = asyncio.create_task(it.effective.wait_assigned(1))
         await asyncio.sleep(0.1)
 
+        it.effective.close(NotLeader(1, "elsewhere:1"))
         it.feed.close(NotLeader(1, "elsewhere:1"))
 
         with pytest.raises(NotLeader):
@@ -601,7 +608,7 @@ def test_a_feed_starts_behind_what_was_committed_before_its_term() -> None:
 
     async def scenario(it: Feed) -> None:
         before = await it.commit(assigned("a"))
-        later = AssignmentFeed(1, it.log, VirtualClock())
+        later = AssignmentFeed(1, it.log, VirtualClock(), it.effective)
 
         assert later.position == before
 
@@ -665,7 +672,7 @@ def test_an_effective_create_waits_until_subscribers_have_taken_the_creation_in(
         await asyncio.sleep(TTL_S)
         position = await it.commit(created("x"))
 
-        waiting = asyncio.ensure_future(it.feed.wait_effective(position))
+        waiting = asyncio.ensure_future(it.effective.wait_assigned(position))
         await asyncio.sleep(0)
         assert subscription.changed.is_set(), "somebody waits: it goes out at once"
         assert list(subscription.take_update().created) == ["x"]

@@ -16,7 +16,8 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
 from shards.watches import effective_writes
-from shards.watches.effective_writes import EffectiveWrites, Subscriber, changed_by
+from shards.watches.changed_objects import changed_by
+from shards.watches.effective_writes import EffectiveWrites, Subscription
 from shards.watches.subscriber_ids import broker_manager_id, managed_shard, topic_controller_id
 from tests.support.shard_harness import VirtualClock
 from tests.support.virtual_time import run_virtual
@@ -29,22 +30,18 @@ MANAGER = broker_manager_id("node-1", 3, 7)
 CONTROLLER = topic_controller_id("node-1", 3, 7)
 
 
-class Leased:
-    """Leased subscribers that have taken everything in, unless they are told to hang."""
+class Leadership:
+    """Counts confirmations of leadership, or refuses them with ``error``."""
 
     def __init__(self) -> None:
-        self.are_current = asyncio.Event()
-        self.are_current.set()
         self.confirmed = 0
         self.error: MetadataError | None = None
 
-    async def wait_effective(self, position: int) -> None:
-        await self.are_current.wait()
-
-    async def confirm_leadership(self) -> None:
+    async def read_index(self) -> int:
         self.confirmed += 1
         if self.error is not None:
             raise self.error
+        return 0
 
 
 class Stream:
@@ -66,21 +63,24 @@ class Stream:
     def fail(self, error: MetadataError) -> None:
         self.error = error
 
+    def close(self) -> None:
+        """Nothing is left to close."""
+
 
 class World:
     """The writes of a leader that has led for long enough."""
 
     def __init__(self, *, led_s: float = TTL_S) -> None:
-        self.leased = Leased()
+        self.leadership = Leadership()
         self.clock = VirtualClock()
-        self.writes = EffectiveWrites(1, self.leased, self.clock)
+        self.writes = EffectiveWrites(1, self.leadership, self.clock)
         self.writes.expect_managers((), term=1)
         self.led_s = led_s
 
     async def lead(self) -> None:
         await asyncio.sleep(self.led_s)
 
-    def join(self, stream: Stream) -> Subscriber:
+    def join(self, stream: Stream) -> Subscription:
         return self.writes.join(stream)
 
     def write(self, *changes: Change, position: int = 10) -> asyncio.Task[None]:
@@ -113,7 +113,7 @@ def test_with_nobody_to_wait_for_a_write_is_effective_once_leadership_is_confirm
     async def scenario(world: World) -> None:
         await world.writes.wait(10, {TENANT})
 
-        assert world.leased.confirmed == 1
+        assert world.leadership.confirmed == 1
 
     in_world(scenario)
 
@@ -130,7 +130,7 @@ def test_a_new_leader_answers_nothing_as_effective_for_one_time_to_live():
 
 def test_a_new_leader_that_knows_no_map_waits_as_long_as_a_manager_counts():
     async def main() -> None:
-        writes = EffectiveWrites(1, Leased(), VirtualClock())
+        writes = EffectiveWrites(1, Leadership(), VirtualClock())
         write = asyncio.create_task(writes.wait(10, {TENANT}))
         await asyncio.sleep(MANAGER_S - 0.01)
         assert not write.done()
@@ -203,12 +203,14 @@ def test_subscribers_who_want_the_name_are_waited_for_and_others_are_not():
 
 def test_leased_subscribers_are_waited_for():
     async def scenario(world: World) -> None:
-        world.leased.are_current.clear()
+        stream = Stream("discovery-1", TENANT)
+        leased = world.writes.join(stream, is_leased=True)
         write = world.write(TENANT)
         await world.pass_time(1)
         assert not write.done()
 
-        world.leased.are_current.set()
+        stream.acked = 10
+        leased.heard()
 
         await write
 
@@ -619,7 +621,7 @@ def test_who_waits_when_leadership_moves_learns_that_it_is_committed_and_no_more
 
 def test_one_who_was_replaced_without_noticing_answers_nothing():
     async def scenario(world: World) -> None:
-        world.leased.error = NotLeader(1)
+        world.leadership.error = NotLeader(1)
 
         with pytest.raises(ProposalLost):
             await world.writes.wait(10, {TENANT})

@@ -15,10 +15,8 @@ from nextgen.kernel.limits.cluster import ASSIGNMENT_CREATIONS_MS, ASSIGNMENT_TT
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import WatchRenew
 from shards.watches import assignment_feed
-from shards.watches.assignment_feed import AssignmentFeed
 from shards.watches.change_lease import LeasedWatch
 from tests.support.absent_names import absent_names
-from tests.support.shard_harness import VirtualClock
 from tests.unit.discovery.adapters.test_leased_assignments import FakeStream
 from tests.unit.shards.watches.test_assignment_feed import Feed, assigned, created, with_feed
 
@@ -126,7 +124,7 @@ def test_a_node_that_catches_up_gives_nothing_from_before_an_effective_move(
         for number in range(200):
             await it.commit(created(f"t-{number}"))
         moved = await it.commit(assigned(TOPIC, 2, "broker-2"))
-        await it.feed.wait_effective(moved)
+        await it.effective.wait_assigned(moved)
         assert not node.has_answer
         node.connect()
         while node.cache.position(SHARD) < moved:
@@ -252,8 +250,9 @@ def test_a_creation_that_a_node_missed_is_named_by_the_next_leader_before_its_le
         await node.steps_for(1.0)
         node.disconnect()
         await it.commit(created(TOPIC))
+        it.effective.close(NotLeader(SHARD))
         it.feed.close(NotLeader(SHARD))
-        it.feed = AssignmentFeed(SHARD, it.log, VirtualClock())
+        it.lead()
         assert remember_absence(node, position)
 
         node.connect()

@@ -1,0 +1,35 @@
+"""The objects that a write may have changed: what an effective write waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nextgen.client.changes.index import Change
+from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
+from protos.nextgen.v1.shard_service_pb2 import Command
+from shards.wire.command import (
+    NewTopic,
+    OnNamespace,
+    OnNewTopics,
+    OnTenant,
+    OnTopic,
+    parse_command,
+)
+
+
+def changed_by(command: Command) -> Iterator[Change]:
+    """Yield the objects that an accepted ``command`` may have changed."""
+    parsed = parse_command(command)
+    match parsed:
+        case OnTenant():
+            yield KIND_TENANT, parsed.name
+        case OnNamespace():
+            yield KIND_NAMESPACE, parsed.name.text
+        case OnTopic():
+            yield KIND_TOPIC, parsed.name.base_text
+        case OnNewTopics():
+            for topic in parsed.topics:
+                if isinstance(topic, NewTopic):
+                    yield KIND_TOPIC, topic.name.base_text
+        case _:
+            return
