@@ -157,64 +157,64 @@ class MetadataCommands:
         return failed(request_id_of(command) or 0, code, shown(message))
 
     async def _partitions(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
-        asked = command.partitionMetadata
-        name = parse_topic(asked.topic)
+        request = command.partitionMetadata
+        name = parse_topic(request.topic)
         # A segment has no partitions, and clients know that.
         count = 0
         if name.domain is not Domain.SEGMENT:
-            create = asked.metadata_auto_creation_enabled
+            create = request.metadata_auto_creation_enabled
             count = await self._directory.partitions(name, create=create)
         return pulsar.BaseCommand(
             type=pulsar.BaseCommand.PARTITIONED_METADATA_RESPONSE,
             partitionMetadataResponse=pulsar.CommandPartitionedTopicMetadataResponse(
                 partitions=count,
-                request_id=asked.request_id,
+                request_id=request.request_id,
                 response=pulsar.CommandPartitionedTopicMetadataResponse.Success,
             ),
         )
 
     async def _lookup(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
-        asked = command.lookupTopic
-        url = await broker_url_of(self._directory, parse_topic(asked.topic))
+        request = command.lookupTopic
+        url = await broker_url_of(self._directory, parse_topic(request.topic))
         return pulsar.BaseCommand(
             type=pulsar.BaseCommand.LOOKUP_RESPONSE,
             lookupTopicResponse=pulsar.CommandLookupTopicResponse(
                 brokerServiceUrl=url,
                 response=pulsar.CommandLookupTopicResponse.Connect,
-                request_id=asked.request_id,
+                request_id=request.request_id,
                 authoritative=True,
             ),
         )
 
     async def _topics(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
-        asked = command.getTopicsOfNamespace
+        request = command.getTopicsOfNamespace
         topics = await self._directory.topics_of_namespace(
-            parse_namespace(asked.namespace), domain=_DOMAIN_OF_MODE[asked.mode]
+            parse_namespace(request.namespace), domain=_DOMAIN_OF_MODE[request.mode]
         )
         # The client applies the pattern itself: ``filtered`` is false.
         return pulsar.BaseCommand(
             type=pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
             getTopicsOfNamespaceResponse=pulsar.CommandGetTopicsOfNamespaceResponse(
-                request_id=asked.request_id, topics=topics, filtered=False, changed=True
+                request_id=request.request_id, topics=topics, filtered=False, changed=True
             ),
         )
 
     async def _schema(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
-        asked = command.getSchema
-        version = asked.schema_version if asked.HasField("schema_version") else None
+        request = command.getSchema
+        version = request.schema_version if request.HasField("schema_version") else None
         if version == b"":
             return _schema_failed(
-                asked.request_id, pulsar.IncompatibleSchema, "a schema version has no bytes"
+                request.request_id, pulsar.IncompatibleSchema, "a schema version has no bytes"
             )
-        name = parse_topic(asked.topic)
+        name = parse_topic(request.topic)
         stored = await self._directory.schema(name, version)
         if stored is None:
             message = shown(f"topic {name.text} has no such schema")
-            return _schema_failed(asked.request_id, pulsar.TopicNotFound, message)
+            return _schema_failed(request.request_id, pulsar.TopicNotFound, message)
         return pulsar.BaseCommand(
             type=pulsar.BaseCommand.GET_SCHEMA_RESPONSE,
             getSchemaResponse=pulsar.CommandGetSchemaResponse(
-                request_id=asked.request_id,
+                request_id=request.request_id,
                 schema=schema_message(stored),
                 schema_version=stored.version,
             ),

@@ -35,7 +35,7 @@ _GAUGES = {
     "metadata_watches": "Watches that follow them, at all home shards.",
     "units_in_flight": "Units on their way to a broker.",
     "deliveries_unacked": "Deliveries that brokers have not confirmed, all sessions together.",
-    "used_units": "Units assigned by this leader, when it last asked for leases.",
+    "used_units": "Units assigned by this leader, at its last lease request.",
     "lease_units": "Units leased to this leader, all brokers together.",
     "subscribers": "Open assignment streams.",
     "watch_streams": "Open change streams.",
