@@ -367,9 +367,10 @@ SCHEMA_COMPARISONS_MAX = 20_000
 are looked up. Unions of thousands of branches take more, and are refused as too large."""
 
 SCHEMA_CHECK_STEPS_MAX = 400_000
-"""Steps in comparing one schema with all versions that it must go with, about a second in turns of
-one comparison: what the comparisons take, and a step for each ``SCHEMA_BYTES_PER_STEP`` of the
-versions. 256 versions of a record with a few hundred fields stay below."""
+"""Steps in comparing one schema with all versions that it must go with, a third of a second to one
+in turns of one comparison: what the comparisons take, and a step for each
+``SCHEMA_BYTES_PER_STEP`` of the versions. 256 versions of a record with a few hundred fields stay
+below."""
 
 SCHEMA_BYTES_PER_STEP = 64
 """Bytes of a schema that are parsed in the time of one step of a comparison."""

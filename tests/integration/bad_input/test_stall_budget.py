@@ -242,8 +242,7 @@ async def test_no_http_request_stalls_grows_or_floods(cluster: ProbedCluster, ki
 async def test_no_ack_stalls_though_its_cursor_is_full_of_holes(cluster: ProbedCluster) -> None:
     """What no frame shows without the state that made it costly.
 
-    An ACK of as many ids is within the budget for an empty cursor, as the other tests show, so it
-    is compared with that: on a slow machine both take longer.
+    Compared with the same ACK into an empty cursor: on a slow machine both take longer.
     """
     target = replace(await pulsar_target(cluster, "broker"), topic=TOPIC_OF_HOLES)
     entries = 2 * CURSOR_HOLES_MAX
