@@ -306,7 +306,7 @@ def test_a_position_that_does_not_come_is_given_up_with_both_positions_named(
 
         assert answer.error.reason == "UNAVAILABLE"
         assert not answer.error.indefinite
-        assert "1000000 was asked for" in answer.error.message
+        assert "1000000 was requested" in answer.error.message
         assert f"at position {shard.log.status.applied.position}," in answer.error.message
         assert FOLLOWER_READ_WAIT_MS <= elapsed_ms(began) + 1 <= FOLLOWER_READ_WAIT_MS + 100
 
