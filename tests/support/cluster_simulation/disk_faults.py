@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from nextgen.replication.journal.format import HEADER_BYTES
+from nextgen.replication.journal.format import decode_segment_header
 from nextgen.tasks.timeouts import timeout
 from tests.support.cluster_simulation.components import has_disk, kind_of
 from tests.support.cluster_simulation.process import DISK_DELAY_MS
@@ -196,7 +196,8 @@ class DiskFaults:
         self._counts["first start on a full disk"] += 1
 
     async def _rot(self, node: Node) -> None:
-        """The last sectors of a journal are damaged while the machine is off."""
+        """The last sectors of a journal are damaged while the machine is off, never its header:
+        a replica refuses to start without it, until a person has moved the journal away."""
         assert node.machine is not None
         self._forgot.add(kind_of(node.name))
         node.crash(power_cut=True)
@@ -206,8 +207,10 @@ class DiskFaults:
         if directories:
             inside = chance.choice(directories)
             newest = Path(max(path for path in journals if path.startswith(inside)))
-            written = len(disk.read(newest).rstrip(b"\0"))
-            offset = max(HEADER_BYTES, written - chance.randint(1, 3 * SECTOR_BYTES))
+            data = disk.read(newest)
+            header, written = decode_segment_header(data), len(data.rstrip(b"\0"))
+            begin = written if header is None else header.bytes_long
+            offset = max(begin, written - chance.randint(1, 3 * SECTOR_BYTES))
             disk.damage(newest, offset, chance.randbytes(max(0, min(40, written - offset))))
         node.is_disk_sick = True
         await self._recover(node)
