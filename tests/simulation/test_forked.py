@@ -65,7 +65,7 @@ def test_without_its_guard_a_test_fails_with_it_holds_and_one_that_dies_has_fail
 ) -> None:
     deadly = tmp_path / "test_deadly.py"
     deadly.write_text("import os\ndef test_dies():\n    os._exit(70)\n")
-    mutant = BY_NAME["debts-are-kept-when-paid"]
+    mutant = BY_NAME["deliveries-are-kept-when-done"]
 
     # In a process of its own, as they are in a run: one pytest inside another waits for ever.
     with worker_pool() as pool:

@@ -242,5 +242,5 @@ _UNTESTED_BY_REASON = {
 UNTESTED = {name: reason for reason, names in _UNTESTED_BY_REASON.items() for name in names}
 """Bounds without a test at the limit, and why. Take out what gets one; put none in."""
 
-UNTESTED_MAX = 94
+UNTESTED_MAX = 92
 """Only gets smaller."""

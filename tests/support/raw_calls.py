@@ -122,15 +122,16 @@ async def call(
     ended; then the call is made once more.
     """
     for _ in range(CALLS_MAX):
-        outcome = await _call_once(channel, method, messages, deadline_s)
+        outcome = await call_once(channel, method, messages, deadline_s)
         if not (outcome.status == "INTERNAL" and outcome.text.startswith(_LOST_STATUS)):
             break
     return outcome
 
 
-async def _call_once(
+async def call_once(
     channel: grpc.aio.Channel, method: Method, messages: Sequence[bytes], deadline_s: float
 ) -> Outcome:
+    """Do what ``call`` does, whether the server's status is lost or not."""
     make: Any = getattr(channel, method.shape.value)
     answers: list[bytes] = []
     try:
