@@ -134,7 +134,7 @@ class Subscription:
         return not self.stream.has_taken_in((change,), _ANY_POSITION)
 
     def lose_watch(self) -> None:
-        """A watch of it was ended here: until it has added another, what it knows is not told."""
+        """Note that a watch of it ended here: it misses changes until it has added another."""
         self._writes.note_lost(self)
 
     def leave(self) -> None:
@@ -173,8 +173,8 @@ class EffectiveWrites:
         self._leads_from = clock.monotonic() + _TTL_SECONDS
         """Before, the former leader may have subscriptions that have not come here yet."""
         self._counts_from = self._leads_from
-        """Before, somebody may rely on what the former leader told them, or on a watch that was
-        ended."""
+        """Before, a subscriber may rely on the former leader's updates, or on a watch that ended
+        here."""
         self.returning = ReturningManagers(clock.monotonic() + _MANAGER_SECONDS)
         self._subscribers: dict[str, Subscription] = {}
         self._departed: dict[str, tuple[Subscription, float]] = {}
@@ -256,7 +256,7 @@ class EffectiveWrites:
         self._schedule()
 
     def note_watched(self, subscriber: Subscription, changes: Iterable[Change]) -> None:
-        # Who is expected no more because it watches has to count for as long as the expectation.
+        # Its watch replaces what was expected of it, so it counts for as long from here on.
         subscriber.heard_at = self._clock.monotonic()
         reader = reader_of(subscriber.stream.subscriber_id)
         if reader is None or not self._readers:
@@ -268,16 +268,17 @@ class EffectiveWrites:
     # Readers ----------------------------------------------------------------------------------
 
     def expect(self, changes: Iterable[Change], manager_shard_id: int) -> None:
-        """A broker manager is being given these objects: until it watches them, or
-        ``stop_expecting`` says for how long, no change of theirs is effective."""
+        """Note that a broker manager is being given these objects. No change of theirs is
+        effective until it watches them, or until the time that ``stop_expecting`` sets."""
         self._readers.begin(changes, manager_reader(manager_shard_id))
 
     def stop_expecting(
         self, changes: Collection[Change], manager_shard_id: int, *, are_watched: bool
     ) -> None:
-        """It has them: ``are_watched`` if it watched all of them before, else it is going to.
+        """Note that the manager has the objects.
 
-        One that it is being given once more counts until that is over as well.
+        ``are_watched``: it watched all of them before; else it will, and is expected to for as long
+        as a manager counts. An object that it is being given once more stays expected until then.
         """
         now = self._clock.monotonic()
         reader = manager_reader(manager_shard_id)
@@ -289,8 +290,8 @@ class EffectiveWrites:
             self._schedule()
 
     def expect_reader(self, changes: Collection[Change], subscriber_id: str) -> None:
-        """Somebody is about to be told of these objects, which it is going to watch, if it does
-        not yet: a broker manager, or a topic controller."""
+        """Note that a broker manager or a topic controller is about to read these objects, and
+        will watch those that it does not watch yet."""
         reader = reader_of(subscriber_id)
         if reader is None:
             return
@@ -311,7 +312,7 @@ class EffectiveWrites:
     # Waiting ----------------------------------------------------------------------------------
 
     async def wait_all(self, request: ExecuteRequest, response: ExecuteResponse) -> None:
-        """Return once what ``request`` wrote is effective; what was refused is not waited for.
+        """Return once the accepted commands of ``request`` are effective.
 
         Raises:
             ProposalLost: See ``wait``.
@@ -326,13 +327,16 @@ class EffectiveWrites:
             await self.wait(max(result.position for _, result in accepted), changes)
 
     async def wait(self, position: int, changes: Collection[Change]) -> None:
-        """Return once everybody whom ``changes`` concern has taken in the log up to ``position``.
+        """Return once every subscription that matches ``changes`` has acknowledged ``position``,
+        or has lost its lease.
 
         Raises:
             ProposalLost: Leadership moved meanwhile, or too many wait. The write is committed.
         """
         try:
-            if self.waiting >= EFFECTIVE_WAITS_MAX:
+            # Counted only among so many: moves wait here too, and are not bounded by this.
+            is_long = len(self._waiters) >= EFFECTIVE_WAITS_MAX
+            if is_long and self.waiting >= EFFECTIVE_WAITS_MAX:
                 raise Overloaded(f"{EFFECTIVE_WAITS_MAX} writes wait to be effective")
             await self._wait_acknowledged(position, changes)
             # A subscriber that left may be at another leader, and not yet at this position.
@@ -357,7 +361,7 @@ class EffectiveWrites:
         self._settle(None)
 
     def close(self, error: MetadataError) -> None:
-        """Stop leading: subscribers go to the next leader, those who wait fail with ``error``."""
+        """Stop leading: subscriptions end and pending waits fail with ``error``."""
         self._closed = error
         if self._timer is not None:
             self._timer.cancel()
