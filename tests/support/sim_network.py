@@ -10,11 +10,14 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
+from typing import Generic, TypeVar
 
 from nextgen.kernel.events.levels import EVENT_LEVEL
 from nextgen.replication.mesh.frames import Message, decode_frame, encode_frame
 from nextgen.replication.mesh.mesh import MeshChannel
 from nextgen.replication.ports import NodeId
+
+Peer = TypeVar("Peer")
 
 SILENCE_S_MAX = 5.0
 """After a power cut, until the others' systems give the connection up."""
@@ -139,44 +142,30 @@ class SimNetwork:
         self._loop.call_later(delay_s, work, *given, context=mesh.context)
 
 
-class SimMesh:
-    """One process's end of the network; a ``HostMesh``. Belongs to the process that makes it."""
+class MeshEnd(Generic[Peer]):
+    """What one process's end of every simulated mesh has in common."""
 
     port = 0
 
-    def __init__(self, network: SimNetwork, node_id: NodeId) -> None:
+    def __init__(self, node_id: NodeId) -> None:
         self.node_id = node_id
-        self.context = copy_context()
-        self.peers: dict[NodeId, SimMesh] = {}
-        """Whom this process believes to be connected with, each in one of its lives."""
+        self.peers: dict[NodeId, Peer] = {}
+        """The processes that this one believes to be connected with, each in one of its lives."""
         self.event_levels: dict[NodeId, int] = {}
-        """Which events peers are known to know, those that are not here as many as we."""
-        self._network = network
+        """The event level of each peer; one that is not here has the same as this process."""
         self._channels: dict[int, MeshChannel] = {}
-
-    async def start(self) -> None:
-        self._network.join(self)
-
-    async def stop(self) -> None:
-        self._network.leave(self)
-
-    async def set_peer_address(self, node_id: NodeId, host: str, port: int) -> None:
-        """There are no addresses here."""
 
     def register(self, channel: int, receiver: MeshChannel) -> None:
         self._channels[channel] = receiver
-        for node_id in self.peers:
+        for node_id in tuple(self.peers):
             receiver.on_peer_connected(node_id)
 
     def unregister(self, channel: int) -> None:
         self._channels.pop(channel, None)
 
-    def send(self, node_id: NodeId, channel: int, message: Message) -> bool:
-        return self._network.send(self, node_id, channel, message)
-
     @property
     def connection_count(self) -> int:
-        raise NotImplementedError("nobody asks a simulated process for its metrics")
+        raise NotImplementedError("a simulated process has no metrics of its mesh")
 
     outbox_bytes = unproven_count = refused_count = connection_count
 
@@ -189,11 +178,32 @@ class SimMesh:
     def keep_event_levels(
         self, known: Mapping[NodeId, int], on_heard: Callable[[Mapping[NodeId, int]], None]
     ) -> None:
-        """Nobody says hello here: what peers know is what the test says."""
+        """There is no hello: tests set ``event_levels``."""
 
     def receive(self, sender: NodeId, channel: int, message: Message) -> None:
         if channel in self._channels:
             self._channels[channel].on_message(sender, message)
+
+
+class SimMesh(MeshEnd["SimMesh"]):
+    """One process's end of the network; a ``HostMesh``. Belongs to the process that makes it."""
+
+    def __init__(self, network: SimNetwork, node_id: NodeId) -> None:
+        super().__init__(node_id)
+        self.context = copy_context()
+        self._network = network
+
+    async def start(self) -> None:
+        self._network.join(self)
+
+    async def stop(self) -> None:
+        self._network.leave(self)
+
+    async def set_peer_address(self, node_id: NodeId, host: str, port: int) -> None:
+        """There are no addresses here."""
+
+    def send(self, node_id: NodeId, channel: int, message: Message) -> bool:
+        return self._network.send(self, node_id, channel, message)
 
     def connect(self, peer: SimMesh) -> None:
         """Take ``peer`` in; if an earlier life of it was never seen off, it has restarted."""

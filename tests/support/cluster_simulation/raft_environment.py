@@ -10,23 +10,21 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nextgen.kernel.events.levels import EVENT_LEVEL
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.host.raft_host import HostEnvironment, PySyncObjHost
 from nextgen.replication.mesh.frames import Message, decode_frame, encode_frame
-from nextgen.replication.mesh.mesh import MeshChannel
 from nextgen.replication.ports import AppliedPoint, Entry, GroupId, NodeId, RoleChange
 from nextgen.runtime.lifecycle.data_directory import LOCK_FILE
 from tests.support.cluster_simulation.network import Network
 from tests.support.cluster_simulation.process import SimulatedProcess
 from tests.support.sim_disk import SimDisk
-from tests.support.sim_network import LENGTH_BYTES
+from tests.support.sim_network import LENGTH_BYTES, MeshEnd
 
 RAFT_CONFIG = RaftConfig(
     journal_segment_bytes=48 * 1024,
@@ -83,7 +81,7 @@ class MeshFabric:
     def _arrive(self, sender: SimulatedMesh, target: SimulatedMesh, frame: bytes) -> None:
         is_cut = self.network.is_cut(sender.process.host, target.process.host)
         # What a process was sent before it died dies with its connections.
-        if is_cut or target.connected.get(sender.node_id) is not sender:
+        if is_cut or target.peers.get(sender.node_id) is not sender:
             return
         self.network.trace.note(f"{sender.node_id}>{target.node_id} raft", frame)
         target.receive(sender.node_id, *decode_frame(frame[LENGTH_BYTES:]))
@@ -97,20 +95,14 @@ class MeshFabric:
         self.network.loop.call_later(delay_ms / 1000, work, context=context)
 
 
-class SimulatedMesh:
+class SimulatedMesh(MeshEnd["SimulatedMesh"]):
     """One process's end; a ``HostMesh``."""
 
-    port = 0
-
     def __init__(self, fabric: MeshFabric, process: SimulatedProcess) -> None:
+        super().__init__(NodeId(process.name))
         self.process = process
-        self.node_id = NodeId(process.name)
         self.known: dict[NodeId, None] = {}
-        self.connected: dict[NodeId, SimulatedMesh] = {}
-        self.event_levels: dict[NodeId, int] = {}
-        """Which events peers are known to know, those that are not here as many as we."""
         self._fabric = fabric
-        self._channels: dict[int, MeshChannel] = {}
 
     async def start(self) -> None:
         self._fabric.join(self)
@@ -126,58 +118,29 @@ class SimulatedMesh:
         if peer is not None and self._fabric.meshes.get(self.node_id) is self:
             self._fabric.connect_if_known(self, peer)
 
-    def register(self, channel: int, receiver: MeshChannel) -> None:
-        self._channels[channel] = receiver
-        for node_id in tuple(self.connected):
-            receiver.on_peer_connected(node_id)
-
-    def unregister(self, channel: int) -> None:
-        self._channels.pop(channel, None)
-
     def send(self, node_id: NodeId, channel: int, message: Message) -> bool:
-        peer = self.connected.get(node_id)
+        peer = self.peers.get(node_id)
         if peer is None:
             return False
         self._fabric.carry(self, peer, encode_frame(channel, message))
         return True
 
-    @property
-    def connection_count(self) -> int:
-        raise NotImplementedError("nobody asks a simulated process for its metrics")
-
-    outbox_bytes = unproven_count = refused_count = connection_count
-
-    def is_connected(self, node_id: NodeId) -> bool:
-        return node_id in self.connected
-
-    def peer_event_level(self, node_id: NodeId) -> int:
-        return self.event_levels.get(node_id, EVENT_LEVEL)
-
-    def keep_event_levels(
-        self, known: Mapping[NodeId, int], on_heard: Callable[[Mapping[NodeId, int]], None]
-    ) -> None:
-        """Nobody says hello here: what peers know is what the test says."""
-
-    def receive(self, sender: NodeId, channel: int, message: Message) -> None:
-        if channel in self._channels:
-            self._channels[channel].on_message(sender, message)
-
     def meet(self, peer: SimulatedMesh) -> None:
         if self._fabric.meshes.get(peer.process.name) is not peer:
             return
-        before = self.connected.get(peer.node_id)
+        before = self.peers.get(peer.node_id)
         if before is peer:
             return
         if before is not None:
             self.lose(before)
-        self.connected[peer.node_id] = peer
+        self.peers[peer.node_id] = peer
         for receiver in tuple(self._channels.values()):
             receiver.on_peer_connected(peer.node_id)
 
     def lose(self, peer: SimulatedMesh) -> None:
-        if self.connected.get(peer.node_id) is not peer:
+        if self.peers.get(peer.node_id) is not peer:
             return
-        del self.connected[peer.node_id]
+        del self.peers[peer.node_id]
         for receiver in tuple(self._channels.values()):
             receiver.on_peer_disconnected(peer.node_id)
         for receiver in tuple(self._channels.values()):
