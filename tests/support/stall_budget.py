@@ -36,10 +36,6 @@ Send = Callable[[], Awaitable[None]]
 RECORD = struct.Struct("=d248s")
 """As ``stall_probe`` writes it."""
 
-ATTEMPTS = 3
-"""Of a frame that was too expensive. Once may be a collection of garbage, or something that began
-meanwhile; what a frame costs it costs at least twice."""
-
 QUIET_S = 0.5
 """Between two attempts a process' log stays as it is for so long."""
 QUIET_WAITS_MAX = 40
@@ -119,18 +115,16 @@ class Measuring:
         return sum(member.memory_info().rss for member in self._members)
 
     async def frame(self, name: str, send: Send) -> Cost:
-        """Send a frame, again if it was too expensive, and return what it costs."""
-        costs = []
-        for attempt in range(ATTEMPTS):
+        """Send a frame, once more if it was too expensive, and return what it costs."""
+        cost = await self.once(name, send)
+        if cost.is_too_much:
+            # A collection of garbage, or something that began meanwhile, happens once; what a frame
+            # costs it costs each time.
+            await self._until_quiet()
             cost = await self.once(name, send)
-            costs.append(cost)
-            if not cost.is_too_much or sum(one.is_too_much for one in costs) > 1:
-                return cost
-            assert attempt < ATTEMPTS
-            await self._is_quiet()
-        return min(costs, key=lambda one: one.stall_ms)
+        return cost
 
-    async def _is_quiet(self) -> None:
+    async def _until_quiet(self) -> None:
         """Return when the process writes nothing of its own accord: an election takes longer than
         two attempts."""
         written = -1
