@@ -35,8 +35,8 @@ WORKER_VARIABLE = "NEXTGEN_DISCOVERY_WORKER"
 
 _WORKERS_FLAG = Flag("--workers", "processes that share the Pulsar port", "1")
 
-_NUMBERS_MAX = 1_000_000
-"""The most of any of these that is not bounded by what all tenants or connections may have."""
+_TURN_US_MAX = 1_000_000
+"""The longest turn that can be set: one second."""
 
 _FAIRNESS: Mapping[str, tuple[str, int, int]] = MappingProxyType(
     {
@@ -56,7 +56,7 @@ _FAIRNESS: Mapping[str, tuple[str, int, int]] = MappingProxyType(
             1,
             GRPC_CONNECTION_STREAMS_MAX,
         ),
-        "turn_us": ("time of the event loop for long reads in one turn", 100, _NUMBERS_MAX),
+        "turn_us": ("time of the event loop for long reads in one turn", 100, _TURN_US_MAX),
         "turn_bytes_max": (
             "bytes of one Pulsar connection answered in one turn",
             DISCOVERY_SHORT_READ_BYTES,

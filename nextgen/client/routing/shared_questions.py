@@ -1,8 +1,8 @@
 """Questions to shards: one per key at a time, many per request.
 
 A caller whose question is already under way shares its answer. Questions that arrive while
-``in_flight_max`` requests to their shard are under way share the next request, unless they are of
-groups (tenants) of which one has many questions.
+``in_flight_max`` requests to their shard are under way share the next request. Only a group (a
+tenant) with many questions does not share: it has requests of its own.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ async def refused_headers(channel: grpc.aio.Channel, padding_bytes: int) -> str:
 async def test_grpc_metadata_bytes_max_are_taken_and_one_more_refused(
     channel: grpc.aio.Channel,
 ) -> None:
-    # Given: how much a call sends besides its padding, by what the server says of too much.
+    # Given: the size that the server counts in a refused call, which has headers of its own.
     probe_bytes = GRPC_METADATA_BYTES_MAX - 100
     counted = re.search(r"\((\d+) vs", await refused_headers(channel, probe_bytes))
     assert counted is not None
