@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from typing import Protocol
 
 import structlog
 
@@ -27,9 +28,9 @@ from nextgen.kernel.limits.placement import (
 )
 from nextgen.tasks.background import join, keep, start
 from nextgen.tasks.timeouts import timeout
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import TopicMove
 from shards.assignment.broker_sync import BrokerSync
-from shards.assignment.topic_controller import TopicController
 from shards.assignment.unit_reads import UnitReads
 from shards.domain.assignment import Assignment
 from shards.metrics import ShardMetrics
@@ -68,6 +69,17 @@ class Why(StrEnum):
     DRAIN = "drain"
 
 
+class Lookups(Protocol):
+    """The shard's own lookups. A lookup assigns a unit whose session has ended."""
+
+    async def lookup(self, topics: Sequence[str], *, timeout_ms: int) -> list[LookupAnswer]:
+        """Return one answer per name, in order.
+
+        Raises:
+            MetadataError: Which of the units were assigned is unknown.
+        """
+
+
 class Evacuation:
     """Evacuations of one shard's units, for one term. ``shard_ids`` returns all shards."""
 
@@ -76,7 +88,7 @@ class Evacuation:
         shard_id: int,
         state: ShardState,
         units: UnitReads,
-        controller: TopicController,
+        lookups: Lookups,
         mover: TopicMover,
         sync: BrokerSync,
         directory: BrokerDirectory,
@@ -87,7 +99,7 @@ class Evacuation:
         self._shard_id = shard_id
         self._state = state
         self._units = units
-        self._controller = controller
+        self._lookups = lookups
         self._mover = mover
         self._sync = sync
         self._directory = directory
@@ -304,7 +316,7 @@ class Evacuation:
     async def _assign_anew(self, units: Sequence[Assignment]) -> int:
         names = [unit.name for unit in units]
         try:
-            answers = await self._controller.lookup(names, timeout_ms=_CARRY_TIMEOUT_MS)
+            answers = await self._lookups.lookup(names, timeout_ms=_CARRY_TIMEOUT_MS)
         except MetadataError as error:
             _logger.info("units not assigned anew yet", shard=self._shard_id, why=str(error))
             return 0
