@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -11,6 +12,11 @@ PROMISE_WORDS_MAX = 35
 
 MARKED_SLOW = r"@pytest\.mark\.slow[^\n]*\n(?:[@ )][^\n]*\n)*(?:async )?def (test_\w+)"
 """A test whose decorators, of one line or several, say that it is slow."""
+
+CLASS_NAME = r"\b(?:[A-Z][a-z]+){2,}\b"
+
+PORTS_OF_BROKERS = "brokers/ports"
+"""The one part that no row of the map names: no box of the pictures is an interface."""
 
 SCREEN_LINES_MAX = 40
 SCREEN_COLUMNS = 120
@@ -170,6 +176,95 @@ def test_what_the_map_of_the_architecture_says_to_open_first_is_in_that_row():
     assert lost == []
 
 
+def test_each_row_of_the_map_names_a_folder():
+    rows = _map_rows()
+
+    assert len(rows) > 20
+    assert [boxes for boxes, folders, _ in rows if not _named_folders(folders)] == []
+
+
+def test_each_class_in_a_box_of_the_map_is_defined_in_a_folder_of_its_row():
+    undefined = [
+        name
+        for boxes, folders, _ in _map_rows()
+        for name in re.findall(CLASS_NAME, boxes)
+        if not any(_defines(ROOT / folder, name) for folder in _named_folders(folders))
+    ]
+
+    assert undefined == []
+
+
+def test_each_class_in_the_pictures_of_the_architecture_has_its_row_in_the_map():
+    pictures = "".join(re.findall(r"(?ms)^```$(.*?)^```$", _pictures()))
+    drawn = set(re.findall(CLASS_NAME, pictures))
+    mapped = {name for boxes, _, _ in _map_rows() for name in re.findall(CLASS_NAME, boxes)}
+
+    assert len(drawn) > 3
+    assert sorted(drawn - mapped) == []
+
+
+def test_the_map_names_every_part_of_the_components():
+    """Each folder that stands right below a component, or a room in it."""
+    named = {folder for _, folders, _ in _map_rows() for folder in _named_folders(folders)}
+    parts = {
+        f"{component}/{path.parent.name}"
+        for component in ("discovery", "brokers", "cluster_manager", "nextgen/client")
+        for path in (ROOT / component).glob("*/__init__.py")
+    }
+
+    missing = {part for part in parts if not any(_is_in(folder, part) for folder in named)}
+    assert missing == {PORTS_OF_BROKERS}
+
+
+def test_the_import_directions_of_the_architecture_are_those_that_are_checked():
+    said = _architecture().split("## Folders and import directions")[1].split("```")[1]
+    written = [re.split(" {2,}", line)[0] for line in said.strip().splitlines()]
+    layers = _contract("Layers point downwards and siblings do not meet")["layers"]
+
+    assert written == [layer for layer in layers if layer != "nextgen.__main__"]
+
+
+def test_the_order_of_the_rooms_of_shards_is_the_one_that_is_checked():
+    (said,) = re.findall(r"Rooms of `shards`: `([^`]+)`", _architecture())
+    layers = _contract("Rooms of shards point downwards")["layers"]
+
+    assert said.split(" → ") == [layer.replace(" | ", ", ") for layer in layers]
+
+
+def _is_in(folder: str, part: str) -> bool:
+    return folder == part or folder.startswith(f"{part}/") or part.startswith(f"{folder}/")
+
+
+def _named_folders(cell: str) -> list[str]:
+    return re.findall(r"`([a-z_]+(?:/[a-z_]+)*)`", cell)
+
+
+def _defines(folder: Path, name: str) -> bool:
+    defined = re.compile(rf"^class {name}\b", re.MULTILINE)
+    return any(defined.search(path.read_text()) for path in folder.rglob("*.py"))
+
+
+def _map_rows() -> list[tuple[str, str, str]]:
+    """Return box, folders and what to open first of each row of the map."""
+    lines = [line for line in _architecture_map().splitlines() if line.startswith("|")]
+    cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines[2:]]
+    assert {len(each) for each in cells} == {3}
+    return cells
+
+
+def _contract(name: str):
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (contract,) = (each for each in settings["contracts"] if each["name"] == name)
+    return contract
+
+
+def _architecture() -> str:
+    return (ROOT / "ARCHITECTURE.md").read_text()
+
+
+def _pictures() -> str:
+    return _architecture().split("## From each box to its folder")[0]
+
+
 def _architecture_map() -> str:
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    return text.split("## From each box to its folder")[1].split("\n## ")[0]
+    return _architecture().split("## From each box to its folder")[1].split("\n## ")[0]

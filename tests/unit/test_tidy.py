@@ -3,8 +3,10 @@
 import ast
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,20 @@ FILE_LINES_MAX = 500
 ROOM_MODULES_MAX = 15
 ROOM_DOCSTRING_LINES_MAX = 3
 BANNED_STEMS = {"util", "utils", "helper", "helpers", "common", "misc", "base", "manager"}
+LAYERED = (
+    "nextgen",
+    "nextgen.client",
+    "nextgen.replication",
+    "shards",
+    "discovery",
+    "brokers",
+    "cluster_manager",
+)
+"""Packages of which every room and every module stands in a layer of an import contract."""
+
+PACKAGE_DEPTH_MAX = 10
+"""How deep import-linter looks for circles below a root package."""
+
 GENERATED = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
 
 # In pieces, so that this file does not contain what it looks for.
@@ -103,6 +119,14 @@ def test_no_room_has_too_many_modules() -> None:
     assert too_many == {}, "divide this room by what its modules are for"
 
 
+def test_no_folder_of_unit_tests_has_more_modules_than_a_room_may() -> None:
+    folders = [path.parent for path in (ROOT / "tests" / "unit").rglob("test_*.py")]
+
+    assert len(set(folders)) > 50
+    too_many = {name_of(each) for each in folders if folders.count(each) > ROOM_MODULES_MAX}
+    assert too_many == set(), "tests stand in the folder of the room that they test"
+
+
 def test_every_room_says_in_three_lines_what_lives_there_and_who_calls_it() -> None:
     rooms = {room for path in SOURCES for room in path.parents if ROOT in room.parents}
     without = [name_of(room) for room in sorted(rooms) if not _says_what_it_is(room)]
@@ -115,6 +139,66 @@ def _says_what_it_is(room: Path) -> bool:
     docstring = ast.get_docstring(ast.parse(path.read_text())) if path.exists() else None
     lines = [line for line in (docstring or "").splitlines() if line.strip()]
     return 0 < len(lines) <= ROOM_DOCSTRING_LINES_MAX
+
+
+def test_every_module_of_the_components_stands_in_a_layer() -> None:
+    layers = _layers_by_container()
+
+    without = {
+        f"{package}.{child}"
+        for package in LAYERED
+        for child in _children(package)
+        if child not in layers.get(package, ())
+    }
+
+    assert without == set(), "give it a layer in pyproject.toml"
+
+
+def test_a_contract_on_the_rooms_of_a_package_names_all_of_them() -> None:
+    lenient = [
+        contract["name"]
+        for contract in _import_contracts("layers")
+        if set(contract.get("containers", ())) & set(LAYERED)
+        and (not contract.get("exhaustive") or "exhaustive_ignores" in contract)
+    ]
+
+    assert lenient == []
+
+
+def test_circles_are_refused_in_every_package_at_every_depth() -> None:
+    (contract,) = _import_contracts("acyclic_siblings")
+    depth = max(len(path.relative_to(ROOT).parts) for path in SOURCES)
+
+    assert set(contract["ancestors"]) == set(PACKAGES)
+    assert contract.keys() == {"name", "type", "ancestors"}, "no package may be left out"
+    assert depth <= PACKAGE_DEPTH_MAX
+
+
+def test_no_import_is_left_out_of_the_contracts_on_layers() -> None:
+    assert [each["name"] for each in _import_contracts("layers") if "ignore_imports" in each] == []
+
+
+def _import_contracts(kind: str) -> list[dict[str, Any]]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    return [contract for contract in settings["contracts"] if contract["type"] == kind]
+
+
+def _layers_by_container() -> dict[str, set[str]]:
+    """Return the names that stand in a layer, by the package whose children they are."""
+    layers: dict[str, set[str]] = {}
+    for contract in _import_contracts("layers"):
+        for container in contract.get("containers", ()):
+            for layer in contract["layers"]:
+                names = {name.strip(" ()") for name in re.split(r"[|:]", layer)}
+                layers.setdefault(container, set()).update(names)
+    return layers
+
+
+def _children(package: str) -> set[str]:
+    folder = ROOT / package.replace(".", "/")
+    return {path.stem for path in folder.glob("*.py") if path.name != "__init__.py"} | {
+        path.parent.name for path in folder.glob("*/__init__.py")
+    }
 
 
 def test_no_grab_bag_modules() -> None:
