@@ -17,7 +17,7 @@ from nextgen.harness.demo.timeline import Timeline
 from nextgen.kernel.limits.cluster import ERROR_LINE_CHARACTERS_MAX
 from nextgen.runtime.lifecycle.exit_code import print_error
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PRINTERS = ("output.py", "timeline.py", "reporter.py")
 """May write to the terminal themselves. ``reporter`` writes for a program, in ASCII."""
 
