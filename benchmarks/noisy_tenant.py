@@ -2,12 +2,13 @@
 
 Two tenants use one discovery node's public ports, each from a process of its own. Each has the same
 share: so many lookups of assigned names (Pulsar), lookups of absent names, creates, and first
-lookups of what was created (gRPC) a second. First the quiet tenant runs alone, then beside one that
-asks for ``--times`` as much, and for ``--unpaced`` connections more that keep a window of lookups
-full. Arrivals have fixed times, and a latency counts from when its request was due, so a stall is
-seen by everything that it delays. Served is what was answered rightly within a second. Every answer
-is checked: an absent name must be absent, a created one must not be. One JSON line last; exits with
-1 if an answer is wrong or, with ``--check``, if a goal is missed.
+lookups of what was created (gRPC) a second. First the quiet tenant runs alone, then beside as many
+busy loops as there are cores (what a full machine costs, whoever fills it), then beside a tenant
+that asks for ``--times`` as much, and for ``--unpaced`` connections more that keep a window of
+lookups full. Arrivals have fixed times, and a latency counts from when its request was due, so a
+stall is seen by everything that it delays. Served is what was answered rightly within a second.
+Every answer is checked: an absent name must be absent, a created one must not be. One JSON line
+last; exits with 1 if an answer is wrong or, with ``--check``, if a goal is missed.
 
     python -m benchmarks.noisy_tenant [--times 10] [--unpaced 8] [--minimal] [--check]
 """
@@ -20,9 +21,12 @@ import itertools
 import json
 import os
 import resource
+import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -243,12 +247,39 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         )
         noisy |= {"times": arguments.times, "unpaced": arguments.unpaced, "stem": "noisy"}
         alone = await phase(ready, {"quiet": quiet | {"stem": "alone"}})
+        with busy_cores():
+            contended = await phase(ready, {"quiet": quiet | {"stem": "contended"}})
         beside = await phase(ready, {"quiet": quiet | {"stem": "beside"}, "noisy": noisy})
-    return report(alone, beside, arguments)
+    return report(alone, contended, beside, arguments)
+
+
+@contextmanager
+def busy_cores() -> Iterator[None]:
+    """Keep every core busy with a process that does nothing else."""
+    command = (sys.executable, "-c", "while True: pass")
+    loops = [subprocess.Popen(command) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for one in loops:
+            one.kill()
+            one.wait()
+
+
+def is_autogrouped() -> bool:
+    """Return whether Linux divides cores between sessions of processes, not between processes.
+
+    It lets a process of a session with a busy one wait for tenths of a second on a full machine.
+    """
+    setting = Path("/proc/sys/kernel/sched_autogroup_enabled")
+    return setting.exists() and setting.read_text().strip() == "1"
 
 
 def report(
-    alone: dict[str, Any], beside: dict[str, Any], arguments: argparse.Namespace
+    alone: dict[str, Any],
+    contended: dict[str, Any],
+    beside: dict[str, Any],
+    arguments: argparse.Namespace,
 ) -> dict[str, Any]:
     """Return what was measured and which goals were missed. Pure."""
     wrong, missed = [], []
@@ -265,10 +296,12 @@ def report(
         "wrong": wrong,
         "missed": missed,
         "alone": alone,
+        "contended": contended,
         "beside": beside,
         "run": {
             **vars(arguments),
             "share": SHARE,
+            "autogroup": is_autogrouped(),
             "load_average_after": os.getloadavg()[0],
         },
     }
