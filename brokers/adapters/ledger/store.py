@@ -10,7 +10,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,8 @@ from nextgen.tasks.background import join
 
 _TOKEN_BYTES = 8
 _Key = tuple[str, str, int]
+MakeWriter = Callable[[asyncio.AbstractEventLoop, str, int], Writer]
+MakePool = Callable[[int, str], Executor]
 
 
 def wall_clock_ms() -> int:
@@ -56,6 +58,10 @@ def _no_step(name: str) -> None:
     return
 
 
+def _thread_pool(threads: int, name: str) -> Executor:
+    return ThreadPoolExecutor(threads, thread_name_prefix=name)
+
+
 class DiskLedgerStore(LedgerStore):
     """One process's access to the ledger directory. Used on one event loop."""
 
@@ -69,6 +75,8 @@ class DiskLedgerStore(LedgerStore):
         index_bytes: int = pulsar_limits.LEDGER_INDEX_BYTES,
         recent_bytes_max: int = pulsar_limits.LEDGER_RECENT_BYTES_MAX,
         writers: int = pulsar_limits.LEDGER_WRITERS,
+        make_writer: MakeWriter = Writer,
+        make_pool: MakePool = _thread_pool,
         now_ms: Callable[[], int] = wall_clock_ms,
         on_step: OnStep = _no_step,
         acknowledgements: Acknowledgements | None = None,
@@ -78,18 +86,15 @@ class DiskLedgerStore(LedgerStore):
         self._owner = Owner(broker_id, secrets.token_hex(_TOKEN_BYTES), now_ms)
         self._index_bytes = index_bytes
         self._writer_count = writers
+        self._make_writer = make_writer
         self._writers: list[Writer] = []
         self._ledgers: dict[_Key, DiskLedger] = {}
         self._openings: dict[_Key, asyncio.Task[DiskLedger]] = {}
         self._tidying: set[asyncio.Future[None]] = set()
-        self._takeovers = ThreadPoolExecutor(
-            pulsar_limits.LEDGER_TAKEOVERS_AT_A_TIME, thread_name_prefix="ledger-takeover"
-        )
+        self._takeovers = make_pool(pulsar_limits.LEDGER_TAKEOVERS_AT_A_TIME, "ledger-takeover")
         files = ReadFiles(storage)
         self.readers = Readers(
-            threads=ThreadPoolExecutor(
-                pulsar_limits.LEDGER_READS_AT_A_TIME, thread_name_prefix="ledger-read"
-            ),
+            threads=make_pool(pulsar_limits.LEDGER_READS_AT_A_TIME, "ledger-read"),
             files=files,
             indexes=Indexes(files, index_bytes),
         )
@@ -209,6 +214,6 @@ class DiskLedgerStore(LedgerStore):
         if len(self._writers) < self._writer_count:
             name = f"ledger-writer-{len(self._writers)}"
             files_max = pulsar_limits.LEDGER_OPEN_FILES_MAX // self._writer_count
-            self._writers.append(Writer(loop, name, files_max))
+            self._writers.append(self._make_writer(loop, name, files_max))
             return self._writers[-1]
         return min(self._writers, key=lambda writer: writer.units)

@@ -12,7 +12,7 @@ import asyncio
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -125,7 +125,7 @@ class Writer:
         self._condition = threading.Condition(self.lock)
         self.units = 0
         """Open units; kept by the store, on the loop."""
-        self._thread = start_thread(name, self._run)
+        self._start(name)
 
     def enqueue(self, queue: Queue) -> None:
         """Give a unit its place in the next round. The lock is held."""
@@ -133,6 +133,9 @@ class Writer:
         if self._is_idle:
             self._is_idle = False
             self._condition.notify()
+
+    def _start(self, name: str) -> None:
+        self._thread = start_thread(name, self._run)
 
     def stop(self) -> None:
         """End the thread after what is pending, and wait for that."""
@@ -150,14 +153,29 @@ class Writer:
                 self._is_idle = False
                 if not self._waiting:
                     return
-                shares = self._take()
-            outcomes = _round(shares)
-            # A handle that cannot be closed must not end the writing for other units.
-            with suppress(OSError):
-                self._close_some_files(outcomes)
-            # If the loop was closed meanwhile, no task awaits the outcomes any more.
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(_tell, outcomes)
+            for _step in self.write_round():
+                pass
+
+    def write_round(self) -> Iterator[None]:
+        """Write what is pending, as much as one round takes, and report the outcomes on the loop.
+
+        Yields after each step, which all units are through with before the next one begins. The
+        caller MUST exhaust it before it begins another round.
+        """
+        with self.lock:
+            shares = self._take()
+        for step in (_Share.write, _Share.sync, _Share.look):
+            for share in shares:
+                if share.queue.failure is None:
+                    share.queue.failure = _error_of(step, share)
+            yield
+        outcomes = [share.outcome() for share in shares]
+        # A handle that cannot be closed must not end the writing for other units.
+        with suppress(OSError):
+            self._close_some_files(outcomes)
+        # If the loop was closed meanwhile, no task awaits the outcomes any more.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(_tell, outcomes)
 
     def _take(self) -> list[_Share]:
         shares = []
@@ -209,18 +227,10 @@ class _Share:
             raise Fenced("a later epoch owns the topic")
         self.queue.files.settle()
 
-
-def _round(shares: Sequence[_Share]) -> list[Outcome]:
-    for step in (_Share.write, _Share.sync, _Share.look):
-        for share in shares:
-            if share.queue.failure is None:
-                share.queue.failure = _error_of(step, share)
-    return [
-        Outcome(
-            share.queue, share.batch, share.queue.failure, share.is_released, share.looked_at_ns
+    def outcome(self) -> Outcome:
+        return Outcome(
+            self.queue, self.batch, self.queue.failure, self.is_released, self.looked_at_ns
         )
-        for share in shares
-    ]
 
 
 def _error_of(step: Callable[[_Share], None], share: _Share) -> Exception | None:
