@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from brokers.adapters.ledger.memory_ledger import MemoryLedgerStore
+from brokers.adapters.ledger.format.files import ENTRIES, UnitDirectory
+from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.domain.holding import Holding, NamespaceMetadata
-from brokers.domain.position import Position
-from brokers.ports.ledger import NewEntry
+from brokers.domain.position import Position, ledger_id_of
+from brokers.ports.ledger import LedgerDamaged, NewEntry, StorageFailed
 from protos.nextgen.v1 import events_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from tests.support.cluster_simulation.invariants import Invariants
-from tests.support.cluster_simulation.residents import Storage
+from tests.support.cluster_simulation.ledgers import LEDGERS, Rot, Storage, newest_records
+from tests.support.cluster_simulation.residents import Resident
 
 UNIT = ("t-1", "")
 NAME = "persistent://acme/orders/paid"
@@ -139,29 +145,158 @@ def test_a_session_goes_on_until_its_end_is_committed(log: Log):
     assert not log.invariants.goes_on("s-1")
 
 
+@asynccontextmanager
+async def broker_on(storage: Storage, name: str = "b") -> AsyncIterator[DiskLedgerStore]:
+    broker = DiskLedgerStore(LEDGERS, broker_id=name, storage=storage.disk)
+    yield broker
+    await broker.close()
+
+
+async def store_some(storage: Storage, rounds: int = 1, epoch: int = 1) -> list[Position]:
+    """Have a broker acknowledge so many entries, each in a round of its own."""
+    async with broker_on(storage) as broker:
+        ledger = await broker.open(*UNIT, epoch, topic_name=NAME)
+        positions = [await ledger.append(NewEntry(b"%d" % n, 1, "p", n)) for n in range(rounds)]
+    known = storage.acknowledged.setdefault(UNIT, {})
+    known.update({position: b"%d" % n for n, position in enumerate(positions)})
+    return positions
+
+
 async def test_what_was_acknowledged_and_is_not_stored_is_seen():
     storage = Storage()
-    ledger = await MemoryLedgerStore(storage.ledgers).open(*UNIT, 1, topic_name=NAME)
-    position = await ledger.append(NewEntry(b"1", 1, "p", 1))
-    storage.acknowledged[UNIT] = {position: b"1"}
+    (position,) = await store_some(storage)
     assert list(storage.lost()) == []
 
-    storage.acknowledged[UNIT][Position(position.ledger_id, 1)] = b"2"
-    assert [f"{position.ledger_id}:1" in lost for lost in storage.lost()] == [True]
+    storage.acknowledged[UNIT][position] = b"2"
+    assert list(storage.lost()) == [f"{position} of {UNIT} was acknowledged and is lost"]
 
 
 async def test_an_owner_that_stores_behind_a_later_one_is_seen():
-    """What fences are for: without them the earlier owner's entry comes last, out of order."""
+    """What fences are for: without them the earlier owner's entry is behind its epoch's seal."""
     storage = Storage()
-    old = await MemoryLedgerStore(storage.ledgers).open(*UNIT, 1, topic_name=NAME)
-    new = await MemoryLedgerStore(storage.ledgers).open(*UNIT, 2, topic_name=NAME)
-    position = await new.append(NewEntry(b"1", 1, "p", 1))
-    storage.acknowledged[UNIT] = {position: b"1"}
-    storage.ledgers.units[UNIT].claims.pop(2)
+    async with broker_on(storage, "a") as first, broker_on(storage, "b") as second:
+        old = await first.open(*UNIT, 1, topic_name=NAME)
+        before = await old.append(NewEntry(b"1", 1, "p", 1))
+        await second.open(*UNIT, 2, topic_name=NAME)
+        storage.disk.unlink(UnitDirectory(LEDGERS, *UNIT).fence(1))
 
-    await old.append(NewEntry(b"2", 1, "p", 2))
+        behind = await old.append(NewEntry(b"2", 1, "p", 2))
 
-    assert ["in no order" in lost for lost in storage.lost()] == [True]
+    storage.acknowledged[UNIT] = {before: b"1", behind: b"2"}
+    assert [f"{behind} of" in lost for lost in storage.lost()] == [True]
+
+
+async def test_what_was_acknowledged_and_is_not_durable_is_seen():
+    storage = Storage()
+    storage.disk.ignore_sync("ledger.entries")
+
+    await store_some(storage)
+
+    assert ["cannot be read" in lost for lost in storage.lost()] == [True]
+
+
+async def test_a_seal_that_counts_what_is_not_durable_is_seen():
+    storage = Storage()
+    (first, second) = await store_some(storage, rounds=2)
+    path = Path(UnitDirectory(LEDGERS, *UNIT).numbered(1, 0, ENTRIES))
+    await store_some(storage, rounds=0, epoch=2)
+    _, _, records = newest_records(UnitDirectory(LEDGERS, *UNIT, storage.disk)) or ("", 0, [])
+    storage.disk.damage(path, records[1].offset, bytes(records[1].end - records[1].offset))
+    del storage.acknowledged[UNIT][second]
+
+    assert list(storage.lost()) == [
+        f"{UNIT} is sealed with entries that are not there, in [{first.ledger_id}]"
+    ]
+
+
+async def test_a_lost_disk_takes_along_what_was_acknowledged_before():
+    storage = Storage()
+    await store_some(storage)
+
+    storage.replace_disk()
+
+    assert list(storage.lost()) == []
+    (position,) = await store_some(storage, epoch=2)
+    storage.acknowledged[UNIT][position] = b"2"
+    assert len(list(storage.lost())) == 1
+
+
+async def test_rot_may_be_reported_but_only_the_last_round_may_go_silently():
+    """Whichever of the entries is damaged: a successor refuses, or has all that were before."""
+    for seed in range(20):
+        storage = Storage()
+        positions = await store_some(storage, rounds=4)
+        assert storage.rot(random.Random(seed))
+        rot = storage.rotten[UNIT]
+        assert rot.last_round == 3
+        assert not storage.rot(random.Random(seed)), "no other unit has anything"
+
+        assert list(storage.lost()) == []
+        assert storage.is_damaged(UNIT[0])
+        silently = [storage.may_be_missing(UNIT, each, is_reported=False) for each in positions]
+        assert silently == [False, False, False, rot.entry_id <= 3]
+
+
+async def test_damage_that_is_taken_for_a_torn_tail_is_seen():
+    storage = Storage()
+    positions = await store_some(storage, rounds=4)
+    storage.rotten[UNIT] = Rot(positions[0].ledger_id, 1, 3)
+    storage.acknowledged[UNIT] = dict.fromkeys(positions, b"gone")
+
+    assert list(storage.lost()) == [
+        f"{position} of {UNIT} was acknowledged and is lost" for position in positions[:3]
+    ]
+
+
+class HalfRead:
+    """A topic whose ledger has other entries than were acknowledged, or says that it is damaged."""
+
+    def __init__(self, found: dict[Position, bytes], error: Exception | None = None) -> None:
+        self.unit = SimpleNamespace(key=UNIT, topic_id=UNIT[0], epoch=1)
+        self.ledger = self
+        self._found = found
+        self._error = error
+
+    async def read(self, after: Position, **_: int) -> list[Any]:
+        if self._error is not None:
+            raise self._error
+        return [
+            SimpleNamespace(position=position, payload=payload)
+            for position, payload in self._found.items()
+            if position > after
+        ]
+
+
+@pytest.mark.parametrize(
+    ("topic", "is_rotten", "seen"),
+    [
+        (HalfRead({Position(1 << 24, 0): b"0", Position(1 << 24, 1): b"1"}), False, 0),
+        (HalfRead({Position(1 << 24, 0): b"0"}), False, 1),
+        (HalfRead({Position(1 << 24, 0): b"0", Position(1 << 24, 1): b"2"}), False, 1),
+        (HalfRead({}), False, 2),
+        (HalfRead({}, LedgerDamaged("")), False, 1),
+        (HalfRead({}, LedgerDamaged("")), True, 0),
+        (HalfRead({}, StorageFailed("")), False, 0),
+    ],
+    ids=["all", "one less", "another", "none", "damaged", "rotten", "not now"],
+)
+async def test_what_was_acknowledged_and_is_not_read_again_is_seen(
+    topic: HalfRead, is_rotten: bool, seen: int
+):
+    ledger_id = ledger_id_of(1, 0)
+    topic._found = {Position(ledger_id, p.entry_id): data for p, data in topic._found.items()}
+    storage, violations = Storage(), list[str]()
+    storage.acknowledged[UNIT] = {Position(ledger_id, n): b"%d" % n for n in range(2)}
+    if is_rotten:
+        storage.rotten[UNIT] = Rot(ledger_id, 1, 1)
+    nothing: Any = SimpleNamespace(topics=None)
+    chance = random.Random(1)
+    chance.random = lambda: 0.0  # type: ignore[method-assign]
+    resident = Resident("b", nothing, nothing, storage, chance, lambda *_: None, violations.append)
+
+    await resident._read_again(topic)
+
+    assert len(violations) == seen
 
 
 # Lookups -----------------------------------------------------------------------------------------

@@ -6,12 +6,13 @@ What random faults meet only by chance, at lengths that a test on a real clock c
 from __future__ import annotations
 
 import asyncio
+import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from itertools import product
 
 import pytest
 
-from brokers.adapters.ledger.memory_ledger import MemoryLedgerStore
 from nextgen.client import Client, TopicLocation
 from nextgen.client.discovery.nodes import DiscoveryNodes
 from nextgen.kernel.errors import MetadataError
@@ -31,6 +32,8 @@ from protos.nextgen.v1.shard_service_pb2 import CONSISTENCY_EFFECTIVE, TopicMove
 from tests.support.cluster_simulation.components import ClusterPlan
 from tests.support.cluster_simulation.faults import Faults
 from tests.support.cluster_simulation.in_touch import BACK_S
+from tests.support.cluster_simulation.ledger_faults import LedgerFaults
+from tests.support.cluster_simulation.ledgers import LEDGERS
 from tests.support.cluster_simulation.network import pair_of
 from tests.support.cluster_simulation.run import ClusterRun
 from tests.support.cluster_simulation.simulation import ClusterSimulation
@@ -338,7 +341,7 @@ def test_a_topic_whose_ledger_is_ahead_of_the_shard_is_served_again():
         await client.create_topics([topic])
         created = await client.get_topic(topic)
         assert created is not None
-        forgotten = MemoryLedgerStore(cluster.storage.ledgers)
+        forgotten = cluster.storage.store(LEDGERS, broker_id="forgotten")
         for epoch in (3, 7):
             await forgotten.open(created.topic_id, "", epoch, topic_name=topic)
         [(broker_id, epoch)] = places(await client.lookup([topic]))
@@ -351,6 +354,41 @@ def test_a_topic_whose_ledger_is_ahead_of_the_shard_is_served_again():
         assert places(await client.lookup([topic])) == [(broker_id, 8)]
 
     tell(ClusterPlan(), story)
+
+
+@pytest.mark.timeout(300)
+def test_topics_are_served_and_read_again_behind_every_fault_of_their_disk():
+    """1. Brokers have topics that take messages all the time. 2. Their disk breaks in one way
+    after another. 3. Behind each, every topic takes messages that was not damaged, and what was
+    acknowledged is there."""
+
+    async def story(told: Told, client: Client) -> None:
+        cluster, storage = told.cluster, told.cluster.storage
+        topics = names(0, 16)
+        await client.create_topics(topics)
+        faults = LedgerFaults(cluster, random.Random("every fault"), Counter())
+
+        async def serve(topic: str) -> None:
+            while True:
+                (found,) = await client.lookup([topic])
+                if storage.is_damaged(found.topic_id):
+                    return
+                if found.is_found and await cluster.prove_served(topic, found.broker_id):
+                    return
+                await asyncio.sleep(0.2)
+
+        for kind in faults.kinds:
+            async with timeout(60):
+                await asyncio.gather(*map(serve, topics))
+            before = storage.answers
+            await asyncio.sleep(2)
+            assert storage.answers > before + 20, kind
+            await faults.begin(kind)
+            faults.take_all_back()
+            assert list(storage.lost()) == [], kind
+        assert storage.read_again > 100
+
+    tell(ClusterPlan(brokers=2), story)
 
 
 class Asked:

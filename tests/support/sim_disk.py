@@ -118,7 +118,7 @@ class SimDisk:
         self.before_sync: Callable[[str], None] = lambda _label: None
         """Called before each sync, without any lock: a slow disk is one that waits here."""
         self.on_power_cut: Callable[[], None] = lambda: None
-        """Called before ``PowerCut`` is raised, for whoever has to end the process with it."""
+        """Called before each ``PowerCut`` is raised: what is to end the process is set here."""
 
     # Faults -----------------------------------------------------------------------------
 
@@ -149,6 +149,10 @@ class SimDisk:
     def cut_power_after(self, operations: int) -> None:
         """Raise ``PowerCut`` from the operation after the next ``operations`` changing ones."""
         self._operations_left = operations
+
+    def keep_power(self) -> None:
+        """Let operations work again: only a process died at the one that failed, or none did."""
+        self._operations_left = None
 
     def crash(self, seed: int | None = None, keep: Callable[[str], bool] | None = None) -> None:
         """Forget what was not synced, and every open file.

@@ -1,36 +1,31 @@
-"""Producers at the simulated brokers, and what brokers share to keep their messages.
+"""Clients of the simulated brokers: producers, which also read what the ledger has.
 
 A producer that is connected to a broker is a resident of its process: it needs no network of its
-own, as what is asked is whether the *broker* may answer. Brokers keep messages in memory that
-outlives them, under the rules of the ledgers on disk (tests/contract/test_ledgers.py).
+own, as what is checked is whether the *broker* may answer.
 
-OnlyOwnersAcknowledge   who acknowledges was assigned the unit, in the epoch of the position
-NothingStoredIsLost     what was acknowledged is stored, in one order, for ever
+OnlyOwnersAcknowledge   a broker acknowledges in epochs in which the unit was assigned to it
+ReadAgain               what was acknowledged of a topic is read again wherever it is opened later
 ServedAgain             in the end every topic takes messages where lookups say it is
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
-from brokers import bootstrap
-from brokers.adapters.ledger.memory_ledger import MemoryLedgers, MemoryLedgerStore
 from brokers.adapters.pulsar.front import PulsarFront
 from brokers.domain.position import Position, epoch_of
 from brokers.domain.producing.access import AccessMode
 from brokers.domain.refusal import Refusal
+from brokers.ports.ledger import LedgerDamaged
 from brokers.ports.producer import Publication
 from brokers.service.producing.producers import Producer, ProducerRequest
 from brokers.service.session.agent import BrokerAgent
+from brokers.service.storage_refusal import STORAGE_ERRORS
 from nextgen.kernel.routing.names import parse_topic
+from tests.support.cluster_simulation.ledgers import Storage, UnitKey
 
 CONNECTED_MAX = 12
 """Producers of one broker: few, so that a run stays short, and each is there for long."""
@@ -39,40 +34,8 @@ PAUSE_S_MAX = 0.4
 PROOF_S_MAX = 5.0
 """For one message to be stored at a broker that is said to serve its topic."""
 
-UnitKey = tuple[str, str]
-
-
-@dataclass(slots=True)
-class Storage:
-    """What outlives brokers, and what their clients were told of it."""
-
-    ledgers: MemoryLedgers = field(default_factory=MemoryLedgers)
-    acknowledged: dict[UnitKey, dict[Position, bytes]] = field(default_factory=dict)
-    answers: int = 0
-    sequence_ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-
-    def store(self, _directory: Path, **_: Any) -> MemoryLedgerStore:
-        """Stand in for ``DiskLedgerStore``."""
-        return MemoryLedgerStore(self.ledgers)
-
-    def lost(self) -> Iterator[str]:
-        """Yield what was acknowledged and is not stored, or not in one order."""
-        for key, told in self.acknowledged.items():
-            entries = self.ledgers.units[key].entries
-            positions = [entry.position for entry in entries]
-            if positions != sorted(set(positions)):
-                yield f"{key} has its entries in no order: {positions}"
-            stored = {entry.position: entry.payload for entry in entries}
-            for position, payload in told.items():
-                if stored.get(position) != payload:
-                    yield f"{position} of {key} was acknowledged and is lost"
-
-
-@contextmanager
-def shared_storage(storage: Storage) -> Iterator[None]:
-    """Have all brokers keep their messages in ``storage`` for the time of a run."""
-    with patch.object(bootstrap, "DiskLedgerStore", storage.store):
-        yield
+READ_MAX = 8
+"""Entries that are read when a topic is opened: all of them would be most of what a run costs."""
 
 
 class Resident:
@@ -86,6 +49,7 @@ class Resident:
         storage: Storage,
         chance: random.Random,
         check: Callable[[UnitKey, str, int, str], None],
+        violate: Callable[[str], None],
     ) -> None:
         self.broker_id = broker_id
         self._agent = agent
@@ -93,6 +57,7 @@ class Resident:
         self._storage = storage
         self._chance = chance
         self._check = check
+        self._violate = violate
         self._connected: dict[str, _Connected] = {}
 
     async def run(self) -> None:
@@ -127,10 +92,42 @@ class Resident:
             connected.producer, _ = await topic.add_producer(request, connected, None, "")
         except Refusal:
             return None
+        await self._read_again(topic)
         if connected.is_over:
             return None
         self._connected[name] = connected
         return connected
+
+    async def _read_again(self, topic: Any) -> None:
+        """ReadAgain, for the newest entries or any others that follow one another.
+
+        Those of later epochs are left out: a later owner may have the topic by now.
+        """
+        key = topic.unit.key
+        acknowledged = self._storage.acknowledged.get(key, {})
+        known = sorted(p for p in acknowledged if epoch_of(p.ledger_id) <= topic.unit.epoch)
+        if not known:
+            return
+        is_newest = self._chance.random() < 0.5
+        begin = max(0, len(known) - READ_MAX) if is_newest else self._chance.randrange(len(known))
+        wanted = {position: acknowledged[position] for position in known[begin : begin + READ_MAX]}
+        try:
+            found = await _read(topic.ledger, list(wanted))
+        except LedgerDamaged as error:
+            if not self._storage.is_damaged(topic.unit.topic_id):
+                self._violate(f"{self.broker_id} cannot read what was acknowledged: {error}")
+            return
+        except STORAGE_ERRORS:
+            return
+        self._storage.read_again += len(found)
+        for position, payload in wanted.items():
+            if found.get(position) != payload and not self._storage.may_be_missing(
+                key, position, is_reported=False
+            ):
+                self._violate(
+                    f"{position} of {key} was acknowledged, {self.broker_id} has "
+                    f"{found.get(position)} there in epoch {topic.unit.epoch}"
+                )
 
     def acknowledged(self, topic: Any, payload: bytes, position: Position) -> None:
         key = topic.unit.key
@@ -144,6 +141,19 @@ class Resident:
     def gone(self, connected: _Connected) -> None:
         if self._connected.get(connected.name) is connected:
             del self._connected[connected.name]
+
+
+async def _read(ledger: Any, wanted: list[Position]) -> dict[Position, bytes]:
+    """Return the payloads of what a ledger has from the first position to the last."""
+    found: dict[Position, bytes] = {}
+    after = Position(wanted[0].ledger_id, wanted[0].entry_id - 1)
+    while after < wanted[-1]:
+        entries = await ledger.read(after, entries_max=READ_MAX, bytes_max=2**20)
+        if not entries:
+            break
+        found.update((entry.position, bytes(entry.payload)) for entry in entries)
+        after = entries[-1].position
+    return found
 
 
 class _Connected:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from sqlalchemy import text
 
 from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
@@ -29,10 +28,12 @@ from tests.support.cluster_simulation.components import ClusterPlan, limits_of
 from tests.support.cluster_simulation.contenders import Contender, Records, judge
 from tests.support.cluster_simulation.faults import Faults
 from tests.support.cluster_simulation.freshness import Seeker
+from tests.support.cluster_simulation.ledger_faults import LedgerFaults
+from tests.support.cluster_simulation.ledgers import shared_storage
 from tests.support.cluster_simulation.liveness import LOOK_S, Liveness
 from tests.support.cluster_simulation.outside_world import collect_garbage, simulated_world
 from tests.support.cluster_simulation.process import SimulatedProcess
-from tests.support.cluster_simulation.residents import shared_storage
+from tests.support.cluster_simulation.settled import check_views, is_settled
 from tests.support.cluster_simulation.simulation import ClusterSimulation
 from tests.support.cluster_simulation.virtual_loop import SimulatedLoop
 from tests.support.cluster_simulation.workload import Ledger, Workload, check_at_end
@@ -162,7 +163,7 @@ class ClusterRun:
         clients.append(self._seeker(simulation))
         running = [process.run(self._loop.create_task, work.run()) for process, work in clients]
         await asyncio.sleep(2)
-        await self._watch(asyncio.ensure_future(faults.run(self._fault_count, self._only)), running)
+        await self._break(simulation, faults, running)
         await faults.take_all_back()
         for _, work in clients:
             work.stopping = True
@@ -182,7 +183,26 @@ class ClusterRun:
         check_at_end(self.ledger, simulation.invariants, simulation.violate)
         for finding in judge(self.records, simulation.invariants.entries):
             simulation.violate(f"{finding.kind} ({finding.check}): {finding.message}")
-        _check_views(simulation)
+        check_views(simulation)
+
+    async def _break(
+        self, simulation: ClusterSimulation, faults: Faults, running: list[asyncio.Task[None]]
+    ) -> None:
+        """Have all faults of the run, and between them those of the brokers' disk.
+
+        A run that is to have faults ``only`` of some kinds has none of these.
+        """
+        driving = asyncio.ensure_future(faults.run(self._fault_count, self._only))
+        if self._only is not None:
+            await self._watch(driving, running)
+            return
+        chance = random.Random(f"ledgers {self.seed}")
+        ledger_faults = LedgerFaults(simulation, chance, faults.counts)
+        breaking = asyncio.ensure_future(ledger_faults.run())
+        await self._watch(driving, [*running, breaking])
+        breaking.cancel()
+        await asyncio.gather(breaking, return_exceptions=True)
+        ledger_faults.take_all_back()
 
     async def _watch(self, driving: asyncio.Task[None], running: list[asyncio.Task[None]]) -> None:
         """Return when the faults are over; at once if something was violated or broke."""
@@ -342,7 +362,9 @@ class ClusterRun:
         except MetadataError as error:
             missing[name] = repr(error)
             return
-        is_left_out = location.rejection_code in _FULL and self._is_scarce(simulation.plan)
+        is_left_out = simulation.storage.is_damaged(location.topic_id) or (
+            location.rejection_code in _FULL and self._is_scarce(simulation.plan)
+        )
         if is_left_out or (
             location.is_found and await simulation.prove_served(name, location.broker_id)
         ):
@@ -353,7 +375,7 @@ class ClusterRun:
     async def _settle(self, simulation: ClusterSimulation) -> None:
         try:
             async with timeout(SETTLED_S_MAX):
-                while not _is_settled(simulation):
+                while not is_settled(simulation):
                     await asyncio.sleep(0.1)
         except TimeoutError:
             states = [
@@ -429,53 +451,6 @@ class _LastLines(logging.Handler):
         process = PROCESS.get()
         name = process.name if process is not None else "simulation"
         self._say(f"{self._loop.now_s - 1000:10.4f}  {name} {level} {text_}")
-
-
-def _is_settled(simulation: ClusterSimulation) -> bool:
-    ends: dict[int, set[tuple[int, int]]] = {}
-    leaders: dict[int, int] = {}
-    replicas = 0
-    placements = simulation.invariants.placements.values()
-    if any(placement.joining or placement.leaving for placement in placements):
-        return False
-    for node in simulation.nodes.values():
-        for log in simulation.logs_of(node):
-            status = log.status
-            replicas += 1
-            ends.setdefault(status.group_id, set()).add((status.last_index, status.applied.index))
-            leaders[status.group_id] = leaders.get(status.group_id, 0) + log.is_leader
-    expected = simulation.plan.managers + sum(len(each.replicas) for each in placements)
-    return (
-        replicas == expected
-        and all(len(each) == 1 for each in ends.values())
-        and all(each[0] == each[1] for group in ends.values() for each in group)
-        and all(count == 1 for count in leaders.values())
-    )
-
-
-def _check_views(simulation: ClusterSimulation) -> None:
-    """ReplicasAgree: every table of every replica of a group has the same rows."""
-    first: dict[int, tuple[str, dict[str, list[str]]]] = {}
-    for node in simulation.nodes.values():
-        if node.machine is None:
-            continue
-        for group_id, store in node.machine.open_views():
-            rows = _rows(store)
-            name, known = first.setdefault(group_id, (node.name, rows))
-            for table in sorted({*rows, *known}):
-                if rows.get(table) != known.get(table):
-                    simulation.violate(
-                        f"group {group_id}: {table} of {node.name} differs from {name}'s"
-                    )
-
-
-def _rows(store: Any) -> dict[str, list[str]]:
-    with store.read_transaction() as connection:
-        names = connection.execute(text("SELECT name FROM sqlite_master WHERE type='table'"))
-        return {
-            name: sorted(map(repr, connection.execute(text(f"SELECT * FROM {name}"))))
-            for (name,) in names.all()
-        }
 
 
 def plan_of(seed: int) -> ClusterPlan:

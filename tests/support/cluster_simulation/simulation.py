@@ -29,6 +29,7 @@ from tests.support.cluster_simulation.components import (
 )
 from tests.support.cluster_simulation.in_touch import InTouch
 from tests.support.cluster_simulation.invariants import Invariants
+from tests.support.cluster_simulation.ledgers import Storage
 from tests.support.cluster_simulation.network import Network
 from tests.support.cluster_simulation.process import SimulatedProcess
 from tests.support.cluster_simulation.raft_environment import (
@@ -36,7 +37,7 @@ from tests.support.cluster_simulation.raft_environment import (
     MeshFabric,
     SimulatedHost,
 )
-from tests.support.cluster_simulation.residents import Resident, Storage
+from tests.support.cluster_simulation.residents import Resident
 from tests.support.cluster_simulation.virtual_loop import OUTSIDE, SimulatedLoop
 
 REPLICAS_MS_MAX = 20_000
@@ -231,6 +232,7 @@ class ClusterSimulation:
             self.storage,
             random.Random(seed),
             self.invariants.check_acknowledged,
+            self.violate,
         )
         process.run(self.loop.create_task, resident.run())
 

@@ -182,6 +182,21 @@ def test_the_power_goes_between_any_two_operations() -> None:
     assert disk.read(FILE) == b""
 
 
+def test_a_process_dies_between_any_two_operations_and_others_go_on() -> None:
+    disk = given_disk()
+    handle = given_file(disk)
+    disk.cut_power_after(1)
+    disk.pwrite(handle, b"a", 0)
+    with pytest.raises(PowerCut):
+        disk.pwrite(handle, b"b", 1)
+
+    disk.keep_power()
+
+    disk.pwrite(handle, b"c", 1)
+    disk.sync(handle, label="test")
+    assert disk.durable_copy().read(FILE) == b"ac"
+
+
 def test_a_shadow_keeps_what_was_synced_and_nothing_else(tmp_path: Path) -> None:
     disk = ShadowDisk(tmp_path)
     make_directory_durably(disk, tmp_path / "inner", label="setup")
