@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from nextgen.cli.local.plan import MINIMAL, PORTS_PER_NODE, ClusterPlan, make_plan_on_free_ports
 from nextgen.client import BlockingClient
+from tests.support.fork_server import run_warm
 from tests.support.local_cluster import BlockingCluster, blocking_cluster
 from tests.support.refusals import LOCK, REFUSED, start_refused, tree
 
@@ -62,6 +62,7 @@ def test_a_data_directory_of_somebody_else_is_refused(
     said = start_refused(plan, node_id, directory, changed={flag: "somebody-else"})
 
     assert f"data directory {directory / node_id} belongs to" in said
+    assert f"{node_id!r} of cluster {plan.cluster_id!r}" in said
     assert "give this process its own directory" in said
     assert tree(directory) == before
 
@@ -195,15 +196,14 @@ def test_up_says_which_port_is_taken_and_what_for(
 ) -> None:
     port_base = make_plan_on_free_ports(MINIMAL).nodes[0].grpc_port
     with socket.create_server(("127.0.0.1", port_base + offset)):
-        ended = subprocess.run(
+        ended = run_warm(
+            "nextgen",
             [
-                *(sys.executable, "-m", "nextgen", "up", "--minimal", *detach),
+                *("up", "--minimal", *detach),
                 *("--data-dir", str(tmp_path), "--port-base", str(port_base)),
             ],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+            environment=os.environ,
+            timeout_s=60,
         )
 
     assert ended.returncode == REFUSED

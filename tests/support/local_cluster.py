@@ -14,10 +14,17 @@ import threading
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from nextgen.cli.local import cluster as local_cluster
-from nextgen.cli.local.plan import MINIMAL, ClusterSize, make_plan_on_free_ports
+from nextgen.cli.local.plan import (
+    MINIMAL,
+    MODULES,
+    ClusterSize,
+    NodePlan,
+    make_plan_on_free_ports,
+)
+from tests.support.fork_server import IS_AVAILABLE, AsyncWarmProcess, start_warm
 
 __all__ = ["MINIMAL", "ClusterSize", "LocalCluster", "blocking_cluster", "running_cluster"]
 
@@ -31,7 +38,25 @@ STEP_TIMEOUT_MS = 100_000
 
 
 class LocalCluster(local_cluster.LocalCluster):
-    """One whose processes may take longer to start than anybody at a terminal would wait."""
+    """One whose processes start warm, and may take longer than anybody at a terminal would wait.
+
+    A subclass that changes how its processes start gets new interpreters.
+    """
+
+    async def spawn(self, node: NodePlan, log: BinaryIO) -> asyncio.subprocess.Process:
+        """See ``nextgen.cli.local.cluster`` and ``tests.support.fork_server``."""
+        plain = (local_cluster.LocalCluster.command_of, local_cluster.LocalCluster.environment_of)
+        if not IS_AVAILABLE or (type(self).command_of, type(self).environment_of) != plain:
+            return await super().spawn(node, log)
+        started = start_warm(
+            MODULES[node.kind],
+            self.plan.arguments(node, self.data_dir),
+            environment=self.environment_of(node),
+            directory=self.data_dir,
+            stdout=log,
+            stderr=log,
+        )
+        return AsyncWarmProcess(started)
 
     async def wait_ready(
         self, node_ids: Iterable[str] | None = None, *, timeout_ms: int = READY_MS_MAX

@@ -12,6 +12,7 @@ from pathlib import Path
 from nextgen.cli.local.cluster import child_environment
 from nextgen.cli.local.plan import MODULES, ClusterPlan
 from nextgen.runtime.security.cluster_secret import SECRET_FILE, make_cluster_secret
+from tests.support.fork_server import run_warm
 
 REFUSED = 78
 ENDS_S_MAX = 90
@@ -36,16 +37,22 @@ def start_refused(
     make_cluster_secret(data_dir / SECRET_FILE)
     parts = plan.arguments(node, data_dir)
     flags = dict(zip(parts[::2], parts[1::2], strict=True)) | dict(changed or {})
-    command = [sys.executable, *python_flags, "-m", MODULES[node.kind]]
-    ended = subprocess.run(
-        [*command, *(part for flag in flags.items() for part in flag)],
-        env=child_environment(lifeline=False),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=ENDS_S_MAX,
-        check=False,
-    )
+    arguments = [part for flag in flags.items() for part in flag]
+    environment = child_environment(lifeline=False)
+    if python_flags:
+        ended = subprocess.run(
+            [sys.executable, *python_flags, "-m", MODULES[node.kind], *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=ENDS_S_MAX,
+            check=False,
+        )
+    else:
+        ended = run_warm(
+            MODULES[node.kind], arguments, environment=environment, timeout_s=ENDS_S_MAX
+        )
     assert ended.returncode == REFUSED, (ended.returncode, ended.stderr)
     assert "Traceback" not in ended.stderr
     return ended.stderr.strip().splitlines()[-1]

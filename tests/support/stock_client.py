@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from nextgen.client import BlockingClient
 from nextgen.kernel.errors import Refused
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from protos.nextgen.v1.discovery_service_pb2 import GetCountersRequest
+from tests.support.fork_server import run_warm
 from tests.support.local_cluster import BlockingCluster, ClusterSize, blocking_cluster
 
 RECEIVE_MS = 30_000
@@ -83,13 +83,11 @@ class PulsarSystem:
         return [json.loads(line) for line in result.stdout.splitlines()]
 
     def _run(self, arguments: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "nextgen", *arguments, "--json"],
-            env={**os.environ, "NEXTGEN_DATA_DIR": str(self._cluster.cluster.data_dir)},
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_TIMEOUT_S,
-            check=False,
+        return run_warm(
+            "nextgen",
+            [*arguments, "--json"],
+            environment={**os.environ, "NEXTGEN_DATA_DIR": str(self._cluster.cluster.data_dir)},
+            timeout_s=COMMAND_TIMEOUT_S,
         )
 
     def create_topic(self, name: str, *, partitions: int = 0) -> None:

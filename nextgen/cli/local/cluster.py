@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 from nextgen.cli.local.cluster_state import remove_state, write_state
 from nextgen.cli.local.plan import MODULES, ClusterPlan, NodePlan
@@ -127,19 +128,23 @@ class LocalCluster:
         node = self.plan.node(node_id)
         self._expected.discard(node_id)
         with self.log_path(node_id).open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                *self.command_of(node),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=self.environment_of(node),
-                cwd=self.data_dir,
-                # A Ctrl-C at the terminal is for the supervisor, which stops them in order.
-                start_new_session=True,
-            )
+            process = await self.spawn(node, log)
         self._processes[node_id] = process
         self._watchers[node_id] = asyncio.create_task(self._watch(node_id, process))
         self._write_state()
+
+    async def spawn(self, node: NodePlan, log: BinaryIO) -> asyncio.subprocess.Process:
+        """Start a node's process with a lifeline; what it prints goes to ``log``."""
+        return await asyncio.create_subprocess_exec(
+            *self.command_of(node),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env=self.environment_of(node),
+            cwd=self.data_dir,
+            # A Ctrl-C at the terminal is for the supervisor, which stops them in order.
+            start_new_session=True,
+        )
 
     def command_of(self, node: NodePlan) -> list[str]:
         """Return the command of a node's process. What it starts must be that very process."""

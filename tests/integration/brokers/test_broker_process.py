@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,7 +15,11 @@ import pytest
 from nextgen.cli.local.plan import MINIMAL, make_plan_on_free_ports
 from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.limits.cluster import SERVES_NAMES_MAX
+from nextgen.kernel.limits.cluster import (
+    NAMES_PER_GET_MAX,
+    SERVES_NAMES_MAX,
+    TOPIC_TEXT_CHARACTERS_MAX,
+)
 from nextgen.kernel.routing.slots import initial_table
 from nextgen.runtime.servers.grpc_server import new_server
 from nextgen.tasks.timeouts import timeout
@@ -34,12 +37,14 @@ from protos.nextgen.v1.cluster_service_pb2_grpc import (
 from protos.nextgen.v1.events_pb2 import LoadReport, ShardMapChanged, ShardPlacement
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
+    KIND_TENANT,
     KIND_TOPIC,
     Namespace,
     Tenant,
     Topic,
 )
 from protos.nextgen.v1.shard_service_pb2 import ObjectName, TopicAssignment
+from tests.support.fork_server import start_warm
 
 WAIT_S = 30
 NAME = "persistent://acme/orders/paid"
@@ -140,7 +145,7 @@ class Manager(ClusterServiceServicer, BrokerSessionServiceServicer):
 
 
 @asynccontextmanager
-async def manager_and_broker() -> AsyncIterator[tuple[Manager, asyncio.subprocess.Process, Any]]:
+async def manager_and_broker() -> AsyncIterator[tuple[Manager, Any, Any]]:
     plan = make_plan_on_free_ports(MINIMAL)
     place, node = plan.node("cluster-manager-1"), plan.node("broker-1")
     manager = Manager(place.grpc)
@@ -149,21 +154,18 @@ async def manager_and_broker() -> AsyncIterator[tuple[Manager, asyncio.subproces
     add_BrokerSessionServiceServicer_to_server(manager, server.server)
     await server.start("127.0.0.1", place.grpc_port, "the test")
     flags = ["--node-id", "broker-1", "--cluster-id", "test", "--zone", "east"]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "brokers", "--listen", node.grpc, "--http-listen", node.http),
-        *(*flags, "--cluster-managers", place.grpc),
-        stderr=asyncio.subprocess.DEVNULL,
-        env=os.environ,
-    )
+    flags += ["--listen", node.grpc, "--http-listen", node.http, "--cluster-managers", place.grpc]
+    process = start_warm("brokers", flags, environment=os.environ)
     # One of ours would give up a broker that stands still.
     channel = grpc.aio.insecure_channel(node.grpc)
     try:
         yield manager, process, BrokerServiceStub(channel)
     finally:
         await channel.close()
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        process.kill()
+        process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
         await server.stop(0)
 
 
@@ -187,7 +189,7 @@ async def test_a_broker_registers_serves_what_it_is_assigned_and_says_goodbye():
         status = await broker.GetBrokerStatus(wire.GetBrokerStatusRequest())
         process.send_signal(signal.SIGTERM)
         await manager.hear("goodbye")
-        code = await process.wait()
+        code = await asyncio.to_thread(process.wait, WAIT_S)
 
     assert (hello.broker_id, hello.session_id, hello.zone) == ("broker-1", "", "east")
     assert hello.capacity_units == 50_000
@@ -273,3 +275,39 @@ async def test_names_are_answered_on_a_stream_up_to_the_limit_and_not_beyond():
 
     assert len(first.answers) == SERVES_NAMES_MAX
     assert isinstance(error_of_rpc(refusal.value), InvalidRequest)
+
+
+async def held_and_refused(
+    at_limit: list[ObjectName], beyond: list[ObjectName]
+) -> tuple[list[str | None], Exception]:
+    """Ask a broker that holds nothing for both; return what it has and why it refuses the other."""
+    async with manager_and_broker() as (manager, _, broker):
+        await manager.hear("hello")
+        held = await broker.GetMetadata(wire.GetMetadataRequest(names=at_limit))
+        with pytest.raises(grpc.RpcError) as refusal:
+            await broker.GetMetadata(wire.GetMetadataRequest(names=beyond))
+    return [item.WhichOneof("value") for item in held.items], error_of_rpc(refusal.value)
+
+
+async def test_a_broker_is_asked_for_so_many_objects_and_not_one_more():
+    name = ObjectName(kind=KIND_TENANT, name="nobody")
+
+    held, refusal = await held_and_refused(
+        [name] * NAMES_PER_GET_MAX, [name] * (NAMES_PER_GET_MAX + 1)
+    )
+
+    assert held == [None] * NAMES_PER_GET_MAX
+    assert isinstance(refusal, InvalidRequest)
+
+
+async def test_a_broker_is_asked_for_names_of_topic_text_characters_max_and_no_longer():
+    longest, longer = (
+        ObjectName(kind=KIND_TENANT, name="x" * length)
+        for length in (TOPIC_TEXT_CHARACTERS_MAX, TOPIC_TEXT_CHARACTERS_MAX + 1)
+    )
+
+    held, refusal = await held_and_refused([longest], [longer])
+
+    assert held == [None]
+    assert isinstance(refusal, InvalidRequest)
+    assert "at most 2048 characters" in str(refusal)

@@ -11,10 +11,8 @@ import grpc.aio
 import pytest
 
 from nextgen.client import Client
-from nextgen.client.brokers.metadata import HeldMetadata, broker_metadata
+from nextgen.client.brokers.metadata import broker_metadata
 from nextgen.client.transport.channel import with_proofs
-from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.limits.cluster import NAMES_PER_GET_MAX, TOPIC_TEXT_CHARACTERS_MAX
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item
 from protos.nextgen.v1.shard_service_pb2 import GetNodeStatusRequest, ObjectName
@@ -212,28 +210,3 @@ async def test_what_changes_while_leaders_are_killed_reaches_the_brokers(tmp_pat
             assert [dict(held[topic].topic.properties) for topic in topics] == [
                 {"round": "1"} for _ in topics
             ]
-
-
-async def test_a_broker_is_asked_for_so_many_objects_and_not_one_more(tmp_path: Path) -> None:
-    async with cluster_with_topics(tmp_path) as (_, _client, brokers):
-        channel = next(iter(brokers._channels.values()))
-        name = ObjectName(kind=KIND_TENANT, name="nobody")
-
-        at_limit: HeldMetadata = await broker_metadata(channel, [name] * NAMES_PER_GET_MAX)
-        assert [version_of(item) for item in at_limit.items] == [0] * NAMES_PER_GET_MAX
-        with pytest.raises(InvalidRequest):
-            await broker_metadata(channel, [name] * (NAMES_PER_GET_MAX + 1))
-
-
-async def test_a_broker_is_asked_for_names_of_topic_text_characters_max_and_no_longer(
-    tmp_path: Path,
-) -> None:
-    async with cluster_with_topics(tmp_path) as (_, _client, brokers):
-        channel = next(iter(brokers._channels.values()))
-        longest = ObjectName(kind=KIND_TENANT, name="x" * TOPIC_TEXT_CHARACTERS_MAX)
-        longer = ObjectName(kind=KIND_TENANT, name="x" * (TOPIC_TEXT_CHARACTERS_MAX + 1))
-
-        at_limit: HeldMetadata = await broker_metadata(channel, [longest])
-        assert [version_of(item) for item in at_limit.items] == [0]
-        with pytest.raises(InvalidRequest, match="at most 2048 characters"):
-            await broker_metadata(channel, [longer])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from nextgen.cli.local.cluster_state import RunningCluster, read_state
 from nextgen.cli.local.plan import MINIMAL, load_plan, make_plan_on_free_ports
 from nextgen.runtime.lifecycle.exit_code import ExitCode
+from tests.support.fork_server import run_warm
 
 pytestmark = pytest.mark.integration
 
@@ -32,14 +32,12 @@ class CommandLine:
     def run(
         self, *arguments: str, standard_input: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "nextgen", *arguments],
-            input=standard_input,
-            env={**os.environ, "NEXTGEN_DATA_DIR": str(self.data_dir)},
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_TIMEOUT_S,
-            check=False,
+        return run_warm(
+            "nextgen",
+            arguments,
+            environment={**os.environ, "NEXTGEN_DATA_DIR": str(self.data_dir)},
+            standard_input=standard_input,
+            timeout_s=COMMAND_TIMEOUT_S,
         )
 
     def json(self, *arguments: str) -> dict[str, Any]:
@@ -126,6 +124,20 @@ def test_a_parent_with_children_is_not_deleted(nextgen: CommandLine):
 
 def test_a_bad_name_gets_its_reason(nextgen: CommandLine):
     assert "two parts" in nextgen.refused("topics", "create", "acme/orders")
+
+
+def test_what_the_commands_cannot_do_they_say(nextgen: CommandLine):
+    assert "last shard-node" in nextgen.refused("nodes", "remove", "shard-node-1")
+    assert "cluster managers" in nextgen.refused("nodes", "remove", "cluster-manager-1")
+    assert "no node nobody" in nextgen.refused("nodes", "remove", "nobody")
+    assert "no shard 9" in nextgen.refused("shards", "replicas", "list", "9")
+    assert "no shard 9" in nextgen.refused("shards", "replicas", "add", "9", "shard-node-1")
+    assert "already" in nextgen.refused("shards", "replicas", "add", "1", "shard-node-1")
+    for arguments in (
+        ("nodes", "add", "cluster-manager"),
+        ("shards", "replicas", "add", "first", "shard-node-1"),
+    ):
+        assert nextgen.run(*arguments).returncode == ExitCode.USAGE
 
 
 def test_a_list_can_be_cut_short(nextgen: CommandLine):

@@ -73,20 +73,6 @@ def test_everything_moves_to_a_node_that_is_added_and_the_old_one_goes(nextgen: 
     assert nextgen.json("topics", "get", "acme/orders/before")["topic_id"]
 
 
-def test_what_the_commands_cannot_do_they_say(nextgen: CommandLine):
-    assert "last shard-node" in nextgen.refused("nodes", "remove", "shard-node-1")
-    assert "cluster managers" in nextgen.refused("nodes", "remove", "cluster-manager-1")
-    assert "no node nobody" in nextgen.refused("nodes", "remove", "nobody")
-    assert "no shard 9" in nextgen.refused("shards", "replicas", "list", "9")
-    assert "no shard 9" in nextgen.refused("shards", "replicas", "add", "9", "shard-node-1")
-    assert "already" in nextgen.refused("shards", "replicas", "add", "1", "shard-node-1")
-    for arguments in (
-        ("nodes", "add", "cluster-manager"),
-        ("shards", "replicas", "add", "first", "shard-node-1"),
-    ):
-        assert nextgen.run(*arguments).returncode == ExitCode.USAGE
-
-
 @pytest.mark.slow
 def test_a_change_that_takes_longer_than_allowed_says_what_it_waits_for(nextgen: CommandLine):
     added = nextgen.json("nodes", "add", "shard")["node_id"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.policies_pb2 import Policies
 from protos.nextgen.v1.shard_service_pb2 import TopicMove, TopicSpec
+from tests.support.fork_server import run_warm
 from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
 
 pytestmark = pytest.mark.integration
@@ -39,21 +39,15 @@ LOOK_S = 0.25
 
 async def nextgen(cluster: LocalCluster, *arguments: str) -> dict[str, Any]:
     """Run a command that must succeed and return what it printed."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
+    ended = await asyncio.to_thread(
+        run_warm,
         "nextgen",
-        *arguments,
-        "--json",
-        "--target",
-        cluster.plan.of_kind("discovery")[0].grpc,
-        env=environment_of_child(os.environ),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        [*arguments, "--json", "--target", cluster.plan.of_kind("discovery")[0].grpc],
+        environment=environment_of_child(os.environ),
+        timeout_s=SETTLED_S_MAX,
     )
-    printed, said = await process.communicate()
-    assert process.returncode == 0, said.decode()
-    found: dict[str, Any] = json.loads(printed)
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)
     return found
 
 

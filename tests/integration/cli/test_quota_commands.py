@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from nextgen.runtime.security.cluster_proof import environment_of_child
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import TopicSpec
+from tests.support.fork_server import run_warm
 from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
 
 pytestmark = pytest.mark.integration
@@ -33,15 +33,14 @@ SECONDS_MAX = 60.0
 async def nextgen(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:
     """Run a command; return its exit code and what it printed and said."""
     target = cluster.plan.of_kind("discovery")[0].grpc
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nextgen", *arguments, "--target", target),
-        env=environment_of_child(os.environ),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+    ended = await asyncio.to_thread(
+        run_warm,
+        "nextgen",
+        [*arguments, "--target", target],
+        environment=environment_of_child(os.environ),
+        timeout_s=SECONDS_MAX,
     )
-    printed, said = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, printed.decode(), said.decode()
+    return ended.returncode, ended.stdout, ended.stderr
 
 
 async def shown(cluster: LocalCluster) -> dict[str, Any]:

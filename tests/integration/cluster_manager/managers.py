@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +14,7 @@ from nextgen.client.cluster.link import ClusterLink, ClusterView
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import cluster_service_pb2_grpc as cluster_grpc
+from tests.support.fork_server import WarmProcess, start_warm
 from tests.support.free_ports import free_ports
 from tests.support.member_channel import member_channel
 
@@ -40,7 +40,7 @@ class Managers:
         self.raft = dict(zip(self.node_ids, ports[:count], strict=True))
         self.grpc = dict(zip(self.node_ids, ports[count : 2 * count], strict=True))
         self.http = dict(zip(self.node_ids, ports[2 * count :], strict=True))
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, WarmProcess | subprocess.Popen[bytes]] = {}
 
     async def __aenter__(self) -> Managers:
         for node_id in self.node_ids:
@@ -91,11 +91,10 @@ class Managers:
         """Start a replica, again if it has ended."""
         # The child has a copy of its own.
         with (self._directory / f"{node_id}.log").open("ab") as log:
-            self.processes[node_id] = subprocess.Popen(
-                [sys.executable, "-m", "cluster_manager", *self.arguments(node_id)],
-                cwd=ROOT,
-                env={**os.environ, "NEXTGEN_LIFELINE": "stdin"},
-                stdin=subprocess.PIPE,
+            self.processes[node_id] = start_warm(
+                "cluster_manager",
+                self.arguments(node_id),
+                environment={**os.environ, "NEXTGEN_LIFELINE": "stdin"},
                 stderr=log,
             )
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -33,7 +32,6 @@ from protos.nextgen.v1 import shard_service_pb2_grpc as shard_grpc
 from tests.integration.cluster_manager.managers import (
     ANSWER_S_MAX,
     READY_S_MAX,
-    ROOT,
     SEEN_MS_MAX,
     Managers,
     connected,
@@ -42,6 +40,7 @@ from tests.integration.cluster_manager.managers import (
     report,
 )
 from tests.support.fake_shard_server import FakeShardServer
+from tests.support.fork_server import run_warm
 from tests.support.member_channel import member_channel
 
 READY = json.dumps({"ready": True, "reasons": []})
@@ -80,14 +79,7 @@ async def _leased(
 
 def _run_refused(arguments: list[str]) -> str:
     """Run a process that must refuse to start; return what it says."""
-    done = subprocess.run(
-        [sys.executable, "-m", "cluster_manager", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=READY_S_MAX,
-        check=False,
-    )
+    done = run_warm("cluster_manager", arguments, environment=os.environ, timeout_s=READY_S_MAX)
     assert done.returncode == 78, done.stderr
     return done.stderr
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,9 +28,9 @@ from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
 from tests.integration.cluster_manager.managers import (
     ANSWER_S_MAX,
     ENDS_S_MAX,
-    ROOT,
     Managers,
 )
+from tests.support.fork_server import WarmProcess, start_warm
 from tests.support.free_ports import free_ports
 from tests.support.member_channel import member_channel
 
@@ -55,7 +54,7 @@ class Nodes:
         names += [f"broker-{number + 1}" for number in range(brokers)]
         ports = iter(free_ports(3 * len(names)))
         self.ports = {name: (next(ports), next(ports), next(ports)) for name in names}
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, WarmProcess | subprocess.Popen[bytes]] = {}
 
     async def __aenter__(self) -> Nodes:
         for name in self.ports:
@@ -88,6 +87,9 @@ class Nodes:
     def data_directory(self, name: str) -> Path:
         return self._directory / name
 
+    def module(self, name: str) -> str:
+        return "shards" if name.startswith("shard") else "brokers"
+
     def arguments(self, name: str, **changed: str) -> list[str]:
         grpc_port, http_port, raft_port = self.ports[name]
         flags = {
@@ -101,17 +103,15 @@ class Nodes:
             flags["--raft-listen"] = f"127.0.0.1:{raft_port}"
             flags["--data-dir"] = str(self.data_directory(name))
         flags |= {f"--{key.replace('_', '-')}": value for key, value in changed.items()}
-        module = "shards" if name.startswith("shard") else "brokers"
-        return [sys.executable, "-m", module, *(part for pair in flags.items() for part in pair)]
+        return [part for pair in flags.items() for part in pair]
 
     def start(self, name: str) -> None:
         """Start a process, again if it has ended."""
         with (self._directory / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
+            self.processes[name] = start_warm(
+                self.module(name),
                 self.arguments(name),
-                cwd=ROOT,
-                env={**os.environ, "NEXTGEN_LIFELINE": "stdin"},
-                stdin=subprocess.PIPE,
+                environment={**os.environ, "NEXTGEN_LIFELINE": "stdin"},
                 stderr=log,
             )
 

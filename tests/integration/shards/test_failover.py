@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
+import os
 import time
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
-from tests.integration.cluster_manager.managers import ROOT
 from tests.integration.shards.processes import (
     READY_S_MAX,
     TIMEOUT_MS,
@@ -21,6 +20,7 @@ from tests.integration.shards.processes import (
     running,
     serves,
 )
+from tests.support.fork_server import start_warm
 
 BUSY_MACHINE_S = 15
 """Slack: six processes, a busy machine. Whoever waits until a request is given up waits far longer,
@@ -103,9 +103,8 @@ async def test_a_restarted_node_opens_its_shards_without_a_cluster_manager(
         assert nodes.terminate(node) == 0
 
         # Port 1 answers nobody: the node has to go by what it remembers.
-        command = nodes.arguments(node, cluster_managers="127.0.0.1:1")
-        process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
-        nodes.processes[node] = process
+        arguments = nodes.arguments(node, cluster_managers="127.0.0.1:1")
+        nodes.processes[node] = start_warm("shards", arguments, environment=os.environ)
         await nodes.wait_ready(node)
 
         request = pb.GetRequest(names=[pb.ObjectName(kind=3, name=topic)])
@@ -115,26 +114,6 @@ async def test_a_restarted_node_opens_its_shards_without_a_cluster_manager(
             timeout_ms=TIMEOUT_MS,
         )
         assert response.get.items[0].topic.name == topic
-
-
-async def test_another_clusters_data_is_refused_and_not_touched(tmp_path: Path) -> None:
-    async with running(tmp_path, shard_nodes=1, brokers=1, shards=1) as (nodes, _caller):
-        node = nodes.shard_nodes[0]
-        nodes.terminate(node)
-        before = _contents(nodes.data_directory(node))
-
-        refused = await asyncio.to_thread(
-            subprocess.run,
-            nodes.arguments(node, cluster_id="another"),
-            cwd=ROOT,
-            capture_output=True,
-            timeout=READY_S_MAX,
-            check=False,
-        )
-
-        assert refused.returncode == 78
-        assert b"belongs to shard 'shard-node-1' of cluster 'test'" in refused.stderr
-        assert _contents(nodes.data_directory(node)) == before
 
 
 def _busiest(caller: Caller) -> str:
@@ -153,11 +132,3 @@ async def _keep_looking(
             answer = await caller.lookup(topic)
             gaps.append(time.monotonic() - started)
             assert answer.broker_id, answer
-
-
-def _contents(directory: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name != "lock"
-    }
