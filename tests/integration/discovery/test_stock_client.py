@@ -1,12 +1,13 @@
 """The stock Python client against discovery of a real cluster, as far as it needs no broker."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from urllib.request import urlopen
 
 import pulsar
 import pytest
 
+from nextgen.client import BlockingClient
 from nextgen.client.client import Client, NewTopic
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.tasks.timeouts import timeout
@@ -16,7 +17,7 @@ from protos.pulsar.PulsarApi_pb2 import (
     CommandLookupTopic,
     ServerError,
 )
-from tests.support.local_cluster import MINIMAL, LocalCluster, running_cluster
+from tests.support.local_cluster import MINIMAL, BlockingCluster, blocking_cluster
 
 pytestmark = pytest.mark.integration
 
@@ -25,18 +26,21 @@ SEEN_S_MAX = 60
 """For what a client must come to see. Only a failing test waits that long."""
 
 
-@pytest.fixture
-async def cluster(tmp_path) -> AsyncIterator[LocalCluster]:
-    async with running_cluster(tmp_path, MINIMAL) as cluster:
-        (discovery,) = cluster.plan.of_kind("discovery")
-        async with Client([discovery.grpc], timeout_ms=TIMEOUT_S * 1_000) as client:
-            await client.create_tenant("acme")
-            await client.create_namespace("acme/orders")
-            await client.create_namespace("acme/closed", {"allowAutoTopicCreation": "false"})
-            await client.create_namespace(
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory) -> Iterator[BlockingCluster]:
+    """A cluster for all of these tests: each of them uses topics of its own."""
+    with blocking_cluster(tmp_path_factory.mktemp("cluster"), MINIMAL) as cluster:
+        endpoints = list(cluster.plan.discovery_endpoints)
+        with BlockingClient(endpoints, timeout_ms=TIMEOUT_S * 1_000) as client:
+            client.create_tenant("acme")
+            for namespace in ("acme/orders", "acme/many", "acme/mortal"):
+                client.create_namespace(namespace)
+            client.create_namespace("acme/closed", {"allowAutoTopicCreation": "false"})
+            client.create_namespace(
                 "acme/wide", {"autoTopicCreationType": "partitioned", "defaultNumPartitions": "3"}
             )
-            await client.create_topics([NewTopic("persistent://acme/orders/five", 5)])
+            for topic in ("orders/five", "many/five", "mortal/five"):
+                client.create_topics([NewTopic(f"persistent://acme/{topic}", 5)])
         yield cluster
 
 
@@ -59,7 +63,7 @@ def partitions_of(service_url: str, topics: list[str]) -> list[int | str]:
     return seen
 
 
-def urls(cluster: LocalCluster) -> dict[str, str]:
+def urls(cluster: BlockingCluster) -> dict[str, str]:
     (discovery,) = cluster.plan.of_kind("discovery")
     return {"pulsar": f"pulsar://{discovery.pulsar}", "http": f"http://{discovery.http}"}
 
@@ -117,7 +121,7 @@ async def test_a_brokers_death_is_seen_and_its_topics_go_to_the_next(cluster):
     (discovery,) = cluster.plan.of_kind("discovery")
     (broker,) = cluster.plan.of_kind("broker")
     host, port = discovery.pulsar.split(":")
-    topic = "persistent://acme/orders/five-partition-0"
+    topic = "persistent://acme/mortal/five-partition-0"
     async with await PulsarClientConnection.open(
         host, int(port), timeout_ms=TIMEOUT_S * 1_000
     ) as client:
@@ -136,20 +140,20 @@ async def test_a_brokers_death_is_seen_and_its_topics_go_to_the_next(cluster):
             return answer.brokerServiceUrl
 
         assert await is_served() == f"pulsar://{broker.pulsar}"
-        await cluster.kill(broker.node_id)
+        await asyncio.to_thread(cluster.kill, broker.node_id)
         async with timeout(SEEN_S_MAX):
             while not (answer := await looked_up()).HasField("error"):
                 await asyncio.sleep(0.1)
         assert answer.error == ServerError.MetadataError
 
-        await cluster.start_node(broker.node_id)
+        await asyncio.to_thread(cluster.start_node, broker.node_id)
         assert await is_served() == f"pulsar://{broker.pulsar}"
 
 
 async def test_a_namespaces_topics_are_the_same_over_both_protocols(cluster):
     (discovery,) = cluster.plan.of_kind("discovery")
     host, port = discovery.pulsar.split(":")
-    asked = CommandGetTopicsOfNamespace(namespace="acme/orders")
+    asked = CommandGetTopicsOfNamespace(namespace="acme/many")
     async with await PulsarClientConnection.open(
         host, int(port), timeout_ms=TIMEOUT_S * 1_000
     ) as client:
@@ -157,9 +161,9 @@ async def test_a_namespaces_topics_are_the_same_over_both_protocols(cluster):
             BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked),
             timeout_ms=TIMEOUT_S * 1_000,
         )
-    address = f"http://{discovery.http}/admin/v2/namespaces/acme/orders/topics"
+    address = f"http://{discovery.http}/admin/v2/namespaces/acme/many/topics"
     page = await asyncio.to_thread(lambda: urlopen(address, timeout=TIMEOUT_S).read())
 
-    expected = [f"persistent://acme/orders/five-partition-{number}" for number in range(5)]
+    expected = [f"persistent://acme/many/five-partition-{number}" for number in range(5)]
     assert list(answer.getTopicsOfNamespaceResponse.topics) == expected
     assert page.decode() == str(expected).replace("'", '"')
