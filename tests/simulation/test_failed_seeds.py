@@ -1,4 +1,4 @@
-"""Every seed that ever failed is run again, for ever."""
+"""Every seed that ever failed is run again, for ever: the quickest in each run, all nightly."""
 
 from __future__ import annotations
 
@@ -12,14 +12,29 @@ from tests.simulation.kinds import FAILED_SEEDS, failed_seeds, remember_failed, 
 from tests.simulation.report import Kind, SeedReport
 
 FAILED = failed_seeds()
+QUICK: set[tuple[Kind, int]] = {
+    *(("engine", seed) for seed in (100, 104, 135, 1011, 5008)),
+}
+"""Seeds of a second or two. The others together take minutes: `make nightly` runs them."""
+
+CASES = [
+    pytest.param(
+        kind, seed, id=f"{kind}-{seed}", marks=[pytest.mark.slow] * ((kind, seed) not in QUICK)
+    )
+    for kind, seed in FAILED
+]
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("kind", "seed"), FAILED, ids=[f"{k}-{s}" for k, s in FAILED])
+@pytest.mark.parametrize(("kind", "seed"), CASES)
 def test_a_seed_that_failed_once_holds(kind: Kind, seed: int) -> None:
     report = run_one(kind, seed)
 
     assert report.failure is None, f"make sim SEED={seed} KIND={kind} TRACE=1: {report.failure}"
+
+
+def test_quick_seeds_are_among_those_that_failed() -> None:
+    assert {*FAILED} >= QUICK
 
 
 def test_a_seed_that_fails_is_remembered_once(

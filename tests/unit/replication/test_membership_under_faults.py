@@ -20,6 +20,9 @@ from tests.support.membership_simulation import (
 from tests.support.raft_simulation import SimNode
 
 ROUNDS = 40
+SEEDS = range(8)
+LONG = {5, 6, 7}
+"""Of them, those that take seconds: `make nightly` runs them."""
 
 
 class Trouble:
@@ -89,7 +92,9 @@ class Trouble:
             await node.start(joining=node.node_id not in self.simulation.members)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed in LONG)) for seed in SEEDS]
+)
 def test_nothing_acknowledged_is_lost_whoever_comes_and_goes(seed: int) -> None:
     async def scenario(simulation: MembershipSimulation) -> None:
         for node in simulation.nodes[3:]:

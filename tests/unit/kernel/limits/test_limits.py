@@ -1,8 +1,6 @@
 import ast
 from pathlib import Path
 
-import pytest
-
 from nextgen.kernel.limits import bulk as bulk_limits
 from nextgen.kernel.limits import cluster as limits
 from nextgen.kernel.limits import pulsar as pulsar_limits
@@ -18,11 +16,14 @@ ASSIGNED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "following"), ASSIGNED, ids=[name for name, _ in ASSIGNED])
-def test_every_limit_says_its_reason(name: str, following: ast.stmt | None) -> None:
-    assert isinstance(following, ast.Expr), f"{name} has no docstring"
-    assert isinstance(following.value, ast.Constant), f"{name} has no docstring"
-    assert len(str(following.value.value)) > 20
+def test_every_limit_says_its_reason() -> None:
+    assert [name for name, following in ASSIGNED if not _gives_a_reason(following)] == []
+
+
+def _gives_a_reason(following: ast.stmt | None) -> bool:
+    if not isinstance(following, ast.Expr) or not isinstance(following.value, ast.Constant):
+        return False
+    return len(str(following.value.value)) > 20
 
 
 def test_every_limit_is_positive() -> None:
