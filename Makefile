@@ -5,6 +5,8 @@ PROCESSES ?= 3
 # A file's tests share a cluster. In the order of the tree the long files come first, the short ones
 # of tests/unit last, and the workers end together.
 BALANCED := --dist loadfile --no-loadscope-reorder
+# Folders whose tests are all for other targets: each worker would import them only to leave them out.
+ELSEWHERE := $(addprefix --ignore=tests/,spark chaos containers e2e/clients)
 BIN := $(VENV)/bin
 # Only tests that tests/unstable.toml lists get a second attempt (ADR 0064).
 TESTED := $(BIN)/python -m tests.support.second_attempt
@@ -33,7 +35,7 @@ down: setup ## Stop the cluster that `make up` started
 	@$(BIN)/nextgen down $(ARGS)
 
 test: setup-pipeline ## All tests but those of `make nightly` and those with a container engine; ARGS for pytest
-	$(TESTED) -n $(PROCESSES) $(BALANCED) -m "not containers and not chaos and not slow and not spark and not clients" $(ARGS)
+	$(TESTED) -n $(PROCESSES) $(BALANCED) $(ELSEWHERE) -m "not containers and not chaos and not slow and not spark and not clients" $(ARGS)
 	$(TESTED) -n 2 $(BALANCED) -m "spark and not slow" --timeout=300 tests/spark $(ARGS)
 
 spark-test: setup-pipeline ## The tests of the pipelines only; ARGS for pytest

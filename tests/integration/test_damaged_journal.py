@@ -56,6 +56,7 @@ def flip(path: Path, offset: int, length: int = 64) -> None:
         file.write(bytes(byte ^ 0xFF for byte in data))
 
 
+@pytest.mark.slow
 async def test_damage_that_no_leader_can_mend_is_refused_and_the_replica_rebuilt(
     cluster: LocalCluster,
 ) -> None:

@@ -162,7 +162,8 @@ def tracebacks(site: Site) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("role", ["leader", pytest.param("follower", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ["leader", "follower"])
 async def test_one_full_disk_costs_nothing_but_that_replica(site: Site, role: str) -> None:
     """1. One node's disk is filled at once, to the last byte.
     2. More is written than its journal has room for: the other two carry it.

@@ -42,6 +42,7 @@ def test_every_alert_is_quiet_and_told_of_when_it_should_be() -> None:
     promtool("test", "rules", RULES_TEST.name, cwd=RULES_TEST.parent)
 
 
+@pytest.mark.slow
 def test_a_rule_that_is_changed_is_noticed_by_its_test(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     changed = ALERTS.read_text(encoding="utf-8").replace("nextgen_shard_leads) < 1", "up) < 0")

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.client.log.reader import read_events
 from nextgen.kernel.limits.cluster import SESSION_RESUME_MS
@@ -80,6 +82,7 @@ async def test_a_frozen_broker_keeps_its_session_for_the_time_of_silence(tmp_pat
     assert event.time_ms - frozen_at_ms > SESSION_RESUME_MS
 
 
+@pytest.mark.slow
 async def test_a_leader_that_stops_in_order_ends_no_session(tmp_path: Path) -> None:
     size = ClusterSize(cluster_managers=1, shard_nodes=3, discovery=1, brokers=2, shards=1)
     async with running_cluster(tmp_path, size) as cluster, client_of(cluster) as client:

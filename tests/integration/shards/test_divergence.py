@@ -93,13 +93,8 @@ def spoil(cluster: LocalCluster, node_id: str, topic: str) -> None:
         assert changed.rowcount == 1
 
 
-@pytest.mark.parametrize(
-    "leads",
-    [
-        pytest.param(False, id="a follower", marks=pytest.mark.slow),
-        pytest.param(True, id="the leader"),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("leads", [False, True], ids=["a follower", "the leader"])
 async def test_a_changed_row_is_found_stops_its_replica_and_is_healed(
     tmp_path: Path, leads: bool
 ) -> None:

@@ -110,6 +110,7 @@ async def test_a_node_that_died_is_replaced_by_another(
     assert voters == {1: survivors, 2: survivors}
 
 
+@pytest.mark.slow
 async def test_a_leader_is_removed_and_may_come_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
