@@ -30,6 +30,7 @@ from protos.pulsar.PulsarApi_pb2 import (
 )
 from tests.support.pulsar_frames import connect_frame, lookup_command
 from tests.support.pulsar_transport import MemoryTransport
+from tests.support.scenarios import run_by
 from tests.support.virtual_time import run_virtual
 
 KEEP_ALIVE_S = PULSAR_KEEP_ALIVE_MS / 1000 + 0.01
@@ -487,79 +488,67 @@ async def test_a_drop_is_told_once_and_drops_what_waits() -> None:
 # Signs of life, in virtual time ------------------------------------------------------------------
 
 
-def test_a_client_without_handshake_is_dropped_within_an_interval() -> None:
-    async def main() -> None:
-        connection, transport = opened(greeted=False)
-        transport.receive(connect_frame()[:10])
-        await asyncio.sleep(KEEP_ALIVE_S - 1.51)
-        assert not transport.is_lost
-        await asyncio.sleep(1.51)
-        assert transport.was_aborted
-        assert connection.events == ["closed"]
-
-    run_virtual(main)
+@run_by(run_virtual)
+async def test_a_client_without_handshake_is_dropped_within_an_interval() -> None:
+    connection, transport = opened(greeted=False)
+    transport.receive(connect_frame()[:10])
+    await asyncio.sleep(KEEP_ALIVE_S - 1.51)
+    assert not transport.is_lost
+    await asyncio.sleep(1.51)
+    assert transport.was_aborted
+    assert connection.events == ["closed"]
 
 
-def test_a_client_that_answers_stays_and_one_that_does_not_goes() -> None:
-    async def main() -> None:
-        connection, transport = opened()
-        for _ in range(5):
-            await asyncio.sleep(KEEP_ALIVE_S)
-            assert types_of(transport.commands()) == ["PING"]
-            transport.writes.clear()
-            transport.receive(PONG)
-        await asyncio.sleep(2 * KEEP_ALIVE_S)
-        assert transport.was_aborted
-        assert connection.events[-1] == "closed"
-
-    run_virtual(main)
-
-
-def test_any_bytes_are_a_sign_of_life() -> None:
-    async def main() -> None:
-        _, transport = opened(inbound=InboundBudget(frame_ms_max=10**9))
-        for byte in LOOKUP[:-1]:
-            await asyncio.sleep(KEEP_ALIVE_S * 0.9)
-            transport.receive(bytes((byte,)))
-        assert not transport.is_lost
-
-    run_virtual(main)
-
-
-def test_a_client_that_reads_slowly_stays_and_one_that_stopped_reading_goes() -> None:
-    async def main() -> None:
-        _, transport = opened(is_read=False)
-        connection = transport.protocol
-        assert isinstance(connection, RecordingConnection)
-        connection.send(bytes(8 * PULSAR_WRITE_PAUSE_BYTES))
-        for _ in range(5):
-            await asyncio.sleep(KEEP_ALIVE_S)
-            assert transport.is_reading_paused
-            transport.drain(1_000)
-        assert not transport.is_lost
-        await asyncio.sleep(3 * KEEP_ALIVE_S)
-        assert transport.was_aborted
-
-    run_virtual(main)
-
-
-def test_a_client_whose_reading_we_hold_is_not_dropped_for_silence() -> None:
-    async def main() -> None:
-        connection, transport = opened()
-        connection.hold_reading()
-        await asyncio.sleep(5 * KEEP_ALIVE_S)
-        assert not transport.is_lost
-
-    run_virtual(main)
-
-
-def test_a_closed_client_that_does_not_read_is_dropped_within_an_interval() -> None:
-    async def main() -> None:
-        connection, transport = opened(is_read=False)
-        connection.send(PING)
-        connection.close_after_flush()
+@run_by(run_virtual)
+async def test_a_client_that_answers_stays_and_one_that_does_not_goes() -> None:
+    connection, transport = opened()
+    for _ in range(5):
         await asyncio.sleep(KEEP_ALIVE_S)
-        assert transport.was_aborted
-        assert connection.events == ["closed"]
+        assert types_of(transport.commands()) == ["PING"]
+        transport.writes.clear()
+        transport.receive(PONG)
+    await asyncio.sleep(2 * KEEP_ALIVE_S)
+    assert transport.was_aborted
+    assert connection.events[-1] == "closed"
 
-    run_virtual(main)
+
+@run_by(run_virtual)
+async def test_any_bytes_are_a_sign_of_life() -> None:
+    _, transport = opened(inbound=InboundBudget(frame_ms_max=10**9))
+    for byte in LOOKUP[:-1]:
+        await asyncio.sleep(KEEP_ALIVE_S * 0.9)
+        transport.receive(bytes((byte,)))
+    assert not transport.is_lost
+
+
+@run_by(run_virtual)
+async def test_a_client_that_reads_slowly_stays_and_one_that_stopped_reading_goes() -> None:
+    _, transport = opened(is_read=False)
+    connection = transport.protocol
+    assert isinstance(connection, RecordingConnection)
+    connection.send(bytes(8 * PULSAR_WRITE_PAUSE_BYTES))
+    for _ in range(5):
+        await asyncio.sleep(KEEP_ALIVE_S)
+        assert transport.is_reading_paused
+        transport.drain(1_000)
+    assert not transport.is_lost
+    await asyncio.sleep(3 * KEEP_ALIVE_S)
+    assert transport.was_aborted
+
+
+@run_by(run_virtual)
+async def test_a_client_whose_reading_we_hold_is_not_dropped_for_silence() -> None:
+    connection, transport = opened()
+    connection.hold_reading()
+    await asyncio.sleep(5 * KEEP_ALIVE_S)
+    assert not transport.is_lost
+
+
+@run_by(run_virtual)
+async def test_a_closed_client_that_does_not_read_is_dropped_within_an_interval() -> None:
+    connection, transport = opened(is_read=False)
+    connection.send(PING)
+    connection.close_after_flush()
+    await asyncio.sleep(KEEP_ALIVE_S)
+    assert transport.was_aborted
+    assert connection.events == ["closed"]

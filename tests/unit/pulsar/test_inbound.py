@@ -29,6 +29,7 @@ from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandProducer, CommandSen
 from tests.support.pulsar_fast_path import KnowsEverything
 from tests.support.pulsar_frames import connect_frame, lookup_command
 from tests.support.pulsar_transport import MemoryTransport
+from tests.support.scenarios import run_by
 from tests.support.virtual_time import run_virtual
 from tests.unit.pulsar.test_connection import PONG, opened
 
@@ -208,81 +209,72 @@ async def test_bytes_of_complete_frames_and_of_closed_connections_are_free_again
     budget.close()
 
 
-def test_frame_ms_max_and_frame_bytes_per_s_min_are_what_a_frame_may_take() -> None:
-    async def main() -> None:
-        size = 20 * FRAME_BYTES_PER_S_MIN
-        allowed_s = FRAME_MS_MAX / 1_000 + 20
-        budget = InboundBudget()
-        _, transport = opened(inbound=budget)
-        transport.receive(size_alone(size))
-        for _ in range(int(allowed_s) - 1):
-            await asyncio.sleep(1)
-            transport.receive(b"x")
-        assert not transport.is_lost
+@run_by(run_virtual)
+async def test_frame_ms_max_and_frame_bytes_per_s_min_are_what_a_frame_may_take() -> None:
+    size = 20 * FRAME_BYTES_PER_S_MIN
+    allowed_s = FRAME_MS_MAX / 1_000 + 20
+    budget = InboundBudget()
+    _, transport = opened(inbound=budget)
+    transport.receive(size_alone(size))
+    for _ in range(int(allowed_s) - 1):
+        await asyncio.sleep(1)
+        transport.receive(b"x")
+    assert not transport.is_lost
 
-        await asyncio.sleep(1 + CHECK_S)
+    await asyncio.sleep(1 + CHECK_S)
 
-        assert transport.was_aborted
-        assert budget.dropped_connections == 1
-
-    run_virtual(main)
+    assert transport.was_aborted
+    assert budget.dropped_connections == 1
 
 
-def test_a_client_whose_reads_end_inside_frames_for_minutes_stays() -> None:
-    async def main() -> None:
-        connection, transport = opened(inbound=InboundBudget())
-        stream = LOOKUP
-        for _ in range(200):
-            transport.receive(stream + LOOKUP[:7])
-            stream = LOOKUP[7:]
-            await asyncio.sleep(1)
-        assert not transport.is_lost
-        assert len(connection.handled) == 200
-
-    run_virtual(main)
+@run_by(run_virtual)
+async def test_a_client_whose_reads_end_inside_frames_for_minutes_stays() -> None:
+    connection, transport = opened(inbound=InboundBudget())
+    stream = LOOKUP
+    for _ in range(200):
+        transport.receive(stream + LOOKUP[:7])
+        stream = LOOKUP[7:]
+        await asyncio.sleep(1)
+    assert not transport.is_lost
+    assert len(connection.handled) == 200
 
 
-def test_time_in_which_we_do_not_read_is_not_the_clients() -> None:
-    async def main() -> None:
-        connection, transport = opened(inbound=InboundBudget())
-        transport.receive(LOOKUP[:7])
-        await asyncio.sleep(FRAME_MS_MAX / 1_000 - 1)
-        connection.hold_reading()
-        await asyncio.sleep(10 * FRAME_MS_MAX / 1_000)
-        connection.release_reading()
-        for at in range(7, 7 + int(FRAME_MS_MAX / 1_000) - 1):
-            await asyncio.sleep(1)
-            transport.receive(LOOKUP[at : at + 1])
-        assert not transport.is_lost
+@run_by(run_virtual)
+async def test_time_in_which_we_do_not_read_is_not_the_clients() -> None:
+    connection, transport = opened(inbound=InboundBudget())
+    transport.receive(LOOKUP[:7])
+    await asyncio.sleep(FRAME_MS_MAX / 1_000 - 1)
+    connection.hold_reading()
+    await asyncio.sleep(10 * FRAME_MS_MAX / 1_000)
+    connection.release_reading()
+    for at in range(7, 7 + int(FRAME_MS_MAX / 1_000) - 1):
+        await asyncio.sleep(1)
+        transport.receive(LOOKUP[at : at + 1])
+    assert not transport.is_lost
 
-        await asyncio.sleep(1 + CHECK_S)
-        assert transport.was_aborted
-
-    run_virtual(main)
+    await asyncio.sleep(1 + CHECK_S)
+    assert transport.was_aborted
 
 
-def test_discovery_tells_a_slow_frame_from_reads_that_end_inside_frames() -> None:
+@run_by(run_virtual)
+async def test_discovery_tells_a_slow_frame_from_reads_that_end_inside_frames() -> None:
     """The fast path answers whole frames before the general codec sees the rest."""
+    counters = DiscoveryCounters()
+    dispatcher = CommandDispatcher(MetadataCommands(None), counters)  # type: ignore[arg-type]
+    services = ClientServices(KnowsEverything(), dispatcher, counters)  # type: ignore[arg-type]
+    busy, slow = (MemoryTransport(DiscoveryConnection(KeepAlive(), services)) for _ in range(2))
+    for transport in (busy, slow):
+        transport.receive(connect_frame())
+    slow.receive(LOOKUP[:1])
+    stream = LOOKUP
+    for second in range(int(FRAME_MS_MAX / 1_000 + CHECK_S) + 1):
+        busy.receive(stream + LOOKUP[:7])
+        stream = LOOKUP[7:]
+        slow.receive(LOOKUP[1 + second : 2 + second])
+        await asyncio.sleep(1)
 
-    async def main() -> None:
-        counters = DiscoveryCounters()
-        dispatcher = CommandDispatcher(MetadataCommands(None), counters)  # type: ignore[arg-type]
-        services = ClientServices(KnowsEverything(), dispatcher, counters)  # type: ignore[arg-type]
-        busy, slow = (MemoryTransport(DiscoveryConnection(KeepAlive(), services)) for _ in range(2))
-        for transport in (busy, slow):
-            transport.receive(connect_frame())
-        slow.receive(LOOKUP[:1])
-        stream = LOOKUP
-        for second in range(int(FRAME_MS_MAX / 1_000 + CHECK_S) + 1):
-            busy.receive(stream + LOOKUP[:7])
-            stream = LOOKUP[7:]
-            slow.receive(LOOKUP[1 + second : 2 + second])
-            await asyncio.sleep(1)
-
-        assert not busy.is_lost
-        assert slow.was_aborted
-
-    run_virtual(main)
+    assert not busy.is_lost
+    assert slow.was_aborted
 
 
 # Connections without CONNECT -----------------------------------------------------------------

@@ -17,6 +17,7 @@ import nextgen.replication
 from nextgen.replication.mesh.frames import RemoteProtocolError, decode_frame, parse_hello
 from nextgen.replication.protocol.messages import check_message
 from tests.support.raft_simulation import RaftSimulation
+from tests.support.scenarios import run_by
 from tests.unit.replication.test_group import log_of, others_than, propose, simulated
 
 PACKAGE = Path(nextgen.replication.__file__).parent
@@ -172,22 +173,20 @@ def test_wall_clocks_are_read_in_a_few_places_only() -> None:
 
 
 @pytest.mark.parametrize("leap_s", [3_600, -3_600])
-def test_a_wall_clock_that_leaps_by_an_hour_elects_nobody_and_stops_no_commit(
-    leap_s: int, monkeypatch: pytest.MonkeyPatch
+@run_by(simulated)
+async def test_a_wall_clock_that_leaps_by_an_hour_elects_nobody_and_stops_no_commit(
+    simulation: RaftSimulation, *, leap_s: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(simulation: RaftSimulation) -> None:
-        leader = await simulation.leader()
-        term = log_of(leader).status.term
-        real_s, real_ns = time.time(), time.time_ns()
-        monkeypatch.setattr(time, "time", lambda: real_s + leap_s)
-        monkeypatch.setattr(time, "time_ns", lambda: real_ns + leap_s * 10**9)
+    leader = await simulation.leader()
+    term = log_of(leader).status.term
+    real_s, real_ns = time.time(), time.time_ns()
+    monkeypatch.setattr(time, "time", lambda: real_s + leap_s)
+    monkeypatch.setattr(time, "time_ns", lambda: real_ns + leap_s * 10**9)
 
-        for number in range(10):
-            await propose(leader, f"{number}")
-            await log_of(leader).read_index()
-            await asyncio.sleep(1)
+    for number in range(10):
+        await propose(leader, f"{number}")
+        await log_of(leader).read_index()
+        await asyncio.sleep(1)
 
-        assert log_of(leader).is_leader
-        assert log_of(leader).status.term == term
-
-    simulated(scenario)
+    assert log_of(leader).is_leader
+    assert log_of(leader).status.term == term

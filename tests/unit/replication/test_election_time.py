@@ -10,6 +10,7 @@ from nextgen.replication.config import RaftConfig
 from nextgen.replication.ports import Record
 from nextgen.tasks.timeouts import timeout
 from tests.support.raft_simulation import RaftSimulation
+from tests.support.scenarios import run_by
 from tests.unit.replication.election.test_timers import (
     LONG_S,
     freeze,
@@ -52,30 +53,29 @@ def test_a_frozen_leader_is_replaced_within_two_seconds_even_after_a_split_vote(
         simulated(scenario, seed=seed)
 
 
-def test_a_replica_with_the_longer_log_does_not_wait_for_its_turn() -> None:
+@run_by(simulated)
+async def test_a_replica_with_the_longer_log_does_not_wait_for_its_turn(
+    simulation: RaftSimulation,
+) -> None:
     """The first in rank lacks the last entry: it cannot win, and says so by asking."""
+    leader = await simulation.leader()
+    await asyncio.sleep(1)
+    followers = sorted(others_than(simulation, leader), key=lambda node: node.node_id)
+    rank = {
+        node.node_id: (place - log_of(leader).status.group_id) % 2
+        for place, node in enumerate(followers)
+    }
+    first, second = sorted(followers, key=lambda node: rank[node.node_id])
+    cut(simulation, first, leader, second)
+    await propose(leader)
+    await asyncio.sleep(0.05)
+    simulation.network.cut.clear()
 
-    async def scenario(simulation: RaftSimulation) -> None:
-        leader = await simulation.leader()
-        await asyncio.sleep(1)
-        followers = sorted(others_than(simulation, leader), key=lambda node: node.node_id)
-        rank = {
-            node.node_id: (place - log_of(leader).status.group_id) % 2
-            for place, node in enumerate(followers)
-        }
-        first, second = sorted(followers, key=lambda node: rank[node.node_id])
-        cut(simulation, first, leader, second)
-        await propose(leader)
-        await asyncio.sleep(0.05)
-        simulation.network.cut.clear()
+    leader.crash()
 
-        leader.crash()
-
-        began = now()
-        assert await successor_of(simulation, leader) is second
-        assert (now() - began) * 1000 < CONFIG.fast_election_stagger_ms
-
-    simulated(scenario)
+    began = now()
+    assert await successor_of(simulation, leader) is second
+    assert (now() - began) * 1000 < CONFIG.fast_election_stagger_ms
 
 
 @pytest.mark.parametrize("disk_ms", [1, 40, 150, 300])
@@ -102,81 +102,77 @@ def test_slow_disks_make_an_election_longer_and_not_endless(disk_ms: int) -> Non
         simulated(scenario, seed=seed)
 
 
-def test_who_takes_part_in_an_election_helps_no_other_candidate() -> None:
-    async def scenario(simulation: RaftSimulation) -> None:
-        leader = await simulation.leader()
-        await asyncio.sleep(1)
-        followers = others_than(simulation, leader)
-        for node in followers:
-            node.disk_delay_ms = 100
-        leader.crash()
-        async with timeout(LONG_S):
-            while not any(log_of(node).engine.core.campaigns for node in followers):
-                await asyncio.sleep(0.001)
-        candidate = next(n for n in followers if log_of(n).engine.core.campaigns)
-        (other,) = (node for node in followers if node is not candidate)
-        answers = sent_by(simulation, candidate, "pre_vote_answer")
+@run_by(simulated)
+async def test_who_takes_part_in_an_election_helps_no_other_candidate(
+    simulation: RaftSimulation,
+) -> None:
+    leader = await simulation.leader()
+    await asyncio.sleep(1)
+    followers = others_than(simulation, leader)
+    for node in followers:
+        node.disk_delay_ms = 100
+    leader.crash()
+    async with timeout(LONG_S):
+        while not any(log_of(node).engine.core.campaigns for node in followers):
+            await asyncio.sleep(0.001)
+    candidate = next(n for n in followers if log_of(n).engine.core.campaigns)
+    (other,) = (node for node in followers if node is not candidate)
+    answers = sent_by(simulation, candidate, "pre_vote_answer")
 
-        later = log_of(candidate).status.term + 1
-        tell(candidate, other, type="pre_vote", term=later, **log_end(other))
+    later = log_of(candidate).status.term + 1
+    tell(candidate, other, type="pre_vote", term=later, **log_end(other))
 
-        assert [each["granted"] for each in answers] == [False]
-        assert await successor_of(simulation, leader) is candidate
-
-    simulated(scenario)
+    assert [each["granted"] for each in answers] == [False]
+    assert await successor_of(simulation, leader) is candidate
 
 
-def test_a_candidate_helps_one_whose_log_is_better() -> None:
+@run_by(simulated)
+async def test_a_candidate_helps_one_whose_log_is_better(simulation: RaftSimulation) -> None:
     """Its own campaign lacks the vote of the other, which alone may be able to win."""
+    leader = await simulation.leader()
+    await asyncio.sleep(1)
+    followers = others_than(simulation, leader)
+    for node in followers:
+        node.disk_delay_ms = 100
+    leader.crash()
+    async with timeout(LONG_S):
+        while not any(log_of(node).engine.core.campaigns for node in followers):
+            await asyncio.sleep(0.001)
+    candidate = next(n for n in followers if log_of(n).engine.core.campaigns)
+    (other,) = (node for node in followers if node is not candidate)
+    answers = sent_by(simulation, candidate, "pre_vote_answer")
 
-    async def scenario(simulation: RaftSimulation) -> None:
-        leader = await simulation.leader()
-        await asyncio.sleep(1)
-        followers = others_than(simulation, leader)
-        for node in followers:
-            node.disk_delay_ms = 100
-        leader.crash()
-        async with timeout(LONG_S):
-            while not any(log_of(node).engine.core.campaigns for node in followers):
-                await asyncio.sleep(0.001)
-        candidate = next(n for n in followers if log_of(n).engine.core.campaigns)
-        (other,) = (node for node in followers if node is not candidate)
-        answers = sent_by(simulation, candidate, "pre_vote_answer")
+    later = log_of(candidate).status.term + 1
+    better = {**log_end(candidate), "last_log_index": log_end(candidate)["last_log_index"] + 1}
+    tell(candidate, other, type="pre_vote", term=later, **better)
 
-        later = log_of(candidate).status.term + 1
-        better = {**log_end(candidate), "last_log_index": log_end(candidate)["last_log_index"] + 1}
-        tell(candidate, other, type="pre_vote", term=later, **better)
-
-        assert [each["granted"] for each in answers] == [True]
-
-    simulated(scenario)
+    assert [each["granted"] for each in answers] == [True]
 
 
-def test_campaigns_without_votes_leave_others_their_turn_however_many_there_are() -> None:
+@run_by(simulated)
+async def test_campaigns_without_votes_leave_others_their_turn_however_many_there_are(
+    simulation: RaftSimulation,
+) -> None:
     """1. A replica is cut off. 2. Pre-votes pass, votes never arrive: as over a link that loses
     most. 3. It campaigns more often than a float can double."""
+    leader = await simulation.leader()
+    await asyncio.sleep(1)
+    lonely, other = others_than(simulation, leader)
+    cut(simulation, lonely, leader, other)
+    engine = log_of(lonely).engine
+    while engine.core.term < 1_100:
+        await asyncio.sleep(0.5)
+        asked = engine.election._asked_term
+        if asked is not None:
+            answer = {"term": engine.core.term, "granted": True, "asked_term": asked}
+            tell(lonely, other, type="pre_vote_answer", **answer)
+        assert not engine.stopped
+    await asyncio.sleep(CONFIG.election_ms_max / 1000)
+    answers = sent_by(simulation, lonely, "pre_vote_answer")
 
-    async def scenario(simulation: RaftSimulation) -> None:
-        leader = await simulation.leader()
-        await asyncio.sleep(1)
-        lonely, other = others_than(simulation, leader)
-        cut(simulation, lonely, leader, other)
-        engine = log_of(lonely).engine
-        while engine.core.term < 1_100:
-            await asyncio.sleep(0.5)
-            asked = engine.election._asked_term
-            if asked is not None:
-                answer = {"term": engine.core.term, "granted": True, "asked_term": asked}
-                tell(lonely, other, type="pre_vote_answer", **answer)
-            assert not engine.stopped
-        await asyncio.sleep(CONFIG.election_ms_max / 1000)
-        answers = sent_by(simulation, lonely, "pre_vote_answer")
+    tell(lonely, other, type="pre_vote", term=engine.core.term + 1, **log_end(lonely))
 
-        tell(lonely, other, type="pre_vote", term=engine.core.term + 1, **log_end(lonely))
-
-        assert [each["granted"] for each in answers] == [True]
-
-    simulated(scenario)
+    assert [each["granted"] for each in answers] == [True]
 
 
 def test_a_replica_whose_disk_is_stuck_neither_campaigns_nor_promises_its_vote() -> None:

@@ -10,6 +10,7 @@ from nextgen.replication.mesh.frames import RemoteProtocolError
 from nextgen.replication.protocol.messages import EXPEDITE_FIELD, check_message
 from nextgen.replication.raft.leading import COMMIT_NOTICE_S, EXPEDITED_NOTICE_S
 from tests.support.raft_simulation import RaftSimulation, SimNode
+from tests.support.scenarios import run_by
 from tests.unit.replication.test_group import log_of, now, others_than, propose, simulated
 
 HEARD_S = 0.5
@@ -33,32 +34,32 @@ async def notice_s(leader: SimNode, follower: SimNode) -> float:
     return noticed_at - committed_at
 
 
-def test_a_commit_is_told_at_once_to_a_follower_that_wishes_it() -> None:
-    async def scenario(simulation: RaftSimulation) -> None:
-        leader = await simulation.leader()
-        expedited, other = others_than(simulation, leader)
-        end = log_of(expedited).expedite_commits()
+@run_by(simulated)
+async def test_a_commit_is_told_at_once_to_a_follower_that_wishes_it(
+    simulation: RaftSimulation,
+) -> None:
+    leader = await simulation.leader()
+    expedited, other = others_than(simulation, leader)
+    end = log_of(expedited).expedite_commits()
 
-        assert await notice_s(leader, expedited) <= EXPEDITED_NOTICE_S + WAY_S
-        assert await notice_s(leader, other) >= COMMIT_NOTICE_S
+    assert await notice_s(leader, expedited) <= EXPEDITED_NOTICE_S + WAY_S
+    assert await notice_s(leader, other) >= COMMIT_NOTICE_S
 
-        end()
-        assert await notice_s(leader, expedited) >= COMMIT_NOTICE_S
-
-    simulated(scenario)
+    end()
+    assert await notice_s(leader, expedited) >= COMMIT_NOTICE_S
 
 
-def test_an_expedited_follower_stays_expedited_under_the_next_leader() -> None:
-    async def scenario(simulation: RaftSimulation) -> None:
-        leader = await simulation.leader()
-        expedited, other = others_than(simulation, leader)
-        log_of(expedited).expedite_commits()
-        await log_of(leader).transfer_leadership(other.node_id)
-        await simulation.leader()
+@run_by(simulated)
+async def test_an_expedited_follower_stays_expedited_under_the_next_leader(
+    simulation: RaftSimulation,
+) -> None:
+    leader = await simulation.leader()
+    expedited, other = others_than(simulation, leader)
+    log_of(expedited).expedite_commits()
+    await log_of(leader).transfer_leadership(other.node_id)
+    await simulation.leader()
 
-        assert await notice_s(other, expedited) <= EXPEDITED_NOTICE_S + WAY_S
-
-    simulated(scenario)
+    assert await notice_s(other, expedited) <= EXPEDITED_NOTICE_S + WAY_S
 
 
 def answer(**fields: object) -> dict[str, object]:

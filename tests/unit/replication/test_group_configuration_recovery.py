@@ -27,6 +27,7 @@ from tests.support.membership_simulation import (
     until,
 )
 from tests.support.raft_simulation import DATA, GROUP, SimNode
+from tests.support.scenarios import run_by
 
 
 async def cut_the_log(simulation: MembershipSimulation, *nodes: SimNode) -> None:
@@ -38,147 +39,140 @@ async def cut_the_log(simulation: MembershipSimulation, *nodes: SimNode) -> None
             await log_of(node).take_snapshot()
 
 
-def test_a_snapshot_brings_the_configuration_along() -> None:
-    async def scenario(simulation: MembershipSimulation) -> None:
-        newcomer, late = simulation.node(4), simulation.node(5)
-        await simulation.add_voter(newcomer)
-        made = await simulation.change(ADD, late)
-        await cut_the_log(simulation, *simulation.nodes[:4])
-        assert engine_of(await simulation.leader()).journal.base_index > made.index
-        # Nothing that a leader says of its configuration later reaches it.
-        simulation.network.tap = lambda _sender, _target, message: (
-            simulation.cut_off(late) if message.get("installed") else None
-        )
+@run_by(membership, extra=2)
+async def test_a_snapshot_brings_the_configuration_along(simulation: MembershipSimulation) -> None:
+    newcomer, late = simulation.node(4), simulation.node(5)
+    await simulation.add_voter(newcomer)
+    made = await simulation.change(ADD, late)
+    await cut_the_log(simulation, *simulation.nodes[:4])
+    assert engine_of(await simulation.leader()).journal.base_index > made.index
+    # Nothing that a leader says of its configuration later reaches it.
+    simulation.network.tap = lambda _sender, _target, message: (
+        simulation.cut_off(late) if message.get("installed") else None
+    )
 
-        await late.start(joining=True)
-        await until(lambda: bool(simulation.network.cut), "it got a snapshot")
+    await late.start(joining=True)
+    await until(lambda: bool(simulation.network.cut), "it got a snapshot")
 
-        assert log_of(late).engine.statistics.snapshots_installed == 1
-        assert members(late) == ([1, 2, 3, 4], [5])
-        assert log_of(late).status.configuration_index == made.index
-        await simulation.restart(late)
-        assert members(late) == ([1, 2, 3, 4], [5])
-
-    membership(scenario, extra=2)
+    assert log_of(late).engine.statistics.snapshots_installed == 1
+    assert members(late) == ([1, 2, 3, 4], [5])
+    assert log_of(late).status.configuration_index == made.index
+    await simulation.restart(late)
+    assert members(late) == ([1, 2, 3, 4], [5])
 
 
-def test_a_replica_that_lost_its_journal_learns_who_counts_before_it_may_vote() -> None:
+@run_by(membership)
+async def test_a_replica_that_lost_its_journal_learns_who_counts_before_it_may_vote(
+    simulation: MembershipSimulation,
+) -> None:
     """Its view is ahead of its journal: the entry with the configuration never comes again."""
+    doubter, newcomer = simulation.node(2), simulation.node(4)
+    await simulation.lead(simulation.node(1))
+    await simulation.add_voter(newcomer)
+    made = await simulation.change(REMOVE, simulation.node(3))
+    await simulation.write()
+    await until(lambda: simulation.is_caught_up(doubter), "it has everything")
+    await log_of(doubter).take_snapshot()
+    doubter.kill()
+    lose_journal(doubter)
+    simulation.cut_off(doubter)
 
-    async def scenario(simulation: MembershipSimulation) -> None:
-        doubter, newcomer = simulation.node(2), simulation.node(4)
-        await simulation.lead(simulation.node(1))
-        await simulation.add_voter(newcomer)
-        made = await simulation.change(REMOVE, simulation.node(3))
-        await simulation.write()
-        await until(lambda: simulation.is_caught_up(doubter), "it has everything")
-        await log_of(doubter).take_snapshot()
-        doubter.kill()
-        lose_journal(doubter)
-        simulation.cut_off(doubter)
+    await doubter.start()
+    await asyncio.sleep(10)
+    assert log_of(doubter).status.role is Role.NON_VOTER
+    simulation.heal()
+    await simulation.write()
+    await until(lambda: not engine_of(doubter).journal.doubt_index, "it may vote again")
+    await until(lambda: not engine_of(doubter).journal.pending_bytes, "and keeps that")
 
-        await doubter.start()
-        await asyncio.sleep(10)
-        assert log_of(doubter).status.role is Role.NON_VOTER
-        simulation.heal()
-        await simulation.write()
-        await until(lambda: not engine_of(doubter).journal.doubt_index, "it may vote again")
-        await until(lambda: not engine_of(doubter).journal.pending_bytes, "and keeps that")
-
-        assert members(doubter) == ([1, 2, 4], [])
-        assert log_of(doubter).status.configuration_index == made.index
-        await simulation.restart(doubter)
-        assert members(doubter) == ([1, 2, 4], [])
-
-    membership(scenario)
+    assert members(doubter) == ([1, 2, 4], [])
+    assert log_of(doubter).status.configuration_index == made.index
+    await simulation.restart(doubter)
+    assert members(doubter) == ([1, 2, 4], [])
 
 
-def test_a_snapshots_configuration_is_on_disk_before_its_view_is() -> None:
-    async def scenario(simulation: MembershipSimulation) -> None:
-        receiver = simulation.node(4)
-        await receiver.start(joining=True)
-        simulation.cut_off(receiver)
-        held = Configuration((NodeId("node-1"), NodeId("node-2")), (NodeId("node-4"),), 40)
+@run_by(membership)
+async def test_a_snapshots_configuration_is_on_disk_before_its_view_is(
+    simulation: MembershipSimulation,
+) -> None:
+    receiver = simulation.node(4)
+    await receiver.start(joining=True)
+    simulation.cut_off(receiver)
+    held = Configuration((NodeId("node-1"), NodeId("node-2")), (NodeId("node-4"),), 40)
 
-        receiver.disk_delay_ms = 500
-        ready = engine_of(receiver).expect_snapshot(AppliedPoint(50, 5, 100), held)
-        await asyncio.sleep(0.2)
-        assert not ready.done()
-        await ready
-        receiver.crash(keep_some=False)
-        receiver.disk_delay_ms = 1
-        await receiver.start(joining=True)
+    receiver.disk_delay_ms = 500
+    ready = engine_of(receiver).expect_snapshot(AppliedPoint(50, 5, 100), held)
+    await asyncio.sleep(0.2)
+    assert not ready.done()
+    await ready
+    receiver.crash(keep_some=False)
+    receiver.disk_delay_ms = 1
+    await receiver.start(joining=True)
 
-        assert members(receiver) == ([1, 2], [4])
-
-    membership(scenario)
+    assert members(receiver) == ([1, 2], [4])
 
 
-def test_a_change_that_was_never_committed_is_not_taken_along_behind_a_snapshot() -> None:
-    async def scenario(simulation: MembershipSimulation) -> None:
-        deposed = await simulation.leader()
-        simulation.cut_off(deposed)
-        ask(deposed, REMOVE, deposed)
-        await until(lambda: not log_of(deposed).is_leader, "it steps down")
-        assert log_of(deposed).status.configuration_index > 0
-        others = [node for node in simulation.nodes[:3] if node is not deposed]
-        await until(lambda: any(log_of(node).is_leader for node in others), "a successor")
-        await cut_the_log(simulation, *others)
+@run_by(membership, extra=0)
+async def test_a_change_that_was_never_committed_is_not_taken_along_behind_a_snapshot(
+    simulation: MembershipSimulation,
+) -> None:
+    deposed = await simulation.leader()
+    simulation.cut_off(deposed)
+    ask(deposed, REMOVE, deposed)
+    await until(lambda: not log_of(deposed).is_leader, "it steps down")
+    assert log_of(deposed).status.configuration_index > 0
+    others = [node for node in simulation.nodes[:3] if node is not deposed]
+    await until(lambda: any(log_of(node).is_leader for node in others), "a successor")
+    await cut_the_log(simulation, *others)
 
-        simulation.heal()
-        await until(lambda: simulation.is_caught_up(deposed), "it got a snapshot")
+    simulation.heal()
+    await until(lambda: simulation.is_caught_up(deposed), "it got a snapshot")
 
-        assert engine_of(deposed).statistics.snapshots_installed == 1
-        assert members(deposed) == ([1, 2, 3], [])
-        assert log_of(deposed).status.configuration_index == 0
-        assert log_of(deposed).status.role is Role.FOLLOWER
-
-    membership(scenario, extra=0)
+    assert engine_of(deposed).statistics.snapshots_installed == 1
+    assert members(deposed) == ([1, 2, 3], [])
+    assert log_of(deposed).status.configuration_index == 0
+    assert log_of(deposed).status.role is Role.FOLLOWER
 
 
 @pytest.mark.parametrize("entries", [0, 30, 80])
-def test_a_crash_between_a_view_that_got_a_snapshot_and_its_log_is_mended(entries: int) -> None:
+@run_by(membership)
+async def test_a_crash_between_a_view_that_got_a_snapshot_and_its_log_is_mended(
+    simulation: MembershipSimulation, *, entries: int
+) -> None:
     """Whether the log ends before the snapshot or has other entries beyond: the view is right."""
+    receiver = simulation.node(4)
+    held = Configuration((NodeId("node-1"), NodeId("node-2")), (NodeId("node-4"),), 40)
+    await receiver.start(joining=True)
+    journal = engine_of(receiver).journal
+    for _ in range(entries):
+        journal.append(3, NO_RECORDS, 1)
+    assert receiver.view is not None
+    receiver.view.apply([Entry(n, 5, n, (Record(b"x", 1),)) for n in range(1, 51)])
+    receiver.view.make_durable()
+    await engine_of(receiver).expect_snapshot(AppliedPoint(50, 5, 50), held)
+    receiver.crash(keep_some=False)
+    simulation.cut_off(receiver)
 
-    async def scenario(simulation: MembershipSimulation) -> None:
-        receiver = simulation.node(4)
-        held = Configuration((NodeId("node-1"), NodeId("node-2")), (NodeId("node-4"),), 40)
-        await receiver.start(joining=True)
-        journal = engine_of(receiver).journal
-        for _ in range(entries):
-            journal.append(3, NO_RECORDS, 1)
-        assert receiver.view is not None
-        receiver.view.apply([Entry(n, 5, n, (Record(b"x", 1),)) for n in range(1, 51)])
-        receiver.view.make_durable()
-        await engine_of(receiver).expect_snapshot(AppliedPoint(50, 5, 50), held)
-        receiver.crash(keep_some=False)
-        simulation.cut_off(receiver)
+    await receiver.start(joining=True)
 
-        await receiver.start(joining=True)
-
-        journal = engine_of(receiver).journal
-        assert (journal.base_index, journal.base_term, journal.last_index) == (50, 5, 50)
-        assert members(receiver) == ([1, 2], [4])
-        assert log_of(receiver).status.configuration_index == 40
-
-    membership(scenario)
+    journal = engine_of(receiver).journal
+    assert (journal.base_index, journal.base_term, journal.last_index) == (50, 5, 50)
+    assert members(receiver) == ([1, 2], [4])
+    assert log_of(receiver).status.configuration_index == 40
 
 
-def test_a_candidate_that_gets_a_snapshot_gives_up() -> None:
+@run_by(membership)
+async def test_a_candidate_that_gets_a_snapshot_gives_up(simulation: MembershipSimulation) -> None:
     """Its votes may have been counted by a configuration that does not hold any more."""
+    lonely = (await simulation.followers_of_three())[0]
+    simulation.cut_off(lonely)
+    engine = engine_of(lonely)
+    engine.core.campaign(transfer=False)
+    assert engine.core.campaigns
 
-    async def scenario(simulation: MembershipSimulation) -> None:
-        lonely = (await simulation.followers_of_three())[0]
-        simulation.cut_off(lonely)
-        engine = engine_of(lonely)
-        engine.core.campaign(transfer=False)
-        assert engine.core.campaigns
+    engine.adopt_snapshot(engine.applier.applied)
 
-        engine.adopt_snapshot(engine.applier.applied)
-
-        assert not engine.core.campaigns
-
-    membership(scenario)
+    assert not engine.core.campaigns
 
 
 def lose_journal(node: SimNode) -> None:

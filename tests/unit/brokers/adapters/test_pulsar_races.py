@@ -18,6 +18,7 @@ from nextgen.kernel.limits.pulsar import (
 )
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, FakeClient, settle, until
+from tests.support.scenarios import run_by
 from tests.support.virtual_time import run_virtual
 
 LEDGER = ledger_id_of(1, 0)
@@ -245,75 +246,71 @@ async def test_a_subscription_that_is_being_stored_while_its_topic_goes_is_answe
     ledger.release_facts()
 
 
-def test_consumers_wait_for_their_cursors_once_and_not_for_long_when_their_topic_goes():
-    async def main() -> None:
-        world = BrokerWorld()
-        client = world.broker("a").client()
-        await client.subscribe("s0", consumer_id=0)
-        await client.subscribe("s1", consumer_id=1)
-        await client.producer()
-        client.send(0)
-        messages = await client.until_got(pulsar.BaseCommand.MESSAGE, 2)
-        ledger = world.broker("a").ledger()
-        ledger.hold_facts()
-        for message in messages:
-            client.ack(message, consumer_id=message.consumer_id)
-        await settle()
+@run_by(run_virtual)
+async def test_consumers_wait_for_their_cursors_once_and_not_for_long_when_their_topic_goes() -> (
+    None
+):
+    world = BrokerWorld()
+    client = world.broker("a").client()
+    await client.subscribe("s0", consumer_id=0)
+    await client.subscribe("s1", consumer_id=1)
+    await client.producer()
+    client.send(0)
+    messages = await client.until_got(pulsar.BaseCommand.MESSAGE, 2)
+    ledger = world.broker("a").ledger()
+    ledger.hold_facts()
+    for message in messages:
+        client.ack(message, consumer_id=message.consumer_id)
+    await settle()
 
-        world.broker("b")
-        world.move(TOPIC, "b")
-        await settle()
-        assert not client.got(pulsar.BaseCommand.CLOSE_CONSUMER)
-        await asyncio.sleep(TOPIC_DRAIN_MS_MAX / 1000)
+    world.broker("b")
+    world.move(TOPIC, "b")
+    await settle()
+    assert not client.got(pulsar.BaseCommand.CLOSE_CONSUMER)
+    await asyncio.sleep(TOPIC_DRAIN_MS_MAX / 1000)
 
-        await client.until_got(pulsar.BaseCommand.CLOSE_CONSUMER, 2)
-        ledger.release_facts()
-        await world.stop()
-
-    run_virtual(main)
-
-
-def test_a_producer_whose_predecessor_is_asked_for_while_the_topic_goes_is_sent_away():
-    async def main() -> None:
-        world = BrokerWorld()
-        first = world.broker("a").client()
-        await first.producer(producer_name="p")
-        second = world.broker("a").client()
-        asked = second.start(
-            pulsar.BaseCommand.PRODUCER, topic=TOPIC, producer_id=0, producer_name="p"
-        )
-        await first.until_got(pulsar.BaseCommand.PING)
-        world.broker("b")
-        world.move(TOPIC, "b")
-        await asyncio.sleep(LIVENESS_CHECK_MS / 1000 + 1)
-
-        assert (await second.answer(asked)).error == pulsar.ServiceNotReady
-        await world.stop()
-
-    run_virtual(main)
+    await client.until_got(pulsar.BaseCommand.CLOSE_CONSUMER, 2)
+    ledger.release_facts()
+    await world.stop()
 
 
-def test_a_client_that_lives_is_not_dropped_because_one_who_asked_for_its_name_has_gone():
-    async def main() -> None:
-        world = BrokerWorld()
-        holder, *others = (world.broker().client() for _ in range(3))
-        await holder.producer(producer_name="p")
-        for other in others:
-            other.start(pulsar.BaseCommand.PRODUCER, topic=TOPIC, producer_id=0, producer_name="p")
-        await settle()
-        others[0].leave()
-        await settle()
+@run_by(run_virtual)
+async def test_a_producer_whose_predecessor_is_asked_for_while_the_topic_goes_is_sent_away() -> (
+    None
+):
+    world = BrokerWorld()
+    first = world.broker("a").client()
+    await first.producer(producer_name="p")
+    second = world.broker("a").client()
+    asked = second.start(pulsar.BaseCommand.PRODUCER, topic=TOPIC, producer_id=0, producer_name="p")
+    await first.until_got(pulsar.BaseCommand.PING)
+    world.broker("b")
+    world.move(TOPIC, "b")
+    await asyncio.sleep(LIVENESS_CHECK_MS / 1000 + 1)
 
-        holder.send_raw(holder.command(pulsar.BaseCommand.PONG))
-        await asyncio.sleep(LIVENESS_CHECK_MS / 1000 + 1)
+    assert (await second.answer(asked)).error == pulsar.ServiceNotReady
+    await world.stop()
 
-        assert holder.connection.is_open
-        assert [each.error for each in others[1].got(pulsar.BaseCommand.ERROR)] == [
-            pulsar.ProducerBusy
-        ]
-        await world.stop()
 
-    run_virtual(main)
+@run_by(run_virtual)
+async def test_a_client_that_lives_is_not_dropped_because_one_who_asked_for_its_name_has_gone() -> (
+    None
+):
+    world = BrokerWorld()
+    holder, *others = (world.broker().client() for _ in range(3))
+    await holder.producer(producer_name="p")
+    for other in others:
+        other.start(pulsar.BaseCommand.PRODUCER, topic=TOPIC, producer_id=0, producer_name="p")
+    await settle()
+    others[0].leave()
+    await settle()
+
+    holder.send_raw(holder.command(pulsar.BaseCommand.PONG))
+    await asyncio.sleep(LIVENESS_CHECK_MS / 1000 + 1)
+
+    assert holder.connection.is_open
+    assert [each.error for each in others[1].got(pulsar.BaseCommand.ERROR)] == [pulsar.ProducerBusy]
+    await world.stop()
 
 
 async def test_unsubscribing_by_force_ends_the_others_though_who_asked_has_gone(

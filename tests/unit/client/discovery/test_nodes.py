@@ -18,6 +18,7 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from protos.nextgen.v1 import discovery_service_pb2 as pb
+from tests.support.scenarios import run_by
 from tests.support.sim_process import SimProcess
 from tests.support.virtual_time import run_virtual
 
@@ -50,53 +51,46 @@ async def delete(nodes: DiscoveryNodes) -> pb.WriteResponse:
     return await nodes.call("DeleteTopic", request, pb.WriteResponse, timeout_ms=5_000)
 
 
-def test_a_program_that_slept_sends_nothing_when_its_time_is_over() -> None:
+@run_by(run_virtual)
+async def test_a_program_that_slept_sends_nothing_when_its_time_is_over() -> None:
     """Its command may have been carried out, and the name may mean something else by now."""
+    nodes = Refusing(Unavailable("no leader"))
+    program = SimProcess("program")
+    calling = asyncio.ensure_future(program.ask(lambda: delete(nodes)))
+    await asyncio.sleep(0.3)
+    program.freeze()
+    attempts = len(nodes.attempts)
+    await asyncio.sleep(3_600)
 
-    async def scenario() -> None:
-        nodes = Refusing(Unavailable("no leader"))
-        program = SimProcess("program")
-        calling = asyncio.ensure_future(program.ask(lambda: delete(nodes)))
-        await asyncio.sleep(0.3)
-        program.freeze()
-        attempts = len(nodes.attempts)
-        await asyncio.sleep(3_600)
+    program.thaw()
 
-        program.thaw()
-
-        with pytest.raises(Unavailable):
-            await calling
-        assert attempts > 1
-        assert len(nodes.attempts) == attempts
-
-    run_virtual(scenario)
+    with pytest.raises(Unavailable):
+        await calling
+    assert attempts > 1
+    assert len(nodes.attempts) == attempts
 
 
-def test_attempts_go_on_until_the_time_is_nearly_over() -> None:
-    async def scenario() -> None:
-        nodes = Refusing(Unavailable("no leader"))
-        began = asyncio.get_running_loop().time()
+@run_by(run_virtual)
+async def test_attempts_go_on_until_the_time_is_nearly_over() -> None:
+    nodes = Refusing(Unavailable("no leader"))
+    began = asyncio.get_running_loop().time()
 
-        with pytest.raises(Unavailable):
-            await delete(nodes)
+    with pytest.raises(Unavailable):
+        await delete(nodes)
 
-        assert 4.0 < nodes.attempts[-1] - began < 5.0
-
-    run_virtual(scenario)
+    assert 4.0 < nodes.attempts[-1] - began < 5.0
 
 
-def test_attempts_are_as_far_apart_as_the_refusal_says() -> None:
-    async def scenario() -> None:
-        nodes = Refusing(Overloaded("too many requests", retry_after_ms=1_000))
+@run_by(run_virtual)
+async def test_attempts_are_as_far_apart_as_the_refusal_says() -> None:
+    nodes = Refusing(Overloaded("too many requests", retry_after_ms=1_000))
 
-        with pytest.raises(Overloaded):
-            await delete(nodes)
+    with pytest.raises(Overloaded):
+        await delete(nodes)
 
-        pauses = [after - before for before, after in itertools.pairwise(nodes.attempts)]
-        assert pauses
-        assert all(1.0 <= pause <= 1.51 for pause in pauses)
-
-    run_virtual(scenario)
+    pauses = [after - before for before, after in itertools.pairwise(nodes.attempts)]
+    assert pauses
+    assert all(1.0 <= pause <= 1.51 for pause in pauses)
 
 
 @pytest.mark.parametrize(
@@ -107,34 +101,30 @@ def test_attempts_are_as_far_apart_as_the_refusal_says() -> None:
         (Unavailable("not connected"), False),
     ],
 )
-def test_what_may_have_happened_is_not_sent_again_if_that_would_be_once_too_many(
-    error: MetadataError, is_last: bool
+@run_by(run_virtual)
+async def test_what_may_have_happened_is_not_sent_again_if_that_would_be_once_too_many(
+    *, error: MetadataError, is_last: bool
 ) -> None:
-    async def scenario() -> None:
-        nodes = Refusing(error)
-        request = pb.UnloadTopicsRequest(topics=["persistent://a/b/c"])
+    nodes = Refusing(error)
+    request = pb.UnloadTopicsRequest(topics=["persistent://a/b/c"])
 
-        with pytest.raises(type(error)):
-            await nodes.call(
-                "UnloadTopics",
-                request,
-                pb.UnloadTopicsResponse,
-                timeout_ms=5_000,
-                is_repeatable=False,
-            )
+    with pytest.raises(type(error)):
+        await nodes.call(
+            "UnloadTopics",
+            request,
+            pb.UnloadTopicsResponse,
+            timeout_ms=5_000,
+            is_repeatable=False,
+        )
 
-        assert (len(nodes.attempts) == 1) is is_last
-
-    run_virtual(scenario)
+    assert (len(nodes.attempts) == 1) is is_last
 
 
-def test_what_came_too_late_is_not_tried_elsewhere() -> None:
-    async def scenario() -> None:
-        nodes = Refusing(OutcomeForgotten("too late"))
+@run_by(run_virtual)
+async def test_what_came_too_late_is_not_tried_elsewhere() -> None:
+    nodes = Refusing(OutcomeForgotten("too late"))
 
-        with pytest.raises(OutcomeForgotten):
-            await delete(nodes)
+    with pytest.raises(OutcomeForgotten):
+        await delete(nodes)
 
-        assert len(nodes.attempts) == 1
-
-    run_virtual(scenario)
+    assert len(nodes.attempts) == 1

@@ -16,6 +16,7 @@ from nextgen.client.routing.router import ClusterSource, ShardRouter
 from nextgen.client.transport.retry_pause import retry_pause_ms
 from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
+from tests.support.scenarios import run_by
 from tests.support.virtual_time import run_virtual
 
 
@@ -66,28 +67,24 @@ def test_callers_refused_together_do_not_come_back_together() -> None:
     assert len(pauses) > 1
 
 
-def test_router_waits_as_long_as_the_refusal_says_before_the_next_attempt() -> None:
-    async def scenario() -> None:
-        shard = RefusingShard(Overloaded("full", 700))
+@run_by(run_virtual)
+async def test_router_waits_as_long_as_the_refusal_says_before_the_next_attempt() -> None:
+    shard = RefusingShard(Overloaded("full", 700))
 
-        await shard.router().call(1, ShardRequest(), timeout_ms=5_000)
+    await shard.router().call(1, ShardRequest(), timeout_ms=5_000)
 
-        first, second = shard.asked_at_ms
-        assert 700 <= second - first <= 1_060
-
-    run_virtual(scenario)
+    first, second = shard.asked_at_ms
+    assert 700 <= second - first <= 1_060
 
 
-def test_router_gives_up_at_once_when_the_caller_has_less_time_than_that() -> None:
-    async def scenario() -> None:
-        shard = RefusingShard(Overloaded("full", 700))
-        began_ms = asyncio.get_running_loop().time() * 1_000
+@run_by(run_virtual)
+async def test_router_gives_up_at_once_when_the_caller_has_less_time_than_that() -> None:
+    shard = RefusingShard(Overloaded("full", 700))
+    began_ms = asyncio.get_running_loop().time() * 1_000
 
-        with pytest.raises(Overloaded) as refused:
-            await shard.router().call(1, ShardRequest(), timeout_ms=600)
+    with pytest.raises(Overloaded) as refused:
+        await shard.router().call(1, ShardRequest(), timeout_ms=600)
 
-        assert refused.value.retry_after_ms == 700
-        assert asyncio.get_running_loop().time() * 1_000 - began_ms < 1
-        assert len(shard.asked_at_ms) == 1
-
-    run_virtual(scenario)
+    assert refused.value.retry_after_ms == 700
+    assert asyncio.get_running_loop().time() * 1_000 - began_ms < 1
+    assert len(shard.asked_at_ms) == 1

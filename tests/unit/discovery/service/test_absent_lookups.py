@@ -17,6 +17,7 @@ from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupResponse, ShardRequest, ShardResponse
 from tests.support.absent_names import absent_names
 from tests.support.fake_cluster import StaticLink
+from tests.support.scenarios import run_by
 from tests.support.virtual_time import run_virtual
 
 SHARD = 1
@@ -100,146 +101,129 @@ def in_world(scenario: Any) -> None:
 NOT_FOUND = [RejectionCode.NOT_FOUND.value]
 
 
-def test_a_name_that_was_absent_is_answered_without_asking_again() -> None:
-    async def scenario(world: World) -> None:
-        assert await world.look_up() == NOT_FOUND
-        message = LookupRequest(topics=[TOPIC], request_id=7).SerializeToString()
+@run_by(in_world)
+async def test_a_name_that_was_absent_is_answered_without_asking_again(world: World) -> None:
+    assert await world.look_up() == NOT_FOUND
+    message = LookupRequest(topics=[TOPIC], request_id=7).SerializeToString()
 
-        answer = world.service.answer_at_once(message)
+    answer = world.service.answer_at_once(message)
 
-        assert isinstance(answer, bytes), "no task, no wait"
-        response = LookupResponse.FromString(answer)
-        assert (response.request_id, response.answers[0].topic) == (7, TOPIC)
-        assert response.answers[0].rejection_code == "NOT_FOUND"
-        assert len(world.shard.asked) == 1
-        assert world.absent.answered == 1
-
-    in_world(scenario)
+    assert isinstance(answer, bytes), "no task, no wait"
+    response = LookupResponse.FromString(answer)
+    assert (response.request_id, response.answers[0].topic) == (7, TOPIC)
+    assert response.answers[0].rejection_code == "NOT_FOUND"
+    assert len(world.shard.asked) == 1
+    assert world.absent.answered == 1
 
 
-def test_a_shard_is_asked_for_the_names_of_a_message_that_are_not_known_absent_only() -> None:
-    async def scenario(world: World) -> None:
-        await world.look_up(TOPIC)
-        world.shard.create(OTHER)
+@run_by(in_world)
+async def test_a_shard_is_asked_for_the_names_of_a_message_that_are_not_known_absent_only(
+    world: World,
+) -> None:
+    await world.look_up(TOPIC)
+    world.shard.create(OTHER)
 
-        assert await world.look_up(TOPIC, OTHER) == ["NOT_FOUND", ""]
-        assert world.shard.asked == [[TOPIC], [OTHER]]
-
-    in_world(scenario)
-
-
-def test_another_spelling_of_an_absent_name_is_known_too() -> None:
-    async def scenario(world: World) -> None:
-        await world.look_up(TOPIC)
-
-        assert await world.look_up("t/n/x") == NOT_FOUND
-        assert len(world.shard.asked) == 1
-
-    in_world(scenario)
+    assert await world.look_up(TOPIC, OTHER) == ["NOT_FOUND", ""]
+    assert world.shard.asked == [[TOPIC], [OTHER]]
 
 
-def test_a_created_topic_is_found_once_the_watch_has_named_it() -> None:
-    async def scenario(world: World) -> None:
-        await world.look_up()
-        position = world.shard.create(TOPIC)
+@run_by(in_world)
+async def test_another_spelling_of_an_absent_name_is_known_too(world: World) -> None:
+    await world.look_up(TOPIC)
 
-        world.absent.created(SHARD, [TOPIC], position=BEGAN_AT)
-        world.absent.advance(SHARD, position)
-
-        assert await world.look_up() == [""]
-
-    in_world(scenario)
+    assert await world.look_up("t/n/x") == NOT_FOUND
+    assert len(world.shard.asked) == 1
 
 
-def test_a_topic_that_was_deleted_and_created_again_is_found() -> None:
-    async def scenario(world: World) -> None:
-        world.shard.create(TOPIC)
-        world.shard.delete(TOPIC)
-        assert await world.look_up(fresh=True) == NOT_FOUND
+@run_by(in_world)
+async def test_a_created_topic_is_found_once_the_watch_has_named_it(world: World) -> None:
+    await world.look_up()
+    position = world.shard.create(TOPIC)
 
-        world.absent.created(SHARD, [TOPIC], position=BEGAN_AT)
-        world.shard.create(TOPIC)
-        world.absent.created(SHARD, [TOPIC], position=BEGAN_AT)
+    world.absent.created(SHARD, [TOPIC], position=BEGAN_AT)
+    world.absent.advance(SHARD, position)
 
-        assert await world.look_up() == [""]
-
-    in_world(scenario)
+    assert await world.look_up() == [""]
 
 
-def test_fresh_lookups_and_demanded_epochs_ask_the_shard() -> None:
-    async def scenario(world: World) -> None:
-        await world.look_up()
-        world.shard.create(TOPIC)
+@run_by(in_world)
+async def test_a_topic_that_was_deleted_and_created_again_is_found(world: World) -> None:
+    world.shard.create(TOPIC)
+    world.shard.delete(TOPIC)
+    assert await world.look_up(fresh=True) == NOT_FOUND
 
-        assert await world.look_up(min_epochs=[1]) == [""]
-        assert await world.look_up(fresh=True) == [""]
-        assert len(world.shard.asked) == 3
+    world.absent.created(SHARD, [TOPIC], position=BEGAN_AT)
+    world.shard.create(TOPIC)
+    world.absent.created(SHARD, [TOPIC], position=BEGAN_AT)
 
-    in_world(scenario)
-
-
-def test_a_topic_that_a_fresh_lookup_found_is_not_absent_afterwards() -> None:
-    async def scenario(world: World) -> None:
-        await world.look_up()
-        world.shard.create(TOPIC)
-        await world.look_up(fresh=True)
-
-        assert world.absent.find(TOPIC, 0.0) is None
-
-    in_world(scenario)
+    assert await world.look_up() == [""]
 
 
-def test_a_client_that_knows_of_a_creation_is_not_answered_from_before_it() -> None:
-    async def scenario(world: World) -> None:
-        await world.look_up()
-        position = world.shard.create(TOPIC)
-        positions = [ShardPosition(shard_id=SHARD, position=position)]
+@run_by(in_world)
+async def test_fresh_lookups_and_demanded_epochs_ask_the_shard(world: World) -> None:
+    await world.look_up()
+    world.shard.create(TOPIC)
 
-        assert await world.look_up(positions=positions) == [""]
+    assert await world.look_up(min_epochs=[1]) == [""]
+    assert await world.look_up(fresh=True) == [""]
+    assert len(world.shard.asked) == 3
 
-    in_world(scenario)
+
+@run_by(in_world)
+async def test_a_topic_that_a_fresh_lookup_found_is_not_absent_afterwards(world: World) -> None:
+    await world.look_up()
+    world.shard.create(TOPIC)
+    await world.look_up(fresh=True)
+
+    assert world.absent.find(TOPIC, 0.0) is None
 
 
-def test_a_client_that_knows_of_a_creation_joins_no_question_from_before_it() -> None:
+@run_by(in_world)
+async def test_a_client_that_knows_of_a_creation_is_not_answered_from_before_it(
+    world: World,
+) -> None:
+    await world.look_up()
+    position = world.shard.create(TOPIC)
+    positions = [ShardPosition(shard_id=SHARD, position=position)]
+
+    assert await world.look_up(positions=positions) == [""]
+
+
+@run_by(in_world)
+async def test_a_client_that_knows_of_a_creation_joins_no_question_from_before_it(
+    world: World,
+) -> None:
     """1. Somebody asks, and the answer is long on its way. 2. The topic is created elsewhere.
     3. Its creator asks here."""
+    world.shard.held = asyncio.Event()
+    early = asyncio.ensure_future(world.look_up())
+    await asyncio.sleep(0.1)
+    positions = [ShardPosition(shard_id=SHARD, position=world.shard.create(TOPIC))]
 
-    async def scenario(world: World) -> None:
-        world.shard.held = asyncio.Event()
-        early = asyncio.ensure_future(world.look_up())
-        await asyncio.sleep(0.1)
-        positions = [ShardPosition(shard_id=SHARD, position=world.shard.create(TOPIC))]
+    late = asyncio.ensure_future(world.look_up(positions=positions))
+    await asyncio.sleep(0.1)
+    world.shard.held.set()
 
-        late = asyncio.ensure_future(world.look_up(positions=positions))
-        await asyncio.sleep(0.1)
-        world.shard.held.set()
-
-        assert await late == [""]
-        await early
-
-    in_world(scenario)
+    assert await late == [""]
+    await early
 
 
-def test_an_absence_that_a_creation_here_overtook_is_not_remembered() -> None:
-    async def scenario(world: World) -> None:
-        world.shard.held = asyncio.Event()
-        early = asyncio.ensure_future(world.look_up())
-        await asyncio.sleep(0.1)
-        world.absent.created_here(SHARD, world.shard.create(TOPIC), [TOPIC])
-        world.shard.held.set()
-        assert await early == NOT_FOUND, "it began before the create was answered"
+@run_by(in_world)
+async def test_an_absence_that_a_creation_here_overtook_is_not_remembered(world: World) -> None:
+    world.shard.held = asyncio.Event()
+    early = asyncio.ensure_future(world.look_up())
+    await asyncio.sleep(0.1)
+    world.absent.created_here(SHARD, world.shard.create(TOPIC), [TOPIC])
+    world.shard.held.set()
+    assert await early == NOT_FOUND, "it began before the create was answered"
 
-        assert await world.look_up() == [""]
-
-    in_world(scenario)
+    assert await world.look_up() == [""]
 
 
-def test_one_name_is_located_without_asking_again() -> None:
-    async def scenario(world: World) -> None:
-        name = parse_topic(TOPIC)
-        for _ in range(2):
-            assert (await world.service.locate(name)).rejection_code == "NOT_FOUND"
+@run_by(in_world)
+async def test_one_name_is_located_without_asking_again(world: World) -> None:
+    name = parse_topic(TOPIC)
+    for _ in range(2):
+        assert (await world.service.locate(name)).rejection_code == "NOT_FOUND"
 
-        assert len(world.shard.asked) == 1
-
-    in_world(scenario)
+    assert len(world.shard.asked) == 1

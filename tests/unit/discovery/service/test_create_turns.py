@@ -15,6 +15,7 @@ from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from tests.support.fake_cluster import StaticLink, full_update
+from tests.support.scenarios import run_by
 from tests.support.virtual_time import run_virtual
 
 SENT_MAX = -(-WRITES_SENT_MAX // (WRITE_REQUEST_COST + 1))
@@ -91,104 +92,91 @@ class World:
         return tasks
 
 
-def test_writes_sent_max_are_sent_and_one_more_waits_for_an_answer() -> None:
-    async def scenario() -> None:
-        world = World()
+@run_by(run_virtual)
+async def test_writes_sent_max_are_sent_and_one_more_waits_for_an_answer() -> None:
+    world = World()
 
-        tasks = await world.create("acme", SENT_MAX + 1)
+    tasks = await world.create("acme", SENT_MAX + 1)
 
-        assert len(world.shard.sent) == SENT_MAX
-        world.shard.answer(1)
-        await asyncio.sleep(0.001)
-        assert len(world.shard.sent) == SENT_MAX + 1
-        await world.shard.answer_all()
-        await asyncio.gather(*tasks)
-
-    run_virtual(scenario)
+    assert len(world.shard.sent) == SENT_MAX
+    world.shard.answer(1)
+    await asyncio.sleep(0.001)
+    assert len(world.shard.sent) == SENT_MAX + 1
+    await world.shard.answer_all()
+    await asyncio.gather(*tasks)
 
 
-def test_a_create_of_another_tenant_is_sent_before_the_backlog() -> None:
-    async def scenario() -> None:
-        world = World()
-        noisy = await world.create("noisy", SENT_MAX + 500)
-        quiet = await world.create("quiet", 1)
+@run_by(run_virtual)
+async def test_a_create_of_another_tenant_is_sent_before_the_backlog() -> None:
+    world = World()
+    noisy = await world.create("noisy", SENT_MAX + 500)
+    quiet = await world.create("quiet", 1)
 
-        world.shard.answer(2)
-        await asyncio.sleep(0.001)
+    world.shard.answer(2)
+    await asyncio.sleep(0.001)
 
-        assert world.shard.sent[SENT_MAX:] == ["noisy", "quiet"]
-        await world.shard.answer_all()
-        await asyncio.gather(*noisy, *quiet)
-
-    run_virtual(scenario)
+    assert world.shard.sent[SENT_MAX:] == ["noisy", "quiet"]
+    await world.shard.answer_all()
+    await asyncio.gather(*noisy, *quiet)
 
 
-def test_a_create_for_two_tenants_is_not_sent_before_the_backlog_of_either() -> None:
+@run_by(run_virtual)
+async def test_a_create_for_two_tenants_is_not_sent_before_the_backlog_of_either() -> None:
     """The first name decides nothing: a client chooses the order of names."""
+    world = World()
+    noisy = await world.create("noisy", SENT_MAX + 5)
+    mixed = await world.create("quiet+noisy", 1)
+    quiet = await world.create("quiet", 1)
 
-    async def scenario() -> None:
-        world = World()
-        noisy = await world.create("noisy", SENT_MAX + 5)
-        mixed = await world.create("quiet+noisy", 1)
-        quiet = await world.create("quiet", 1)
-
-        for _ in range(7):
-            world.shard.answer(1)
-            await asyncio.sleep(0.001)
-        await world.shard.answer_all()
-        await asyncio.gather(*noisy, *mixed, *quiet)
-
-        behind = world.shard.sent[SENT_MAX:]
-        assert behind == ["noisy", "noisy", "quiet", "noisy", "noisy", "noisy", "quiet+noisy"]
-
-    run_virtual(scenario)
-
-
-def test_a_create_that_waited_has_so_much_less_time_at_the_shard() -> None:
-    async def scenario() -> None:
-        world = World()
-        tasks = await world.create("acme", SENT_MAX + 1, timeout_ms=5_000)
-        await asyncio.sleep(2)
-
+    for _ in range(7):
         world.shard.answer(1)
         await asyncio.sleep(0.001)
+    await world.shard.answer_all()
+    await asyncio.gather(*noisy, *mixed, *quiet)
 
-        assert world.shard.timeouts_ms[-1] <= 3_000
-        await world.shard.answer_all()
-        await asyncio.gather(*tasks)
-
-    run_virtual(scenario)
-
-
-def test_a_create_whose_turn_does_not_come_in_time_is_refused_as_not_sent() -> None:
-    async def scenario() -> None:
-        world = World()
-        tasks = await world.create("acme", SENT_MAX)
-        (late,) = await world.create("acme", 1, timeout_ms=100)
-
-        with pytest.raises(Overloaded, match="waited 100 ms for shard 1"):
-            await late
-
-        assert len(world.shard.sent) == SENT_MAX
-        await world.shard.answer_all()
-        await asyncio.gather(*tasks)
-
-    run_virtual(scenario)
+    behind = world.shard.sent[SENT_MAX:]
+    assert behind == ["noisy", "noisy", "quiet", "noisy", "noisy", "noisy", "quiet+noisy"]
 
 
-def test_a_failed_create_makes_room_like_any_other() -> None:
-    async def scenario() -> None:
-        world = World()
-        world.shard.error = Unavailable("no leader")
-        tasks = await world.create("acme", SENT_MAX)
-        await world.shard.answer_all()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        sent = len(world.shard.sent)
+@run_by(run_virtual)
+async def test_a_create_that_waited_has_so_much_less_time_at_the_shard() -> None:
+    world = World()
+    tasks = await world.create("acme", SENT_MAX + 1, timeout_ms=5_000)
+    await asyncio.sleep(2)
 
-        more = await world.create("acme", SENT_MAX)
+    world.shard.answer(1)
+    await asyncio.sleep(0.001)
 
-        assert len(world.shard.sent) == sent + SENT_MAX
-        await world.shard.answer_all()
-        await asyncio.gather(*more, return_exceptions=True)
+    assert world.shard.timeouts_ms[-1] <= 3_000
+    await world.shard.answer_all()
+    await asyncio.gather(*tasks)
 
-    run_virtual(scenario)
+
+@run_by(run_virtual)
+async def test_a_create_whose_turn_does_not_come_in_time_is_refused_as_not_sent() -> None:
+    world = World()
+    tasks = await world.create("acme", SENT_MAX)
+    (late,) = await world.create("acme", 1, timeout_ms=100)
+
+    with pytest.raises(Overloaded, match="waited 100 ms for shard 1"):
+        await late
+
+    assert len(world.shard.sent) == SENT_MAX
+    await world.shard.answer_all()
+    await asyncio.gather(*tasks)
+
+
+@run_by(run_virtual)
+async def test_a_failed_create_makes_room_like_any_other() -> None:
+    world = World()
+    world.shard.error = Unavailable("no leader")
+    tasks = await world.create("acme", SENT_MAX)
+    await world.shard.answer_all()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    sent = len(world.shard.sent)
+
+    more = await world.create("acme", SENT_MAX)
+
+    assert len(world.shard.sent) == sent + SENT_MAX
+    await world.shard.answer_all()
+    await asyncio.gather(*more, return_exceptions=True)

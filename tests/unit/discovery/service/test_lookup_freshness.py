@@ -21,6 +21,7 @@ from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupResponse, ShardRequest, ShardResponse
 from tests.support.absent_names import absent_names
 from tests.support.fake_cluster import StaticLink
+from tests.support.scenarios import run_by
 from tests.support.virtual_time import run_virtual
 
 SHARD = 1
@@ -152,141 +153,127 @@ def test_a_lookup_joins_a_question_that_is_no_older_than_an_answer_may_be(
     in_world(scenario)
 
 
-def test_a_fresh_lookup_joins_no_question_that_was_sent() -> None:
-    async def scenario(world: World) -> None:
-        early = await world.ask()
-        world.shard.move()
-        fresh = await world.ask(is_fresh=True)
-        world.shard.answer(0)
-        await settle()
-        assert epoch_of(early) == 1
-        assert not fresh.done()
+@run_by(in_world)
+async def test_a_fresh_lookup_joins_no_question_that_was_sent(world: World) -> None:
+    early = await world.ask()
+    world.shard.move()
+    fresh = await world.ask(is_fresh=True)
+    world.shard.answer(0)
+    await settle()
+    assert epoch_of(early) == 1
+    assert not fresh.done()
 
-        world.shard.answer(1)
-        await settle()
-        assert epoch_of(fresh) == 2
-
-    in_world(scenario)
+    world.shard.answer(1)
+    await settle()
+    assert epoch_of(fresh) == 2
 
 
-def test_fresh_lookups_share_a_question_that_was_not_sent_yet() -> None:
-    async def scenario(world: World) -> None:
-        flights = {world.lookups.ask(SHARD, TOPIC, is_fresh=True) for _ in range(100)}
-        await settle()
+@run_by(in_world)
+async def test_fresh_lookups_share_a_question_that_was_not_sent_yet(world: World) -> None:
+    flights = {world.lookups.ask(SHARD, TOPIC, is_fresh=True) for _ in range(100)}
+    await settle()
 
-        assert len(flights) == len(world.shard.asked) == 1
-
-    in_world(scenario)
+    assert len(flights) == len(world.shard.asked) == 1
 
 
-def test_a_question_between_two_attempts_may_be_joined_by_anybody() -> None:
-    async def scenario(world: World) -> None:
-        early = await world.ask()
-        world.cache.apply(SHARD, BEGAN_AT + 1, [world.shard.move()])
-        world.shard.answer(0)
-        await settle()
-        assert not early.done(), "its answer was overtaken by a change"
+@run_by(in_world)
+async def test_a_question_between_two_attempts_may_be_joined_by_anybody(world: World) -> None:
+    early = await world.ask()
+    world.cache.apply(SHARD, BEGAN_AT + 1, [world.shard.move()])
+    world.shard.answer(0)
+    await settle()
+    assert not early.done(), "its answer was overtaken by a change"
 
-        assert await world.ask(is_fresh=True) is early
-        await asyncio.sleep(0.1)
-        assert len(world.shard.asked) == 2
-        assert await world.ask(is_fresh=True) is not early
-
-    in_world(scenario)
+    assert await world.ask(is_fresh=True) is early
+    await asyncio.sleep(0.1)
+    assert len(world.shard.asked) == 2
+    assert await world.ask(is_fresh=True) is not early
 
 
 # Never back --------------------------------------------------------------------------------------
 
 
-def test_an_early_answer_that_arrives_last_is_not_given() -> None:
-    async def scenario(world: World) -> None:
-        early = await world.ask()
-        world.shard.move()
-        fresh = await world.ask(is_fresh=True)
-        world.shard.answer(1)
-        await settle()
-        assert epoch_of(fresh) == 2
-        assert epoch_of(early) == 2, "whoever waits for the early one gets what is known"
+@run_by(in_world)
+async def test_an_early_answer_that_arrives_last_is_not_given(world: World) -> None:
+    early = await world.ask()
+    world.shard.move()
+    fresh = await world.ask(is_fresh=True)
+    world.shard.answer(1)
+    await settle()
+    assert epoch_of(fresh) == 2
+    assert epoch_of(early) == 2, "whoever waits for the early one gets what is known"
 
-        world.shard.answer(0)
-        await settle()
-        world.cache.renew(SHARD, 1e9)
-        (cached,), missing = world.cache.lookup([TOPIC], 0.0)
-        assert not missing
-        assert decoded_answer(cached).epoch == 2
-
-    in_world(scenario)
+    world.shard.answer(0)
+    await settle()
+    world.cache.renew(SHARD, 1e9)
+    (cached,), missing = world.cache.lookup([TOPIC], 0.0)
+    assert not missing
+    assert decoded_answer(cached).epoch == 2
 
 
-def test_a_superseded_question_is_not_asked_again_and_gets_the_later_answer() -> None:
+@run_by(in_world)
+async def test_a_superseded_question_is_not_asked_again_and_gets_the_later_answer(
+    world: World,
+) -> None:
     """Asked again it would overtake the one that superseded it, which then goes back."""
+    early = await world.ask()
+    world.cache.apply(SHARD, BEGAN_AT + 1, [world.shard.move()])
+    fresh = await world.ask(is_fresh=True)
+    world.shard.move()
+    world.shard.answer(0)
+    await asyncio.sleep(1)
+    assert len(world.shard.asked) == 2
+    assert not early.done()
 
-    async def scenario(world: World) -> None:
-        early = await world.ask()
-        world.cache.apply(SHARD, BEGAN_AT + 1, [world.shard.move()])
-        fresh = await world.ask(is_fresh=True)
-        world.shard.move()
-        world.shard.answer(0)
-        await asyncio.sleep(1)
-        assert len(world.shard.asked) == 2
-        assert not early.done()
-
-        world.shard.answer(1)
-        await settle()
-        assert (epoch_of(early), epoch_of(fresh)) == (2, 2)
-
-    in_world(scenario)
+    world.shard.answer(1)
+    await settle()
+    assert (epoch_of(early), epoch_of(fresh)) == (2, 2)
 
 
-def test_trouble_of_a_later_question_ends_the_wait_for_an_overtaken_one() -> None:
-    async def scenario(world: World) -> None:
-        early = await world.ask()
-        world.cache.apply(SHARD, BEGAN_AT + 1, [world.shard.move()])
-        fresh = await world.ask(is_fresh=True)
-        world.shard.answer(0)
-        await settle()
-        world.shard.fail(1)
-        await settle()
+@run_by(in_world)
+async def test_trouble_of_a_later_question_ends_the_wait_for_an_overtaken_one(world: World) -> None:
+    early = await world.ask()
+    world.cache.apply(SHARD, BEGAN_AT + 1, [world.shard.move()])
+    fresh = await world.ask(is_fresh=True)
+    world.shard.answer(0)
+    await settle()
+    world.shard.fail(1)
+    await settle()
 
-        for flight in (early, fresh):
-            assert decoded_answer(flight.result()).rejection_code == NotLeader.reason
-
-    in_world(scenario)
+    for flight in (early, fresh):
+        assert decoded_answer(flight.result()).rejection_code == NotLeader.reason
 
 
-def test_questions_that_supersede_each_other_without_end_are_not_remembered() -> None:
-    async def scenario(world: World) -> None:
-        for number in range(50):
-            await world.ask(is_fresh=True)
-            if number:
-                world.shard.answer(number - 1)
-                await settle()
+@run_by(in_world)
+async def test_questions_that_supersede_each_other_without_end_are_not_remembered(
+    world: World,
+) -> None:
+    for number in range(50):
+        await world.ask(is_fresh=True)
+        if number:
+            world.shard.answer(number - 1)
+            await settle()
 
-        flight = world.lookups._flights[TOPIC]
-        length = 0
-        while flight.older is not None:
-            flight, length = flight.older, length + 1
-        assert length <= 1
-
-    in_world(scenario)
+    flight = world.lookups._flights[TOPIC]
+    length = 0
+    while flight.older is not None:
+        flight, length = flight.older, length + 1
+    assert length <= 1
 
 
-def test_an_answer_from_before_a_reset_is_asked_for_again() -> None:
+@run_by(in_world)
+async def test_an_answer_from_before_a_reset_is_asked_for_again(world: World) -> None:
     """What happened up to a reset was acknowledged: an effective move may be among it."""
+    early = await world.ask()
+    world.shard.move()
+    world.cache.reset(SHARD, world.shard.position)
+    world.shard.answer(0)
+    await asyncio.sleep(0.1)
+    assert not early.done()
+    world.shard.answer(1)
+    await settle()
 
-    async def scenario(world: World) -> None:
-        early = await world.ask()
-        world.shard.move()
-        world.cache.reset(SHARD, world.shard.position)
-        world.shard.answer(0)
-        await asyncio.sleep(0.1)
-        assert not early.done()
-        world.shard.answer(1)
-        await settle()
-
-        assert epoch_of(early) == 2
-
-    in_world(scenario)
+    assert epoch_of(early) == 2
 
 
 class Ordeal:
@@ -383,90 +370,80 @@ def test_whatever_happens_in_whatever_order_no_topic_goes_back() -> None:
 # What a request demands --------------------------------------------------------------------------
 
 
-def test_a_fresh_lookup_is_not_answered_from_the_cache() -> None:
-    async def scenario(world: World) -> None:
-        await world.warm()
-        world.shard.move()
-        fresh = asyncio.ensure_future(world.look_up(topics=[TOPIC], fresh=True))
-        await settle()
-        assert not fresh.done()
-        world.shard.answer(1)
+@run_by(in_world)
+async def test_a_fresh_lookup_is_not_answered_from_the_cache(world: World) -> None:
+    await world.warm()
+    world.shard.move()
+    fresh = asyncio.ensure_future(world.look_up(topics=[TOPIC], fresh=True))
+    await settle()
+    assert not fresh.done()
+    world.shard.answer(1)
 
-        response = await fresh
-        assert [answer.epoch for answer in response.answers] == [2]
-        assert response.fresh
-
-    in_world(scenario)
+    response = await fresh
+    assert [answer.epoch for answer in response.answers] == [2]
+    assert response.fresh
 
 
 @pytest.mark.parametrize(("min_epoch", "epoch"), [(0, 1), (1, 1), (2, 2), (3, 2)])
-def test_an_answer_of_an_earlier_epoch_than_is_demanded_is_asked_for(
-    min_epoch: int, epoch: int
+@run_by(in_world)
+async def test_an_answer_of_an_earlier_epoch_than_is_demanded_is_asked_for(
+    world: World, *, min_epoch: int, epoch: int
 ) -> None:
-    async def scenario(world: World) -> None:
-        await world.warm()
-        world.shard.move()
-        looking = asyncio.ensure_future(world.look_up(topics=[TOPIC], min_epochs=[min_epoch]))
-        await settle()
-        if epoch > 1:
-            world.shard.answer(1)
-
-        response = await looking
-        assert [answer.epoch for answer in response.answers] == [epoch]
-        assert response.fresh
-
-    in_world(scenario)
-
-
-def test_only_the_names_with_a_demand_are_asked_for_anew() -> None:
-    async def scenario(world: World) -> None:
-        await world.warm()
-        looking = asyncio.ensure_future(
-            world.look_up(topics=[TOPIC, OTHER, TOPIC], min_epochs=[2, 0, 0])
-        )
-        await settle()
-        assert world.shard.asked[1:] == [[TOPIC, OTHER]]
+    await world.warm()
+    world.shard.move()
+    looking = asyncio.ensure_future(world.look_up(topics=[TOPIC], min_epochs=[min_epoch]))
+    await settle()
+    if epoch > 1:
         world.shard.answer(1)
 
-        response = await looking
-        assert [answer.topic for answer in response.answers] == [TOPIC, OTHER, TOPIC]
+    response = await looking
+    assert [answer.epoch for answer in response.answers] == [epoch]
+    assert response.fresh
 
-    in_world(scenario)
+
+@run_by(in_world)
+async def test_only_the_names_with_a_demand_are_asked_for_anew(world: World) -> None:
+    await world.warm()
+    looking = asyncio.ensure_future(
+        world.look_up(topics=[TOPIC, OTHER, TOPIC], min_epochs=[2, 0, 0])
+    )
+    await settle()
+    assert world.shard.asked[1:] == [[TOPIC, OTHER]]
+    world.shard.answer(1)
+
+    response = await looking
+    assert [answer.topic for answer in response.answers] == [TOPIC, OTHER, TOPIC]
 
 
 @pytest.mark.parametrize("demand", [{"min_epochs": [2]}, {"fresh": True}])
-def test_a_demand_joins_no_question_that_was_sent_before_it(demand: dict[str, Any]) -> None:
-    async def scenario(world: World) -> None:
-        early = asyncio.ensure_future(world.look_up(topics=[TOPIC]))
-        await settle()
-        world.shard.move()
-        looking = asyncio.ensure_future(world.look_up(topics=[TOPIC], **demand))
-        await settle()
-        world.shard.answer(0)
-        world.shard.answer(1)
+@run_by(in_world)
+async def test_a_demand_joins_no_question_that_was_sent_before_it(
+    world: World, *, demand: dict[str, Any]
+) -> None:
+    early = asyncio.ensure_future(world.look_up(topics=[TOPIC]))
+    await settle()
+    world.shard.move()
+    looking = asyncio.ensure_future(world.look_up(topics=[TOPIC], **demand))
+    await settle()
+    world.shard.answer(0)
+    world.shard.answer(1)
 
-        assert [answer.epoch for answer in (await looking).answers] == [2]
-        await early
-
-    in_world(scenario)
-
-
-def test_a_lookup_without_demands_is_answered_as_before() -> None:
-    async def scenario(world: World) -> None:
-        await world.warm()
-        world.shard.move()
-
-        response = await world.look_up(topics=[TOPIC])
-
-        assert [answer.epoch for answer in response.answers] == [1]
-        assert not response.fresh
-
-    in_world(scenario)
+    assert [answer.epoch for answer in (await looking).answers] == [2]
+    await early
 
 
-def test_epochs_for_some_of_the_names_only_are_refused() -> None:
-    async def scenario(world: World) -> None:
-        with pytest.raises(InvalidRequest, match="2 topics has 1 min_epochs"):
-            await world.look_up(topics=[TOPIC, OTHER], min_epochs=[1])
+@run_by(in_world)
+async def test_a_lookup_without_demands_is_answered_as_before(world: World) -> None:
+    await world.warm()
+    world.shard.move()
 
-    in_world(scenario)
+    response = await world.look_up(topics=[TOPIC])
+
+    assert [answer.epoch for answer in response.answers] == [1]
+    assert not response.fresh
+
+
+@run_by(in_world)
+async def test_epochs_for_some_of_the_names_only_are_refused(world: World) -> None:
+    with pytest.raises(InvalidRequest, match="2 topics has 1 min_epochs"):
+        await world.look_up(topics=[TOPIC, OTHER], min_epochs=[1])

@@ -25,6 +25,7 @@ from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 from shards.projections import outcomes
 from shards.state import outcome_retention
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import Harness, in_shard
 
 WINDOW, WINDOW_MS = 20, 30_000
@@ -157,45 +158,39 @@ def run(directory: Path, scenario: Callable[[World], Coroutine[Any, Any, None]])
     in_shard(directory, main)
 
 
-def test_a_repetition_elsewhere_gets_the_first_outcome_within_the_window(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        await world.write_blue_and_give_up()
-        await world.others_write_red(3 * WINDOW, seconds=WINDOW_MS / 1_000 - 2)
+@run_by(run)
+async def test_a_repetition_elsewhere_gets_the_first_outcome_within_the_window(
+    world: World,
+) -> None:
+    await world.write_blue_and_give_up()
+    await world.others_write_red(3 * WINDOW, seconds=WINDOW_MS / 1_000 - 2)
 
+    await world.repeat_blue_elsewhere()
+
+    assert await world.client.colour(world.topic) == f"red {3 * WINDOW}"
+
+
+@run_by(run)
+async def test_a_repetition_elsewhere_behind_the_window_is_refused_as_unknown(world: World) -> None:
+    """The second node knows the shard's position of now, and would take it for a new command."""
+    await world.write_blue_and_give_up()
+    await world.others_write_red(3 * WINDOW, seconds=2 * WINDOW_MS / 1_000)
+
+    with pytest.raises(OutcomeForgotten, match="first sent at position"):
         await world.repeat_blue_elsewhere()
 
-        assert await world.client.colour(world.topic) == f"red {3 * WINDOW}"
-
-    run(tmp_path, scenario)
+    assert await world.client.colour(world.topic) == f"red {3 * WINDOW}"
 
 
-def test_a_repetition_elsewhere_behind_the_window_is_refused_as_unknown(tmp_path: Path) -> None:
-    """The second node knows the shard's position of now, and would take it for a new command."""
-
-    async def scenario(world: World) -> None:
-        await world.write_blue_and_give_up()
-        await world.others_write_red(3 * WINDOW, seconds=2 * WINDOW_MS / 1_000)
-
-        with pytest.raises(OutcomeForgotten, match="first sent at position"):
-            await world.repeat_blue_elsewhere()
-
-        assert await world.client.colour(world.topic) == f"red {3 * WINDOW}"
-
-    run(tmp_path, scenario)
-
-
-def test_a_client_that_says_nothing_is_served_as_before_and_counted(tmp_path: Path) -> None:
+@run_by(run)
+async def test_a_client_that_says_nothing_is_served_as_before_and_counted(world: World) -> None:
     """It sends no positions: what comes behind the window counts as a new command."""
+    node = world.nodes["discovery-2"]
+    request = world.setting("blue", 0)
+    await node.methods["SetTopicProperties"](request, 5_000)
+    await world.others_write_red(3 * WINDOW, seconds=2 * WINDOW_MS / 1_000)
 
-    async def scenario(world: World) -> None:
-        node = world.nodes["discovery-2"]
-        request = world.setting("blue", 0)
-        await node.methods["SetTopicProperties"](request, 5_000)
-        await world.others_write_red(3 * WINDOW, seconds=2 * WINDOW_MS / 1_000)
+    await node.methods["SetTopicProperties"](world.setting("blue", 0), 5_000)
 
-        await node.methods["SetTopicProperties"](world.setting("blue", 0), 5_000)
-
-        assert await world.client.colour(world.topic) == "blue"
-        assert node.counters.as_map()["writes_without_positions"] == 2
-
-    run(tmp_path, scenario)
+    assert await world.client.colour(world.topic) == "blue"
+    assert node.counters.as_map()["writes_without_positions"] == 2

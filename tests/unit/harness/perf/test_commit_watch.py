@@ -9,6 +9,7 @@ import pytest
 from nextgen.harness.perf import commit_watch
 from nextgen.harness.perf.commit_watch import CommitWatch, Created
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
+from tests.support.scenarios import run_by
 from tests.support.virtual_time import run_virtual
 
 
@@ -34,29 +35,25 @@ def test_the_slowest_create_is_one_that_was_under_way() -> None:
     assert watch.slowest_ms(2.0, 3.0) == 0.0
 
 
-def test_a_commit_counts_if_its_create_was_sent_after_the_moment() -> None:
-    async def scenario() -> None:
-        watch = watch_of((0.9, 1.5), (1.0, 2.0))
-        waiting = asyncio.ensure_future(watch.wait_sent_after(1.0))
-        await asyncio.sleep(0.1)
-        assert not waiting.done(), "both were sent before, or just then"
+@run_by(run_virtual)
+async def test_a_commit_counts_if_its_create_was_sent_after_the_moment() -> None:
+    watch = watch_of((0.9, 1.5), (1.0, 2.0))
+    waiting = asyncio.ensure_future(watch.wait_sent_after(1.0))
+    await asyncio.sleep(0.1)
+    assert not waiting.done(), "both were sent before, or just then"
 
-        watch.hear({"sent_at": 1.2, "acknowledged_at": 2.5})
-        watch.hear({"progress": 7})
+    watch.hear({"sent_at": 1.2, "acknowledged_at": 2.5})
+    watch.hear({"progress": 7})
 
-        assert await waiting == Created(1.2, 2.5)
-
-    run_virtual(scenario)
+    assert await waiting == Created(1.2, 2.5)
 
 
-def test_a_shard_that_does_not_come_back_fails_the_measurement() -> None:
-    async def scenario() -> None:
-        began = asyncio.get_running_loop().time()
+@run_by(run_virtual)
+async def test_a_shard_that_does_not_come_back_fails_the_measurement() -> None:
+    began = asyncio.get_running_loop().time()
 
-        with pytest.raises(CheckFailed, match="shard 1 had no commit"):
-            await watch_of((0.0, 1.0)).wait_sent_after(1.0)
+    with pytest.raises(CheckFailed, match="shard 1 had no commit"):
+        await watch_of((0.0, 1.0)).wait_sent_after(1.0)
 
-        took_ms = (asyncio.get_running_loop().time() - began) * 1000
-        assert took_ms == pytest.approx(commit_watch.RECOVERED_TIMEOUT_MS, rel=0.01)
-
-    run_virtual(scenario)
+    took_ms = (asyncio.get_running_loop().time() - began) * 1000
+    assert took_ms == pytest.approx(commit_watch.RECOVERED_TIMEOUT_MS, rel=0.01)

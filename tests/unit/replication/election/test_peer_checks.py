@@ -20,6 +20,7 @@ from tests.support.membership_simulation import (
     until,
 )
 from tests.support.raft_simulation import SimNode
+from tests.support.scenarios import run_by
 
 STRANGER = NodeId("node-9")
 FAR = 3 * TERM_JUMP_MAX
@@ -99,179 +100,177 @@ def test_generation_jump_max_is_believed_and_one_more_is_not() -> None:
 
 
 @pytest.mark.parametrize("kind", MESSAGES)
-def test_a_member_that_claims_the_last_term_moves_nobody(kind: str) -> None:
-    async def scenario(simulation: MembershipSimulation) -> None:
-        await simulation.write()
-        leader, before = await simulation.leader(), terms(simulation)
-        member = others(simulation, leader)[0]
+@run_by(membership)
+async def test_a_member_that_claims_the_last_term_moves_nobody(
+    simulation: MembershipSimulation, *, kind: str
+) -> None:
+    await simulation.write()
+    leader, before = await simulation.leader(), terms(simulation)
+    member = others(simulation, leader)[0]
 
-        for victim in others(simulation, member):
-            engine_of(victim).on_message(member.node_id, message(kind, TERM_MAX))
-            for wrong in (TERM_MAX + 1, 2**64 - 1):
-                with pytest.raises(RemoteProtocolError):
-                    engine_of(victim).on_message(member.node_id, message(kind, wrong))
-        await asyncio.sleep(10)
+    for victim in others(simulation, member):
+        engine_of(victim).on_message(member.node_id, message(kind, TERM_MAX))
+        for wrong in (TERM_MAX + 1, 2**64 - 1):
+            with pytest.raises(RemoteProtocolError):
+                engine_of(victim).on_message(member.node_id, message(kind, wrong))
+    await asyncio.sleep(10)
 
-        assert terms(simulation) == before
-        assert log_of(leader).is_leader
-        await simulation.write()
-
-    membership(scenario)
-
-
-def test_a_group_serves_on_after_the_longest_jump_that_is_believed() -> None:
-    async def scenario(simulation: MembershipSimulation) -> None:
-        await simulation.write()
-        leader = await simulation.leader()
-        victim, member = others(simulation, leader)
-        term = log_of(victim).status.term + TERM_JUMP_MAX
-
-        engine_of(victim).on_message(member.node_id, message("append", term))
-
-        assert log_of(victim).status.term == term
-        await simulation.write()
-        assert min(terms(simulation)) >= term
-
-    membership(scenario)
+    assert terms(simulation) == before
+    assert log_of(leader).is_leader
+    await simulation.write()
 
 
-def test_a_replica_that_was_away_for_more_elections_than_a_jump_follows_again() -> None:
+@run_by(membership)
+async def test_a_group_serves_on_after_the_longest_jump_that_is_believed(
+    simulation: MembershipSimulation,
+) -> None:
+    await simulation.write()
+    leader = await simulation.leader()
+    victim, member = others(simulation, leader)
+    term = log_of(victim).status.term + TERM_JUMP_MAX
+
+    engine_of(victim).on_message(member.node_id, message("append", term))
+
+    assert log_of(victim).status.term == term
+    await simulation.write()
+    assert min(terms(simulation)) >= term
+
+
+@run_by(membership)
+async def test_a_replica_that_was_away_for_more_elections_than_a_jump_follows_again(
+    simulation: MembershipSimulation,
+) -> None:
     """It believes a majority of the voters what it does not believe the leader alone."""
+    await simulation.write()
+    away = (await simulation.followers_of_three())[0]
+    simulation.cut_off(away)
+    await raise_terms(*others(simulation, away), by=FAR)
+    await simulation.write()
+    assert log_of(away).status.term < TERM_JUMP_MAX
 
-    async def scenario(simulation: MembershipSimulation) -> None:
-        await simulation.write()
-        away = (await simulation.followers_of_three())[0]
-        simulation.cut_off(away)
-        await raise_terms(*others(simulation, away), by=FAR)
-        await simulation.write()
-        assert log_of(away).status.term < TERM_JUMP_MAX
+    simulation.heal()
+    leader = await simulation.leader()
+    await until(
+        lambda: log_of(away).commit_position == log_of(leader).commit_position, "it follows"
+    )
 
-        simulation.heal()
-        leader = await simulation.leader()
-        await until(
-            lambda: log_of(away).commit_position == log_of(leader).commit_position, "it follows"
-        )
-
-        assert log_of(away).status.term == log_of(leader).status.term
-
-    membership(scenario)
+    assert log_of(away).status.term == log_of(leader).status.term
 
 
-def test_a_replica_that_lost_its_disk_adopts_a_term_that_is_further_than_a_jump() -> None:
-    async def scenario(simulation: MembershipSimulation) -> None:
-        await simulation.write()
-        victim = (await simulation.followers_of_three())[0]
-        victim.crash()
-        victim.lose_disk()
-        await raise_terms(*others(simulation, victim), by=FAR)
-        await simulation.write()
+@run_by(membership)
+async def test_a_replica_that_lost_its_disk_adopts_a_term_that_is_further_than_a_jump(
+    simulation: MembershipSimulation,
+) -> None:
+    await simulation.write()
+    victim = (await simulation.followers_of_three())[0]
+    victim.crash()
+    victim.lose_disk()
+    await raise_terms(*others(simulation, victim), by=FAR)
+    await simulation.write()
 
-        await victim.start(may_be_lost=True)
+    await victim.start(may_be_lost=True)
 
-        await until(lambda: not engine_of(victim).journal.doubt_index, "it is covered by a leader")
-        assert log_of(victim).status.term > FAR
-
-    membership(scenario)
-
-
-def test_a_newcomer_joins_a_group_whose_term_is_further_than_a_jump() -> None:
-    async def scenario(simulation: MembershipSimulation) -> None:
-        await simulation.write()
-        await raise_terms(*simulation.nodes[:3], by=FAR)
-
-        await simulation.add_voter(simulation.node(4))
-
-        assert log_of(simulation.node(4)).status.term > FAR
-
-    membership(scenario)
+    await until(lambda: not engine_of(victim).journal.doubt_index, "it is covered by a leader")
+    assert log_of(victim).status.term > FAR
 
 
-def test_one_voter_that_repeats_its_claim_is_not_a_majority() -> None:
-    async def scenario(simulation: MembershipSimulation) -> None:
-        await simulation.write()
-        leader, before = await simulation.leader(), terms(simulation)
-        victim, member = others(simulation, leader)
+@run_by(membership)
+async def test_a_newcomer_joins_a_group_whose_term_is_further_than_a_jump(
+    simulation: MembershipSimulation,
+) -> None:
+    await simulation.write()
+    await raise_terms(*simulation.nodes[:3], by=FAR)
 
-        for number in range(20):
-            claim = message("pre_vote_answer", FAR + number)
-            engine_of(victim).on_message(member.node_id, claim)
-            engine_of(victim).on_message(STRANGER, claim)
-            await asyncio.sleep(0.5)
+    await simulation.add_voter(simulation.node(4))
 
-        assert terms(simulation) == before
-        assert log_of(leader).is_leader
+    assert log_of(simulation.node(4)).status.term > FAR
 
-    membership(scenario)
+
+@run_by(membership)
+async def test_one_voter_that_repeats_its_claim_is_not_a_majority(
+    simulation: MembershipSimulation,
+) -> None:
+    await simulation.write()
+    leader, before = await simulation.leader(), terms(simulation)
+    victim, member = others(simulation, leader)
+
+    for number in range(20):
+        claim = message("pre_vote_answer", FAR + number)
+        engine_of(victim).on_message(member.node_id, claim)
+        engine_of(victim).on_message(STRANGER, claim)
+        await asyncio.sleep(0.5)
+
+    assert terms(simulation) == before
+    assert log_of(leader).is_leader
 
 
 # Members -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["append", "snapshot_chunk", "append_answer", "pre_vote_answer"])
-def test_a_node_that_is_no_member_leads_deposes_and_answers_nobody(kind: str) -> None:
-    async def scenario(simulation: MembershipSimulation) -> None:
-        await simulation.write()
-        leader, before = await simulation.leader(), terms(simulation)
+@run_by(membership)
+async def test_a_node_that_is_no_member_leads_deposes_and_answers_nobody(
+    simulation: MembershipSimulation, *, kind: str
+) -> None:
+    await simulation.write()
+    leader, before = await simulation.leader(), terms(simulation)
 
-        for node in simulation.nodes[:3]:
-            engine_of(node).on_message(STRANGER, message(kind, max(before) + 1))
-        await asyncio.sleep(10)
+    for node in simulation.nodes[:3]:
+        engine_of(node).on_message(STRANGER, message(kind, max(before) + 1))
+    await asyncio.sleep(10)
 
-        assert terms(simulation) == before
-        assert {log_of(node).status.leader_id for node in simulation.nodes[:3]} == {leader.node_id}
-        await simulation.write()
-
-    membership(scenario)
-
-
-def test_a_promise_of_a_node_that_was_not_asked_raises_no_term_of_a_lonely_replica() -> None:
-    async def scenario(simulation: MembershipSimulation) -> None:
-        lonely = (await simulation.followers_of_three())[0]
-        simulation.cut_off(lonely)
-        await asyncio.sleep(10)
-        term = log_of(lonely).status.term
-
-        engine_of(lonely).on_message(STRANGER, message("pre_vote_answer", term + 5))
-
-        assert log_of(lonely).status.term == term
-
-    membership(scenario)
+    assert terms(simulation) == before
+    assert {log_of(node).status.leader_id for node in simulation.nodes[:3]} == {leader.node_id}
+    await simulation.write()
 
 
-def test_a_replica_that_is_behind_follows_a_leader_that_its_log_does_not_name() -> None:
+@run_by(membership)
+async def test_a_promise_of_a_node_that_was_not_asked_raises_no_term_of_a_lonely_replica(
+    simulation: MembershipSimulation,
+) -> None:
+    lonely = (await simulation.followers_of_three())[0]
+    simulation.cut_off(lonely)
+    await asyncio.sleep(10)
+    term = log_of(lonely).status.term
+
+    engine_of(lonely).on_message(STRANGER, message("pre_vote_answer", term + 5))
+
+    assert log_of(lonely).status.term == term
+
+
+@run_by(membership, extra=2)
+async def test_a_replica_that_is_behind_follows_a_leader_that_its_log_does_not_name(
+    simulation: MembershipSimulation,
+) -> None:
     """Every other member was replaced while it was away."""
+    await simulation.write()
+    away = (await simulation.followers_of_three())[0]
+    simulation.cut_off(away)
+    for newcomer in (simulation.node(4), simulation.node(5)):
+        await simulation.add_voter(newcomer)
+    await simulation.lead(simulation.node(4))
+    for gone in others(simulation, away):
+        await simulation.change(REMOVE, gone)
+        gone.crash()
+    await simulation.write()
 
-    async def scenario(simulation: MembershipSimulation) -> None:
-        await simulation.write()
-        away = (await simulation.followers_of_three())[0]
-        simulation.cut_off(away)
-        for newcomer in (simulation.node(4), simulation.node(5)):
-            await simulation.add_voter(newcomer)
-        await simulation.lead(simulation.node(4))
-        for gone in others(simulation, away):
-            await simulation.change(REMOVE, gone)
-            gone.crash()
-        await simulation.write()
+    simulation.heal()
+    leader = await simulation.leader()
+    await until(
+        lambda: log_of(away).commit_position == log_of(leader).commit_position, "it follows"
+    )
 
-        simulation.heal()
-        leader = await simulation.leader()
-        await until(
-            lambda: log_of(away).commit_position == log_of(leader).commit_position, "it follows"
-        )
-
-        assert log_of(away).status.leader_id == leader.node_id
-
-    membership(scenario, extra=2)
+    assert log_of(away).status.leader_id == leader.node_id
 
 
-def test_an_answer_that_confirms_reads_of_the_future_is_refused() -> None:
-    async def scenario(simulation: MembershipSimulation) -> None:
-        await simulation.write()
-        leader = await simulation.leader()
-        member = others(simulation, leader)[0]
-        answer = message("append_answer", log_of(leader).status.term)
+@run_by(membership)
+async def test_an_answer_that_confirms_reads_of_the_future_is_refused(
+    simulation: MembershipSimulation,
+) -> None:
+    await simulation.write()
+    leader = await simulation.leader()
+    member = others(simulation, leader)[0]
+    answer = message("append_answer", log_of(leader).status.term)
 
-        with pytest.raises(RemoteProtocolError, match="reads"):
-            engine_of(leader).on_message(member.node_id, {**answer, "read_round": 1 << 40})
-
-    membership(scenario)
+    with pytest.raises(RemoteProtocolError, match="reads"):
+        engine_of(leader).on_message(member.node_id, {**answer, "read_round": 1 << 40})

@@ -5,40 +5,37 @@ from __future__ import annotations
 import asyncio
 
 from nextgen.replication.host.handovers import Handovers
+from tests.support.scenarios import run_by
 from tests.support.virtual_time import run_virtual
 
 
-def test_whoever_waits_goes_on_when_the_last_handover_is_over() -> None:
-    async def scenario() -> None:
-        handovers = Handovers()
-        await handovers.wait()
-        handovers.begin()
-        handovers.begin()
-        waiting = [asyncio.ensure_future(handovers.wait()) for _ in range(3)]
+@run_by(run_virtual)
+async def test_whoever_waits_goes_on_when_the_last_handover_is_over() -> None:
+    handovers = Handovers()
+    await handovers.wait()
+    handovers.begin()
+    handovers.begin()
+    waiting = [asyncio.ensure_future(handovers.wait()) for _ in range(3)]
 
-        handovers.end()
-        await asyncio.sleep(1)
-        assert not any(each.done() for each in waiting)
+    handovers.end()
+    await asyncio.sleep(1)
+    assert not any(each.done() for each in waiting)
 
-        handovers.end()
-        await asyncio.gather(*waiting)
-
-    run_virtual(scenario)
+    handovers.end()
+    await asyncio.gather(*waiting)
 
 
-def test_who_begins_meanwhile_is_waited_for_too() -> None:
-    async def scenario() -> None:
-        handovers = Handovers()
-        handovers.begin()
-        waiting = asyncio.ensure_future(handovers.wait())
-        await asyncio.sleep(0)
+@run_by(run_virtual)
+async def test_who_begins_meanwhile_is_waited_for_too() -> None:
+    handovers = Handovers()
+    handovers.begin()
+    waiting = asyncio.ensure_future(handovers.wait())
+    await asyncio.sleep(0)
 
-        handovers.end()
-        handovers.begin()
-        await asyncio.sleep(1)
-        assert not waiting.done()
+    handovers.end()
+    handovers.begin()
+    await asyncio.sleep(1)
+    assert not waiting.done()
 
-        handovers.end()
-        await waiting
-
-    run_virtual(scenario)
+    handovers.end()
+    await waiting

@@ -22,6 +22,7 @@ from nextgen.replication.host.verification import ViewVerification
 from nextgen.replication.ports import NodeId, Record
 from nextgen.replication.view.store import ViewStore
 from tests.support.raft_cluster import GROUP, SMALL_SEGMENTS, STEADY, eventually
+from tests.support.scenarios import run_by
 from tests.support.views import open_view
 
 
@@ -74,154 +75,140 @@ def run(directory: Path, scenario: Scenario) -> None:
     asyncio.run(main())
 
 
-def test_a_sound_view_is_found_sound_from_the_beginning_of_its_log(tmp_path):
-    async def scenario(subject: Subject) -> None:
-        await subject.propose_many(2 * VERIFY_PAGE_ENTRIES + 3)
-        await subject.propose("to the next point", DIGEST_POSITIONS)
-        await subject.propose("and behind it")
+@run_by(run)
+async def test_a_sound_view_is_found_sound_from_the_beginning_of_its_log(subject: Subject) -> None:
+    await subject.propose_many(2 * VERIFY_PAGE_ENTRIES + 3)
+    await subject.propose("to the next point", DIGEST_POSITIONS)
+    await subject.propose("and behind it")
 
-        found = await subject.verification.run()
+    found = await subject.verification.run()
 
-        assert found.rebuilt_digest == found.stored_digest == found.scanned_digest != 0
-        assert (found.from_position, found.digest_at_position) == (0, None)
-        assert found.position == found.events_replayed == subject.view.applied().position
-
-    run(tmp_path, scenario)
+    assert found.rebuilt_digest == found.stored_digest == found.scanned_digest != 0
+    assert (found.from_position, found.digest_at_position) == (0, None)
+    assert found.position == found.events_replayed == subject.view.applied().position
 
 
-def test_a_row_that_was_changed_on_disk_is_found(tmp_path):
-    async def scenario(subject: Subject) -> None:
-        await subject.propose_many(10)
-        subject.change("UPDATE names SET seen = 77 WHERE name = 'name-3'")
+@run_by(run)
+async def test_a_row_that_was_changed_on_disk_is_found(subject: Subject) -> None:
+    await subject.propose_many(10)
+    subject.change("UPDATE names SET seen = 77 WHERE name = 'name-3'")
 
-        found = await subject.verification.run()
+    found = await subject.verification.run()
 
-        assert found.rebuilt_digest == found.stored_digest != found.scanned_digest
-
-    run(tmp_path, scenario)
+    assert found.rebuilt_digest == found.stored_digest != found.scanned_digest
 
 
-def test_a_row_that_is_gone_and_one_too_many_are_found(tmp_path):
-    async def scenario(subject: Subject) -> None:
-        await subject.propose_many(10)
-        subject.change("DELETE FROM names WHERE name = 'name-3'")
-        without = await subject.verification.run()
-        subject.change("INSERT INTO names VALUES ('name-3', 1)")
-        restored = await subject.verification.run()
-        subject.change("INSERT INTO names VALUES ('stranger', 1)")
-        with_one_more = await subject.verification.run()
+@run_by(run)
+async def test_a_row_that_is_gone_and_one_too_many_are_found(subject: Subject) -> None:
+    await subject.propose_many(10)
+    subject.change("DELETE FROM names WHERE name = 'name-3'")
+    without = await subject.verification.run()
+    subject.change("INSERT INTO names VALUES ('name-3', 1)")
+    restored = await subject.verification.run()
+    subject.change("INSERT INTO names VALUES ('stranger', 1)")
+    with_one_more = await subject.verification.run()
 
-        assert without.scanned_digest != without.rebuilt_digest
-        assert restored.scanned_digest == restored.rebuilt_digest
-        assert with_one_more.scanned_digest != with_one_more.rebuilt_digest
-
-    run(tmp_path, scenario)
+    assert without.scanned_digest != without.rebuilt_digest
+    assert restored.scanned_digest == restored.rebuilt_digest
+    assert with_one_more.scanned_digest != with_one_more.rebuilt_digest
 
 
-def test_what_the_view_says_of_itself_is_compared(tmp_path):
-    async def scenario(subject: Subject) -> None:
-        await subject.propose_many(10)
-        subject.change("UPDATE view_digest SET digest = digest + 1")
+@run_by(run)
+async def test_what_the_view_says_of_itself_is_compared(subject: Subject) -> None:
+    await subject.propose_many(10)
+    subject.change("UPDATE view_digest SET digest = digest + 1")
 
-        found = await subject.verification.run()
+    found = await subject.verification.run()
 
-        assert found.rebuilt_digest == found.scanned_digest != found.stored_digest
-
-    run(tmp_path, scenario)
+    assert found.rebuilt_digest == found.scanned_digest != found.stored_digest
 
 
-def test_a_log_without_its_beginning_is_replayed_from_the_newest_snapshot(tmp_path):
-    async def scenario(subject: Subject) -> None:
-        for number in range(30):
-            await subject.propose(f"{'x' * 10_000}{number}")
-        snapshot = await subject.group.take_snapshot()
-        await eventually(lambda: subject.group.status.first_position > 1, "the log is cut")
-        for number in range(10):
-            await subject.propose(f"behind {number}")
+@run_by(run)
+async def test_a_log_without_its_beginning_is_replayed_from_the_newest_snapshot(
+    subject: Subject,
+) -> None:
+    for number in range(30):
+        await subject.propose(f"{'x' * 10_000}{number}")
+    snapshot = await subject.group.take_snapshot()
+    await eventually(lambda: subject.group.status.first_position > 1, "the log is cut")
+    for number in range(10):
+        await subject.propose(f"behind {number}")
 
-        found = await subject.verification.run(snapshot.position + 5)
+    found = await subject.verification.run(snapshot.position + 5)
 
-        assert found.from_position == snapshot.position
-        assert found.events_replayed == 10
-        assert found.rebuilt_digest == found.stored_digest == found.scanned_digest
-        assert found.digest_at_position not in (None, found.rebuilt_digest)
-        assert (await subject.verification.run(5)).digest_at_position is None
-        exactly = await subject.verification.run(snapshot.position)
-        assert exactly.digest_at_position is not None, "the snapshot itself is of that event"
-
-    run(tmp_path, scenario)
-
-
-def test_the_digest_at_a_position_is_that_behind_the_entry_that_reaches_it(tmp_path):
-    async def scenario(subject: Subject) -> None:
-        await subject.propose("a")
-        await subject.propose("b", 3)
-        expected = subject.view.running_digest
-        await subject.propose("no event", 0)
-        await subject.propose_many(10)
-
-        for position in (2, 3, 4):
-            found = await subject.verification.run(position)
-            assert found.digest_at_position == expected
-
-    run(tmp_path, scenario)
+    assert found.from_position == snapshot.position
+    assert found.events_replayed == 10
+    assert found.rebuilt_digest == found.stored_digest == found.scanned_digest
+    assert found.digest_at_position not in (None, found.rebuilt_digest)
+    assert (await subject.verification.run(5)).digest_at_position is None
+    exactly = await subject.verification.run(snapshot.position)
+    assert exactly.digest_at_position is not None, "the snapshot itself is of that event"
 
 
-def test_it_is_right_while_writes_go_on(tmp_path):
-    async def scenario(subject: Subject) -> None:
-        await subject.propose_many(1_000)
-        ended = asyncio.Event()
+@run_by(run)
+async def test_the_digest_at_a_position_is_that_behind_the_entry_that_reaches_it(
+    subject: Subject,
+) -> None:
+    await subject.propose("a")
+    await subject.propose("b", 3)
+    expected = subject.view.running_digest
+    await subject.propose("no event", 0)
+    await subject.propose_many(10)
 
-        async def write() -> None:
-            while not ended.is_set():
-                await subject.propose_many(20)
-
-        writing = asyncio.create_task(write())
-        try:
-            for _ in range(3):
-                found = await subject.verification.run()
-                assert found.rebuilt_digest == found.stored_digest == found.scanned_digest
-        finally:
-            ended.set()
-            await writing
-        assert subject.view.applied().position > found.position >= 1_000
-
-    run(tmp_path, scenario)
+    for position in (2, 3, 4):
+        found = await subject.verification.run(position)
+        assert found.digest_at_position == expected
 
 
-def test_nothing_is_left_when_nobody_waits_any_more(tmp_path):
-    async def scenario(subject: Subject) -> None:
-        await subject.propose_many(3 * VERIFY_PAGE_ENTRIES)
-        verifying = asyncio.create_task(subject.verification.run())
-        await eventually(lambda: (subject.directory / "verify").exists(), "it began")
+@run_by(run)
+async def test_it_is_right_while_writes_go_on(subject: Subject) -> None:
+    await subject.propose_many(1_000)
+    ended = asyncio.Event()
 
-        verifying.cancel()
-        await asyncio.gather(verifying, return_exceptions=True)
+    async def write() -> None:
+        while not ended.is_set():
+            await subject.propose_many(20)
 
-        assert verifying.cancelled()
-        assert subject.group.status.log_pins == 0
-
-    run(tmp_path, scenario)
-
-
-def test_it_is_refused_without_room_for_a_second_view(tmp_path, monkeypatch):
-    async def scenario(subject: Subject) -> None:
-        await subject.propose_many(10)
-        usage = shutil.disk_usage(tmp_path)
-        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000))
-
-        with pytest.raises(Overloaded, match="no room for a second view"):
-            await subject.verification.run()
-
-    run(tmp_path, scenario)
+    writing = asyncio.create_task(write())
+    try:
+        for _ in range(3):
+            found = await subject.verification.run()
+            assert found.rebuilt_digest == found.stored_digest == found.scanned_digest
+    finally:
+        ended.set()
+        await writing
+    assert subject.view.applied().position > found.position >= 1_000
 
 
-def test_a_replica_that_stopped_is_not_verified(tmp_path):
-    async def scenario(subject: Subject) -> None:
-        await subject.propose_many(10)
-        await subject.group.stop()
+@run_by(run)
+async def test_nothing_is_left_when_nobody_waits_any_more(subject: Subject) -> None:
+    await subject.propose_many(3 * VERIFY_PAGE_ENTRIES)
+    verifying = asyncio.create_task(subject.verification.run())
+    await eventually(lambda: (subject.directory / "verify").exists(), "it began")
 
-        with pytest.raises(Unavailable, match="stopped"):
-            await subject.verification.run()
+    verifying.cancel()
+    await asyncio.gather(verifying, return_exceptions=True)
 
-    run(tmp_path, scenario)
+    assert verifying.cancelled()
+    assert subject.group.status.log_pins == 0
+
+
+@run_by(run)
+async def test_it_is_refused_without_room_for_a_second_view(
+    subject: Subject, *, tmp_path, monkeypatch
+) -> None:
+    await subject.propose_many(10)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000))
+
+    with pytest.raises(Overloaded, match="no room for a second view"):
+        await subject.verification.run()
+
+
+@run_by(run)
+async def test_a_replica_that_stopped_is_not_verified(subject: Subject) -> None:
+    await subject.propose_many(10)
+    await subject.group.stop()
+
+    with pytest.raises(Unavailable, match="stopped"):
+        await subject.verification.run()

@@ -32,6 +32,7 @@ from nextgen.storage.checked_file import read_checked, replace_file
 from nextgen.storage.disk import DiskStorage
 from tests.support.membership_simulation import MembershipSimulation, log_of, members, membership
 from tests.support.raft_cluster import RaftCluster, eventually
+from tests.support.scenarios import run_by
 from tests.support.sim_disk import PowerCut, SimDisk
 from tests.unit.replication.mesh.test_mesh import HIGH, LOW, connect, mesh, patient, until
 
@@ -346,57 +347,55 @@ def tell_all(simulation: MembershipSimulation, node_id: str, level: int) -> None
             node.mesh.event_levels[NodeId(node_id)] = level
 
 
-def test_a_learner_counts_as_soon_as_it_is_one() -> None:
-    async def scenario(simulation: MembershipSimulation) -> None:
-        newcomer = simulation.node(4)
-        tell_all(simulation, "node-4", EVENT_LEVEL_UNREPORTED)
-        leader = log_of(await simulation.leader())
-        assert leader.event_level == EVENT_LEVEL
+@run_by(membership)
+async def test_a_learner_counts_as_soon_as_it_is_one(simulation: MembershipSimulation) -> None:
+    newcomer = simulation.node(4)
+    tell_all(simulation, "node-4", EVENT_LEVEL_UNREPORTED)
+    leader = log_of(await simulation.leader())
+    assert leader.event_level == EVENT_LEVEL
 
-        await simulation.add_learner(newcomer)
+    await simulation.add_learner(newcomer)
 
-        assert leader.event_level == EVENT_LEVEL_UNREPORTED
-        assert leader.behind_event_level(EVENT_LEVEL) == (newcomer.node_id,)
-        tell_all(simulation, "node-4", EVENT_LEVEL)
-        assert leader.event_level == EVENT_LEVEL
-
-    membership(scenario)
+    assert leader.event_level == EVENT_LEVEL_UNREPORTED
+    assert leader.behind_event_level(EVENT_LEVEL) == (newcomer.node_id,)
+    tell_all(simulation, "node-4", EVENT_LEVEL)
+    assert leader.event_level == EVENT_LEVEL
 
 
 @pytest.mark.parametrize("kind", [ChangeKind.ADD_LEARNER, ChangeKind.PROMOTE])
-def test_members_are_not_changed_while_one_does_not_know_such_entries(kind: ChangeKind) -> None:
-    async def scenario(simulation: MembershipSimulation) -> None:
-        newcomer = simulation.node(4)
-        if kind is ChangeKind.PROMOTE:
-            await simulation.add_learner(newcomer)
-        else:
-            await newcomer.start(joining=True)
-        leader = await simulation.leader()
-        before, last_index = members(leader), log_of(leader).status.last_index
-        follower = (await simulation.followers_of_three())[0]
-        tell_all(simulation, follower.node_id, EVENT_LEVEL_UNREPORTED)
+@run_by(membership)
+async def test_members_are_not_changed_while_one_does_not_know_such_entries(
+    simulation: MembershipSimulation, *, kind: ChangeKind
+) -> None:
+    newcomer = simulation.node(4)
+    if kind is ChangeKind.PROMOTE:
+        await simulation.add_learner(newcomer)
+    else:
+        await newcomer.start(joining=True)
+    leader = await simulation.leader()
+    before, last_index = members(leader), log_of(leader).status.last_index
+    follower = (await simulation.followers_of_three())[0]
+    tell_all(simulation, follower.node_id, EVENT_LEVEL_UNREPORTED)
 
-        with pytest.raises(Refused, match=f"{follower.node_id} is not known to know changes of"):
-            await simulation.change(kind, newcomer)
-
-        assert (members(leader), log_of(leader).status.last_index) == (before, last_index)
-        tell_all(simulation, follower.node_id, EVENT_LEVEL)
+    with pytest.raises(Refused, match=f"{follower.node_id} is not known to know changes of"):
         await simulation.change(kind, newcomer)
 
-    membership(scenario)
+    assert (members(leader), log_of(leader).status.last_index) == (before, last_index)
+    tell_all(simulation, follower.node_id, EVENT_LEVEL)
+    await simulation.change(kind, newcomer)
 
 
-def test_the_one_that_does_not_know_such_entries_can_be_removed() -> None:
-    async def scenario(simulation: MembershipSimulation) -> None:
-        leader = await simulation.leader()
-        older, other = await simulation.followers_of_three()
-        older.crash()
-        tell_all(simulation, older.node_id, EVENT_LEVEL_UNREPORTED)
-        remove = MemberChange(ChangeKind.REMOVE, older.node_id)
+@run_by(membership)
+async def test_the_one_that_does_not_know_such_entries_can_be_removed(
+    simulation: MembershipSimulation,
+) -> None:
+    leader = await simulation.leader()
+    older, other = await simulation.followers_of_three()
+    older.crash()
+    tell_all(simulation, older.node_id, EVENT_LEVEL_UNREPORTED)
+    remove = MemberChange(ChangeKind.REMOVE, older.node_id)
 
-        made = await log_of(leader).change_members(remove)
+    made = await log_of(leader).change_members(remove)
 
-        assert made.voters == tuple(sorted((leader.node_id, other.node_id)))
-        assert log_of(leader).event_level == EVENT_LEVEL
-
-    membership(scenario)
+    assert made.voters == tuple(sorted((leader.node_id, other.node_id)))
+    assert log_of(leader).event_level == EVENT_LEVEL

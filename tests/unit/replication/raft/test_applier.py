@@ -15,6 +15,7 @@ from nextgen.replication.ports import AppliedPoint, Entry, Record, ViewDigest
 from nextgen.replication.protocol.entry_codec import encode_records
 from nextgen.replication.raft.applier import Applier
 from nextgen.tasks.timeouts import timeout
+from tests.support.scenarios import run_by
 from tests.support.virtual_time import VirtualWorker, run_virtual
 
 DELAY_MS = 20
@@ -118,79 +119,68 @@ def run(scenario: Callable[[ApplierWorld], Coroutine[Any, Any, None]]) -> None:
     run_virtual(main)
 
 
-def test_commits_that_follow_each_other_share_a_transaction() -> None:
-    async def scenario(world: ApplierWorld) -> None:
-        for index in (1, 2, 3):
-            world.commit(index)
-            await asyncio.sleep(0)
-        assert world.view.indexes == []
+@run_by(run)
+async def test_commits_that_follow_each_other_share_a_transaction(world: ApplierWorld) -> None:
+    for index in (1, 2, 3):
+        world.commit(index)
+        await asyncio.sleep(0)
+    assert world.view.indexes == []
 
-        took_ms = await world.until(3)
+    took_ms = await world.until(3)
 
-        assert world.view.indexes == [[1, 2, 3]]
-        assert took_ms == pytest.approx(DELAY_MS + FOLD_MS)
-
-    run(scenario)
+    assert world.view.indexes == [[1, 2, 3]]
+    assert took_ms == pytest.approx(DELAY_MS + FOLD_MS)
 
 
-def test_what_is_awaited_is_folded_at_once() -> None:
-    async def scenario(world: ApplierWorld) -> None:
-        world.commit(1)
-        world.is_awaited = True
-        world.applier.kick(1)
-        assert world.applier.is_folding
+@run_by(run)
+async def test_what_is_awaited_is_folded_at_once(world: ApplierWorld) -> None:
+    world.commit(1)
+    world.is_awaited = True
+    world.applier.kick(1)
+    assert world.applier.is_folding
 
-        await world.until(1)
+    await world.until(1)
 
-        assert world.view.indexes == [[1]]
-
-    run(scenario)
+    assert world.view.indexes == [[1]]
 
 
-def test_a_commit_that_somebody_waits_for_already_is_folded_at_once() -> None:
-    async def scenario(world: ApplierWorld) -> None:
-        world.is_awaited = True
-        world.commit(1)
+@run_by(run)
+async def test_a_commit_that_somebody_waits_for_already_is_folded_at_once(
+    world: ApplierWorld,
+) -> None:
+    world.is_awaited = True
+    world.commit(1)
 
-        assert world.applier.is_folding
-        await world.until(1)
-
-    run(scenario)
-
-
-def test_a_view_is_never_older_than_the_delay_for_lack_of_a_kick() -> None:
-    async def scenario(world: ApplierWorld) -> None:
-        world.commit(1)
-        await world.until(1)
-        world.commit(2)
-
-        await world.until(2)
-
-        assert world.view.indexes == [[1], [2]]
-
-    run(scenario)
+    assert world.applier.is_folding
+    await world.until(1)
 
 
-def test_what_was_committed_before_this_start_does_not_wait() -> None:
+@run_by(run)
+async def test_a_view_is_never_older_than_the_delay_for_lack_of_a_kick(world: ApplierWorld) -> None:
+    world.commit(1)
+    await world.until(1)
+    world.commit(2)
+
+    await world.until(2)
+
+    assert world.view.indexes == [[1], [2]]
+
+
+@run_by(run)
+async def test_what_was_committed_before_this_start_does_not_wait(world: ApplierWorld) -> None:
     """Its age is not known: it may be any."""
+    world.log.last_index = 3
+    world.applier.kick(3)
 
-    async def scenario(world: ApplierWorld) -> None:
-        world.log.last_index = 3
-        world.applier.kick(3)
-
-        assert world.applier.is_folding
-        await world.until(3)
-        assert world.view.indexes == [[1, 2, 3]]
-
-    run(scenario)
+    assert world.applier.is_folding
+    await world.until(3)
+    assert world.view.indexes == [[1, 2, 3]]
 
 
-def test_nothing_is_folded_after_a_stop_though_it_was_due_later() -> None:
-    async def scenario(world: ApplierWorld) -> None:
-        world.commit(1)
-        await world.applier.stop()
-        await asyncio.sleep(DELAY_MS * 2 / 1000)
+@run_by(run)
+async def test_nothing_is_folded_after_a_stop_though_it_was_due_later(world: ApplierWorld) -> None:
+    world.commit(1)
+    await world.applier.stop()
+    await asyncio.sleep(DELAY_MS * 2 / 1000)
 
-        assert world.view.indexes == []
-
-    run(scenario)
+    assert world.view.indexes == []

@@ -18,6 +18,7 @@ from nextgen.replication.ports import Configuration, NodeId, Record, Role, ViewD
 from nextgen.replication.protocol.messages import check_message
 from nextgen.replication.raft.divergence import DigestComparison, DigestHistory, ViewDiverged
 from tests.support.raft_cluster import SMALL_SEGMENTS, STEADY, RaftCluster, eventually
+from tests.support.scenarios import run_by
 
 Scenario = Callable[[RaftCluster], Awaitable[None]]
 
@@ -60,75 +61,68 @@ def digests(cluster: RaftCluster) -> list[ViewDigest | None]:
     return [view.digest() for view in cluster.views.values()]
 
 
-def test_replicas_that_agree_go_on(tmp_path):
-    async def scenario(cluster: RaftCluster) -> None:
-        first = await reach_the_next_point(cluster)
-        await reach_the_next_point(cluster)
+@run_by(run)
+async def test_replicas_that_agree_go_on(cluster: RaftCluster) -> None:
+    first = await reach_the_next_point(cluster)
+    await reach_the_next_point(cluster)
 
-        assert first >= DIGEST_POSITIONS
-        assert len(set(digests(cluster))) == 1
-        assert all(not log.status.divergence for log in cluster.logs.values())
-        assert all(log.status.role is not Role.STOPPED for log in cluster.logs.values())
-
-    run(tmp_path, scenario)
+    assert first >= DIGEST_POSITIONS
+    assert len(set(digests(cluster))) == 1
+    assert all(not log.status.divergence for log in cluster.logs.values())
+    assert all(log.status.role is not Role.STOPPED for log in cluster.logs.values())
 
 
-def test_a_replica_that_catches_up_takes_its_digests_where_the_others_did(tmp_path):
+@run_by(run)
+async def test_a_replica_that_catches_up_takes_its_digests_where_the_others_did(
+    cluster: RaftCluster,
+) -> None:
     """It folds in batches as large as they come, the others entry by entry."""
+    late = cluster.name_of((await cluster.followers())[0])
+    await cluster.stop_member(late)
+    leader = await cluster.leader()
+    for _ in range(12):
+        await leader.propose(Record(b"a quarter", DIGEST_POSITIONS // 4 + 1))
 
-    async def scenario(cluster: RaftCluster) -> None:
-        late = cluster.name_of((await cluster.followers())[0])
-        await cluster.stop_member(late)
-        leader = await cluster.leader()
-        for _ in range(12):
-            await leader.propose(Record(b"a quarter", DIGEST_POSITIONS // 4 + 1))
+    again = await cluster.start_member(late)
+    await again.wait_position(leader.status.commit_position)
 
-        again = await cluster.start_member(late)
-        await again.wait_position(leader.status.commit_position)
-
-        assert len(set(digests(cluster))) == 1
-        assert cluster.views[late].digest().position > 2 * DIGEST_POSITIONS
-        assert all(not log.status.divergence for log in cluster.logs.values())
-
-    run(tmp_path, scenario)
+    assert len(set(digests(cluster))) == 1
+    assert cluster.views[late].digest().position > 2 * DIGEST_POSITIONS
+    assert all(not log.status.divergence for log in cluster.logs.values())
 
 
-def test_a_follower_whose_view_differs_stops_at_the_next_point(tmp_path):
-    async def scenario(cluster: RaftCluster) -> None:
-        leader, (odd, other) = await cluster.leader(), await cluster.followers()
-        cluster.view_of(odd).twist = 1
+@run_by(run)
+async def test_a_follower_whose_view_differs_stops_at_the_next_point(cluster: RaftCluster) -> None:
+    leader, (odd, other) = await cluster.leader(), await cluster.followers()
+    cluster.view_of(odd).twist = 1
 
-        point = await reach_the_next_point(cluster)
-        await stopped(odd)
+    point = await reach_the_next_point(cluster)
+    await stopped(odd)
 
-        assert f"at event {point}" in odd.status.divergence
-        assert "restart this node" in odd.status.divergence
-        assert leader.status.divergence == (
-            f"the view of {cluster.name_of(odd)} differs at event {point}"
-        )
-        assert (other.status.role, other.status.divergence) == (Role.FOLLOWER, "")
-        await leader.propose(Record(b"the others go on", 1))
-        with pytest.raises(Unavailable):
-            await odd.wait_position(1)
-
-    run(tmp_path, scenario)
+    assert f"at event {point}" in odd.status.divergence
+    assert "restart this node" in odd.status.divergence
+    assert leader.status.divergence == (
+        f"the view of {cluster.name_of(odd)} differs at event {point}"
+    )
+    assert (other.status.role, other.status.divergence) == (Role.FOLLOWER, "")
+    await leader.propose(Record(b"the others go on", 1))
+    with pytest.raises(Unavailable):
+        await odd.wait_position(1)
 
 
-def test_a_leader_whose_view_differs_stops_and_another_leads(tmp_path):
-    async def scenario(cluster: RaftCluster) -> None:
-        odd = await cluster.leader()
-        cluster.view_of(odd).twist = 1
+@run_by(run)
+async def test_a_leader_whose_view_differs_stops_and_another_leads(cluster: RaftCluster) -> None:
+    odd = await cluster.leader()
+    cluster.view_of(odd).twist = 1
 
-        await reach_the_next_point(cluster)
-        await stopped(odd)
+    await reach_the_next_point(cluster)
+    await stopped(odd)
 
-        assert "a majority has" in odd.status.divergence
-        await eventually(lambda: any(x.is_leader for x in cluster.logs.values()), "another")
-        leader = await cluster.leader()
-        assert leader is not odd
-        await leader.propose(Record(b"the others go on", 1))
-
-    run(tmp_path, scenario)
+    assert "a majority has" in odd.status.divergence
+    await eventually(lambda: any(x.is_leader for x in cluster.logs.values()), "another")
+    leader = await cluster.leader()
+    assert leader is not odd
+    await leader.propose(Record(b"the others go on", 1))
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -152,84 +146,80 @@ def test_without_a_majority_nobody_stops_and_there_is_an_alarm(tmp_path, size):
     run(tmp_path, scenario, size=size)
 
 
-def test_a_third_that_comes_back_decides_who_is_right(tmp_path):
-    async def scenario(cluster: RaftCluster) -> None:
-        leader, (odd, late) = await cluster.leader(), await cluster.followers()
-        name = cluster.name_of(late)
-        await cluster.stop_member(name)
-        cluster.view_of(odd).twist = 1
-        await reach_the_next_point(cluster)
-        await eventually(lambda: bool(leader.status.divergence), "an alarm")
+@run_by(run)
+async def test_a_third_that_comes_back_decides_who_is_right(cluster: RaftCluster) -> None:
+    leader, (odd, late) = await cluster.leader(), await cluster.followers()
+    name = cluster.name_of(late)
+    await cluster.stop_member(name)
+    cluster.view_of(odd).twist = 1
+    await reach_the_next_point(cluster)
+    await eventually(lambda: bool(leader.status.divergence), "an alarm")
 
-        await cluster.start_member(name)
+    await cluster.start_member(name)
 
-        await stopped(odd)
-
-    run(tmp_path, scenario)
+    await stopped(odd)
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_who_stopped_is_built_anew_at_its_next_start(tmp_path, is_cut):
+@run_by(run, small_segments=True)
+async def test_who_stopped_is_built_anew_at_its_next_start(
+    cluster: RaftCluster, *, tmp_path, is_cut
+) -> None:
     """From its own log; if the beginning of that was cut off, by the leader's snapshot."""
-
-    async def scenario(cluster: RaftCluster) -> None:
-        odd = (await cluster.followers())[0]
-        name = cluster.name_of(odd)
-        cluster.view_of(odd).twist = 1
-        if is_cut:
-            leader = await cluster.leader()
-            for _ in range(40):
-                await leader.propose(Record(b"x" * 10_000, 1))
-            await asyncio.gather(
-                *(log.wait_position(leader.status.commit_position) for log in cluster.logs.values())
-            )
-            for log in cluster.logs.values():
-                await log.take_snapshot()
-            assert odd.status.first_position > 1
-            assert snapshots_of(tmp_path / name)
-        await reach_the_next_point(cluster)
-        await stopped(odd)
-        cluster.view_of(odd).make_durable()
-        await cluster.stop_member(name)
-        assert (tmp_path / name / "group-3" / "diverged").exists()
-        copies = snapshots_of(tmp_path / name)
-
-        again = await cluster.start_member(name)
-
-        assert again.status.role is (Role.NON_VOTER if is_cut else Role.FOLLOWER)
-        assert cluster.views[name].twist == 0, "nothing of the wrong view is served"
-        assert not (tmp_path / name / "group-3" / "diverged").exists()
-        assert not copies & snapshots_of(tmp_path / name), "nor sent to anybody"
-        await reach_the_next_point(cluster)
-        assert len(set(digests(cluster))) == 1
-        await eventually(lambda: again.status.role is Role.FOLLOWER, "it votes again")
-        assert cluster.views[name].payloads() == cluster.views[cluster.members[0]].payloads()
+    odd = (await cluster.followers())[0]
+    name = cluster.name_of(odd)
+    cluster.view_of(odd).twist = 1
+    if is_cut:
         leader = await cluster.leader()
-        await eventually(lambda: not leader.status.divergence, "the alarm is over")
+        for _ in range(40):
+            await leader.propose(Record(b"x" * 10_000, 1))
+        await asyncio.gather(
+            *(log.wait_position(leader.status.commit_position) for log in cluster.logs.values())
+        )
+        for log in cluster.logs.values():
+            await log.take_snapshot()
+        assert odd.status.first_position > 1
+        assert snapshots_of(tmp_path / name)
+    await reach_the_next_point(cluster)
+    await stopped(odd)
+    cluster.view_of(odd).make_durable()
+    await cluster.stop_member(name)
+    assert (tmp_path / name / "group-3" / "diverged").exists()
+    copies = snapshots_of(tmp_path / name)
 
-    run(tmp_path, scenario, small_segments=True)
+    again = await cluster.start_member(name)
+
+    assert again.status.role is (Role.NON_VOTER if is_cut else Role.FOLLOWER)
+    assert cluster.views[name].twist == 0, "nothing of the wrong view is served"
+    assert not (tmp_path / name / "group-3" / "diverged").exists()
+    assert not copies & snapshots_of(tmp_path / name), "nor sent to anybody"
+    await reach_the_next_point(cluster)
+    assert len(set(digests(cluster))) == 1
+    await eventually(lambda: again.status.role is Role.FOLLOWER, "it votes again")
+    assert cluster.views[name].payloads() == cluster.views[cluster.members[0]].payloads()
+    leader = await cluster.leader()
+    await eventually(lambda: not leader.status.divergence, "the alarm is over")
 
 
-def test_a_view_that_differed_is_stopped_again_if_the_note_was_lost(tmp_path):
+@run_by(run)
+async def test_a_view_that_differed_is_stopped_again_if_the_note_was_lost(
+    cluster: RaftCluster, *, tmp_path
+) -> None:
     """The digest is stored with the view, so a restart does not make it forgotten."""
+    odd = (await cluster.followers())[0]
+    name = cluster.name_of(odd)
+    cluster.view_of(odd).twist = 1
+    await reach_the_next_point(cluster)
+    await stopped(odd)
+    cluster.view_of(odd).make_durable()
+    await cluster.stop_member(name)
+    (tmp_path / name / "group-3" / "diverged").unlink()
 
-    async def scenario(cluster: RaftCluster) -> None:
-        odd = (await cluster.followers())[0]
-        name = cluster.name_of(odd)
-        cluster.view_of(odd).twist = 1
-        await reach_the_next_point(cluster)
-        await stopped(odd)
-        cluster.view_of(odd).make_durable()
-        await cluster.stop_member(name)
-        (tmp_path / name / "group-3" / "diverged").unlink()
+    again = await cluster.start_member(name)
+    assert cluster.views[name].twist == 1
 
-        again = await cluster.start_member(name)
-        assert cluster.views[name].twist == 1
-
-        await stopped(again)
-        assert again.status.divergence
-
-    run(tmp_path, scenario)
+    await stopped(again)
+    assert again.status.divergence
 
 
 # The comparison alone ---------------------------------------------------------------------------

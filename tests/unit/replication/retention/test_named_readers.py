@@ -24,6 +24,7 @@ from nextgen.replication.retention.named_readers import (
     StoredReader,
 )
 from nextgen.storage.disk import DiskStorage
+from tests.support.scenarios import run_by
 from tests.support.sim_disk import PowerCut, SimDisk
 from tests.support.virtual_time import run_virtual
 from tests.unit.replication.retention.test_log_retention import CountedLog
@@ -104,27 +105,25 @@ async def test_a_reader_that_let_go_is_gone_after_a_restart_too(tmp_path: Path) 
     assert replica.readers.readers() == ()
 
 
-def test_a_reader_that_does_not_renew_is_let_go_and_counted(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        replica = Replica(tmp_path)
-        await replica.readers.pin("exporter", 301, MINUTE_MS)
-        await asyncio.sleep(MINUTE_MS / 1000 - 1)
-        await replica.readers.pin("exporter", 301, MINUTE_MS)
-        await asyncio.sleep(MINUTE_MS / 1000 - 1)
-        replica.cut_before(501)
-        assert (replica.readers.expired, replica.log.first_index) == (0, 301)
-        assert replica.readers.readers()[0].expires_in_ms == 1_000
+@run_by(run_virtual)
+async def test_a_reader_that_does_not_renew_is_let_go_and_counted(*, tmp_path: Path) -> None:
+    replica = Replica(tmp_path)
+    await replica.readers.pin("exporter", 301, MINUTE_MS)
+    await asyncio.sleep(MINUTE_MS / 1000 - 1)
+    await replica.readers.pin("exporter", 301, MINUTE_MS)
+    await asyncio.sleep(MINUTE_MS / 1000 - 1)
+    replica.cut_before(501)
+    assert (replica.readers.expired, replica.log.first_index) == (0, 301)
+    assert replica.readers.readers()[0].expires_in_ms == 1_000
 
-        await asyncio.sleep(2)
-        replica.log.settle()
+    await asyncio.sleep(2)
+    replica.log.settle()
 
-        # What it kept goes at once, not with the next snapshot.
-        assert (replica.readers.expired, replica.log.first_index) == (1, 501)
-        assert replica.readers.readers() == ()
-        replica.restart()
-        assert replica.readers.readers() == ()
-
-    run_virtual(scenario)
+    # What it kept goes at once, not with the next snapshot.
+    assert (replica.readers.expired, replica.log.first_index) == (1, 501)
+    assert replica.readers.readers() == ()
+    replica.restart()
+    assert replica.readers.readers() == ()
 
 
 async def test_renewing_without_moving_writes_nothing(tmp_path: Path) -> None:

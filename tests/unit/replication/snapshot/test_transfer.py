@@ -19,6 +19,7 @@ from nextgen.replication.snapshot.partial import RECEIVED_NAME, RECEIVING_NAME
 from nextgen.replication.snapshot.sender import OutgoingSnapshot
 from nextgen.tasks.timeouts import timeout
 from tests.support.raft_simulation import CONFIG, DATA, RaftSimulation, SimNode
+from tests.support.scenarios import run_by
 from tests.support.virtual_time import run_virtual
 
 SNAPSHOTS = DATA / "group-1" / "snapshots"
@@ -126,215 +127,201 @@ def names_on(node: SimNode) -> list[str]:
 # The way it should be --------------------------------------------------------------------------
 
 
-def test_a_snapshot_is_sent_once_with_a_bounded_number_of_chunks_in_flight() -> None:
-    async def scenario(world: World) -> None:
-        await world.away.start()
-        await world.caught_up()
+@run_by(transferring)
+async def test_a_snapshot_is_sent_once_with_a_bounded_number_of_chunks_in_flight(
+    world: World,
+) -> None:
+    await world.away.start()
+    await world.caught_up()
 
-        assert world.data_sent == world.snapshot_bytes > RECORDS * RECORD_BYTES
-        assert 1 < world.in_flight_most <= SNAPSHOT_CHUNKS_IN_FLIGHT_MAX
-        assert log_of(world.away).statistics.snapshots_installed == 1
-        assert RECEIVING_NAME not in names_on(world.away)
-        assert RECEIVED_NAME not in names_on(world.away)
-
-    transferring(scenario)
+    assert world.data_sent == world.snapshot_bytes > RECORDS * RECORD_BYTES
+    assert 1 < world.in_flight_most <= SNAPSHOT_CHUNKS_IN_FLIGHT_MAX
+    assert log_of(world.away).statistics.snapshots_installed == 1
+    assert RECEIVING_NAME not in names_on(world.away)
+    assert RECEIVED_NAME not in names_on(world.away)
 
 
-def test_writes_go_on_while_a_snapshot_is_sent_and_reach_the_follower_behind_it() -> None:
-    async def scenario(world: World) -> None:
-        await world.away.start()
-        await world.interrupted()
-        for number in range(50):
-            await world.write(f"meanwhile {number}")
+@run_by(transferring)
+async def test_writes_go_on_while_a_snapshot_is_sent_and_reach_the_follower_behind_it(
+    world: World,
+) -> None:
+    await world.away.start()
+    await world.interrupted()
+    for number in range(50):
+        await world.write(f"meanwhile {number}")
 
-        await world.caught_up()
+    await world.caught_up()
 
-        assert log_of(world.away).statistics.snapshots_installed == 1
-
-    transferring(scenario)
+    assert log_of(world.away).statistics.snapshots_installed == 1
 
 
 # Interrupted -----------------------------------------------------------------------------------
 
 
-def test_a_transfer_goes_on_where_a_lost_connection_ended_it() -> None:
-    async def scenario(world: World) -> None:
-        await world.away.start()
-        await world.interrupted()
-        network = world.simulation.network
-        network.unplug(world.away.node_id)
-        for node in (world.leader, world.other):
-            log_of(node).engine.on_peer_disconnected(world.away.node_id)
-        await asyncio.sleep(5)
-        network.cut.clear()
-        for node in (world.leader, world.other):
-            log_of(node).engine.on_peer_connected(world.away.node_id)
+@run_by(transferring)
+async def test_a_transfer_goes_on_where_a_lost_connection_ended_it(world: World) -> None:
+    await world.away.start()
+    await world.interrupted()
+    network = world.simulation.network
+    network.unplug(world.away.node_id)
+    for node in (world.leader, world.other):
+        log_of(node).engine.on_peer_disconnected(world.away.node_id)
+    await asyncio.sleep(5)
+    network.cut.clear()
+    for node in (world.leader, world.other):
+        log_of(node).engine.on_peer_connected(world.away.node_id)
 
-        await world.caught_up()
+    await world.caught_up()
 
-        again = world.data_sent - world.snapshot_bytes
-        assert 0 <= again <= SNAPSHOT_CHUNKS_IN_FLIGHT_MAX * CHUNK_BYTES
-
-    transferring(scenario)
+    again = world.data_sent - world.snapshot_bytes
+    assert 0 <= again <= SNAPSHOT_CHUNKS_IN_FLIGHT_MAX * CHUNK_BYTES
 
 
-def test_a_transfer_goes_on_where_a_stop_of_the_receiver_ended_it() -> None:
-    async def scenario(world: World) -> None:
-        await world.away.start()
-        await world.interrupted()
-        await world.away.stop()
-        await asyncio.sleep(1)
-        sent_before = world.data_sent
+@run_by(transferring)
+async def test_a_transfer_goes_on_where_a_stop_of_the_receiver_ended_it(world: World) -> None:
+    await world.away.start()
+    await world.interrupted()
+    await world.away.stop()
+    await asyncio.sleep(1)
+    sent_before = world.data_sent
 
-        await world.away.start()
-        await world.caught_up()
+    await world.away.start()
+    await world.caught_up()
 
-        assert sent_before > 10 * CHUNK_BYTES
-        again = world.data_sent - world.snapshot_bytes
-        assert 0 <= again <= SNAPSHOT_CHUNKS_IN_FLIGHT_MAX * CHUNK_BYTES
-
-    transferring(scenario)
+    assert sent_before > 10 * CHUNK_BYTES
+    again = world.data_sent - world.snapshot_bytes
+    assert 0 <= again <= SNAPSHOT_CHUNKS_IN_FLIGHT_MAX * CHUNK_BYTES
 
 
-def test_a_transfer_goes_on_with_the_next_leader_if_it_has_the_same_snapshot() -> None:
-    async def scenario(world: World) -> None:
-        await world.away.start()
-        await world.interrupted()
-        await log_of(world.leader).transfer_leadership(world.other.node_id)
+@run_by(transferring)
+async def test_a_transfer_goes_on_with_the_next_leader_if_it_has_the_same_snapshot(
+    world: World,
+) -> None:
+    await world.away.start()
+    await world.interrupted()
+    await log_of(world.leader).transfer_leadership(world.other.node_id)
 
-        await world.caught_up()
+    await world.caught_up()
 
-        senders = {sender for sender, chunk in world.chunks if chunk["data"]}
-        assert senders == {world.leader.node_id, world.other.node_id}
-        again = world.data_sent - world.snapshot_bytes
-        assert 0 <= again <= SNAPSHOT_CHUNKS_IN_FLIGHT_MAX * CHUNK_BYTES
-
-    transferring(scenario)
-
-
-def test_another_snapshot_starts_from_the_beginning() -> None:
-    async def scenario(world: World) -> None:
-        await world.away.start()
-        await world.interrupted()
-        commit = await world.write("the other leader's snapshot has one more record")
-        await log_of(world.other).wait_applied(commit.index)
-        await log_of(world.other).take_snapshot()
-        sent_before = world.data_sent
-        await log_of(world.leader).transfer_leadership(world.other.node_id)
-
-        await world.caught_up()
-
-        own = [chunk for sender, chunk in world.chunks if sender == world.other.node_id]
-        assert sum(len(chunk["data"]) for chunk in own) == own[0]["total"]
-        assert sent_before > 0
-
-    transferring(scenario)
+    senders = {sender for sender, chunk in world.chunks if chunk["data"]}
+    assert senders == {world.leader.node_id, world.other.node_id}
+    again = world.data_sent - world.snapshot_bytes
+    assert 0 <= again <= SNAPSHOT_CHUNKS_IN_FLIGHT_MAX * CHUNK_BYTES
 
 
-def test_lost_messages_and_messages_out_of_order_are_sent_again() -> None:
-    async def scenario(world: World) -> None:
-        world.simulation.network.loss = 0.1
-        world.simulation.network.delay_ms_max = 60.0
-        await world.away.start()
-        await world.interrupted(100)
-        world.simulation.network.loss = 0.0
+@run_by(transferring)
+async def test_another_snapshot_starts_from_the_beginning(world: World) -> None:
+    await world.away.start()
+    await world.interrupted()
+    commit = await world.write("the other leader's snapshot has one more record")
+    await log_of(world.other).wait_applied(commit.index)
+    await log_of(world.other).take_snapshot()
+    sent_before = world.data_sent
+    await log_of(world.leader).transfer_leadership(world.other.node_id)
 
-        await world.caught_up()
+    await world.caught_up()
 
-    transferring(scenario)
+    own = [chunk for sender, chunk in world.chunks if sender == world.other.node_id]
+    assert sum(len(chunk["data"]) for chunk in own) == own[0]["total"]
+    assert sent_before > 0
+
+
+@run_by(transferring)
+async def test_lost_messages_and_messages_out_of_order_are_sent_again(world: World) -> None:
+    world.simulation.network.loss = 0.1
+    world.simulation.network.delay_ms_max = 60.0
+    await world.away.start()
+    await world.interrupted(100)
+    world.simulation.network.loss = 0.0
+
+    await world.caught_up()
 
 
 # Damaged ---------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_that_is_damaged_at_the_sender_is_not_sent() -> None:
-    async def scenario(world: World) -> None:
-        (name,) = names_on(world.leader)
-        world.leader.disk.damage(SNAPSHOTS / name, 1000, b"rot")
+@run_by(transferring)
+async def test_a_snapshot_that_is_damaged_at_the_sender_is_not_sent(world: World) -> None:
+    (name,) = names_on(world.leader)
+    world.leader.disk.damage(SNAPSHOTS / name, 1000, b"rot")
 
-        await world.away.start()
-        await world.caught_up()
+    await world.away.start()
+    await world.caught_up()
 
-        assert log_of(world.leader).statistics.snapshots == 2
-        assert b"rot" not in world.away.disk.read(SNAPSHOTS / names_on(world.away)[0])
-
-    transferring(scenario)
+    assert log_of(world.leader).statistics.snapshots == 2
+    assert b"rot" not in world.away.disk.read(SNAPSHOTS / names_on(world.away)[0])
 
 
-def test_what_was_damaged_on_the_way_is_asked_for_again_and_never_installed() -> None:
-    async def scenario(world: World) -> None:
-        await world.away.start()
-        await world.interrupted()
-        world.away.disk.damage(SNAPSHOTS / RECEIVING_NAME, 1000, b"rot")
+@run_by(transferring)
+async def test_what_was_damaged_on_the_way_is_asked_for_again_and_never_installed(
+    world: World,
+) -> None:
+    await world.away.start()
+    await world.interrupted()
+    world.away.disk.damage(SNAPSHOTS / RECEIVING_NAME, 1000, b"rot")
 
-        await world.caught_up()
+    await world.caught_up()
 
-        assert world.data_sent >= 2 * world.snapshot_bytes - CHUNK_BYTES
-        assert log_of(world.away).statistics.snapshots_installed == 1
-
-    transferring(scenario)
+    assert world.data_sent >= 2 * world.snapshot_bytes - CHUNK_BYTES
+    assert log_of(world.away).statistics.snapshots_installed == 1
 
 
-def test_what_was_damaged_during_a_stop_is_not_built_upon() -> None:
-    async def scenario(world: World) -> None:
-        await world.away.start()
-        await world.interrupted()
-        await world.away.stop()
-        sent_before = world.data_sent
-        world.away.disk.damage(SNAPSHOTS / RECEIVING_NAME, 1000, b"rot")
+@run_by(transferring)
+async def test_what_was_damaged_during_a_stop_is_not_built_upon(world: World) -> None:
+    await world.away.start()
+    await world.interrupted()
+    await world.away.stop()
+    sent_before = world.data_sent
+    world.away.disk.damage(SNAPSHOTS / RECEIVING_NAME, 1000, b"rot")
 
-        await world.away.start()
-        await world.caught_up()
+    await world.away.start()
+    await world.caught_up()
 
-        assert world.data_sent - sent_before >= world.snapshot_bytes
-
-    transferring(scenario)
+    assert world.data_sent - sent_before >= world.snapshot_bytes
 
 
 # What is kept ----------------------------------------------------------------------------------
 
 
-def test_a_snapshot_under_transfer_is_kept_and_no_more_than_one_besides_the_newest() -> None:
-    async def scenario(world: World) -> None:
-        (sent,) = names_on(world.leader)
-        await world.away.start()
-        await world.interrupted()
-        most = 0
-        for number in range(3):
-            commit = await world.write(f"more {number}")
-            await log_of(world.leader).wait_applied(commit.index)
-            await log_of(world.leader).take_snapshot()
-            most = max(most, len(names_on(world.leader)))
-            assert sent in names_on(world.leader)
-
-        await world.caught_up()
-
-        assert most == SNAPSHOTS_KEPT_MAX
-        assert world.data_sent == world.snapshot_bytes
-        await asyncio.sleep(1)
-        assert len(names_on(world.leader)) == 1
-
-    transferring(scenario)
-
-
-def test_the_log_behind_a_snapshot_under_transfer_is_kept() -> None:
-    async def scenario(world: World) -> None:
-        await world.away.start()
-        await world.interrupted()
-        cut_before = log_of(world.leader).status.first_position
-        for number in range(RECORDS):
-            commit = await world.write(f"{number}".ljust(RECORD_BYTES, ","))
+@run_by(transferring)
+async def test_a_snapshot_under_transfer_is_kept_and_no_more_than_one_besides_the_newest(
+    world: World,
+) -> None:
+    (sent,) = names_on(world.leader)
+    await world.away.start()
+    await world.interrupted()
+    most = 0
+    for number in range(3):
+        commit = await world.write(f"more {number}")
         await log_of(world.leader).wait_applied(commit.index)
         await log_of(world.leader).take_snapshot()
-        assert log_of(world.leader).status.first_position <= RECORDS + 1
+        most = max(most, len(names_on(world.leader)))
+        assert sent in names_on(world.leader)
 
-        await world.caught_up()
+    await world.caught_up()
 
-        assert log_of(world.away).statistics.snapshots_installed == 1
-        await asyncio.sleep(3)
-        assert log_of(world.leader).status.first_position > cut_before
+    assert most == SNAPSHOTS_KEPT_MAX
+    assert world.data_sent == world.snapshot_bytes
+    await asyncio.sleep(1)
+    assert len(names_on(world.leader)) == 1
 
-    transferring(scenario)
+
+@run_by(transferring)
+async def test_the_log_behind_a_snapshot_under_transfer_is_kept(world: World) -> None:
+    await world.away.start()
+    await world.interrupted()
+    cut_before = log_of(world.leader).status.first_position
+    for number in range(RECORDS):
+        commit = await world.write(f"{number}".ljust(RECORD_BYTES, ","))
+    await log_of(world.leader).wait_applied(commit.index)
+    await log_of(world.leader).take_snapshot()
+    assert log_of(world.leader).status.first_position <= RECORDS + 1
+
+    await world.caught_up()
+
+    assert log_of(world.away).statistics.snapshots_installed == 1
+    await asyncio.sleep(3)
+    assert log_of(world.leader).status.first_position > cut_before
 
 
 SEGMENT_BYTES = 4096
@@ -352,82 +339,75 @@ class SmallLogs(RaftSimulation):
     )
 
 
-def test_restarts_do_not_put_off_the_next_snapshot() -> None:
-    async def main() -> None:
-        simulation = SmallLogs(5, 1)
-        (node,) = simulation.nodes
-        for _ in range(8):
-            await node.start()
-            log = log_of(await simulation.leader())
-            for number in range(15):
-                commit = await log.propose(Record(f"{number}".ljust(RECORD_BYTES).encode(), 1))
-            await log.wait_applied(commit.index)
-            assert log.status.journal_bytes <= SNAPSHOT_JOURNAL_BYTES + 4 * SEGMENT_BYTES
-            await node.stop()
-        assert len(names_on(node)) == 1
-
-    run_virtual(main)
+@run_by(run_virtual)
+async def test_restarts_do_not_put_off_the_next_snapshot() -> None:
+    simulation = SmallLogs(5, 1)
+    (node,) = simulation.nodes
+    for _ in range(8):
+        await node.start()
+        log = log_of(await simulation.leader())
+        for number in range(15):
+            commit = await log.propose(Record(f"{number}".ljust(RECORD_BYTES).encode(), 1))
+        await log.wait_applied(commit.index)
+        assert log.status.journal_bytes <= SNAPSHOT_JOURNAL_BYTES + 4 * SEGMENT_BYTES
+        await node.stop()
+    assert len(names_on(node)) == 1
 
 
-def test_the_disk_is_bounded_whoever_is_slow() -> None:
+@run_by(run_virtual)
+async def test_the_disk_is_bounded_whoever_is_slow() -> None:
     """A reader that never advances, a follower that takes in nothing, and writes without end.
 
     The bound of docs/operations.md: the log between two snapshots, before the last one, and
     pinned; two snapshots and one that is written; the view.
     """
-
-    async def main() -> None:
-        simulation = SmallLogs(5)
-        await simulation.start()
-        leader = await simulation.leader()
-        log = log_of(leader)
-        stuck = next(node for node in simulation.nodes if node is not leader)
-        pin = log.pin("reader", 1)
-        await log.propose(Record(b"x", 1))
-        stuck.disk_delay_ms = 10_000.0
-        most = 0
-        for number in range(400):
-            await log.propose(Record(f"{number}".ljust(RECORD_BYTES, ".").encode(), 1))
-            view_bytes = len(leader.view.payloads) * (RECORD_BYTES + 4) if leader.view else 0
-            journal_bytes = log.status.journal_bytes
-            most = max(most, journal_bytes)
-            # What is appended while a snapshot is written and cut comes on top: two files here.
-            log_max = SNAPSHOT_JOURNAL_BYTES + PINNED_BYTES_MAX + 4 * SEGMENT_BYTES
-            assert journal_bytes <= log_max, f"after {number} writes"
-            copies = SNAPSHOTS_KEPT_MAX + 1 + 2  # Snapshots, one being written, the view twice.
-            assert leader.disk.used_bytes <= log_max + copies * (view_bytes + 10_000)
-        assert pin.is_broken
-        assert log.statistics.snapshots >= 3
-        assert most > SNAPSHOT_JOURNAL_BYTES + PINNED_BYTES_MAX / 2, "the pin kept something"
-        for node in simulation.nodes:
-            node.crash()
-
-    run_virtual(main)
+    simulation = SmallLogs(5)
+    await simulation.start()
+    leader = await simulation.leader()
+    log = log_of(leader)
+    stuck = next(node for node in simulation.nodes if node is not leader)
+    pin = log.pin("reader", 1)
+    await log.propose(Record(b"x", 1))
+    stuck.disk_delay_ms = 10_000.0
+    most = 0
+    for number in range(400):
+        await log.propose(Record(f"{number}".ljust(RECORD_BYTES, ".").encode(), 1))
+        view_bytes = len(leader.view.payloads) * (RECORD_BYTES + 4) if leader.view else 0
+        journal_bytes = log.status.journal_bytes
+        most = max(most, journal_bytes)
+        # What is appended while a snapshot is written and cut comes on top: two files here.
+        log_max = SNAPSHOT_JOURNAL_BYTES + PINNED_BYTES_MAX + 4 * SEGMENT_BYTES
+        assert journal_bytes <= log_max, f"after {number} writes"
+        copies = SNAPSHOTS_KEPT_MAX + 1 + 2  # Snapshots, one being written, the view twice.
+        assert leader.disk.used_bytes <= log_max + copies * (view_bytes + 10_000)
+    assert pin.is_broken
+    assert log.statistics.snapshots >= 3
+    assert most > SNAPSHOT_JOURNAL_BYTES + PINNED_BYTES_MAX / 2, "the pin kept something"
+    for node in simulation.nodes:
+        node.crash()
 
 
 # Earlier versions ------------------------------------------------------------------------------
 
 
-def test_a_peer_of_an_earlier_version_gets_one_chunk_at_a_time() -> None:
+@run_by(transferring)
+async def test_a_peer_of_an_earlier_version_gets_one_chunk_at_a_time(world: World) -> None:
     """Neither side says what an earlier version does not know."""
 
-    async def scenario(world: World) -> None:
-        network = world.simulation.network
-        send = network.send
+    network = world.simulation.network
+    send = network.send
 
-        def send_as_before(sender: Any, target: NodeId, channel: int, message: Message) -> bool:
-            known = {k: v for k, v in message.items() if k not in ("round", "file_checksum")}
-            return send(sender, target, channel, known)
+    def send_as_before(sender: Any, target: NodeId, channel: int, message: Message) -> bool:
+        known = {k: v for k, v in message.items() if k not in ("round", "file_checksum")}
+        return send(sender, target, channel, known)
 
-        network.send = send_as_before  # type: ignore[method-assign]
-        await world.away.start()
+    network.send = send_as_before  # type: ignore[method-assign]
+    await world.away.start()
 
-        await world.caught_up()
+    await world.caught_up()
 
-        assert world.in_flight_most == 1
-        assert world.data_sent == world.snapshot_bytes
-
-    transferring(scenario)
+    assert world.in_flight_most == 1
+    assert world.data_sent == world.snapshot_bytes
 
 
 # The sender's machine --------------------------------------------------------------------------
@@ -491,22 +471,20 @@ def test_a_sign_of_life_answers_no_chunk() -> None:
     assert sender.in_flight == 1
 
 
-def test_a_receiver_that_always_wants_another_chunk_is_given_up() -> None:
-    async def scenario(world: World) -> None:
-        network = world.simulation.network
-        send = network.send
+@run_by(transferring)
+async def test_a_receiver_that_always_wants_another_chunk_is_given_up(world: World) -> None:
+    network = world.simulation.network
+    send = network.send
 
-        def damaging(sender: Any, target: NodeId, channel: int, message: Message) -> bool:
-            if message["type"] == "snapshot_chunk" and message["offset"] >= 5 * CHUNK_BYTES:
-                message = {**message, "checksum": message["checksum"] ^ 1}
-            return send(sender, target, channel, message)
+    def damaging(sender: Any, target: NodeId, channel: int, message: Message) -> bool:
+        if message["type"] == "snapshot_chunk" and message["offset"] >= 5 * CHUNK_BYTES:
+            message = {**message, "checksum": message["checksum"] ^ 1}
+        return send(sender, target, channel, message)
 
-        network.send = damaging  # type: ignore[method-assign]
-        await world.away.start()
-        await world.interrupted(SNAPSHOT_REWINDS_MAX * SNAPSHOT_CHUNKS_IN_FLIGHT_MAX)
-        assert log_of(world.away).statistics.snapshots_installed == 0
-        network.send = send  # type: ignore[method-assign]
+    network.send = damaging  # type: ignore[method-assign]
+    await world.away.start()
+    await world.interrupted(SNAPSHOT_REWINDS_MAX * SNAPSHOT_CHUNKS_IN_FLIGHT_MAX)
+    assert log_of(world.away).statistics.snapshots_installed == 0
+    network.send = send  # type: ignore[method-assign]
 
-        await world.caught_up()
-
-    transferring(scenario)
+    await world.caught_up()

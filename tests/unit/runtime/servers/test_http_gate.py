@@ -19,6 +19,7 @@ from nextgen.kernel.limits.inbound import (
 from nextgen.runtime.servers.http_gate import GuardedClient, HttpGate
 from nextgen.runtime.servers.probes import Probes
 from nextgen.tasks.timeouts import timeout
+from tests.support.scenarios import run_by
 from tests.support.virtual_time import run_virtual
 
 CHECK_S = HTTP_CHECK_MS / 1_000
@@ -155,24 +156,22 @@ def lives_for(allowed_ms: int, begin: Callable[[Wire], None]) -> None:
     run_virtual(main)
 
 
-def test_http_idle_ms_max_passes_before_a_client_without_a_request_is_closed() -> None:
-    async def main() -> None:
-        gate = new_gate()
-        silent, answered = Wire(gate), Wire(gate)
-        await asyncio.sleep(HTTP_IDLE_MS_MAX / 1_000 - 1)
-        answered.client.data_received(b"GET / HTTP/1.1\r\n\r\n")
-        answered.client.begin_answer()
-        answered.client.end_answer()
-        assert not silent.is_closed
+@run_by(run_virtual)
+async def test_http_idle_ms_max_passes_before_a_client_without_a_request_is_closed() -> None:
+    gate = new_gate()
+    silent, answered = Wire(gate), Wire(gate)
+    await asyncio.sleep(HTTP_IDLE_MS_MAX / 1_000 - 1)
+    answered.client.data_received(b"GET / HTTP/1.1\r\n\r\n")
+    answered.client.begin_answer()
+    answered.client.end_answer()
+    assert not silent.is_closed
 
-        await asyncio.sleep(1 + CHECK_S)
-        assert (silent.is_closed, answered.is_closed) == (True, False)
+    await asyncio.sleep(1 + CHECK_S)
+    assert (silent.is_closed, answered.is_closed) == (True, False)
 
-        await asyncio.sleep(HTTP_IDLE_MS_MAX / 1_000)
-        assert answered.is_closed
-        gate.close()
-
-    run_virtual(main)
+    await asyncio.sleep(HTTP_IDLE_MS_MAX / 1_000)
+    assert answered.is_closed
+    gate.close()
 
 
 def test_http_request_ms_max_passes_before_a_request_byte_by_byte_is_closed() -> None:

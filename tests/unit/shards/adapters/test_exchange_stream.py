@@ -13,6 +13,7 @@ from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT
 from shards.adapters import exchange_stream
 from shards.adapters.exchange_stream import ExchangeStream
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import Harness, in_shard
 
 
@@ -55,66 +56,60 @@ def serve(shard: Harness, wire: Wire) -> asyncio.Task[None]:
     return asyncio.create_task(stream.serve(wire.read()))
 
 
-def test_a_slow_request_holds_nobody_up(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        wire = Wire()
-        serving = serve(shard, wire)
+@run_by(in_shard)
+async def test_a_slow_request_holds_nobody_up(shard: Harness) -> None:
+    wire = Wire()
+    serving = serve(shard, wire)
 
-        wire.send(get(1, min_position=1_000))
-        wire.send(get(2))
-        await asyncio.sleep(0.5)
+    wire.send(get(1, min_position=1_000))
+    wire.send(get(2))
+    await asyncio.sleep(0.5)
 
-        assert [answer.request_id for answer in wire.answers] == [2]
-        wire.end()
-        await serving
-        assert [answer.request_id for answer in wire.answers] == [2, 1]
-        assert wire.answers[1].error.reason == "DEADLINE_EXCEEDED"
-
-    in_shard(tmp_path, scenario)
+    assert [answer.request_id for answer in wire.answers] == [2]
+    wire.end()
+    await serving
+    assert [answer.request_id for answer in wire.answers] == [2, 1]
+    assert wire.answers[1].error.reason == "DEADLINE_EXCEEDED"
 
 
-def test_a_request_whose_time_is_over_before_its_turn_is_not_begun(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        loop: Any = asyncio.get_running_loop()
-        carry_out = shard.dispatcher.carry_out
-        begun: list[int] = []
+@run_by(in_shard)
+async def test_a_request_whose_time_is_over_before_its_turn_is_not_begun(shard: Harness) -> None:
+    loop: Any = asyncio.get_running_loop()
+    carry_out = shard.dispatcher.carry_out
+    begun: list[int] = []
 
-        async def slow(request: pb.ShardRequest, *arguments: Any) -> pb.ShardResponse:
-            begun.append(request.request_id)
-            if request.request_id == 1:
-                # As on a processor that others use: no timer runs meanwhile.
-                loop.now_s += 1.5
-            return await carry_out(request, *arguments)
+    async def slow(request: pb.ShardRequest, *arguments: Any) -> pb.ShardResponse:
+        begun.append(request.request_id)
+        if request.request_id == 1:
+            # As on a processor that others use: no timer runs meanwhile.
+            loop.now_s += 1.5
+        return await carry_out(request, *arguments)
 
-        shard.dispatcher.carry_out = slow  # type: ignore[method-assign]
-        wire = Wire()
-        for request_id, timeout_ms in ((1, 3_000), (2, 1_000), (3, 2_000)):
-            wire.send(get(request_id, timeout_ms=timeout_ms))
-        wire.end()
-        await serve(shard, wire)
+    shard.dispatcher.carry_out = slow  # type: ignore[method-assign]
+    wire = Wire()
+    for request_id, timeout_ms in ((1, 3_000), (2, 1_000), (3, 2_000)):
+        wire.send(get(request_id, timeout_ms=timeout_ms))
+    wire.end()
+    await serve(shard, wire)
 
-        assert begun == [1, 3]
-        reasons = {answer.request_id: answer.error.reason for answer in wire.answers}
-        assert reasons == {1: "", 2: "DEADLINE_EXCEEDED", 3: ""}
-        assert all(answer.error.indefinite for answer in wire.answers if answer.request_id == 2)
-
-    in_shard(tmp_path, scenario)
+    assert begun == [1, 3]
+    reasons = {answer.request_id: answer.error.reason for answer in wire.answers}
+    assert reasons == {1: "", 2: "DEADLINE_EXCEEDED", 3: ""}
+    assert all(answer.error.indefinite for answer in wire.answers if answer.request_id == 2)
 
 
-def test_what_cannot_be_read_is_refused_and_the_stream_goes_on(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        wire = Wire()
-        serving = serve(shard, wire)
+@run_by(in_shard)
+async def test_what_cannot_be_read_is_refused_and_the_stream_goes_on(shard: Harness) -> None:
+    wire = Wire()
+    serving = serve(shard, wire)
 
-        wire.requests.put_nowait(b"\xff\xff\xff")
-        wire.send(get(2))
-        wire.end()
-        await serving
+    wire.requests.put_nowait(b"\xff\xff\xff")
+    wire.send(get(2))
+    wire.end()
+    await serving
 
-        reasons = [(answer.request_id, answer.error.reason) for answer in wire.answers]
-        assert sorted(reasons) == [(0, "INVALID_REQUEST"), (2, "")]
-
-    in_shard(tmp_path, scenario)
+    reasons = [(answer.request_id, answer.error.reason) for answer in wire.answers]
+    assert sorted(reasons) == [(0, "INVALID_REQUEST"), (2, "")]
 
 
 def test_beyond_the_limit_requests_are_refused_as_overload(
@@ -184,17 +179,15 @@ def test_an_answer_that_fits_no_message_says_so(
     in_shard(tmp_path, scenario)
 
 
-def test_a_stream_that_breaks_gives_up_what_is_in_flight(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        wire = Wire()
-        serving = serve(shard, wire)
-        wire.send(get(1, min_position=1_000, timeout_ms=60_000))
-        await asyncio.sleep(0.1)
+@run_by(in_shard)
+async def test_a_stream_that_breaks_gives_up_what_is_in_flight(shard: Harness) -> None:
+    wire = Wire()
+    serving = serve(shard, wire)
+    wire.send(get(1, min_position=1_000, timeout_ms=60_000))
+    await asyncio.sleep(0.1)
 
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
 
-        gauge = shard.node_metrics.exchange_in_flight
-        assert next(iter(gauge.collect())).samples[0].value == 0
-
-    in_shard(tmp_path, scenario)
+    gauge = shard.node_metrics.exchange_in_flight
+    assert next(iter(gauge.collect())).samples[0].value == 0

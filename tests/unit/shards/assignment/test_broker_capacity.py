@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +11,7 @@ from nextgen.kernel.events.decider import RejectionCode
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Topic
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import NAMESPACE, FakeBroker, Harness, in_shard
 
 
@@ -52,189 +52,173 @@ async def no_room(shard: Harness, broker: FakeBroker, *numbers: int, prepare: bo
     return str(refused.value)
 
 
-def test_a_broker_is_given_units_up_to_its_capacity_and_not_one_more(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("t-1")
-        broker = await shard.start_broker("broker-1", capacity_units=3)
-        await assign(shard, broker, 1, 2)
+@run_by(in_shard)
+async def test_a_broker_is_given_units_up_to_its_capacity_and_not_one_more(shard: Harness) -> None:
+    await shard.create_topics("t-1")
+    broker = await shard.start_broker("broker-1", capacity_units=3)
+    await assign(shard, broker, 1, 2)
 
-        why = await no_room(shard, broker, 3, 4)
+    why = await no_room(shard, broker, 3, 4)
 
-        assert "broker-1 has 2 of 3 units, there is no room for 2 more" in why
-        assert len(broker.assigned) == 2, "none of a request that is refused is delivered"
-        await assign(shard, broker, 3)
-        await no_room(shard, broker, 4)
-        await no_room(shard, broker, 4, prepare=True)
-
-    in_shard(tmp_path, scenario)
+    assert "broker-1 has 2 of 3 units, there is no room for 2 more" in why
+    assert len(broker.assigned) == 2, "none of a request that is refused is delivered"
+    await assign(shard, broker, 3)
+    await no_room(shard, broker, 4)
+    await no_room(shard, broker, 4, prepare=True)
 
 
-def test_what_a_full_broker_has_may_be_sent_again_and_with_a_later_epoch(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("t-1")
-        broker = await shard.start_broker("broker-1", capacity_units=2)
-        await assign(shard, broker, 1, 2)
+@run_by(in_shard)
+async def test_what_a_full_broker_has_may_be_sent_again_and_with_a_later_epoch(
+    shard: Harness,
+) -> None:
+    await shard.create_topics("t-1")
+    broker = await shard.start_broker("broker-1", capacity_units=2)
+    await assign(shard, broker, 1, 2)
 
-        await assign(shard, broker, 1, 2)
-        await assign(shard, broker, 1, epoch=2)
+    await assign(shard, broker, 1, 2)
+    await assign(shard, broker, 1, epoch=2)
 
-        assert len(broker.assigned) == 5
-
-    in_shard(tmp_path, scenario)
-
-
-def test_a_unit_that_is_released_makes_room(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("t-1")
-        broker = await shard.start_broker("broker-1", capacity_units=1)
-        await assign(shard, broker, 1)
-        await release(shard, broker, 1)
-
-        await assign(shard, broker, 2)
-        await release(shard, broker, 1)
-
-        await no_room(shard, broker, 3)
-
-    in_shard(tmp_path, scenario)
+    assert len(broker.assigned) == 5
 
 
-def test_a_unit_of_a_deleted_topic_counts_until_it_is_released(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("t-1")
-        broker = await shard.start_broker("broker-1", capacity_units=1)
-        await assign(shard, broker, 1)
-        session = shard.leader.brokers.sessions.live("broker-1", broker.session_id)
-        (sent,) = [each for each in session.metadata if each.kind == KIND_TOPIC]
+@run_by(in_shard)
+async def test_a_unit_that_is_released_makes_room(shard: Harness) -> None:
+    await shard.create_topics("t-1")
+    broker = await shard.start_broker("broker-1", capacity_units=1)
+    await assign(shard, broker, 1)
+    await release(shard, broker, 1)
 
-        session.metadata.forget(sent)
+    await assign(shard, broker, 2)
+    await release(shard, broker, 1)
 
-        await no_room(shard, broker, 2)
-        await release(shard, broker, 1)
-        await assign(shard, broker, 2)
-
-    in_shard(tmp_path, scenario)
+    await no_room(shard, broker, 3)
 
 
-def test_a_new_leader_believes_how_many_units_a_broker_says_it_holds(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("t-1")
-        broker = await shard.start_broker("broker-1", capacity_units=4)
-        await assign(shard, broker, 1, 2)
-        shard.next_term()
-        await broker.connect()
-        assert broker.is_asked_what_it_holds
+@run_by(in_shard)
+async def test_a_unit_of_a_deleted_topic_counts_until_it_is_released(shard: Harness) -> None:
+    await shard.create_topics("t-1")
+    broker = await shard.start_broker("broker-1", capacity_units=1)
+    await assign(shard, broker, 1)
+    session = shard.leader.brokers.sessions.live("broker-1", broker.session_id)
+    (sent,) = [each for each in session.metadata if each.kind == KIND_TOPIC]
 
-        await assign(shard, broker, 3)
+    session.metadata.forget(sent)
 
-        # Which units those two are is not known: whether there is room, the report has to say.
-        waiting = asyncio.create_task(assign(shard, broker, 1, 2))
-        await asyncio.sleep(1)
-        assert not waiting.done()
-        await report(shard, broker, 1, 2, 3)
+    await no_room(shard, broker, 2)
+    await release(shard, broker, 1)
+    await assign(shard, broker, 2)
+
+
+@run_by(in_shard)
+async def test_a_new_leader_believes_how_many_units_a_broker_says_it_holds(shard: Harness) -> None:
+    await shard.create_topics("t-1")
+    broker = await shard.start_broker("broker-1", capacity_units=4)
+    await assign(shard, broker, 1, 2)
+    shard.next_term()
+    await broker.connect()
+    assert broker.is_asked_what_it_holds
+
+    await assign(shard, broker, 3)
+
+    # Which units those two are is not known: whether there is room, the report has to say.
+    waiting = asyncio.create_task(assign(shard, broker, 1, 2))
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    await report(shard, broker, 1, 2, 3)
+    await waiting
+    await assign(shard, broker, 4)
+    await no_room(shard, broker, 5)
+
+
+@run_by(in_shard)
+async def test_a_new_leader_gives_a_broker_of_an_earlier_release_nothing_before_its_report(
+    shard: Harness,
+) -> None:
+    await shard.create_topics("t-1")
+    broker = await shard.start_broker("broker-1", capacity_units=2)
+    await assign(shard, broker, 1, 2)
+    shard.next_term()
+    hello = broker.hello()
+    hello.ClearField("units_held")
+    broker.connection = await shard.leader.brokers.sessions.connect(hello)
+    waiting = asyncio.create_task(assign(shard, broker, 3))
+    await asyncio.sleep(1)
+    assert not waiting.done()
+
+    await report(shard, broker, 1, 2)
+
+    with pytest.raises(Refused, match="2 of 2 units"):
         await waiting
-        await assign(shard, broker, 4)
-        await no_room(shard, broker, 5)
-
-    in_shard(tmp_path, scenario)
 
 
-def test_a_new_leader_gives_a_broker_of_an_earlier_release_nothing_before_its_report(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_who_waits_for_the_report_of_a_session_that_ends_is_told(shard: Harness) -> None:
+    await shard.create_topics("t-1")
+    broker = await shard.start_broker("broker-1", capacity_units=1)
+    await assign(shard, broker, 1)
+    shard.next_term()
+    await broker.connect()
+    waiting = asyncio.create_task(assign(shard, broker, 2))
+    await asyncio.sleep(0.1)
+
+    broker.vanish()
+
+    with pytest.raises(SessionExpired):
+        await waiting
+
+
+@run_by(in_shard)
+async def test_what_a_broker_holds_is_known_with_the_last_page_of_its_report(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("t-1")
-        broker = await shard.start_broker("broker-1", capacity_units=2)
-        await assign(shard, broker, 1, 2)
-        shard.next_term()
-        hello = broker.hello()
-        hello.ClearField("units_held")
-        broker.connection = await shard.leader.brokers.sessions.connect(hello)
-        waiting = asyncio.create_task(assign(shard, broker, 3))
-        await asyncio.sleep(1)
-        assert not waiting.done()
+    await shard.create_topics("t-1")
+    broker = await shard.start_broker("broker-1")
+    await assign(shard, broker, 1, 2)
+    shard.next_term()
+    await broker.connect()
+    session = shard.leader.brokers.sessions.live("broker-1", broker.session_id)
 
-        await report(shard, broker, 1, 2)
+    await report(shard, broker, 1, complete=False)
+    assert not session.reported.is_set()
+    await report(shard, broker, 2)
 
-        with pytest.raises(Refused, match="2 of 2 units"):
-            await waiting
-
-    in_shard(tmp_path, scenario)
+    assert session.reported.is_set()
+    assert session.metadata.units == 2
 
 
-def test_who_waits_for_the_report_of_a_session_that_ends_is_told(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("t-1")
-        broker = await shard.start_broker("broker-1", capacity_units=1)
-        await assign(shard, broker, 1)
-        shard.next_term()
-        await broker.connect()
-        waiting = asyncio.create_task(assign(shard, broker, 2))
-        await asyncio.sleep(0.1)
-
-        broker.vanish()
-
-        with pytest.raises(SessionExpired):
-            await waiting
-
-    in_shard(tmp_path, scenario)
-
-
-def test_what_a_broker_holds_is_known_with_the_last_page_of_its_report(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("t-1")
-        broker = await shard.start_broker("broker-1")
-        await assign(shard, broker, 1, 2)
-        shard.next_term()
-        await broker.connect()
-        session = shard.leader.brokers.sessions.live("broker-1", broker.session_id)
-
-        await report(shard, broker, 1, complete=False)
-        assert not session.reported.is_set()
-        await report(shard, broker, 2)
-
-        assert session.reported.is_set()
-        assert session.metadata.units == 2
-
-    in_shard(tmp_path, scenario)
-
-
-def test_what_a_broker_is_known_to_have_is_sent_again_before_its_report_is_complete(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_what_a_broker_is_known_to_have_is_sent_again_before_its_report_is_complete(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("t-1")
-        broker = await shard.start_broker("broker-1", capacity_units=2)
-        await assign(shard, broker, 1, 2)
-        shard.next_term()
-        hello = broker.hello()
-        hello.ClearField("units_held")
-        broker.connection = await shard.leader.brokers.sessions.connect(hello)
-        await report(shard, broker, 1, complete=False)
+    await shard.create_topics("t-1")
+    broker = await shard.start_broker("broker-1", capacity_units=2)
+    await assign(shard, broker, 1, 2)
+    shard.next_term()
+    hello = broker.hello()
+    hello.ClearField("units_held")
+    broker.connection = await shard.leader.brokers.sessions.connect(hello)
+    await report(shard, broker, 1, complete=False)
 
-        again = asyncio.create_task(assign(shard, broker, 1))
-        await asyncio.sleep(1)
+    again = asyncio.create_task(assign(shard, broker, 1))
+    await asyncio.sleep(1)
 
-        session = shard.leader.brokers.sessions.live("broker-1", broker.session_id)
-        assert session.sequence > session.acked, "it is on its way to a broker that does not sync"
-        again.cancel()
-
-    in_shard(tmp_path, scenario)
+    session = shard.leader.brokers.sessions.live("broker-1", broker.session_id)
+    assert session.sequence > session.acked, "it is on its way to a broker that does not sync"
+    again.cancel()
 
 
-def test_what_a_broker_that_comes_back_holds_counts_once(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("t-1")
-        broker = await shard.start_broker("broker-1", capacity_units=4)
-        await assign(shard, broker, 1, 2)
+@run_by(in_shard)
+async def test_what_a_broker_that_comes_back_holds_counts_once(shard: Harness) -> None:
+    await shard.create_topics("t-1")
+    broker = await shard.start_broker("broker-1", capacity_units=4)
+    await assign(shard, broker, 1, 2)
 
-        await broker.connect()
+    await broker.connect()
 
-        assert broker.resumed
-        assert not broker.is_asked_what_it_holds
-        await assign(shard, broker, 3, 4)
-        await no_room(shard, broker, 5)
-
-    in_shard(tmp_path, scenario)
+    assert broker.resumed
+    assert not broker.is_asked_what_it_holds
+    await assign(shard, broker, 3, 4)
+    await no_room(shard, broker, 5)
 
 
 async def report(shard: Harness, broker: FakeBroker, *numbers: int, complete: bool = True) -> None:

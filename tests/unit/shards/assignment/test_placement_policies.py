@@ -25,6 +25,7 @@ from shards.domain.tenant import TenantCreated
 from shards.ports import ShardWatching
 from shards.wire.event import DomainEvent
 from tests.support.home_shards import FakeHomes
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import VirtualClock
 from tests.support.virtual_time import run_virtual
 from tests.support.watch_server import FakeLink, WatchServer, eventually
@@ -82,154 +83,154 @@ def with_homes(
     run_virtual(main)
 
 
-def test_what_was_read_is_for_who_asked_and_what_is_watched_for_everybody() -> None:
-    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
-        say(homes, NAMESPACE, pinned("b-1"))
+@run_by(with_homes)
+async def test_what_was_read_is_for_who_asked_and_what_is_watched_for_everybody(
+    homes: FakeHomes, policies: PlacementPolicies
+) -> None:
+    say(homes, NAMESPACE, pinned("b-1"))
 
-        said = await policies.read([NAMESPACE])
+    said = await policies.read([NAMESPACE])
 
-        assert rules(said[NAMESPACE]) == PlacementRules(pinned_brokers=("b-1",))
-        assert policies.known(NAMESPACE) is None, "a change behind the read would be missed"
-        homes.deliver()
-        assert rules(policies.known(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
-        assert homes.reads == ["acme", NAMESPACE]
-
-    with_homes(scenario)
-
-
-def test_once_known_a_namespace_is_not_read_again_and_every_change_is_seen() -> None:
-    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
-        await policies.find([NAMESPACE, OTHER])
-        homes.deliver()
-        assert policies.known(NAMESPACE) is NO_POLICIES
-        homes.reads.clear()
-
-        say(homes, "acme", Policies(placement=PlacementRules(zones=("z",))))
-        say(homes, NAMESPACE, pinned("b-1"))
-        assert policies.known(NAMESPACE) is NO_POLICIES
-        homes.deliver()
-
-        said = await policies.find([NAMESPACE, OTHER])
-        assert rules(said[NAMESPACE]) == PlacementRules(pinned_brokers=("b-1",), zones=("z",))
-        assert rules(said[OTHER]) == PlacementRules(zones=("z",))
-        say(homes, NAMESPACE, NO_POLICIES)
-        homes.deliver()
-        assert rules(policies.known(NAMESPACE)) == PlacementRules(zones=("z",))
-        assert homes.reads == []
-
-    with_homes(scenario)
+    assert rules(said[NAMESPACE]) == PlacementRules(pinned_brokers=("b-1",))
+    assert policies.known(NAMESPACE) is None, "a change behind the read would be missed"
+    homes.deliver()
+    assert rules(policies.known(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
+    assert homes.reads == ["acme", NAMESPACE]
 
 
-def test_a_namespace_that_is_deleted_says_nothing_and_its_successor_what_it_says() -> None:
-    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
-        say(homes, NAMESPACE, pinned("b-1"))
-        await policies.read([NAMESPACE])
-        homes.deliver()
+@run_by(with_homes)
+async def test_once_known_a_namespace_is_not_read_again_and_every_change_is_seen(
+    homes: FakeHomes, policies: PlacementPolicies
+) -> None:
+    await policies.find([NAMESPACE, OTHER])
+    homes.deliver()
+    assert policies.known(NAMESPACE) is NO_POLICIES
+    homes.reads.clear()
 
-        homes.delete(NAMESPACE)
-        homes.deliver()
-        assert rules(policies.known(NAMESPACE)) == PlacementRules()
-        homes.create(KIND_NAMESPACE, NAMESPACE)
-        say(homes, NAMESPACE, pinned("b-2"))
-        homes.deliver()
+    say(homes, "acme", Policies(placement=PlacementRules(zones=("z",))))
+    say(homes, NAMESPACE, pinned("b-1"))
+    assert policies.known(NAMESPACE) is NO_POLICIES
+    homes.deliver()
 
-        assert rules(policies.known(NAMESPACE)) == PlacementRules(pinned_brokers=("b-2",))
-
-    with_homes(scenario)
-
-
-def test_a_watch_that_begins_again_is_not_relied_on_before_its_snapshot() -> None:
-    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
-        await policies.read([NAMESPACE])
-        homes.deliver()
-        say(homes, NAMESPACE, pinned("b-1"))
-        for stream in homes.streams:
-            stream.reset()
-
-        assert policies.known(NAMESPACE) is None
-        said = await policies.find([NAMESPACE])
-        assert rules(said[NAMESPACE]) == PlacementRules(pinned_brokers=("b-1",))
-        homes.deliver()
-        assert rules(policies.known(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
-
-    with_homes(scenario)
+    said = await policies.find([NAMESPACE, OTHER])
+    assert rules(said[NAMESPACE]) == PlacementRules(pinned_brokers=("b-1",), zones=("z",))
+    assert rules(said[OTHER]) == PlacementRules(zones=("z",))
+    say(homes, NAMESPACE, NO_POLICIES)
+    homes.deliver()
+    assert rules(policies.known(NAMESPACE)) == PlacementRules(zones=("z",))
+    assert homes.reads == []
 
 
-def test_what_a_silent_stream_told_is_not_relied_on() -> None:
-    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
-        await policies.read([NAMESPACE])
-        homes.deliver()
+@run_by(with_homes)
+async def test_a_namespace_that_is_deleted_says_nothing_and_its_successor_what_it_says(
+    homes: FakeHomes, policies: PlacementPolicies
+) -> None:
+    say(homes, NAMESPACE, pinned("b-1"))
+    await policies.read([NAMESPACE])
+    homes.deliver()
 
-        await asyncio.sleep(RULES_FRESH_MS / 1000)
-        assert policies.known(NAMESPACE) is NO_POLICIES
-        await asyncio.sleep(0.001)
-        assert policies.known(NAMESPACE) is None
-        homes.deliver()
-        assert policies.known(NAMESPACE) is NO_POLICIES
+    homes.delete(NAMESPACE)
+    homes.deliver()
+    assert rules(policies.known(NAMESPACE)) == PlacementRules()
+    homes.create(KIND_NAMESPACE, NAMESPACE)
+    say(homes, NAMESPACE, pinned("b-2"))
+    homes.deliver()
 
-    with_homes(scenario)
-
-
-def test_behind_a_reconnect_a_watch_is_not_relied_on_before_it_caught_up() -> None:
-    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
-        await policies.read([NAMESPACE])
-        homes.deliver()
-        say(homes, NAMESPACE, pinned("b-1"))
-        for stream in homes.streams:
-            stream.heard_at = asyncio.get_running_loop().time()
-            stream.is_behind = True
-
-        assert policies.known(NAMESPACE) is None
-        homes.deliver()
-        assert rules(policies.known(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
-
-    with_homes(scenario)
+    assert rules(policies.known(NAMESPACE)) == PlacementRules(pinned_brokers=("b-2",))
 
 
-def test_a_watch_that_is_ended_is_begun_anew_by_the_next_who_needs_it() -> None:
-    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
-        await policies.read([NAMESPACE, OTHER])
-        homes.deliver()
-        homes.end_watches(Overloaded("too many watches"))
-        say(homes, NAMESPACE, pinned("b-1"))
+@run_by(with_homes)
+async def test_a_watch_that_begins_again_is_not_relied_on_before_its_snapshot(
+    homes: FakeHomes, policies: PlacementPolicies
+) -> None:
+    await policies.read([NAMESPACE])
+    homes.deliver()
+    say(homes, NAMESPACE, pinned("b-1"))
+    for stream in homes.streams:
+        stream.reset()
 
-        assert policies.known(NAMESPACE) is None
-        assert policies.namespace_count == 0
-        await policies.find([NAMESPACE])
-        homes.deliver()
-        assert rules(policies.known(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
-
-    with_homes(scenario)
-
-
-def test_a_stream_that_fails_costs_what_it_told_and_no_more() -> None:
-    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
-        await policies.read([NAMESPACE])
-        homes.deliver()
-        for stream in homes.streams:
-            stream.failed.set()
-        await asyncio.sleep(0.1)
-
-        assert policies.known(NAMESPACE) is None
-        say(homes, NAMESPACE, pinned("b-1"))
-        await policies.find([NAMESPACE])
-        homes.deliver()
-        assert rules(policies.known(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
-
-    with_homes(scenario)
+    assert policies.known(NAMESPACE) is None
+    said = await policies.find([NAMESPACE])
+    assert rules(said[NAMESPACE]) == PlacementRules(pinned_brokers=("b-1",))
+    homes.deliver()
+    assert rules(policies.known(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
 
 
-def test_homes_that_cannot_be_asked_are_the_answer() -> None:
-    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
-        homes.is_reachable = False
+@run_by(with_homes)
+async def test_what_a_silent_stream_told_is_not_relied_on(
+    homes: FakeHomes, policies: PlacementPolicies
+) -> None:
+    await policies.read([NAMESPACE])
+    homes.deliver()
 
-        said = await policies.find([NAMESPACE])
+    await asyncio.sleep(RULES_FRESH_MS / 1000)
+    assert policies.known(NAMESPACE) is NO_POLICIES
+    await asyncio.sleep(0.001)
+    assert policies.known(NAMESPACE) is None
+    homes.deliver()
+    assert policies.known(NAMESPACE) is NO_POLICIES
 
-        assert isinstance(said[NAMESPACE], MetadataError)
-        homes.is_reachable = True
-        assert rules((await policies.find([NAMESPACE]))[NAMESPACE]) == PlacementRules()
 
-    with_homes(scenario)
+@run_by(with_homes)
+async def test_behind_a_reconnect_a_watch_is_not_relied_on_before_it_caught_up(
+    homes: FakeHomes, policies: PlacementPolicies
+) -> None:
+    await policies.read([NAMESPACE])
+    homes.deliver()
+    say(homes, NAMESPACE, pinned("b-1"))
+    for stream in homes.streams:
+        stream.heard_at = asyncio.get_running_loop().time()
+        stream.is_behind = True
+
+    assert policies.known(NAMESPACE) is None
+    homes.deliver()
+    assert rules(policies.known(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
+
+
+@run_by(with_homes)
+async def test_a_watch_that_is_ended_is_begun_anew_by_the_next_who_needs_it(
+    homes: FakeHomes, policies: PlacementPolicies
+) -> None:
+    await policies.read([NAMESPACE, OTHER])
+    homes.deliver()
+    homes.end_watches(Overloaded("too many watches"))
+    say(homes, NAMESPACE, pinned("b-1"))
+
+    assert policies.known(NAMESPACE) is None
+    assert policies.namespace_count == 0
+    await policies.find([NAMESPACE])
+    homes.deliver()
+    assert rules(policies.known(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
+
+
+@run_by(with_homes)
+async def test_a_stream_that_fails_costs_what_it_told_and_no_more(
+    homes: FakeHomes, policies: PlacementPolicies
+) -> None:
+    await policies.read([NAMESPACE])
+    homes.deliver()
+    for stream in homes.streams:
+        stream.failed.set()
+    await asyncio.sleep(0.1)
+
+    assert policies.known(NAMESPACE) is None
+    say(homes, NAMESPACE, pinned("b-1"))
+    await policies.find([NAMESPACE])
+    homes.deliver()
+    assert rules(policies.known(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
+
+
+@run_by(with_homes)
+async def test_homes_that_cannot_be_asked_are_the_answer(
+    homes: FakeHomes, policies: PlacementPolicies
+) -> None:
+    homes.is_reachable = False
+
+    said = await policies.find([NAMESPACE])
+
+    assert isinstance(said[NAMESPACE], MetadataError)
+    homes.is_reachable = True
+    assert rules((await policies.find([NAMESPACE]))[NAMESPACE]) == PlacementRules()
 
 
 def test_the_namespaces_used_longest_ago_are_followed_no_more(
@@ -320,28 +321,27 @@ def test_however_many_namespaces_are_told_anew_one_question_settles_them() -> No
     with_homes(scenario, certain=certain)
 
 
-def test_however_much_is_decided_without_a_pause_a_change_is_acknowledged() -> None:
+@run_by(with_homes)
+async def test_however_much_is_decided_without_a_pause_a_change_is_acknowledged(
+    homes: FakeHomes, policies: PlacementPolicies
+) -> None:
     """What began behind a change is decided by it, and delays no word on it."""
+    await policies.read([NAMESPACE])
+    homes.deliver()
+    await asyncio.sleep(0.1)
+    earlier, later = policies.deciding([NAMESPACE]), policies.deciding([NAMESPACE])
+    await earlier.__aenter__()
+    say(homes, NAMESPACE, pinned("b-1"))
+    homes.deliver()
+    decided_by = await later.__aenter__()
+    assert rules(decided_by.of(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
+    assert withheld(homes) == [NAMESPACE]
 
-    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
-        await policies.read([NAMESPACE])
-        homes.deliver()
-        await asyncio.sleep(0.1)
-        earlier, later = policies.deciding([NAMESPACE]), policies.deciding([NAMESPACE])
-        await earlier.__aenter__()
-        say(homes, NAMESPACE, pinned("b-1"))
-        homes.deliver()
-        decided_by = await later.__aenter__()
-        assert rules(decided_by.of(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
-        assert withheld(homes) == [NAMESPACE]
+    await earlier.__aexit__(None, None, None)
+    await asyncio.sleep(0.1)
 
-        await earlier.__aexit__(None, None, None)
-        await asyncio.sleep(0.1)
-
-        assert withheld(homes) == []
-        await later.__aexit__(None, None, None)
-
-    with_homes(scenario)
+    assert withheld(homes) == []
+    await later.__aexit__(None, None, None)
 
 
 @pytest.mark.parametrize("name", ["acme", NAMESPACE])
@@ -368,78 +368,78 @@ def test_a_change_is_acknowledged_once_what_was_decided_before_it_is_certain(nam
     with_homes(scenario, certain=certain)
 
 
-def test_what_is_decided_by_is_the_latest_that_is_known() -> None:
-    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
-        async with policies.deciding([NAMESPACE, OTHER]) as decided_by:
-            say(homes, NAMESPACE, pinned("b-1"))
-            homes.deliver()
-            assert rules(decided_by.of(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
-            assert rules(decided_by.of(OTHER)) == PlacementRules()
-        assert homes.reads == ["acme", NAMESPACE, "acme", OTHER]
+@run_by(with_homes)
+async def test_what_is_decided_by_is_the_latest_that_is_known(
+    homes: FakeHomes, policies: PlacementPolicies
+) -> None:
+    async with policies.deciding([NAMESPACE, OTHER]) as decided_by:
+        say(homes, NAMESPACE, pinned("b-1"))
+        homes.deliver()
+        assert rules(decided_by.of(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
+        assert rules(decided_by.of(OTHER)) == PlacementRules()
+    assert homes.reads == ["acme", NAMESPACE, "acme", OTHER]
 
-        async with policies.deciding([NAMESPACE, OTHER]):
-            assert len(homes.reads) == 4, "nothing has to be read"
-
-    with_homes(scenario)
+    async with policies.deciding([NAMESPACE, OTHER]):
+        assert len(homes.reads) == 4, "nothing has to be read"
 
 
-def test_what_was_read_is_decided_by_as_long_as_its_home_waits_and_no_longer() -> None:
-    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
-        async with policies.deciding([NAMESPACE]) as decided_by:
-            await asyncio.sleep(METADATA_USED_MS / 1000)
-            assert rules(decided_by.of(NAMESPACE)) == PlacementRules()
-            await asyncio.sleep(0.001)
-            assert isinstance(decided_by.of(NAMESPACE), Unavailable)
-
-    with_homes(scenario)
+@run_by(with_homes)
+async def test_what_was_read_is_decided_by_as_long_as_its_home_waits_and_no_longer(
+    homes: FakeHomes, policies: PlacementPolicies
+) -> None:
+    async with policies.deciding([NAMESPACE]) as decided_by:
+        await asyncio.sleep(METADATA_USED_MS / 1000)
+        assert rules(decided_by.of(NAMESPACE)) == PlacementRules()
+        await asyncio.sleep(0.001)
+        assert isinstance(decided_by.of(NAMESPACE), Unavailable)
 
 
 @pytest.mark.parametrize(
     ("takes_ms", "reads"), [(METADATA_USED_MS, 1), (METADATA_USED_MS + 1, 2), (3_000, 1)]
 )
-def test_what_comes_too_late_to_decide_by_is_read_again(
-    monkeypatch: pytest.MonkeyPatch, takes_ms: int, reads: int
+@run_by(with_homes)
+async def test_what_comes_too_late_to_decide_by_is_read_again(
+    homes: FakeHomes,
+    policies: PlacementPolicies,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+    takes_ms: int,
+    reads: int,
 ) -> None:
     """Once: after three seconds there is no time for another attempt."""
+    read = homes.read
+    asked: list[int] = []
 
-    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
-        read = homes.read
-        asked: list[int] = []
+    async def read_late(*arguments: Any, **named: Any) -> Any:
+        asked.append(1)
+        if len(asked) == 1:
+            await asyncio.sleep(takes_ms / 1000)
+        return await read(*arguments, **named)
 
-        async def read_late(*arguments: Any, **named: Any) -> Any:
-            asked.append(1)
-            if len(asked) == 1:
-                await asyncio.sleep(takes_ms / 1000)
-            return await read(*arguments, **named)
-
-        monkeypatch.setattr(homes, "read", read_late)
-        async with policies.deciding([NAMESPACE]) as decided_by:
-            assert len(asked) == reads
-            is_known = isinstance(decided_by.of(NAMESPACE), Policies)
-            assert is_known is (takes_ms < 3_000)
-
-    with_homes(scenario)
+    monkeypatch.setattr(homes, "read", read_late)
+    async with policies.deciding([NAMESPACE]) as decided_by:
+        assert len(asked) == reads
+        is_known = isinstance(decided_by.of(NAMESPACE), Policies)
+        assert is_known is (takes_ms < 3_000)
 
 
-def test_homes_that_answer_nothing_are_asked_for_as_long_as_an_election_takes(
-    monkeypatch: pytest.MonkeyPatch,
+@run_by(with_homes)
+async def test_homes_that_answer_nothing_are_asked_for_as_long_as_an_election_takes(
+    homes: FakeHomes, policies: PlacementPolicies, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
-        began = asyncio.get_running_loop().time()
+    began = asyncio.get_running_loop().time()
 
-        async def be_silent(*_: Any, timeout_ms: int, **__: Any) -> Any:
-            await asyncio.sleep(timeout_ms / 1000)
-            raise Unavailable("it has no leader")
+    async def be_silent(*_: Any, timeout_ms: int, **__: Any) -> Any:
+        await asyncio.sleep(timeout_ms / 1000)
+        raise Unavailable("it has no leader")
 
-        monkeypatch.setattr(homes, "read", be_silent)
-        async with policies.deciding([NAMESPACE]) as decided_by:
-            said = decided_by.of(NAMESPACE)
+    monkeypatch.setattr(homes, "read", be_silent)
+    async with policies.deciding([NAMESPACE]) as decided_by:
+        said = decided_by.of(NAMESPACE)
 
-        assert isinstance(said, Unavailable)
-        assert str(said) == "it has no leader"
-        assert asyncio.get_running_loop().time() - began == pytest.approx(RULES_READ_MS / 1000)
-
-    with_homes(scenario)
+    assert isinstance(said, Unavailable)
+    assert str(said) == "it has no leader"
+    assert asyncio.get_running_loop().time() - began == pytest.approx(RULES_READ_MS / 1000)
 
 
 def test_a_namespace_is_watched_while_it_is_decided_by_however_many_others_are_used(

@@ -25,6 +25,7 @@ from protos.nextgen.v1.inventory_pb2 import (
 )
 from shards.ports import ShardWatching
 from tests.support.home_shards import FakeHomes, SilentHomes
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import NAMESPACE, Harness, in_shard
 
 BROKERS = ("broker-0", "broker-1", "broker-2")
@@ -56,300 +57,264 @@ def partitions(topic: str, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", [KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC])
-def test_a_rule_of_each_level_binds_its_topics(tmp_path: Path, kind: Kind) -> None:
-    async def scenario(shard: Harness) -> None:
-        await started(shard)
-        topics = await shard.create_topics("a", "b", "c", "d")
-        names = {KIND_TENANT: ["acme"], KIND_NAMESPACE: [NAMESPACE], KIND_TOPIC: topics}
-        for name in names[kind]:
-            await say(shard, kind, name, PlacementRules(pinned_brokers=("broker-1",)))
+@run_by(in_shard)
+async def test_a_rule_of_each_level_binds_its_topics(shard: Harness, *, kind: Kind) -> None:
+    await started(shard)
+    topics = await shard.create_topics("a", "b", "c", "d")
+    names = {KIND_TENANT: ["acme"], KIND_NAMESPACE: [NAMESPACE], KIND_TOPIC: topics}
+    for name in names[kind]:
+        await say(shard, kind, name, PlacementRules(pinned_brokers=("broker-1",)))
 
-        assert owners(await shard.lookup(*topics)) == ["broker-1"] * 4
-        assert {each.rule for each in await decisions(shard)} == {"pinned"}
-        assert {each.excluded for each in await decisions(shard)} == {2}
-
-    in_shard(tmp_path, scenario)
+    assert owners(await shard.lookup(*topics)) == ["broker-1"] * 4
+    assert {each.rule for each in await decisions(shard)} == {"pinned"}
+    assert {each.excluded for each in await decisions(shard)} == {2}
 
 
-def test_the_nearest_level_wins_and_the_rules_of_others_stay(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await started(shard)
-        plain, special = await shard.create_topics("plain", "special")
-        await say(shard, KIND_TENANT, "acme", PlacementRules(excluded_brokers=("broker-0",)))
-        await say(shard, KIND_NAMESPACE, NAMESPACE, PlacementRules(pinned_brokers=("broker-2",)))
-        await say(shard, KIND_TOPIC, special, PlacementRules(pinned_brokers=("broker-0",)))
+@run_by(in_shard)
+async def test_the_nearest_level_wins_and_the_rules_of_others_stay(shard: Harness) -> None:
+    await started(shard)
+    plain, special = await shard.create_topics("plain", "special")
+    await say(shard, KIND_TENANT, "acme", PlacementRules(excluded_brokers=("broker-0",)))
+    await say(shard, KIND_NAMESPACE, NAMESPACE, PlacementRules(pinned_brokers=("broker-2",)))
+    await say(shard, KIND_TOPIC, special, PlacementRules(pinned_brokers=("broker-0",)))
 
-        answers = await shard.lookup(plain, special)
+    answers = await shard.lookup(plain, special)
 
-        assert owners(answers) == ["broker-2", "NO_BROKER"]
-        assert "placement.excluded_brokers (not broker-0)" in answers[1].message
-        assert answers[1].retryable
-        assert len(await shard.events("topic_assigned")) == 1
-
-    in_shard(tmp_path, scenario)
+    assert owners(answers) == ["broker-2", "NO_BROKER"]
+    assert "placement.excluded_brokers (not broker-0)" in answers[1].message
+    assert answers[1].retryable
+    assert len(await shard.events("topic_assigned")) == 1
 
 
-def test_a_rule_that_leaves_nobody_is_said_at_once(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await started(shard)
-        (topic,) = await shard.create_topics("a")
-        await say(shard, KIND_TOPIC, topic, PlacementRules(zones=("moon",)))
-        began = shard.clock.monotonic()
+@run_by(in_shard)
+async def test_a_rule_that_leaves_nobody_is_said_at_once(shard: Harness) -> None:
+    await started(shard)
+    (topic,) = await shard.create_topics("a")
+    await say(shard, KIND_TOPIC, topic, PlacementRules(zones=("moon",)))
+    began = shard.clock.monotonic()
 
-        (answer,) = await shard.lookup(topic)
+    (answer,) = await shard.lookup(topic)
 
-        assert "placement.zones (only moon)" in answer.message
-        assert shard.clock.monotonic() - began < 0.1
-        await say(shard, KIND_TOPIC, topic, PlacementRules())
-        (answer,) = await shard.lookup(topic)
-        assert answer.broker_id
-
-    in_shard(tmp_path, scenario)
+    assert "placement.zones (only moon)" in answer.message
+    assert shard.clock.monotonic() - began < 0.1
+    await say(shard, KIND_TOPIC, topic, PlacementRules())
+    (answer,) = await shard.lookup(topic)
+    assert answer.broker_id
 
 
-def test_n_partitions_are_one_on_each_of_n_brokers(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await started(shard)
-        (parts, *others) = await shard.create_topics("parts", *"abcdefg", partitions=3)
-        await shard.lookup(*(name for other in others for name in partitions(other, 3)))
+@run_by(in_shard)
+async def test_n_partitions_are_one_on_each_of_n_brokers(shard: Harness) -> None:
+    await started(shard)
+    (parts, *others) = await shard.create_topics("parts", *"abcdefg", partitions=3)
+    await shard.lookup(*(name for other in others for name in partitions(other, 3)))
 
-        answers = [answer for name in partitions(parts, 3) for answer in await shard.lookup(name)]
+    answers = [answer for name in partitions(parts, 3) for answer in await shard.lookup(name)]
 
-        assert sorted(owners(answers)) == list(BROKERS)
-
-    in_shard(tmp_path, scenario)
+    assert sorted(owners(answers)) == list(BROKERS)
 
 
-def test_partitions_that_must_not_meet_are_refused_when_there_is_no_other_broker(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_partitions_that_must_not_meet_are_refused_when_there_is_no_other_broker(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        await started(shard)
-        (parts,) = await shard.create_topics("parts", partitions=4)
-        await say(
-            shard, KIND_NAMESPACE, NAMESPACE, PlacementRules(anti_affinity=AntiAffinity.BROKER)
-        )
+    await started(shard)
+    (parts,) = await shard.create_topics("parts", partitions=4)
+    await say(shard, KIND_NAMESPACE, NAMESPACE, PlacementRules(anti_affinity=AntiAffinity.BROKER))
 
-        answers = await shard.lookup(*partitions(parts, 4))
+    answers = await shard.lookup(*partitions(parts, 4))
 
-        assert sorted(owners(answers)) == ["NO_BROKER", *BROKERS]
-        (refused,) = [answer for answer in answers if answer.rejection_code]
-        assert "placement.anti_affinity" in refused.message
-        shard.brokers[answers[0].broker_id].vanish()
-        await asyncio.sleep(1.0)
-        assert owners(await shard.lookup(refused.topic)) == ["NO_BROKER"]
-
-    in_shard(tmp_path, scenario)
+    assert sorted(owners(answers)) == ["NO_BROKER", *BROKERS]
+    (refused,) = [answer for answer in answers if answer.rejection_code]
+    assert "placement.anti_affinity" in refused.message
+    shard.brokers[answers[0].broker_id].vanish()
+    await asyncio.sleep(1.0)
+    assert owners(await shard.lookup(refused.topic)) == ["NO_BROKER"]
 
 
-def test_a_partition_whose_broker_died_is_nobodys_peer_there(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await started(shard)
-        (parts,) = await shard.create_topics("parts", partitions=2)
-        await say(
-            shard, KIND_NAMESPACE, NAMESPACE, PlacementRules(anti_affinity=AntiAffinity.BROKER)
-        )
-        first, second = await shard.lookup(*partitions(parts, 2))
-        shard.brokers[first.broker_id].vanish()
-        await asyncio.sleep(1.0)
+@run_by(in_shard)
+async def test_a_partition_whose_broker_died_is_nobodys_peer_there(shard: Harness) -> None:
+    await started(shard)
+    (parts,) = await shard.create_topics("parts", partitions=2)
+    await say(shard, KIND_NAMESPACE, NAMESPACE, PlacementRules(anti_affinity=AntiAffinity.BROKER))
+    first, second = await shard.lookup(*partitions(parts, 2))
+    shard.brokers[first.broker_id].vanish()
+    await asyncio.sleep(1.0)
 
-        again = await shard.lookup(*partitions(parts, 2))
+    again = await shard.lookup(*partitions(parts, 2))
 
-        assert again[1].broker_id == second.broker_id
-        assert again[0].broker_id not in {first.broker_id, second.broker_id, ""}
-
-    in_shard(tmp_path, scenario)
+    assert again[1].broker_id == second.broker_id
+    assert again[0].broker_id not in {first.broker_id, second.broker_id, ""}
 
 
-def test_a_group_goes_to_one_broker_and_overflows_to_one_other(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await started(shard)
-        topics = await shard.create_topics(*(f"t{number}" for number in range(12)))
-        await say(shard, KIND_NAMESPACE, NAMESPACE, PlacementRules(affinity_group="g"))
+@run_by(in_shard, units=9)  # Too few for a reserve.
+async def test_a_group_goes_to_one_broker_and_overflows_to_one_other(shard: Harness) -> None:
+    await started(shard)
+    topics = await shard.create_topics(*(f"t{number}" for number in range(12)))
+    await say(shard, KIND_NAMESPACE, NAMESPACE, PlacementRules(affinity_group="g"))
 
-        counts = Counter(owners(await shard.lookup(*topics)))
+    counts = Counter(owners(await shard.lookup(*topics)))
 
-        assert sorted(counts.values()) == [3, 9]
-
-    in_shard(tmp_path, scenario, units=9)  # Too few for a reserve.
+    assert sorted(counts.values()) == [3, 9]
 
 
-def test_a_broker_that_refuses_for_lack_of_room_is_replaced_and_spared_for_a_while(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_a_broker_that_refuses_for_lack_of_room_is_replaced_and_spared_for_a_while(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        await started(shard)
-        topics = await shard.create_topics(*(f"t{number}" for number in range(6)))
-        await say(shard, KIND_NAMESPACE, NAMESPACE, PlacementRules(excluded_brokers=("broker-2",)))
-        assign = shard.others.assign
+    await started(shard)
+    topics = await shard.create_topics(*(f"t{number}" for number in range(6)))
+    await say(shard, KIND_NAMESPACE, NAMESPACE, PlacementRules(excluded_brokers=("broker-2",)))
+    assign = shard.others.assign
 
-        async def refuse(request: pb.AssignRequest, *, timeout_ms: int) -> pb.AssignResponse:
-            if request.broker_id == "broker-0":
-                raise Refused("NO_CAPACITY", "broker broker-0 holds as much as it can")
-            return await assign(request, timeout_ms=timeout_ms)
+    async def refuse(request: pb.AssignRequest, *, timeout_ms: int) -> pb.AssignResponse:
+        if request.broker_id == "broker-0":
+            raise Refused("NO_CAPACITY", "broker broker-0 holds as much as it can")
+        return await assign(request, timeout_ms=timeout_ms)
 
-        shard.others.assign = refuse  # type: ignore[method-assign]
+    shard.others.assign = refuse  # type: ignore[method-assign]
 
-        assert set(owners(await shard.lookup(*topics[:5]))) == {"broker-1"}
-        events = [event.topic_assigned for event in await shard.events("topic_assigned")]
-        moved = [event for event in events if event.epoch == 2]
-        assert moved
-        assert {event.reason for event in moved} == {"broker_full"}
-        before = len(events)
-        (answer,) = await shard.lookup(topics[5])
-        assert answer.broker_id == "broker-1"
-        assert len(await shard.events("topic_assigned")) == before + 1, "it was offered again"
+    assert set(owners(await shard.lookup(*topics[:5]))) == {"broker-1"}
+    events = [event.topic_assigned for event in await shard.events("topic_assigned")]
+    moved = [event for event in events if event.epoch == 2]
+    assert moved
+    assert {event.reason for event in moved} == {"broker_full"}
+    before = len(events)
+    (answer,) = await shard.lookup(topics[5])
+    assert answer.broker_id == "broker-1"
+    assert len(await shard.events("topic_assigned")) == before + 1, "it was offered again"
 
-        shard.others.assign = assign  # type: ignore[method-assign]
-        await asyncio.sleep(REFUSAL_REMEMBERED_MS / 1000)
-        later = await shard.create_topics(*(f"l{number}" for number in range(10)))
-        assert "broker-0" in owners(await shard.lookup(*later))
-
-    in_shard(tmp_path, scenario)
+    shard.others.assign = assign  # type: ignore[method-assign]
+    await asyncio.sleep(REFUSAL_REMEMBERED_MS / 1000)
+    later = await shard.create_topics(*(f"l{number}" for number in range(10)))
+    assert "broker-0" in owners(await shard.lookup(*later))
 
 
-def test_a_batch_that_does_not_fit_as_a_whole_fills_the_broker_as_far_as_it_goes(
-    tmp_path: Path,
+@run_by(in_shard, units=50)
+async def test_a_batch_that_does_not_fit_as_a_whole_fills_the_broker_as_far_as_it_goes(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.start_broker("broker-0", capacity_units=13)
-        topics = await shard.create_topics(*(f"t{number}" for number in range(40)))
-        looking = asyncio.create_task(shard.lookup(*topics))
-        await asyncio.sleep(0.5)
-        await shard.start_broker("broker-1", capacity_units=100)
+    await shard.start_broker("broker-0", capacity_units=13)
+    topics = await shard.create_topics(*(f"t{number}" for number in range(40)))
+    looking = asyncio.create_task(shard.lookup(*topics))
+    await asyncio.sleep(0.5)
+    await shard.start_broker("broker-1", capacity_units=100)
 
-        answers = await looking
+    answers = await looking
 
-        assert Counter(owners(answers)) == {"broker-0": 13, "broker-1": 27}
-        tries = [each for each in shard.others.assigned if each.broker_id == "broker-0"]
-        assert len(tries) <= 2 * len(topics).bit_length(), "what fits is found by halving"
-
-    in_shard(tmp_path, scenario, units=50)
+    assert Counter(owners(answers)) == {"broker-0": 13, "broker-1": 27}
+    tries = [each for each in shard.others.assigned if each.broker_id == "broker-0"]
+    assert len(tries) <= 2 * len(topics).bit_length(), "what fits is found by halving"
 
 
-def test_when_every_broker_refuses_the_answer_says_so_and_what_was_decided_stays(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_when_every_broker_refuses_the_answer_says_so_and_what_was_decided_stays(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        await started(shard)
-        (topic,) = await shard.create_topics("a")
-        shard.others.assign_error = Refused("NO_CAPACITY", "it holds as much as it can")
+    await started(shard)
+    (topic,) = await shard.create_topics("a")
+    shard.others.assign_error = Refused("NO_CAPACITY", "it holds as much as it can")
 
-        (answer,) = await shard.lookup(topic)
+    (answer,) = await shard.lookup(topic)
 
-        assert answer.rejection_code == "NO_CAPACITY"
-        assert answer.retryable
-        shard.others.assign_error = None
-        (answer,) = await shard.lookup(topic)
-        epochs = [event.topic_assigned.epoch for event in await shard.events("topic_assigned")]
-        assert (answer.broker_id, answer.epoch) == (answer.broker_id, epochs[-1])
-
-    in_shard(tmp_path, scenario)
+    assert answer.rejection_code == "NO_CAPACITY"
+    assert answer.retryable
+    shard.others.assign_error = None
+    (answer,) = await shard.lookup(topic)
+    epochs = [event.topic_assigned.epoch for event in await shard.events("topic_assigned")]
+    assert (answer.broker_id, answer.epoch) == (answer.broker_id, epochs[-1])
 
 
-def test_brokers_that_drain_or_are_in_quarantine_get_nothing(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await started(shard)
-        topics = await shard.create_topics(*(f"t{number}" for number in range(9)))
-        draining, flapping = (shard.cluster.broker(name) for name in BROKERS[:2])
-        assert draining is not None
-        assert flapping is not None
-        draining.draining = True
-        flapping.quarantined_until_ms = shard.clock.wall_ms() + 60_000
+@run_by(in_shard)
+async def test_brokers_that_drain_or_are_in_quarantine_get_nothing(shard: Harness) -> None:
+    await started(shard)
+    topics = await shard.create_topics(*(f"t{number}" for number in range(9)))
+    draining, flapping = (shard.cluster.broker(name) for name in BROKERS[:2])
+    assert draining is not None
+    assert flapping is not None
+    draining.draining = True
+    flapping.quarantined_until_ms = shard.clock.wall_ms() + 60_000
 
-        assert set(owners(await shard.lookup(*topics))) == {"broker-2"}
+    assert set(owners(await shard.lookup(*topics))) == {"broker-2"}
 
-        flapping.quarantined_until_ms = shard.clock.wall_ms()
-        more = await shard.create_topics(*(f"m{number}" for number in range(9)))
-        assert set(owners(await shard.lookup(*more))) == {"broker-1"}, "the emptier one"
-
-    in_shard(tmp_path, scenario)
+    flapping.quarantined_until_ms = shard.clock.wall_ms()
+    more = await shard.create_topics(*(f"m{number}" for number in range(9)))
+    assert set(owners(await shard.lookup(*more))) == {"broker-1"}, "the emptier one"
 
 
-def test_every_decision_says_what_was_compared(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await started(shard)
-        topics = await shard.create_topics("a", "b")
-        await shard.lookup(*topics)
+@run_by(in_shard)
+async def test_every_decision_says_what_was_compared(shard: Harness) -> None:
+    await started(shard)
+    topics = await shard.create_topics("a", "b")
+    await shard.lookup(*topics)
 
-        first, second = await decisions(shard)
+    first, second = await decisions(shard)
 
-        assert first.rule == second.rule == "two_choices"
-        assert first.candidates == 3
-        assert [seen.units_used for seen in first.compared] == [0, 0]
-        assert [seen.units_leased for seen in first.compared] == [50, 50]
-        assigned = await shard.events("topic_assigned")
-        assert first.compared[0].broker_id == assigned[0].topic_assigned.broker_id
-
-    in_shard(tmp_path, scenario)
+    assert first.rule == second.rule == "two_choices"
+    assert first.candidates == 3
+    assert [seen.units_used for seen in first.compared] == [0, 0]
+    assert [seen.units_leased for seen in first.compared] == [50, 50]
+    assigned = await shard.events("topic_assigned")
+    assert first.compared[0].broker_id == assigned[0].topic_assigned.broker_id
 
 
-def test_a_starved_unit_waits_for_the_one_broker_it_may_go_to(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await started(shard)
-        full, topic = await shard.create_topics("full", "waiting")
-        pinned = PlacementRules(pinned_brokers=("broker-1",))
-        await say(shard, KIND_NAMESPACE, NAMESPACE, pinned)
-        assert owners(await shard.lookup(full)) == ["broker-1"]
+@run_by(in_shard, units=1)
+async def test_a_starved_unit_waits_for_the_one_broker_it_may_go_to(shard: Harness) -> None:
+    await started(shard)
+    full, topic = await shard.create_topics("full", "waiting")
+    pinned = PlacementRules(pinned_brokers=("broker-1",))
+    await say(shard, KIND_NAMESPACE, NAMESPACE, pinned)
+    assert owners(await shard.lookup(full)) == ["broker-1"]
 
-        looking = asyncio.create_task(shard.lookup(topic))
-        await asyncio.sleep(0.7)
-        assert not looking.done()
-        shard.cluster.units = 2
-        assert owners(await looking) == ["broker-1"]
+    looking = asyncio.create_task(shard.lookup(topic))
+    await asyncio.sleep(0.7)
+    assert not looking.done()
+    shard.cluster.units = 2
+    assert owners(await looking) == ["broker-1"]
 
-        (last,) = await shard.create_topics("last")
-        (refused,) = await shard.lookup(last)
-        assert refused.rejection_code == "NO_CAPACITY"
-        assert "broker-1, the only one allowed" in refused.message
-
-    in_shard(tmp_path, scenario, units=1)
+    (last,) = await shard.create_topics("last")
+    (refused,) = await shard.lookup(last)
+    assert refused.rejection_code == "NO_CAPACITY"
+    assert "broker-1, the only one allowed" in refused.message
 
 
-def test_a_move_obeys_the_rules_and_says_who_asked(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await started(shard)
-        (topic,) = await shard.create_topics("a")
-        await say(shard, KIND_TENANT, "acme", PlacementRules(excluded_brokers=("broker-2",)))
-        (answer,) = await shard.lookup(topic)
-        other = ({"broker-0", "broker-1"} - {answer.broker_id}).pop()
+@run_by(in_shard)
+async def test_a_move_obeys_the_rules_and_says_who_asked(shard: Harness) -> None:
+    await started(shard)
+    (topic,) = await shard.create_topics("a")
+    await say(shard, KIND_TENANT, "acme", PlacementRules(excluded_brokers=("broker-2",)))
+    (answer,) = await shard.lookup(topic)
+    other = ({"broker-0", "broker-1"} - {answer.broker_id}).pop()
 
-        (refused,) = await shard.move((topic, "broker-2"))
-        assert refused.rejection_code == "NOT_ALLOWED"
-        assert "placement.excluded_brokers" in refused.message
-        moved = await shard.leader.mover.move([pb.TopicMove(topic=topic, asked_by="drain")])
-        assert owners(moved) == [other]
+    (refused,) = await shard.move((topic, "broker-2"))
+    assert refused.rejection_code == "NOT_ALLOWED"
+    assert "placement.excluded_brokers" in refused.message
+    moved = await shard.leader.mover.move([pb.TopicMove(topic=topic, asked_by="drain")])
+    assert owners(moved) == [other]
 
-        _, event = await shard.events("topic_assigned")
-        assert event.topic_assigned.reason == "drained"
-        decision = event.topic_assigned.decision
-        assert (decision.rule, decision.asked_by, decision.excluded) == ("only_one", "drain", 1)
-        (stays,) = await shard.move((topic, ""))
-        assert owners([stays]) == [answer.broker_id]
-        (asked,) = await shard.move((topic, other))
-        assert owners([asked]) == [other]
-        assert (await decisions(shard))[-1].rule == "asked_for"
-
-    in_shard(tmp_path, scenario)
+    _, event = await shard.events("topic_assigned")
+    assert event.topic_assigned.reason == "drained"
+    decision = event.topic_assigned.decision
+    assert (decision.rule, decision.asked_by, decision.excluded) == ("only_one", "drain", 1)
+    (stays,) = await shard.move((topic, ""))
+    assert owners([stays]) == [answer.broker_id]
+    (asked,) = await shard.move((topic, other))
+    assert owners([asked]) == [other]
+    assert (await decisions(shard))[-1].rule == "asked_for"
 
 
-def test_a_moved_partition_goes_where_no_other_of_its_topic_is(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await started(shard)
-        (parts,) = await shard.create_topics("parts", partitions=2)
-        await say(
-            shard, KIND_NAMESPACE, NAMESPACE, PlacementRules(anti_affinity=AntiAffinity.BROKER)
-        )
-        first, second = await shard.lookup(*partitions(parts, 2))
-        free = (set(BROKERS) - {first.broker_id, second.broker_id}).pop()
+@run_by(in_shard)
+async def test_a_moved_partition_goes_where_no_other_of_its_topic_is(shard: Harness) -> None:
+    await started(shard)
+    (parts,) = await shard.create_topics("parts", partitions=2)
+    await say(shard, KIND_NAMESPACE, NAMESPACE, PlacementRules(anti_affinity=AntiAffinity.BROKER))
+    first, second = await shard.lookup(*partitions(parts, 2))
+    free = (set(BROKERS) - {first.broker_id, second.broker_id}).pop()
 
-        (refused,) = await shard.move((first.topic, second.broker_id))
-        (moved,) = await shard.move((first.topic, ""))
+    (refused,) = await shard.move((first.topic, second.broker_id))
+    (moved,) = await shard.move((first.topic, ""))
 
-        assert refused.rejection_code == "NOT_ALLOWED"
-        assert moved.broker_id == free
-
-    in_shard(tmp_path, scenario)
+    assert refused.rejection_code == "NOT_ALLOWED"
+    assert moved.broker_id == free
 
 
 class _Homes(FakeHomes):
@@ -399,26 +364,24 @@ def test_a_rule_that_comes_later_binds_from_when_it_is_told(tmp_path: Path) -> N
     in_shard(tmp_path, scenario, homes=homes)
 
 
-def test_without_the_home_of_its_namespace_a_cold_unit_is_refused_and_a_warm_one_served(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_without_the_home_of_its_namespace_a_cold_unit_is_refused_and_a_warm_one_served(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        await started(shard)
-        warm, cold = await shard.create_topics("warm", "cold")
-        await shard.lookup(warm)
-        read = shard.others.read
+    await started(shard)
+    warm, cold = await shard.create_topics("warm", "cold")
+    await shard.lookup(warm)
+    read = shard.others.read
 
-        async def refuse(*_names: object, **_how: object) -> list[Item]:
-            raise Unavailable("no home shard answers")
+    async def refuse(*_names: object, **_how: object) -> list[Item]:
+        raise Unavailable("no home shard answers")
 
-        shard.others.read = refuse  # type: ignore[method-assign]
-        answers = await shard.lookup(warm, cold)
-        assert answers[0].broker_id
-        assert answers[1].rejection_code == "NO_BROKER"
-        assert answers[1].retryable
-        assert "rules of its namespace cannot be read: no home shard answers" in answers[1].message
+    shard.others.read = refuse  # type: ignore[method-assign]
+    answers = await shard.lookup(warm, cold)
+    assert answers[0].broker_id
+    assert answers[1].rejection_code == "NO_BROKER"
+    assert answers[1].retryable
+    assert "rules of its namespace cannot be read: no home shard answers" in answers[1].message
 
-        shard.others.read = read  # type: ignore[method-assign]
-        assert owners(await shard.lookup(cold))[0] in BROKERS
-
-    in_shard(tmp_path, scenario)
+    shard.others.read = read  # type: ignore[method-assign]
+    assert owners(await shard.lookup(cold))[0] in BROKERS

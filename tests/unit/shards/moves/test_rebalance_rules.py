@@ -20,6 +20,7 @@ from tests.support.rebalances import (
     spread,
     units,
 )
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import Harness, in_shard
 
 # What rules forbid ----------------------------------------------------------------------------
@@ -78,82 +79,72 @@ def test_a_plan_reads_a_part_more_for_what_rules_forbid(
     in_shard(tmp_path, scenario, units=1_000)
 
 
-def test_a_rebalance_is_under_way_while_it_plans_what_is_left(tmp_path: Path) -> None:
+@run_by(in_shard, units=1_000)
+async def test_a_rebalance_is_under_way_while_it_plans_what_is_left(shard: Harness) -> None:
     """Between two rounds nothing is left of the first, and the second is not known yet."""
+    topics = await spread(shard, 40, "a", "b")
+    await rebalance(shard, units_per_second=1_000)
+    looked: list[int] = []
+    look = shard.leader.rebalancer._looks.look
 
-    async def scenario(shard: Harness) -> None:
-        topics = await spread(shard, 40, "a", "b")
-        await rebalance(shard, units_per_second=1_000)
-        looked: list[int] = []
-        look = shard.leader.rebalancer._looks.look
+    async def noted(*given: rebalance_look.Sweep | None) -> rebalance_look.Look:
+        looked.append(shard.leader.rebalancer.units_under_way)
+        return await look(*given)
 
-        async def noted(*given: rebalance_look.Sweep | None) -> rebalance_look.Look:
-            looked.append(shard.leader.rebalancer.units_under_way)
-            return await look(*given)
+    shard.leader.rebalancer._looks.look = noted  # type: ignore[method-assign]
+    await settled(shard)
 
-        shard.leader.rebalancer._looks.look = noted  # type: ignore[method-assign]
-        await settled(shard)
-
-        assert len(topics) == 40
-        assert looked == [1]
-        assert shard.leader.rebalancer.units_under_way == 0
-
-    in_shard(tmp_path, scenario, units=1_000)
+    assert len(topics) == 40
+    assert looked == [1]
+    assert shard.leader.rebalancer.units_under_way == 0
 
 
-def test_who_is_within_a_tenth_is_left_alone_though_a_rule_drives_a_unit_away(
-    tmp_path: Path,
+@run_by(in_shard, units=1_000)
+async def test_who_is_within_a_tenth_is_left_alone_though_a_rule_drives_a_unit_away(
+    shard: Harness,
 ) -> None:
     """27 and 23 are within a tenth of 25, though not within the twentieth that a round aims at."""
+    topics = await spread(shard, 50, "a", "b")
+    await shard.move(*((topic, "b") for topic in topics[:23]))
+    await pin(shard, topics[0], "a")
+    await pin(shard, topics[30], "b")
 
-    async def scenario(shard: Harness) -> None:
-        topics = await spread(shard, 50, "a", "b")
-        await shard.move(*((topic, "b") for topic in topics[:23]))
-        await pin(shard, topics[0], "a")
-        await pin(shard, topics[30], "b")
+    planned = await rebalance(shard, plan_only=True)
+    await rebalance(shard, units_per_second=1_000)
 
-        planned = await rebalance(shard, plan_only=True)
-        await rebalance(shard, units_per_second=1_000)
-
-        assert {move.name for move in planned.moves} == {topics[0], topics[30]}
-        assert await settled(shard) == {"a": 27, "b": 23}
-
-    in_shard(tmp_path, scenario, units=1_000)
+    assert {move.name for move in planned.moves} == {topics[0], topics[30]}
+    assert await settled(shard) == {"a": 27, "b": 23}
 
 
-def test_a_unit_that_may_go_nowhere_is_named_and_not_planned(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        topics = await spread(shard, 2, "a", "b")
-        await shard.move((topics[0], "b"))
-        await pin(shard, topics[0], "gone")
+@run_by(in_shard, units=1_000)
+async def test_a_unit_that_may_go_nowhere_is_named_and_not_planned(shard: Harness) -> None:
+    topics = await spread(shard, 2, "a", "b")
+    await shard.move((topics[0], "b"))
+    await pin(shard, topics[0], "gone")
 
-        answer = await rebalance(shard, units_per_second=1_000)
+    answer = await rebalance(shard, units_per_second=1_000)
 
-        assert (answer.count, answer.under_way) == (0, 0)
-        assert answer.reason.startswith("1 units have to leave and can go nowhere, first")
-        assert "placement.pinned_brokers (only gone) leaves none of a, b" in answer.reason
-        assert topics[0] in answer.reason
-
-    in_shard(tmp_path, scenario, units=1_000)
+    assert (answer.count, answer.under_way) == (0, 0)
+    assert answer.reason.startswith("1 units have to leave and can go nowhere, first")
+    assert "placement.pinned_brokers (only gone) leaves none of a, b" in answer.reason
+    assert topics[0] in answer.reason
 
 
-def test_of_partitions_that_are_together_one_may_stay(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.start_broker("a", capacity_units=1_000)
-        (topic,) = await shard.create_topics("t", partitions=3)
-        await shard.lookup(*(f"{topic}-partition-{number}" for number in range(3)))
-        await shard.start_broker("b", capacity_units=1_000)
-        await shard.start_broker("c", capacity_units=1_000)
-        await asyncio.sleep(SETTLED_S)
-        await rule(shard, topic, PlacementRules(anti_affinity=AntiAffinity.BROKER))
+@run_by(in_shard, units=1_000)
+async def test_of_partitions_that_are_together_one_may_stay(shard: Harness) -> None:
+    await shard.start_broker("a", capacity_units=1_000)
+    (topic,) = await shard.create_topics("t", partitions=3)
+    await shard.lookup(*(f"{topic}-partition-{number}" for number in range(3)))
+    await shard.start_broker("b", capacity_units=1_000)
+    await shard.start_broker("c", capacity_units=1_000)
+    await asyncio.sleep(SETTLED_S)
+    await rule(shard, topic, PlacementRules(anti_affinity=AntiAffinity.BROKER))
 
-        planned = await rebalance(shard, plan_only=True)
-        await rebalance(shard, units_per_second=1_000)
+    planned = await rebalance(shard, plan_only=True)
+    await rebalance(shard, units_per_second=1_000)
 
-        assert planned.count == 2
-        assert await settled(shard) == {"a": 1, "b": 1, "c": 1}
-
-    in_shard(tmp_path, scenario, units=1_000)
+    assert planned.count == 2
+    assert await settled(shard) == {"a": 1, "b": 1, "c": 1}
 
 
 # Room -----------------------------------------------------------------------------------------
@@ -170,81 +161,72 @@ async def check_that_the_plan_is_kept(shard: Harness) -> pb.RebalanceResponse:
     return planned
 
 
-def test_a_plan_gives_no_broker_more_than_its_quota(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        shard.cluster.broker_quotas["b"] = shard.cluster.broker_units["b"] = 10
-        await spread(shard, 90, "a", "b")
+@run_by(in_shard, units=1_000)
+async def test_a_plan_gives_no_broker_more_than_its_quota(shard: Harness) -> None:
+    shard.cluster.broker_quotas["b"] = shard.cluster.broker_units["b"] = 10
+    await spread(shard, 90, "a", "b")
 
-        planned = await check_that_the_plan_is_kept(shard)
+    planned = await check_that_the_plan_is_kept(shard)
 
-        assert units(planned.after) == {"a": 80, "b": 10}
-        assert "room (none is left at b)" in planned.reason
-
-    in_shard(tmp_path, scenario, units=1_000)
+    assert units(planned.after) == {"a": 80, "b": 10}
+    assert "room (none is left at b)" in planned.reason
 
 
-def test_a_plan_counts_the_room_that_a_lease_may_grow_to(tmp_path: Path) -> None:
+@run_by(in_shard, units=1_000)
+async def test_a_plan_counts_the_room_that_a_lease_may_grow_to(shard: Harness) -> None:
     """The lease of b is small at first, as each shard's is: the rest is leased when it is used."""
+    await spread(shard, 90, "a")
+    shard.cluster.units = 20
+    await shard.start_broker("b", capacity_units=10_000)
+    await asyncio.sleep(SETTLED_S)
+    planned = await rebalance(shard, plan_only=True)
+    shard.cluster.units = 1_000
 
-    async def scenario(shard: Harness) -> None:
-        await spread(shard, 90, "a")
-        shard.cluster.units = 20
-        await shard.start_broker("b", capacity_units=10_000)
-        await asyncio.sleep(SETTLED_S)
-        planned = await rebalance(shard, plan_only=True)
-        shard.cluster.units = 1_000
+    await rebalance(shard, units_per_second=20)
 
-        await rebalance(shard, units_per_second=20)
-
-        assert units(planned.after) == {"a": 47, "b": 43}
-        assert await settled(shard) == units(planned.after)
-
-    in_shard(tmp_path, scenario, units=1_000)
+    assert units(planned.after) == {"a": 47, "b": 43}
+    assert await settled(shard) == units(planned.after)
 
 
 @pytest.mark.parametrize(
     "rules",
     [PlacementRules(anti_affinity=AntiAffinity.BROKER), PlacementRules(units_per_broker_max=1)],
 )
-def test_a_plan_puts_no_two_partitions_where_one_may_be(
-    tmp_path: Path, rules: PlacementRules
+@run_by(in_shard, units=1_000)
+async def test_a_plan_puts_no_two_partitions_where_one_may_be(
+    shard: Harness, *, rules: PlacementRules
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.start_broker("a", capacity_units=10_000)
-        await shard.start_broker("b", capacity_units=10_000)
-        topics = await shard.create_topics(*(f"t-{number}" for number in range(12)), partitions=2)
-        for topic in topics:
-            await rule(shard, topic, rules)
-        await shard.lookup(*(f"{topic}-partition-{n}" for topic in topics for n in (0, 1)))
-        await shard.start_broker("c", capacity_units=10_000)
-        await asyncio.sleep(SETTLED_S)
+    await shard.start_broker("a", capacity_units=10_000)
+    await shard.start_broker("b", capacity_units=10_000)
+    topics = await shard.create_topics(*(f"t-{number}" for number in range(12)), partitions=2)
+    for topic in topics:
+        await rule(shard, topic, rules)
+    await shard.lookup(*(f"{topic}-partition-{n}" for topic in topics for n in (0, 1)))
+    await shard.start_broker("c", capacity_units=10_000)
+    await asyncio.sleep(SETTLED_S)
 
-        planned = await check_that_the_plan_is_kept(shard)
+    planned = await check_that_the_plan_is_kept(shard)
 
-        bases = [move.name.partition("-partition-")[0] for move in planned.moves]
-        assert len(bases) == len(set(bases)) == 8
-
-    in_shard(tmp_path, scenario, units=1_000)
+    bases = [move.name.partition("-partition-")[0] for move in planned.moves]
+    assert len(bases) == len(set(bases)) == 8
 
 
-def test_what_leaves_brokers_for_another_reason_is_told_apart(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        topics = await spread(shard, 90, "a", "b", "c")
-        await shard.move(*((topic, "c") for topic in topics[:30]))
-        for topic in topics[:30]:
-            await pin(shard, topic, "c")
-        await shard.ask(drain=pb.DrainRequest(broker_id="c", units_per_second=1_000))
-        await asyncio.sleep(SETTLED_S)
+@run_by(in_shard, units=1_000)
+async def test_what_leaves_brokers_for_another_reason_is_told_apart(shard: Harness) -> None:
+    topics = await spread(shard, 90, "a", "b", "c")
+    await shard.move(*((topic, "c") for topic in topics[:30]))
+    for topic in topics[:30]:
+        await pin(shard, topic, "c")
+    await shard.ask(drain=pb.DrainRequest(broker_id="c", units_per_second=1_000))
+    await asyncio.sleep(SETTLED_S)
 
-        answer = await rebalance(shard, units_per_second=1_000)
-        for _ in range(3_000):
-            counted = (await shard.ask(unit_count=pb.UnitCountRequest())).unit_count
-            if counted.under_way == counted.evacuating:
-                break
-            await asyncio.sleep(0.2)
+    answer = await rebalance(shard, units_per_second=1_000)
+    for _ in range(3_000):
+        counted = (await shard.ask(unit_count=pb.UnitCountRequest())).unit_count
+        if counted.under_way == counted.evacuating:
+            break
+        await asyncio.sleep(0.2)
 
-        assert (answer.count, answer.under_way, answer.evacuating) == (29, 59, 30)
-        assert (counted.under_way, counted.evacuating) == (30, 30)
-        assert shard.leader.rebalancer.units_under_way == 30
-
-    in_shard(tmp_path, scenario, units=1_000)
+    assert (answer.count, answer.under_way, answer.evacuating) == (29, 59, 30)
+    assert (counted.under_way, counted.evacuating) == (30, 30)
+    assert shard.leader.rebalancer.units_under_way == 30

@@ -14,6 +14,7 @@ from shards.moves import recent_moves as module
 from shards.moves.recent_moves import RECENT_MS, RecentMoves, recent_moves
 from tests.support.dict_state_machine import DictStateMachine
 from tests.support.memory_log import MemoryLog
+from tests.support.scenarios import run_by
 from tests.support.virtual_time import run_virtual
 
 NOW_MS = 1_000_000_000
@@ -43,77 +44,72 @@ def with_log(scenario: Callable[[MemoryLog], Coroutine[Any, Any, None]]) -> None
     run_virtual(main)
 
 
-def test_only_the_latest_assignment_of_a_unit_counts_and_only_if_it_is_a_move() -> None:
-    async def scenario(log: MemoryLog) -> None:
-        await commit(log, assigned("first", 1, "first_lookup"), assigned("moved", 2, "moved"))
-        await commit(log, assigned("moved", 3, "moved"), assigned("lost", 2, "moved"))
-        await commit(log, assigned("lost", 3, "broker_lost"), assigned("deleted", 2, "moved"))
-        await commit(log, Event(topic_unassigned=TopicUnassigned(name="deleted", epoch=2)))
+@run_by(with_log)
+async def test_only_the_latest_assignment_of_a_unit_counts_and_only_if_it_is_a_move(
+    log: MemoryLog,
+) -> None:
+    await commit(log, assigned("first", 1, "first_lookup"), assigned("moved", 2, "moved"))
+    await commit(log, assigned("moved", 3, "moved"), assigned("lost", 2, "moved"))
+    await commit(log, assigned("lost", 3, "broker_lost"), assigned("deleted", 2, "moved"))
+    await commit(log, Event(topic_unassigned=TopicUnassigned(name="deleted", epoch=2)))
 
-        assert (await recent_moves(log)).moved == {"moved": 3}
-
-    with_log(scenario)
-
-
-def test_what_ended_with_its_topic_counts_whatever_was_created_of_its_name_since() -> None:
-    async def scenario(log: MemoryLog) -> None:
-        await commit(log, deleted("old", 1, "t-0"), age_ms=RECENT_MS + 1)
-        await commit(log, assigned("moved", 2, "moved"))
-        await commit(log, deleted("moved", 2, "t-1"), deleted("p", 4, "t-2", "p1"))
-        await commit(log, assigned("moved", 1, "first_lookup"))
-        await commit(log, deleted("moved", 1, "t-3"))
-        assert (await recent_moves(log)).deleted == [], "their leader tells of them"
-        log.become_leader()
-        await commit(log, deleted("mine", 1, "t-4"))
-
-        assert await recent_moves(log) == RecentMoves(
-            {},
-            [
-                Assignment("t-1", "", "moved", 2, "", ""),
-                Assignment("t-2", "p1", "p", 4, "", ""),
-                Assignment("t-3", "", "moved", 1, "", ""),
-            ],
-        )
-
-    with_log(scenario)
+    assert (await recent_moves(log)).moved == {"moved": 3}
 
 
-def test_a_move_of_long_ago_does_not_count() -> None:
-    async def scenario(log: MemoryLog) -> None:
-        await commit(log, assigned("old", 2, "moved"), age_ms=RECENT_MS + 1)
-        await commit(log, assigned("recent", 2, "moved"), age_ms=RECENT_MS)
-        await commit(log, assigned("last", 1, "first_lookup"))
+@run_by(with_log)
+async def test_what_ended_with_its_topic_counts_whatever_was_created_of_its_name_since(
+    log: MemoryLog,
+) -> None:
+    await commit(log, deleted("old", 1, "t-0"), age_ms=RECENT_MS + 1)
+    await commit(log, assigned("moved", 2, "moved"))
+    await commit(log, deleted("moved", 2, "t-1"), deleted("p", 4, "t-2", "p1"))
+    await commit(log, assigned("moved", 1, "first_lookup"))
+    await commit(log, deleted("moved", 1, "t-3"))
+    assert (await recent_moves(log)).deleted == [], "their leader tells of them"
+    log.become_leader()
+    await commit(log, deleted("mine", 1, "t-4"))
 
-        assert (await recent_moves(log)).moved == {"recent": 2}
+    assert await recent_moves(log) == RecentMoves(
+        {},
+        [
+            Assignment("t-1", "", "moved", 2, "", ""),
+            Assignment("t-2", "p1", "p", 4, "", ""),
+            Assignment("t-3", "", "moved", 1, "", ""),
+        ],
+    )
 
-    with_log(scenario)
+
+@run_by(with_log)
+async def test_a_move_of_long_ago_does_not_count(log: MemoryLog) -> None:
+    await commit(log, assigned("old", 2, "moved"), age_ms=RECENT_MS + 1)
+    await commit(log, assigned("recent", 2, "moved"), age_ms=RECENT_MS)
+    await commit(log, assigned("last", 1, "first_lookup"))
+
+    assert (await recent_moves(log)).moved == {"recent": 2}
 
 
 @pytest.mark.parametrize("leap_ms", [3_600_000, -3_600_000])
-def test_what_is_recent_does_not_depend_on_another_leaders_clock(leap_ms: int) -> None:
+@run_by(with_log)
+async def test_what_is_recent_does_not_depend_on_another_leaders_clock(
+    log: MemoryLog, *, leap_ms: int
+) -> None:
     """The next leader's clock differs by an hour, and it has written something already."""
+    await commit(log, assigned("recent", 2, "moved"))
+    log.become_leader()
+    await commit(log, assigned("first", 1, "first_lookup"), age_ms=leap_ms)
 
-    async def scenario(log: MemoryLog) -> None:
-        await commit(log, assigned("recent", 2, "moved"))
-        log.become_leader()
-        await commit(log, assigned("first", 1, "first_lookup"), age_ms=leap_ms)
-
-        assert (await recent_moves(log)).moved == {"recent": 2}
-
-    with_log(scenario)
+    assert (await recent_moves(log)).moved == {"recent": 2}
 
 
-def test_an_empty_log_has_none_and_a_snapshot_hides_what_is_behind_it() -> None:
-    async def scenario(log: MemoryLog) -> None:
-        assert await recent_moves(log) == RecentMoves({}, [])
+@run_by(with_log)
+async def test_an_empty_log_has_none_and_a_snapshot_hides_what_is_behind_it(log: MemoryLog) -> None:
+    assert await recent_moves(log) == RecentMoves({}, [])
 
-        await commit(log, assigned("hidden", 2, "moved"))
-        await log.take_snapshot()
-        await commit(log, assigned("seen", 2, "moved"))
+    await commit(log, assigned("hidden", 2, "moved"))
+    await log.take_snapshot()
+    await commit(log, assigned("seen", 2, "moved"))
 
-        assert (await recent_moves(log)).moved == {"seen": 2}
-
-    with_log(scenario)
+    assert (await recent_moves(log)).moved == {"seen": 2}
 
 
 def test_only_so_many_events_are_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:

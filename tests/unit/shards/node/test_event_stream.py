@@ -23,6 +23,7 @@ from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.node import event_stream
 from shards.node.event_stream import refusal, stream_events
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import Harness, in_shard
 
 
@@ -42,60 +43,54 @@ def positions(received: list[pb.EventBatch]) -> list[int]:
     return [event.position for batch in received for event in batch.events]
 
 
-def test_events_are_dense_from_any_position_on(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("a", "b", "c")
-        last = shard.log.status.commit_position
+@run_by(in_shard)
+async def test_events_are_dense_from_any_position_on(shard: Harness) -> None:
+    await shard.create_topics("a", "b", "c")
+    last = shard.log.status.commit_position
 
-        assert positions(await read(shard)) == list(range(1, last + 1))
-        assert positions(await read(shard, from_position=1)) == list(range(1, last + 1))
-        assert positions(await read(shard, from_position=last)) == [last]
-        assert positions(await read(shard, from_position=last + 1)) == []
-
-    in_shard(tmp_path, scenario)
+    assert positions(await read(shard)) == list(range(1, last + 1))
+    assert positions(await read(shard, from_position=1)) == list(range(1, last + 1))
+    assert positions(await read(shard, from_position=last)) == [last]
+    assert positions(await read(shard, from_position=last + 1)) == []
 
 
-def test_every_event_says_where_when_and_why(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        command_id = b"0123456789abcdef"
-        await shard.execute(command_id=command_id, create_tenant=pb.CreateTenant(name="acme"))
+@run_by(in_shard)
+async def test_every_event_says_where_when_and_why(shard: Harness) -> None:
+    command_id = b"0123456789abcdef"
+    await shard.execute(command_id=command_id, create_tenant=pb.CreateTenant(name="acme"))
 
-        (batch,) = await read(shard, types=["tenant_created"])
+    (batch,) = await read(shard, types=["tenant_created"])
 
-        (event,) = batch.events
-        assert event.tenant_created.name == "acme"
-        assert (event.shard_id, event.term, event.causation_id) == (1, 1, command_id)
-        assert event.time_ms > 0
-        assert event.schema_version == 1
-
-    in_shard(tmp_path, scenario)
+    (event,) = batch.events
+    assert event.tenant_created.name == "acme"
+    assert (event.shard_id, event.term, event.causation_id) == (1, 1, command_id)
+    assert event.time_ms > 0
+    assert event.schema_version == 1
 
 
-def test_only_the_types_asked_for_come_and_the_position_goes_on(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("a", "b")
+@run_by(in_shard)
+async def test_only_the_types_asked_for_come_and_the_position_goes_on(shard: Harness) -> None:
+    await shard.create_topics("a", "b")
 
-        received = await read(shard, types=["topic_created"])
+    received = await read(shard, types=["topic_created"])
 
-        names = [event.topic_created.name for batch in received for event in batch.events]
-        assert names == ["persistent://acme/orders/a", "persistent://acme/orders/b"]
-        assert received[-1].next_position == shard.log.status.commit_position + 1
-
-    in_shard(tmp_path, scenario)
+    names = [event.topic_created.name for batch in received for event in batch.events]
+    assert names == ["persistent://acme/orders/a", "persistent://acme/orders/b"]
+    assert received[-1].next_position == shard.log.status.commit_position + 1
 
 
-def test_a_bound_on_events_is_kept_and_the_rest_can_be_read_from_there(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics(*(f"t-{number}" for number in range(10)))
-        everything = positions(await read(shard))
+@run_by(in_shard)
+async def test_a_bound_on_events_is_kept_and_the_rest_can_be_read_from_there(
+    shard: Harness,
+) -> None:
+    await shard.create_topics(*(f"t-{number}" for number in range(10)))
+    everything = positions(await read(shard))
 
-        first = await read(shard, events_max=4)
-        rest = await read(shard, from_position=positions(first)[-1] + 1)
+    first = await read(shard, events_max=4)
+    rest = await read(shard, from_position=positions(first)[-1] + 1)
 
-        assert positions(first) == everything[:4]
-        assert positions(first) + positions(rest) == everything
-
-    in_shard(tmp_path, scenario)
+    assert positions(first) == everything[:4]
+    assert positions(first) + positions(rest) == everything
 
 
 def test_a_large_record_comes_in_several_messages(
@@ -117,57 +112,49 @@ def test_a_large_record_comes_in_several_messages(
     in_shard(tmp_path, scenario)
 
 
-def test_following_goes_on_as_events_commit(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("a")
-        seen: list[str] = []
+@run_by(in_shard)
+async def test_following_goes_on_as_events_commit(shard: Harness) -> None:
+    await shard.create_topics("a")
+    seen: list[str] = []
 
-        async def follow() -> None:
-            async for batch in batches(shard, follow=True, types=["topic_created"], events_max=2):
-                seen.extend(event.topic_created.name for event in batch.events)
+    async def follow() -> None:
+        async for batch in batches(shard, follow=True, types=["topic_created"], events_max=2):
+            seen.extend(event.topic_created.name for event in batch.events)
 
-        following = asyncio.create_task(follow())
-        await asyncio.sleep(0.1)
-        assert len(seen) == 1
-        await shard.create_topics("b")
-        await following
+    following = asyncio.create_task(follow())
+    await asyncio.sleep(0.1)
+    assert len(seen) == 1
+    await shard.create_topics("b")
+    await following
 
-        assert seen == ["persistent://acme/orders/a", "persistent://acme/orders/b"]
-
-    in_shard(tmp_path, scenario)
+    assert seen == ["persistent://acme/orders/a", "persistent://acme/orders/b"]
 
 
-def test_a_follower_of_the_shard_serves_the_same_events(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("a")
-        before = await read(shard)
+@run_by(in_shard)
+async def test_a_follower_of_the_shard_serves_the_same_events(shard: Harness) -> None:
+    await shard.create_topics("a")
+    before = await read(shard)
 
-        shard.log.lose_leadership()
+    shard.log.lose_leadership()
 
-        assert await read(shard) == before
-
-    in_shard(tmp_path, scenario)
+    assert await read(shard) == before
 
 
-def test_what_is_compacted_is_an_error_that_says_where_to_start(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("a")
-        await shard.log.take_snapshot()
+@run_by(in_shard)
+async def test_what_is_compacted_is_an_error_that_says_where_to_start(shard: Harness) -> None:
+    await shard.create_topics("a")
+    await shard.log.take_snapshot()
 
-        with pytest.raises(PositionCompacted) as refused:
-            await read(shard, from_position=1)
+    with pytest.raises(PositionCompacted) as refused:
+        await read(shard, from_position=1)
 
-        assert refused.value.oldest == shard.log.status.commit_position + 1
-
-    in_shard(tmp_path, scenario)
+    assert refused.value.oldest == shard.log.status.commit_position + 1
 
 
-def test_an_unknown_type_is_refused(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        with pytest.raises(InvalidRequest, match="no event type 'nonsense'"):
-            await read(shard, types=["nonsense"])
-
-    in_shard(tmp_path, scenario)
+@run_by(in_shard)
+async def test_an_unknown_type_is_refused(shard: Harness) -> None:
+    with pytest.raises(InvalidRequest, match="no event type 'nonsense'"):
+        await read(shard, types=["nonsense"])
 
 
 def test_a_slow_reader_is_not_cut_off_by_a_snapshot_and_lets_go_at_its_end(
@@ -192,122 +179,110 @@ def test_a_slow_reader_is_not_cut_off_by_a_snapshot_and_lets_go_at_its_end(
     in_shard(tmp_path, scenario)
 
 
-def test_a_reader_that_goes_away_lets_go(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("a")
-        stream = batches(shard, follow=True)
-        await anext(stream)
+@run_by(in_shard)
+async def test_a_reader_that_goes_away_lets_go(shard: Harness) -> None:
+    await shard.create_topics("a")
+    stream = batches(shard, follow=True)
+    await anext(stream)
 
-        await stream.aclose()
+    await stream.aclose()
 
-        assert shard.log.status.log_pins == 0
-
-    in_shard(tmp_path, scenario)
+    assert shard.log.status.log_pins == 0
 
 
 # The future --------------------------------------------------------------------------------------
 
 
-def test_a_leader_that_is_confirmed_has_the_last_word_about_the_future(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("a")
-        last = shard.log.commit_position
+@run_by(in_shard)
+async def test_a_leader_that_is_confirmed_has_the_last_word_about_the_future(
+    shard: Harness,
+) -> None:
+    await shard.create_topics("a")
+    last = shard.log.commit_position
 
-        with pytest.raises(PositionAhead) as refused:
-            await read(shard, from_position=last + 2)
+    with pytest.raises(PositionAhead) as refused:
+        await read(shard, from_position=last + 2)
 
-        assert (refused.value.asked, refused.value.last) == (last + 2, last)
-        assert refused.value.is_final
-
-    in_shard(tmp_path, scenario)
-
-
-def test_a_leader_that_no_majority_confirms_says_nothing_about_the_future(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        shard.log.lose_quorum()
-
-        with pytest.raises(NotLeader):
-            await read(shard, from_position=shard.log.commit_position + 2)
-
-    in_shard(tmp_path, scenario)
+    assert (refused.value.asked, refused.value.last) == (last + 2, last)
+    assert refused.value.is_final
 
 
-def test_a_follower_waits_for_what_it_may_only_lack(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("a")
-        last = shard.log.commit_position
-        shard.log.lose_leadership(NodeId("node-2"))
-        reading = asyncio.create_task(read(shard, from_position=last + 2))
-        await asyncio.sleep(FOLLOWER_READ_WAIT_MS / 2000)
-        assert not reading.done()
+@run_by(in_shard)
+async def test_a_leader_that_no_majority_confirms_says_nothing_about_the_future(
+    shard: Harness,
+) -> None:
+    shard.log.lose_quorum()
 
-        shard.log.become_leader()
-        await shard.create_topics("b", "c")
-
-        assert positions(await reading) == list(range(last + 2, shard.log.commit_position + 1))
-
-    in_shard(tmp_path, scenario)
+    with pytest.raises(NotLeader):
+        await read(shard, from_position=shard.log.commit_position + 2)
 
 
-def test_a_follower_that_waited_in_vain_does_not_say_its_last_word(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        last = shard.log.commit_position
-        shard.log.lose_leadership(NodeId("node-2"))
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+@run_by(in_shard)
+async def test_a_follower_waits_for_what_it_may_only_lack(shard: Harness) -> None:
+    await shard.create_topics("a")
+    last = shard.log.commit_position
+    shard.log.lose_leadership(NodeId("node-2"))
+    reading = asyncio.create_task(read(shard, from_position=last + 2))
+    await asyncio.sleep(FOLLOWER_READ_WAIT_MS / 2000)
+    assert not reading.done()
 
-        with pytest.raises(PositionAhead) as refused:
-            await read(shard, from_position=last + 2)
+    shard.log.become_leader()
+    await shard.create_topics("b", "c")
 
-        assert not refused.value.is_final
-        assert loop.time() - began == pytest.approx(FOLLOWER_READ_WAIT_MS / 1000)
-
-    in_shard(tmp_path, scenario)
+    assert positions(await reading) == list(range(last + 2, shard.log.commit_position + 1))
 
 
-def test_the_next_position_is_no_future_and_following_goes_on_from_it(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        last = shard.log.commit_position
-        stream = batches(shard, from_position=last + 1, follow=True)
+@run_by(in_shard)
+async def test_a_follower_that_waited_in_vain_does_not_say_its_last_word(shard: Harness) -> None:
+    last = shard.log.commit_position
+    shard.log.lose_leadership(NodeId("node-2"))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
 
-        first = await anext(stream)
-        assert (list(first.events), first.next_position) == ([], last + 1)
-        assert first.commit_position == last
-        await shard.create_topics("a")
+    with pytest.raises(PositionAhead) as refused:
+        await read(shard, from_position=last + 2)
 
-        assert positions([await anext(stream)])[0] == last + 1
-        await stream.aclose()
+    assert not refused.value.is_final
+    assert loop.time() - began == pytest.approx(FOLLOWER_READ_WAIT_MS / 1000)
 
-    in_shard(tmp_path, scenario)
+
+@run_by(in_shard)
+async def test_the_next_position_is_no_future_and_following_goes_on_from_it(shard: Harness) -> None:
+    last = shard.log.commit_position
+    stream = batches(shard, from_position=last + 1, follow=True)
+
+    first = await anext(stream)
+    assert (list(first.events), first.next_position) == ([], last + 1)
+    assert first.commit_position == last
+    await shard.create_topics("a")
+
+    assert positions([await anext(stream)])[0] == last + 1
+    await stream.aclose()
 
 
 # Filters -----------------------------------------------------------------------------------------
 
 
-def test_a_prefix_narrows_what_is_sent_and_not_what_is_counted(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("a-1", "b-1", "a-2")
+@run_by(in_shard)
+async def test_a_prefix_narrows_what_is_sent_and_not_what_is_counted(shard: Harness) -> None:
+    await shard.create_topics("a-1", "b-1", "a-2")
 
-        received = await read(shard, key_prefix="persistent://acme/orders/a-")
+    received = await read(shard, key_prefix="persistent://acme/orders/a-")
 
-        names = [event.topic_created.name for batch in received for event in batch.events]
-        assert names == ["persistent://acme/orders/a-1", "persistent://acme/orders/a-2"]
-        assert received[-1].next_position == shard.log.commit_position + 1
-
-    in_shard(tmp_path, scenario)
+    names = [event.topic_created.name for batch in received for event in batch.events]
+    assert names == ["persistent://acme/orders/a-1", "persistent://acme/orders/a-2"]
+    assert received[-1].next_position == shard.log.commit_position + 1
 
 
-def test_a_filter_that_matches_nothing_says_how_far_it_looked(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("a")
+@run_by(in_shard)
+async def test_a_filter_that_matches_nothing_says_how_far_it_looked(shard: Harness) -> None:
+    await shard.create_topics("a")
 
-        (batch,) = await read(shard, key_prefix="nobody/")
+    (batch,) = await read(shard, key_prefix="nobody/")
 
-        last = shard.log.commit_position
-        assert list(batch.events) == []
-        assert (batch.next_position, batch.commit_position) == (last + 1, last)
-
-    in_shard(tmp_path, scenario)
+    last = shard.log.commit_position
+    assert list(batch.events) == []
+    assert (batch.next_position, batch.commit_position) == (last + 1, last)
 
 
 def test_a_long_stretch_without_a_match_is_told_now_and_then(
@@ -328,28 +303,24 @@ def test_a_long_stretch_without_a_match_is_told_now_and_then(
     in_shard(tmp_path, scenario)
 
 
-def test_where_a_bound_on_events_ends_the_next_reading_begins(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("a", "b", "c", "d")
+@run_by(in_shard)
+async def test_where_a_bound_on_events_ends_the_next_reading_begins(shard: Harness) -> None:
+    await shard.create_topics("a", "b", "c", "d")
 
-        received = await read(shard, types=["topic_created"], events_max=2)
+    received = await read(shard, types=["topic_created"], events_max=2)
 
-        (batch,) = received
-        assert len(batch.events) == 2
-        assert batch.next_position == batch.events[-1].position + 1
-
-    in_shard(tmp_path, scenario)
+    (batch,) = received
+    assert len(batch.events) == 2
+    assert batch.next_position == batch.events[-1].position + 1
 
 
-def test_a_page_has_so_many_events_and_not_one_more(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics(*(f"t-{number}" for number in range(EVENTS_PER_PAGE_MAX + 1)))
+@run_by(in_shard)
+async def test_a_page_has_so_many_events_and_not_one_more(shard: Harness) -> None:
+    await shard.create_topics(*(f"t-{number}" for number in range(EVENTS_PER_PAGE_MAX + 1)))
 
-        received = await read(shard, types=["topic_created"])
+    received = await read(shard, types=["topic_created"])
 
-        assert [len(batch.events) for batch in received if batch.events] == [EVENTS_PER_PAGE_MAX, 1]
-
-    in_shard(tmp_path, scenario)
+    assert [len(batch.events) for batch in received if batch.events] == [EVENTS_PER_PAGE_MAX, 1]
 
 
 def test_others_have_a_turn_within_a_large_entry(
@@ -381,61 +352,53 @@ def test_others_have_a_turn_within_a_large_entry(
 # A replica that is of no use any more -------------------------------------------------------------
 
 
-def test_who_follows_a_replica_that_stops_is_sent_elsewhere(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        following = asyncio.create_task(read(shard, follow=True))
-        await shard.create_topics("a")
-        assert not following.done()
+@run_by(in_shard)
+async def test_who_follows_a_replica_that_stops_is_sent_elsewhere(shard: Harness) -> None:
+    following = asyncio.create_task(read(shard, follow=True))
+    await shard.create_topics("a")
+    assert not following.done()
 
-        await shard.log.stop()
+    await shard.log.stop()
 
-        with pytest.raises(Unavailable, match="stopped"):
-            await following
-
-    in_shard(tmp_path, scenario)
+    with pytest.raises(Unavailable, match="stopped"):
+        await following
 
 
-def test_who_follows_a_replica_without_a_leader_is_sent_elsewhere(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        stream = batches(shard, follow=True)
-        await anext(stream)
+@run_by(in_shard)
+async def test_who_follows_a_replica_without_a_leader_is_sent_elsewhere(shard: Harness) -> None:
+    stream = batches(shard, follow=True)
+    await anext(stream)
 
-        shard.log.lose_leadership(None)
+    shard.log.lose_leadership(None)
 
-        with pytest.raises(Unavailable, match="hears no leader"):
-            async for _ in stream:
-                pass
-
-    in_shard(tmp_path, scenario)
+    with pytest.raises(Unavailable, match="hears no leader"):
+        async for _ in stream:
+            pass
 
 
-def test_commits_are_expedited_exactly_while_a_reader_follows(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await read(shard)
-        assert shard.log.expedited == 0
-        stream = batches(shard, follow=True)
-        await anext(stream)
-        assert shard.log.expedited == 1
+@run_by(in_shard)
+async def test_commits_are_expedited_exactly_while_a_reader_follows(shard: Harness) -> None:
+    await read(shard)
+    assert shard.log.expedited == 0
+    stream = batches(shard, follow=True)
+    await anext(stream)
+    assert shard.log.expedited == 1
 
-        await stream.aclose()
+    await stream.aclose()
 
-        assert shard.log.expedited == 0
-
-    in_shard(tmp_path, scenario)
+    assert shard.log.expedited == 0
 
 
-def test_a_refusal_carries_its_positions_in_the_message_too(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("a")
-        await shard.log.take_snapshot()
-        with pytest.raises(PositionCompacted) as refused:
-            await read(shard, from_position=1)
+@run_by(in_shard)
+async def test_a_refusal_carries_its_positions_in_the_message_too(shard: Harness) -> None:
+    await shard.create_topics("a")
+    await shard.log.take_snapshot()
+    with pytest.raises(PositionCompacted) as refused:
+        await read(shard, from_position=1)
 
-        message = refusal(refused.value)
+    message = refusal(refused.value)
 
-        last = shard.log.commit_position
-        assert message.error.reason == "POSITION_COMPACTED"
-        assert (message.oldest_position, message.snapshot_position) == (last + 1, last)
-        assert refusal(PositionAhead(9, 7)).commit_position == 7
-
-    in_shard(tmp_path, scenario)
+    last = shard.log.commit_position
+    assert message.error.reason == "POSITION_COMPACTED"
+    assert (message.oldest_position, message.snapshot_position) == (last + 1, last)
+    assert refusal(PositionAhead(9, 7)).commit_position == 7

@@ -25,6 +25,7 @@ from nextgen.replication.ports import (
 from protos.nextgen.v1.cluster_service_pb2 import MembersReport
 from shards.domain.membership_plan import Wish
 from shards.node.membership_keeper import LOOK_AGAIN_MS, MembershipKeeper
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import VirtualClock
 from tests.support.virtual_time import run_virtual
 
@@ -140,157 +141,143 @@ def with_keeper(scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     run_virtual(main)
 
 
-def test_a_cluster_that_nobody_changed_is_not_reported_and_not_looked_at() -> None:
-    async def scenario(world: World) -> None:
-        world.keeper.report_again()
-        await world.settle()
-        looks = world.log.looks
-        await asyncio.sleep(60)
+@run_by(with_keeper)
+async def test_a_cluster_that_nobody_changed_is_not_reported_and_not_looked_at(
+    world: World,
+) -> None:
+    world.keeper.report_again()
+    await world.settle()
+    looks = world.log.looks
+    await asyncio.sleep(60)
 
-        assert world.reports == []
-        assert world.log.looks == looks
-        assert world.log.changes == []
-
-    with_keeper(scenario)
-
-
-def test_a_node_is_taken_in_step_by_step_and_each_step_is_reported() -> None:
-    async def scenario(world: World) -> None:
-        await world.want(Wish(THREE, joining=("d",)))
-
-        assert world.log.changes == [("add_learner", "d"), ("promote", "d")]
-        assert world.reported[-2:] == [(11, "abc", "d"), (12, "abcd", "")] or world.reported == [
-            (11, "abc", "d"),
-            (12, "abcd", ""),
-            (12, "abcd", ""),
-        ]
-        assert {report.term for report in world.reports} == {3}
-
-    with_keeper(scenario)
+    assert world.reports == []
+    assert world.log.looks == looks
+    assert world.log.changes == []
 
 
-def test_a_learner_that_lags_is_looked_at_a_few_times_a_second_until_it_votes() -> None:
-    async def scenario(world: World) -> None:
-        world.log.lagging.add("d")
-        await world.want(Wish(THREE, joining=("d",)))
-        await asyncio.sleep(2.0)
-        attempts = world.log.changes.count(("promote", "d"))
-        assert 4 <= attempts <= 2_000 / LOOK_AGAIN_MS + 2
-        assert "not caught up" in world.keeper.waits_for
+@run_by(with_keeper)
+async def test_a_node_is_taken_in_step_by_step_and_each_step_is_reported(world: World) -> None:
+    await world.want(Wish(THREE, joining=("d",)))
 
-        world.log.lagging.clear()
-        await asyncio.sleep(2 * LOOK_AGAIN_MS / 1_000)
-
-        assert world.log.voters == {"a", "b", "c", "d"}
-        assert world.keeper.waits_for == ""
-
-    with_keeper(scenario)
+    assert world.log.changes == [("add_learner", "d"), ("promote", "d")]
+    assert world.reported[-2:] == [(11, "abc", "d"), (12, "abcd", "")] or world.reported == [
+        (11, "abc", "d"),
+        (12, "abcd", ""),
+        (12, "abcd", ""),
+    ]
+    assert {report.term for report in world.reports} == {3}
 
 
-def test_what_is_done_but_not_in_the_map_yet_is_reported() -> None:
-    async def scenario(world: World) -> None:
-        world.log.voters.add("d")
-        world.log.configuration_index = 9
+@run_by(with_keeper)
+async def test_a_learner_that_lags_is_looked_at_a_few_times_a_second_until_it_votes(
+    world: World,
+) -> None:
+    world.log.lagging.add("d")
+    await world.want(Wish(THREE, joining=("d",)))
+    await asyncio.sleep(2.0)
+    attempts = world.log.changes.count(("promote", "d"))
+    assert 4 <= attempts <= 2_000 / LOOK_AGAIN_MS + 2
+    assert "not caught up" in world.keeper.waits_for
 
-        await world.want(Wish(THREE, joining=("d",)))
+    world.log.lagging.clear()
+    await asyncio.sleep(2 * LOOK_AGAIN_MS / 1_000)
 
-        assert world.log.changes == []
-        assert world.reported == [(9, "abcd", "")]
-
-    with_keeper(scenario)
+    assert world.log.voters == {"a", "b", "c", "d"}
+    assert world.keeper.waits_for == ""
 
 
-def test_a_wish_that_is_fulfilled_without_any_change_is_reported_all_the_same() -> None:
+@run_by(with_keeper)
+async def test_what_is_done_but_not_in_the_map_yet_is_reported(world: World) -> None:
+    world.log.voters.add("d")
+    world.log.configuration_index = 9
+
+    await world.want(Wish(THREE, joining=("d",)))
+
+    assert world.log.changes == []
+    assert world.reported == [(9, "abcd", "")]
+
+
+@run_by(with_keeper)
+async def test_a_wish_that_is_fulfilled_without_any_change_is_reported_all_the_same(
+    world: World,
+) -> None:
     """A node was added and cancelled before any leader looked: nothing is in the log."""
+    await world.want(Wish(THREE, leaving=("d",)))
 
-    async def scenario(world: World) -> None:
-        await world.want(Wish(THREE, leaving=("d",)))
-
-        assert world.log.changes == []
-        assert world.reported == [(0, "abc", "")]
-
-    with_keeper(scenario)
+    assert world.log.changes == []
+    assert world.reported == [(0, "abc", "")]
 
 
-def test_after_a_reconnect_the_members_are_reported_again() -> None:
-    async def scenario(world: World) -> None:
-        world.log.configuration_index = 8
-        world.keeper.report_again()
-        await world.settle()
+@run_by(with_keeper)
+async def test_after_a_reconnect_the_members_are_reported_again(world: World) -> None:
+    world.log.configuration_index = 8
+    world.keeper.report_again()
+    await world.settle()
 
-        world.keeper.report_again()
-        await world.settle()
+    world.keeper.report_again()
+    await world.settle()
 
-        assert world.reported == [(8, "abc", "")] * 2
-
-    with_keeper(scenario)
+    assert world.reported == [(8, "abc", "")] * 2
 
 
-def test_a_configuration_that_is_not_committed_is_not_reported() -> None:
-    async def scenario(world: World) -> None:
-        world.log.configuration_index = 11  # Beyond commit_index 10.
-        world.keeper.report_again()
-        await world.settle()
-        assert world.reports == []
+@run_by(with_keeper)
+async def test_a_configuration_that_is_not_committed_is_not_reported(world: World) -> None:
+    world.log.configuration_index = 11  # Beyond commit_index 10.
+    world.keeper.report_again()
+    await world.settle()
+    assert world.reports == []
 
-        world.log.commit_index = 11
-        world.keeper.report_again()
-        await world.settle()
+    world.log.commit_index = 11
+    world.keeper.report_again()
+    await world.settle()
 
-        assert world.reported == [(11, "abc", "")]
-
-    with_keeper(scenario)
+    assert world.reported == [(11, "abc", "")]
 
 
 @pytest.mark.parametrize("error", [Refused(RejectionCode.NOT_ALLOWED, "busy"), ProposalLost("x")])
-def test_a_step_that_did_not_work_is_made_again(error: Exception) -> None:
-    async def scenario(world: World) -> None:
-        world.log.errors.append(error)
-        await world.want(Wish(THREE, leaving=("c",)))
-        await asyncio.sleep(2 * LOOK_AGAIN_MS / 1_000)
+@run_by(with_keeper)
+async def test_a_step_that_did_not_work_is_made_again(world: World, *, error: Exception) -> None:
+    world.log.errors.append(error)
+    await world.want(Wish(THREE, leaving=("c",)))
+    await asyncio.sleep(2 * LOOK_AGAIN_MS / 1_000)
 
-        assert world.log.changes == [("remove", "c")] * 2
-        assert world.log.voters == {"a", "b"}
-
-    with_keeper(scenario)
+    assert world.log.changes == [("remove", "c")] * 2
+    assert world.log.voters == {"a", "b"}
 
 
-def test_a_keeper_that_leads_no_more_makes_no_step_any_more() -> None:
-    async def scenario(world: World) -> None:
-        world.log.errors.append(NotLeader(1))
-        await world.want(Wish(THREE, leaving=("c",)))
-        await asyncio.sleep(60)
+@run_by(with_keeper)
+async def test_a_keeper_that_leads_no_more_makes_no_step_any_more(world: World) -> None:
+    world.log.errors.append(NotLeader(1))
+    await world.want(Wish(THREE, leaving=("c",)))
+    await asyncio.sleep(60)
 
-        assert world.log.changes == [("remove", "c")]
-
-    with_keeper(scenario)
+    assert world.log.changes == [("remove", "c")]
 
 
-def test_a_leader_that_is_to_go_hands_over_and_tries_again_if_nobody_takes_it() -> None:
-    async def scenario(world: World) -> None:
-        world.log.errors.append(TransferFailed("b is slow"))
-        await world.want(Wish(THREE, leaving=("a",)))
-        assert world.log.transfers == ["b"]
-        await asyncio.sleep(LOOK_AGAIN_MS / 1_000)
+@run_by(with_keeper)
+async def test_a_leader_that_is_to_go_hands_over_and_tries_again_if_nobody_takes_it(
+    world: World,
+) -> None:
+    world.log.errors.append(TransferFailed("b is slow"))
+    await world.want(Wish(THREE, leaving=("a",)))
+    assert world.log.transfers == ["b"]
+    await asyncio.sleep(LOOK_AGAIN_MS / 1_000)
 
-        assert world.log.transfers[:2] == ["b", "b"]
-        assert world.log.changes == []
-
-    with_keeper(scenario)
-
-
-def test_a_shard_that_the_map_does_not_have_is_left_alone() -> None:
-    async def scenario(world: World) -> None:
-        world.wish = None
-        world.keeper.look()
-        await world.settle()
-
-        assert world.log.changes == []
-
-    with_keeper(scenario)
+    assert world.log.transfers[:2] == ["b", "b"]
+    assert world.log.changes == []
 
 
-def test_a_leader_that_dies_on_the_way_leaves_steps_to_the_next_one() -> None:
+@run_by(with_keeper)
+async def test_a_shard_that_the_map_does_not_have_is_left_alone(world: World) -> None:
+    world.wish = None
+    world.keeper.look()
+    await world.settle()
+
+    assert world.log.changes == []
+
+
+@run_by(run_virtual)
+async def test_a_leader_that_dies_on_the_way_leaves_steps_to_the_next_one() -> None:
     """Cut off after each number of steps; the next keeper always ends where the first would."""
     wish = Wish(THREE, joining=("d", "e"), leaving=("b",))
 
@@ -306,21 +293,18 @@ def test_a_leader_that_dies_on_the_way_leaves_steps_to_the_next_one() -> None:
         assert ending is not None
         await asyncio.gather(ending, return_exceptions=True)
 
-    async def main() -> None:
-        for steps in range(1, 6):
-            log = MembersLog()
-            await cut_after(log, steps)
-            log.changes.clear()
-            world = World()
-            world.keeper = replace_log(world, log)
-            world.wish = wish
-            world.keeper.start()
-            await asyncio.sleep(5)
-            world.keeper.close()
-            assert log.voters == {"a", "c", "d", "e"}, steps
-            assert not log.learners
-
-    run_virtual(main)
+    for steps in range(1, 6):
+        log = MembersLog()
+        await cut_after(log, steps)
+        log.changes.clear()
+        world = World()
+        world.keeper = replace_log(world, log)
+        world.wish = wish
+        world.keeper.start()
+        await asyncio.sleep(5)
+        world.keeper.close()
+        assert log.voters == {"a", "c", "d", "e"}, steps
+        assert not log.learners
 
 
 def replace_log(world: World, log: MembersLog) -> MembershipKeeper:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT
 from shards.node.request_dispatcher import RequestDispatcher
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import NAMESPACE, Harness, in_shard
 from tests.support.traced import recorded_traces
 
@@ -18,131 +18,115 @@ def get_tenant(shard_id: int = 1, min_position: int = 0) -> pb.ShardRequest:
     return pb.ShardRequest(request_id=3, shard_id=shard_id, get=request)
 
 
-def test_an_answer_carries_request_id_and_map_version(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        answer = await shard.dispatcher.answer(get_tenant())
+@run_by(in_shard)
+async def test_an_answer_carries_request_id_and_map_version(shard: Harness) -> None:
+    answer = await shard.dispatcher.answer(get_tenant())
 
-        assert (answer.request_id, answer.shard_map_version) == (3, 1)
-        assert not answer.HasField("error")
-
-    in_shard(tmp_path, scenario)
+    assert (answer.request_id, answer.shard_map_version) == (3, 1)
+    assert not answer.HasField("error")
 
 
-def test_a_request_without_a_known_body_is_refused(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        answer = await shard.dispatcher.answer(pb.ShardRequest(request_id=3, shard_id=1))
+@run_by(in_shard)
+async def test_a_request_without_a_known_body_is_refused(shard: Harness) -> None:
+    answer = await shard.dispatcher.answer(pb.ShardRequest(request_id=3, shard_id=1))
 
-        assert answer.error.reason == "INVALID_REQUEST"
-
-    in_shard(tmp_path, scenario)
+    assert answer.error.reason == "INVALID_REQUEST"
 
 
-def test_a_shard_that_is_not_in_the_map_means_a_stale_map(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        answer = await shard.dispatcher.answer(get_tenant(shard_id=9))
+@run_by(in_shard)
+async def test_a_shard_that_is_not_in_the_map_means_a_stale_map(shard: Harness) -> None:
+    answer = await shard.dispatcher.answer(get_tenant(shard_id=9))
 
-        assert answer.error.reason == "STALE_SHARD_MAP"
-        assert answer.error.shard_map_version == 1
-
-    in_shard(tmp_path, scenario)
+    assert answer.error.reason == "STALE_SHARD_MAP"
+    assert answer.error.shard_map_version == 1
 
 
-def test_a_shard_without_a_replica_here_is_somebody_elses(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        dispatcher = RequestDispatcher({}, shard.cluster_view)
+@run_by(in_shard)
+async def test_a_shard_without_a_replica_here_is_somebody_elses(shard: Harness) -> None:
+    dispatcher = RequestDispatcher({}, shard.cluster_view)
 
-        answer = await dispatcher.answer(get_tenant())
+    answer = await dispatcher.answer(get_tenant())
 
-        assert answer.error.reason == "NOT_LEADER"
-
-    in_shard(tmp_path, scenario)
+    assert answer.error.reason == "NOT_LEADER"
 
 
-def test_a_follower_names_the_leader_and_still_reads_by_position(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.create_topics("t")
-        shard.log.lose_leadership("node-2")  # type: ignore[arg-type]
+@run_by(in_shard)
+async def test_a_follower_names_the_leader_and_still_reads_by_position(shard: Harness) -> None:
+    await shard.create_topics("t")
+    shard.log.lose_leadership("node-2")  # type: ignore[arg-type]
 
-        for body in (
-            {"lookup": pb.ShardLookupRequest(topics=[f"persistent://{NAMESPACE}/t"])},
-            {"execute": pb.ExecuteRequest()},
-            {"assign": pb.AssignRequest()},
-            {"grant": pb.GrantCapacityRequest()},
-            {"move": pb.MoveRequest()},
-            {"release": pb.ReleaseRequest()},
-            {"get": pb.GetRequest()},
-            {"list": pb.ListRequest()},
-        ):
-            refused = await shard.dispatcher.answer(pb.ShardRequest(shard_id=1, **body))
-            assert refused.error.reason == "NOT_LEADER", body
-            assert refused.error.leader_hint == "node-2:1"
-        read = await shard.dispatcher.answer(get_tenant(min_position=2))
+    for body in (
+        {"lookup": pb.ShardLookupRequest(topics=[f"persistent://{NAMESPACE}/t"])},
+        {"execute": pb.ExecuteRequest()},
+        {"assign": pb.AssignRequest()},
+        {"grant": pb.GrantCapacityRequest()},
+        {"move": pb.MoveRequest()},
+        {"release": pb.ReleaseRequest()},
+        {"get": pb.GetRequest()},
+        {"list": pb.ListRequest()},
+    ):
+        refused = await shard.dispatcher.answer(pb.ShardRequest(shard_id=1, **body))
+        assert refused.error.reason == "NOT_LEADER", body
+        assert refused.error.leader_hint == "node-2:1"
+    read = await shard.dispatcher.answer(get_tenant(min_position=2))
 
-        assert read.get.items[0].tenant.name == "acme"
-        assert read.position >= 2
-
-    in_shard(tmp_path, scenario)
+    assert read.get.items[0].tenant.name == "acme"
+    assert read.position >= 2
 
 
-def test_a_read_behind_a_position_that_never_comes_ends_at_its_deadline(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        request = get_tenant(min_position=1_000)
-        request.timeout_ms = 300
-        started = asyncio.get_running_loop().time()
+@run_by(in_shard)
+async def test_a_read_behind_a_position_that_never_comes_ends_at_its_deadline(
+    shard: Harness,
+) -> None:
+    request = get_tenant(min_position=1_000)
+    request.timeout_ms = 300
+    started = asyncio.get_running_loop().time()
 
+    answer = await shard.dispatcher.answer(request)
+
+    assert answer.error.reason == "DEADLINE_EXCEEDED"
+    assert answer.error.indefinite
+    assert asyncio.get_running_loop().time() - started < 0.4
+
+
+@run_by(in_shard)
+async def test_our_own_mistake_fails_one_request_only(shard: Harness) -> None:
+    async def broken(*_arguments: object, **_named: object) -> None:
+        raise KeyError("a mistake of ours")
+
+    shard.leader.topics.lookup = broken  # type: ignore[assignment,method-assign]
+    lookup = pb.ShardLookupRequest(topics=["persistent://a/b/c"])
+
+    answer = await shard.dispatcher.answer(pb.ShardRequest(shard_id=1, lookup=lookup))
+
+    assert answer.error.indefinite
+    assert "a mistake of ours" in answer.error.message
+    assert not (await shard.dispatcher.answer(get_tenant())).HasField("error")
+
+
+@run_by(in_shard)
+async def test_the_short_cut_exists_only_while_the_shard_is_led_here(shard: Harness) -> None:
+    assert shard.dispatcher.local(2) is None
+    local = shard.dispatcher.local(1)
+    assert local is not None
+    request = get_tenant()
+    request.timeout_ms = 1_000
+    assert (await local(request)).get.items
+
+    shard.log.lose_leadership()
+
+    assert shard.dispatcher.local(1) is None
+
+
+@run_by(in_shard)
+async def test_a_request_with_another_text_as_trace_id_is_answered(shard: Harness) -> None:
+    request = get_tenant()
+    request.trace_id = "order-17"
+    with recorded_traces() as recorded:
         answer = await shard.dispatcher.answer(request)
 
-        assert answer.error.reason == "DEADLINE_EXCEEDED"
-        assert answer.error.indefinite
-        assert asyncio.get_running_loop().time() - started < 0.4
-
-    in_shard(tmp_path, scenario)
-
-
-def test_our_own_mistake_fails_one_request_only(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        async def broken(*_arguments: object, **_named: object) -> None:
-            raise KeyError("a mistake of ours")
-
-        shard.leader.topics.lookup = broken  # type: ignore[assignment,method-assign]
-        lookup = pb.ShardLookupRequest(topics=["persistent://a/b/c"])
-
-        answer = await shard.dispatcher.answer(pb.ShardRequest(shard_id=1, lookup=lookup))
-
-        assert answer.error.indefinite
-        assert "a mistake of ours" in answer.error.message
-        assert not (await shard.dispatcher.answer(get_tenant())).HasField("error")
-
-    in_shard(tmp_path, scenario)
-
-
-def test_the_short_cut_exists_only_while_the_shard_is_led_here(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        assert shard.dispatcher.local(2) is None
-        local = shard.dispatcher.local(1)
-        assert local is not None
-        request = get_tenant()
-        request.timeout_ms = 1_000
-        assert (await local(request)).get.items
-
-        shard.log.lose_leadership()
-
-        assert shard.dispatcher.local(1) is None
-
-    in_shard(tmp_path, scenario)
-
-
-def test_a_request_with_another_text_as_trace_id_is_answered(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        request = get_tenant()
-        request.trace_id = "order-17"
-        with recorded_traces() as recorded:
-            answer = await shard.dispatcher.answer(request)
-
-        assert not answer.HasField("error")
-        assert recorded.one("shard.get").parent is None
-
-    in_shard(tmp_path, scenario)
+    assert not answer.HasField("error")
+    assert recorded.one("shard.get").parent is None
 
 
 def create_tenant(consistency: int, timeout_ms: int) -> pb.ShardRequest:
@@ -153,28 +137,25 @@ def create_tenant(consistency: int, timeout_ms: int) -> pb.ShardRequest:
     return request
 
 
-def test_an_effective_write_that_ends_at_its_deadline_is_committed_and_can_be_waited_on(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_an_effective_write_that_ends_at_its_deadline_is_committed_and_can_be_waited_on(
+    shard: Harness,
 ) -> None:
     """The leader has just begun: it does not know yet who subscribes."""
+    late = await shard.dispatcher.answer(create_tenant(pb.CONSISTENCY_EFFECTIVE, 50))
+    committed = await shard.dispatcher.answer(create_tenant(pb.CONSISTENCY_ASYNC, 50))
+    effective = await shard.dispatcher.answer(create_tenant(pb.CONSISTENCY_EFFECTIVE, 5_000))
 
-    async def scenario(shard: Harness) -> None:
-        late = await shard.dispatcher.answer(create_tenant(pb.CONSISTENCY_EFFECTIVE, 50))
-        committed = await shard.dispatcher.answer(create_tenant(pb.CONSISTENCY_ASYNC, 50))
-        effective = await shard.dispatcher.answer(create_tenant(pb.CONSISTENCY_EFFECTIVE, 5_000))
-
-        assert late.error.reason == "DEADLINE_EXCEEDED"
-        assert not committed.HasField("error")
-        assert effective.execute == committed.execute
-
-    in_shard(tmp_path, scenario)
+    assert late.error.reason == "DEADLINE_EXCEEDED"
+    assert not committed.HasField("error")
+    assert effective.execute == committed.execute
 
 
-def test_a_consistency_that_is_not_known_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        answer = await shard.dispatcher.answer(create_tenant(2, 1_000))
+@run_by(in_shard)
+async def test_a_consistency_that_is_not_known_is_refused_and_nothing_is_written(
+    shard: Harness,
+) -> None:
+    answer = await shard.dispatcher.answer(create_tenant(2, 1_000))
 
-        assert answer.error.reason == "INVALID_REQUEST"
-        assert shard.leader.state.reads.load_tenant("fresh") is None
-
-    in_shard(tmp_path, scenario)
+    assert answer.error.reason == "INVALID_REQUEST"
+    assert shard.leader.state.reads.load_tenant("fresh") is None

@@ -40,6 +40,7 @@ from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
 from tests.support.home_shards import SilentHomes
 from tests.support.memory_log import MemoryLog
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import Cluster, LocalShard, VirtualClock
 from tests.support.shard_world import Entropy
 from tests.support.virtual_time import run_virtual
@@ -193,376 +194,329 @@ def with_node(directory: Path, scenario: Callable[[World], Coroutine[Any, Any, N
     run_virtual(main)
 
 
-def test_it_opens_the_groups_that_the_map_gives_it_and_learns_its_peers(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        world.link.push(full=True, shard_map=MAP, nodes=[registered(node) for node in NODES])
-        await asyncio.sleep(0.1)
+@run_by(with_node)
+async def test_it_opens_the_groups_that_the_map_gives_it_and_learns_its_peers(world: World) -> None:
+    world.link.push(full=True, shard_map=MAP, nodes=[registered(node) for node in NODES])
+    await asyncio.sleep(0.1)
 
-        assert sorted(world.replicas) == [1]
-        assert world.groups.peers == {"node-2": ("node-2", 100), "node-3": ("node-3", 100)}
-
-    with_node(tmp_path, scenario)
+    assert sorted(world.replicas) == [1]
+    assert world.groups.peers == {"node-2": ("node-2", 100), "node-3": ("node-3", 100)}
 
 
-def test_it_remembers_map_and_addresses_before_it_opens_anything(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        world.groups.is_corrupted = True
-        world.link.push(full=True, shard_map=MAP, nodes=[registered(node) for node in NODES])
-        await asyncio.sleep(0.1)
+@run_by(with_node)
+async def test_it_remembers_map_and_addresses_before_it_opens_anything(world: World) -> None:
+    world.groups.is_corrupted = True
+    world.link.push(full=True, shard_map=MAP, nodes=[registered(node) for node in NODES])
+    await asyncio.sleep(0.1)
 
-        (stored,) = world.groups.stored
-        assert stored.shard_map == MAP
-        assert [node.node_id for node in stored.nodes] == list(NODES)
-        assert not stored.leaders
-
-    with_node(tmp_path, scenario)
+    (stored,) = world.groups.stored
+    assert stored.shard_map == MAP
+    assert [node.node_id for node in stored.nodes] == list(NODES)
+    assert not stored.leaders
 
 
-def test_what_did_not_change_is_not_stored_again(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        nodes = [registered(node) for node in NODES]
-        world.link.push(full=True, shard_map=MAP, nodes=nodes)
-        await asyncio.sleep(0.1)
-        world.link.push(full=True, shard_map=MAP, nodes=nodes)
-        await asyncio.sleep(0.1)
-        assert len(world.groups.stored) == 1
+@run_by(with_node)
+async def test_what_did_not_change_is_not_stored_again(world: World) -> None:
+    nodes = [registered(node) for node in NODES]
+    world.link.push(full=True, shard_map=MAP, nodes=nodes)
+    await asyncio.sleep(0.1)
+    world.link.push(full=True, shard_map=MAP, nodes=nodes)
+    await asyncio.sleep(0.1)
+    assert len(world.groups.stored) == 1
 
-        world.link.push(nodes=[registered("node-2", port=200)])
-        await asyncio.sleep(0.1)
+    world.link.push(nodes=[registered("node-2", port=200)])
+    await asyncio.sleep(0.1)
 
-        assert len(world.groups.stored) == 2
-        assert world.groups.peers["node-2"] == ("node-2", 200)
-
-    with_node(tmp_path, scenario)
+    assert len(world.groups.stored) == 2
+    assert world.groups.peers["node-2"] == ("node-2", 200)
 
 
-def test_at_a_restart_it_opens_what_it_remembers_without_being_told(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        remembered = ClusterUpdate(full=True, shard_map=MAP, nodes=[registered("node-2")])
-        world.link.view.apply(remembered)
+@run_by(with_node)
+async def test_at_a_restart_it_opens_what_it_remembers_without_being_told(world: World) -> None:
+    remembered = ClusterUpdate(full=True, shard_map=MAP, nodes=[registered("node-2")])
+    world.link.view.apply(remembered)
 
-        await world.node.open_known()
+    await world.node.open_known()
 
-        assert sorted(world.replicas) == [1]
-        assert world.groups.peers == {"node-2": ("node-2", 100)}
-
-    with_node(tmp_path, scenario)
+    assert sorted(world.replicas) == [1]
+    assert world.groups.peers == {"node-2": ("node-2", 100)}
 
 
-def test_a_shard_that_is_led_already_is_opened_as_one_that_may_have_been_lost(
-    tmp_path: Path,
+@run_by(with_node)
+async def test_a_shard_that_is_led_already_is_opened_as_one_that_may_have_been_lost(
+    world: World,
 ) -> None:
-    async def scenario(world: World) -> None:
-        led = LeaderReport(shard_id=1, term=3, node_id="node-2", grpc="node-2:1")
-        world.link.push(full=True, shard_map=MAP, leaders=[led])
-        await asyncio.sleep(0.1)
+    led = LeaderReport(shard_id=1, term=3, node_id="node-2", grpc="node-2:1")
+    world.link.push(full=True, shard_map=MAP, leaders=[led])
+    await asyncio.sleep(0.1)
 
-        assert world.groups.opened[1].may_be_lost
-
-    with_node(tmp_path, scenario)
+    assert world.groups.opened[1].may_be_lost
 
 
-def test_a_shard_that_was_led_from_here_is_opened_as_one_that_may_have_been_lost(
-    tmp_path: Path,
+@run_by(with_node)
+async def test_a_shard_that_was_led_from_here_is_opened_as_one_that_may_have_been_lost(
+    world: World,
 ) -> None:
     """It led and lost its disk: voting afresh, it could make a second leader of its own term."""
+    led = LeaderReport(shard_id=1, term=3, node_id="node-1", grpc="node-1:1")
+    world.link.push(full=True, shard_map=MAP, leaders=[led])
+    await asyncio.sleep(0.1)
 
-    async def scenario(world: World) -> None:
-        led = LeaderReport(shard_id=1, term=3, node_id="node-1", grpc="node-1:1")
-        world.link.push(full=True, shard_map=MAP, leaders=[led])
-        await asyncio.sleep(0.1)
-
-        assert world.groups.opened[1].may_be_lost
-
-    with_node(tmp_path, scenario)
+    assert world.groups.opened[1].may_be_lost
 
 
-def test_a_group_that_must_not_run_ends_the_node(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        world.groups.is_corrupted = True
-        world.link.view.apply(ClusterUpdate(shard_map=MAP))
+@run_by(with_node)
+async def test_a_group_that_must_not_run_ends_the_node(world: World) -> None:
+    world.groups.is_corrupted = True
+    world.link.view.apply(ClusterUpdate(shard_map=MAP))
 
-        with pytest.raises(JournalCorrupted):
-            await world.node.open_known()
-
-    with_node(tmp_path, scenario)
+    with pytest.raises(JournalCorrupted):
+        await world.node.open_known()
 
 
-def test_leadership_is_reported_at_once_and_again_after_a_reconnect(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        world.link.push(full=True, shard_map=MAP)
-        await asyncio.sleep(0.1)
+@run_by(with_node)
+async def test_leadership_is_reported_at_once_and_again_after_a_reconnect(world: World) -> None:
+    world.link.push(full=True, shard_map=MAP)
+    await asyncio.sleep(0.1)
 
-        world.log(1).become_leader()
-        (report,) = world.reports()
-        assert (report.shard_id, report.term) == (1, 1)
-        assert (report.node_id, report.grpc) == ("node-1", "node-1:1")
-        assert world.link.view.leader_endpoint(1) == "node-1:1"
-        world.link.connect()
+    world.log(1).become_leader()
+    (report,) = world.reports()
+    assert (report.shard_id, report.term) == (1, 1)
+    assert (report.node_id, report.grpc) == ("node-1", "node-1:1")
+    assert world.link.view.leader_endpoint(1) == "node-1:1"
+    world.link.connect()
 
-        assert world.reports() == [report, report]
-
-    with_node(tmp_path, scenario)
+    assert world.reports() == [report, report]
 
 
-def test_a_leader_elsewhere_is_known_from_the_nodes_own_replica(tmp_path: Path) -> None:
+@run_by(with_node)
+async def test_a_leader_elsewhere_is_known_from_the_nodes_own_replica(world: World) -> None:
     """Nothing waits for the cluster manager's push of what this node knows by itself."""
+    world.link.push(full=True, shard_map=MAP, nodes=[registered("node-2")])
+    await asyncio.sleep(0.1)
+    world.log(1).become_leader()
+    assert world.link.view.leader_endpoint(1) == "node-1:1"
 
-    async def scenario(world: World) -> None:
-        world.link.push(full=True, shard_map=MAP, nodes=[registered("node-2")])
-        await asyncio.sleep(0.1)
-        world.log(1).become_leader()
-        assert world.link.view.leader_endpoint(1) == "node-1:1"
+    world.log(1).lose_leadership(NodeId("node-2"))
 
-        world.log(1).lose_leadership(NodeId("node-2"))
-
-        leader = world.link.view.leaders[1]
-        assert (leader.node_id, leader.term) == ("node-2", 2)
-
-    with_node(tmp_path, scenario)
+    leader = world.link.view.leaders[1]
+    assert (leader.node_id, leader.term) == ("node-2", 2)
 
 
-def test_what_is_not_led_any_more_is_not_reported(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        world.link.push(full=True, shard_map=MAP)
-        await asyncio.sleep(0.1)
-        world.log(1).become_leader()
-        world.log(1).lose_leadership(NodeId("node-2"))
-        world.link.sent.clear()
+@run_by(with_node)
+async def test_what_is_not_led_any_more_is_not_reported(world: World) -> None:
+    world.link.push(full=True, shard_map=MAP)
+    await asyncio.sleep(0.1)
+    world.log(1).become_leader()
+    world.log(1).lose_leadership(NodeId("node-2"))
+    world.link.sent.clear()
 
-        world.link.connect()
+    world.link.connect()
 
-        assert world.reports() == []
-
-    with_node(tmp_path, scenario)
+    assert world.reports() == []
 
 
 @pytest.mark.parametrize(("shard_id", "term", "left"), [(1, 2, 0), (1, 1, 1), (1, 3, 1), (2, 2, 1)])
-def test_a_leader_waits_less_for_brokers_once_every_node_was_told_of_it(
-    tmp_path: Path, shard_id: int, term: int, left: int
+@run_by(with_node)
+async def test_a_leader_waits_less_for_brokers_once_every_node_was_told_of_it(
+    world: World, *, shard_id: int, term: int, left: int
 ) -> None:
-    async def scenario(world: World) -> None:
-        world.link.push(full=True, shard_map=MAP)
-        await asyncio.sleep(0.1)
-        world.log(1).become_leader()
-        broker_id = next(name for name in map(str, range(99)) if TABLE.shard_for_key(name) == 1)
-        hello = BrokerHello(broker_id=broker_id, endpoints=BrokerEndpoints(grpc="it:1"))
-        await world.replicas[1].leading().brokers.sessions.connect(hello)
-        world.log(1).become_leader()
-        sessions = world.replicas[1].leading().brokers.sessions
+    world.link.push(full=True, shard_map=MAP)
+    await asyncio.sleep(0.1)
+    world.log(1).become_leader()
+    broker_id = next(name for name in map(str, range(99)) if TABLE.shard_for_key(name) == 1)
+    hello = BrokerHello(broker_id=broker_id, endpoints=BrokerEndpoints(grpc="it:1"))
+    await world.replicas[1].leading().brokers.sessions.connect(hello)
+    world.log(1).become_leader()
+    sessions = world.replicas[1].leading().brokers.sessions
 
-        report = LeaderReport(shard_id=shard_id, term=term, node_id="node-1", grpc="node-1:1")
-        world.link.push(leaders=[report])
-        await asyncio.sleep(SESSION_RETURN_MS / 1000 + 0.1)
+    report = LeaderReport(shard_id=shard_id, term=term, node_id="node-1", grpc="node-1:1")
+    world.link.push(leaders=[report])
+    await asyncio.sleep(SESSION_RETURN_MS / 1000 + 0.1)
 
-        assert world.replicas[1].leading().term == 2
-        assert sessions.count == left
-
-    with_node(tmp_path, scenario)
+    assert world.replicas[1].leading().term == 2
+    assert sessions.count == left
 
 
-def test_a_request_to_hand_over_is_carried_out(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        world.link.push(full=True, shard_map=MAP)
-        await asyncio.sleep(0.1)
-        world.log(1).become_leader()
+@run_by(with_node)
+async def test_a_request_to_hand_over_is_carried_out(world: World) -> None:
+    world.link.push(full=True, shard_map=MAP)
+    await asyncio.sleep(0.1)
+    world.log(1).become_leader()
 
-        world.link.ask_transfer(1, "node-9")
-        await asyncio.sleep(0.1)
-        assert world.replicas[1].leader is not None
-        world.link.ask_transfer(2, "node-2")
-        world.link.ask_transfer(1, "node-2")
-        await asyncio.sleep(0.1)
+    world.link.ask_transfer(1, "node-9")
+    await asyncio.sleep(0.1)
+    assert world.replicas[1].leader is not None
+    world.link.ask_transfer(2, "node-2")
+    world.link.ask_transfer(1, "node-2")
+    await asyncio.sleep(0.1)
 
-        assert world.replicas[1].leader is None
-        assert world.replicas[1].leader_id == "node-2"
-
-    with_node(tmp_path, scenario)
+    assert world.replicas[1].leader is None
+    assert world.replicas[1].leader_id == "node-2"
 
 
-def test_it_is_ready_when_every_replica_of_its_own_has_a_leader(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        assert world.node.readiness() == (False, ["no shard map is known yet"])
+@run_by(with_node)
+async def test_it_is_ready_when_every_replica_of_its_own_has_a_leader(world: World) -> None:
+    assert world.node.readiness() == (False, ["no shard map is known yet"])
 
-        world.link.push(full=True, shard_map=MAP)
-        assert world.node.readiness() == (False, ["shard 1 is not open yet"])
-        await asyncio.sleep(0.1)
-        assert world.node.readiness() == (False, ["shard 1 has no known leader"])
-        world.log(1).lose_leadership(NodeId("node-2"))
+    world.link.push(full=True, shard_map=MAP)
+    assert world.node.readiness() == (False, ["shard 1 is not open yet"])
+    await asyncio.sleep(0.1)
+    assert world.node.readiness() == (False, ["shard 1 has no known leader"])
+    world.log(1).lose_leadership(NodeId("node-2"))
 
-        assert world.node.readiness() == (True, [])
-
-    with_node(tmp_path, scenario)
+    assert world.node.readiness() == (True, [])
 
 
-def test_its_status_has_a_line_for_each_replica(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        world.link.push(full=True, shard_map=MAP)
-        await asyncio.sleep(0.1)
-        world.log(1).become_leader()
-        await asyncio.sleep(0.1)
+@run_by(with_node)
+async def test_its_status_has_a_line_for_each_replica(world: World) -> None:
+    world.link.push(full=True, shard_map=MAP)
+    await asyncio.sleep(0.1)
+    world.log(1).become_leader()
+    await asyncio.sleep(0.1)
 
-        status = world.node.status()
+    status = world.node.status()
 
-        assert (status.node_id, status.shard_map_version) == ("node-1", 1)
-        assert [replica.role for replica in status.replicas] == ["leader"]
-        assert status.counters["commits"] == 1
-
-    with_node(tmp_path, scenario)
+    assert (status.node_id, status.shard_map_version) == ("node-1", 1)
+    assert [replica.role for replica in status.replicas] == ["leader"]
+    assert status.counters["commits"] == 1
 
 
 # Members ------------------------------------------------------------------------------------------
 
 
-def test_a_group_of_the_first_map_may_be_a_fresh_one(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        await world.place(1, replicas=["node-1", "node-2"])
+@run_by(with_node)
+async def test_a_group_of_the_first_map_may_be_a_fresh_one(world: World) -> None:
+    await world.place(1, replicas=["node-1", "node-2"])
 
-        opened = world.groups.opened[1]
-        assert (opened.is_joining, opened.may_be_lost) == (False, False)
-
-    with_node(tmp_path, scenario)
+    opened = world.groups.opened[1]
+    assert (opened.is_joining, opened.may_be_lost) == (False, False)
 
 
-def test_a_replica_without_data_under_a_later_map_may_have_lost_it(tmp_path: Path) -> None:
+@run_by(with_node)
+async def test_a_replica_without_data_under_a_later_map_may_have_lost_it(world: World) -> None:
     """The first map stays until every shard has been led, so somebody voted already."""
+    await world.place(2, replicas=["node-1", "node-2"])
 
-    async def scenario(world: World) -> None:
-        await world.place(2, replicas=["node-1", "node-2"])
-
-        opened = world.groups.opened[1]
-        assert (opened.is_joining, opened.may_be_lost) == (False, True)
-
-    with_node(tmp_path, scenario)
+    opened = world.groups.opened[1]
+    assert (opened.is_joining, opened.may_be_lost) == (False, True)
 
 
-def test_a_node_that_joins_opens_the_group_and_waits(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        await world.place(2, replicas=["node-2", "node-3"], joining=["node-1"])
+@run_by(with_node)
+async def test_a_node_that_joins_opens_the_group_and_waits(world: World) -> None:
+    await world.place(2, replicas=["node-2", "node-3"], joining=["node-1"])
 
-        opened = world.groups.opened[1]
-        assert opened.is_joining
-        assert opened.members == ("node-2", "node-3")
-        # Nothing is promised to anybody yet, so nothing is lacking.
-        assert world.node.readiness() == (True, [])
-
-    with_node(tmp_path, scenario)
+    opened = world.groups.opened[1]
+    assert opened.is_joining
+    assert opened.members == ("node-2", "node-3")
+    # Nothing is promised to anybody yet, so nothing is lacking.
+    assert world.node.readiness() == (True, [])
 
 
-def test_a_node_whose_joining_was_cancelled_before_it_looked_opens_nothing(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        await world.place(2, replicas=["node-2", "node-3"], leaving=["node-1"])
+@run_by(with_node)
+async def test_a_node_whose_joining_was_cancelled_before_it_looked_opens_nothing(
+    world: World,
+) -> None:
+    await world.place(2, replicas=["node-2", "node-3"], leaving=["node-1"])
 
-        assert not world.groups.opened
-
-    with_node(tmp_path, scenario)
-
-
-def test_a_replica_that_leaves_stays_open_until_no_placement_names_it(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        await world.place(1, replicas=["node-1", "node-2"])
-        await world.place(2, replicas=["node-1", "node-2"], leaving=["node-1"])
-        assert sorted(world.replicas) == [1]
-
-        await world.place(3, replicas=["node-2"])
-
-        assert not world.replicas
-        assert world.log(1).status.role is Role.STOPPED
-        assert world.groups.on_disk == set()
-
-    with_node(tmp_path, scenario)
+    assert not world.groups.opened
 
 
-def test_a_replica_that_was_closed_and_is_wanted_again_joins_anew(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        await world.place(1, replicas=["node-1", "node-2"])
-        await world.place(2, replicas=["node-2"])
-        before = world.log(1)
+@run_by(with_node)
+async def test_a_replica_that_leaves_stays_open_until_no_placement_names_it(world: World) -> None:
+    await world.place(1, replicas=["node-1", "node-2"])
+    await world.place(2, replicas=["node-1", "node-2"], leaving=["node-1"])
+    assert sorted(world.replicas) == [1]
 
-        await world.place(3, replicas=["node-2"], joining=["node-1"])
+    await world.place(3, replicas=["node-2"])
 
-        assert sorted(world.replicas) == [1]
-        assert world.log(1) is not before
-        assert world.groups.opened[1].is_joining
-
-    with_node(tmp_path, scenario)
+    assert not world.replicas
+    assert world.log(1).status.role is Role.STOPPED
+    assert world.groups.on_disk == set()
 
 
-def test_a_leader_that_no_placement_names_is_closed_when_it_leads_no_more(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        await world.place(1, replicas=["node-1", "node-2"])
-        # Nobody follows, so there is nobody to hand over to.
-        alone = Alone(world.log(1))
-        world.replicas[1].log = alone  # type: ignore[assignment]
-        world.log(1).become_leader()
-        await world.place(2, replicas=["node-2"])
-        assert sorted(world.replicas) == [1]
-        assert world.groups.on_disk == {1}
+@run_by(with_node)
+async def test_a_replica_that_was_closed_and_is_wanted_again_joins_anew(world: World) -> None:
+    await world.place(1, replicas=["node-1", "node-2"])
+    await world.place(2, replicas=["node-2"])
+    before = world.log(1)
 
-        world.log(1).lose_leadership(NodeId("node-2"))
-        await asyncio.sleep(0.1)
+    await world.place(3, replicas=["node-2"], joining=["node-1"])
 
-        assert not world.replicas
-        assert world.groups.on_disk == set()
-
-    with_node(tmp_path, scenario)
+    assert sorted(world.replicas) == [1]
+    assert world.log(1) is not before
+    assert world.groups.opened[1].is_joining
 
 
-def test_at_a_restart_what_was_removed_meanwhile_is_put_aside(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        world.groups.on_disk = {1, 2, 9}
-        world.link.view.apply(ClusterUpdate(full=True, shard_map=MAP))
+@run_by(with_node)
+async def test_a_leader_that_no_placement_names_is_closed_when_it_leads_no_more(
+    world: World,
+) -> None:
+    await world.place(1, replicas=["node-1", "node-2"])
+    # Nobody follows, so there is nobody to hand over to.
+    alone = Alone(world.log(1))
+    world.replicas[1].log = alone  # type: ignore[assignment]
+    world.log(1).become_leader()
+    await world.place(2, replicas=["node-2"])
+    assert sorted(world.replicas) == [1]
+    assert world.groups.on_disk == {1}
 
-        await world.node.open_known()
+    world.log(1).lose_leadership(NodeId("node-2"))
+    await asyncio.sleep(0.1)
 
-        # Shard 2 is placed elsewhere; of a shard that no map has, nobody can say that.
-        assert world.groups.on_disk == {1, 9}
-
-    with_node(tmp_path, scenario)
-
-
-def test_without_a_map_nothing_on_disk_is_touched(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        world.groups.on_disk = {1, 2}
-
-        await world.node.open_known()
-
-        assert world.groups.on_disk == {1, 2}
-
-    with_node(tmp_path, scenario)
+    assert not world.replicas
+    assert world.groups.on_disk == set()
 
 
-def test_members_are_reported_by_whoever_leads_and_again_after_a_reconnect(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        await world.place(2, replicas=["node-1", "node-2"], leaving=["node-9"])
-        world.log(1).become_leader()
-        await asyncio.sleep(0.1)
-        first = len(world.members_reports())
-        assert set(world.members_reports()) == {(1, 1)}
+@run_by(with_node)
+async def test_at_a_restart_what_was_removed_meanwhile_is_put_aside(world: World) -> None:
+    world.groups.on_disk = {1, 2, 9}
+    world.link.view.apply(ClusterUpdate(full=True, shard_map=MAP))
 
-        world.link.connect()
-        await asyncio.sleep(0.1)
-        assert len(world.members_reports()) > first
-        world.log(1).lose_leadership(NodeId("node-2"))
-        world.link.sent.clear()
-        world.link.connect()
-        await asyncio.sleep(1)
+    await world.node.open_known()
 
-        assert world.members_reports() == []
-
-    with_node(tmp_path, scenario)
+    # Shard 2 is placed elsewhere; of a shard that no map has, nobody can say that.
+    assert world.groups.on_disk == {1, 9}
 
 
-def test_a_leader_that_is_to_leave_hands_over(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        await world.place(1, replicas=["node-1", "node-2"])
-        world.log(1).become_leader()
+@run_by(with_node)
+async def test_without_a_map_nothing_on_disk_is_touched(world: World) -> None:
+    world.groups.on_disk = {1, 2}
 
-        await world.place(2, replicas=["node-1", "node-2"], leaving=["node-1"])
+    await world.node.open_known()
 
-        assert world.log(1).status.leader_id == "node-2"
+    assert world.groups.on_disk == {1, 2}
 
-    with_node(tmp_path, scenario)
+
+@run_by(with_node)
+async def test_members_are_reported_by_whoever_leads_and_again_after_a_reconnect(
+    world: World,
+) -> None:
+    await world.place(2, replicas=["node-1", "node-2"], leaving=["node-9"])
+    world.log(1).become_leader()
+    await asyncio.sleep(0.1)
+    first = len(world.members_reports())
+    assert set(world.members_reports()) == {(1, 1)}
+
+    world.link.connect()
+    await asyncio.sleep(0.1)
+    assert len(world.members_reports()) > first
+    world.log(1).lose_leadership(NodeId("node-2"))
+    world.link.sent.clear()
+    world.link.connect()
+    await asyncio.sleep(1)
+
+    assert world.members_reports() == []
+
+
+@run_by(with_node)
+async def test_a_leader_that_is_to_leave_hands_over(world: World) -> None:
+    await world.place(1, replicas=["node-1", "node-2"])
+    world.log(1).become_leader()
+
+    await world.place(2, replicas=["node-1", "node-2"], leaving=["node-1"])
+
+    assert world.log(1).status.leader_id == "node-2"
 
 
 class Alone:
@@ -579,17 +533,15 @@ class Alone:
         return getattr(self._log, name)
 
 
-def test_a_leader_takes_a_node_in_and_reports_it(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
-        await world.place(1, replicas=["node-1", "node-2"])
-        world.log(1).become_leader()
+@run_by(with_node)
+async def test_a_leader_takes_a_node_in_and_reports_it(world: World) -> None:
+    await world.place(1, replicas=["node-1", "node-2"])
+    world.log(1).become_leader()
 
-        await world.place(2, replicas=["node-1", "node-2"], joining=["node-3"])
-        await asyncio.sleep(1)
+    await world.place(2, replicas=["node-1", "node-2"], joining=["node-3"])
+    await asyncio.sleep(1)
 
-        assert world.log(1).status.members == ("node-1", "node-2", "node-3")
-        reported = [message.members for message in world.link.sent if message.HasField("members")]
-        assert list(reported[-1].voters) == ["node-1", "node-2", "node-3"]
-        assert reported[-1].configuration_index == world.log(1).status.configuration_index
-
-    with_node(tmp_path, scenario)
+    assert world.log(1).status.members == ("node-1", "node-2", "node-3")
+    reported = [message.members for message in world.link.sent if message.HasField("members")]
+    assert list(reported[-1].voters) == ["node-1", "node-2", "node-3"]
+    assert reported[-1].configuration_index == world.log(1).status.configuration_index

@@ -13,6 +13,7 @@ from nextgen.kernel.limits.placement import IDLE_UNITS_PER_MESSAGE_MAX
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from shards.sessions import idle_forwarding
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import FakeBroker, Harness, in_shard
 
 SETTLED_S = 3.0
@@ -38,55 +39,51 @@ def unit(answer: LookupAnswer, *, epoch: int = 0) -> broker_pb.IdleUnit:
     )
 
 
-def test_idle_units_leave_their_broker_and_come_back_with_the_next_lookup(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        answers = await served(shard, 3)
-        broker = shard.brokers["broker-1"]
+@run_by(in_shard)
+async def test_idle_units_leave_their_broker_and_come_back_with_the_next_lookup(
+    shard: Harness,
+) -> None:
+    answers = await served(shard, 3)
+    broker = shard.brokers["broker-1"]
 
-        say_idle(shard, broker, [unit(answer) for answer in answers[:2]])
-        await asyncio.sleep(SETTLED_S)
+    say_idle(shard, broker, [unit(answer) for answer in answers[:2]])
+    await asyncio.sleep(SETTLED_S)
 
-        assert shard.leader.state.reads.used_units(broker.session_id) == 1
-        assert {name for name, _, _ in broker.released} == {one.topic for one in answers[:2]}
-        reasons = {
-            event.topic_unassigned.reason for event in await shard.events("topic_unassigned")
-        }
-        assert reasons == {"idle"}
-        (again,) = await shard.lookup(answers[0].topic)
-        assert (again.broker_id, again.epoch) == ("broker-1", 2)
-
-    in_shard(tmp_path, scenario)
+    assert shard.leader.state.reads.used_units(broker.session_id) == 1
+    assert {name for name, _, _ in broker.released} == {one.topic for one in answers[:2]}
+    reasons = {event.topic_unassigned.reason for event in await shard.events("topic_unassigned")}
+    assert reasons == {"idle"}
+    (again,) = await shard.lookup(answers[0].topic)
+    assert (again.broker_id, again.epoch) == ("broker-1", 2)
 
 
-def test_a_unit_that_has_another_epoch_by_now_stays(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        (answer,) = await served(shard, 1)
-        broker = shard.brokers["broker-1"]
+@run_by(in_shard)
+async def test_a_unit_that_has_another_epoch_by_now_stays(shard: Harness) -> None:
+    (answer,) = await served(shard, 1)
+    broker = shard.brokers["broker-1"]
 
-        say_idle(shard, broker, [unit(answer, epoch=7)])
-        await asyncio.sleep(SETTLED_S)
+    say_idle(shard, broker, [unit(answer, epoch=7)])
+    await asyncio.sleep(SETTLED_S)
 
-        assert shard.leader.state.reads.used_units(broker.session_id) == 1
-        assert await shard.events("topic_unassigned") == []
-
-    in_shard(tmp_path, scenario)
+    assert shard.leader.state.reads.used_units(broker.session_id) == 1
+    assert await shard.events("topic_unassigned") == []
 
 
-def test_a_message_with_too_many_units_or_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        (answer,) = await served(shard, 1)
-        broker = shard.brokers["broker-1"]
+@run_by(in_shard)
+async def test_a_message_with_too_many_units_or_a_name_that_is_none_is_refused(
+    shard: Harness,
+) -> None:
+    (answer,) = await served(shard, 1)
+    broker = shard.brokers["broker-1"]
 
-        say_idle(shard, broker, [unit(answer, epoch=7)] * IDLE_UNITS_PER_MESSAGE_MAX)
-        with pytest.raises(InvalidRequest, match="idle units in one message"):
-            say_idle(shard, broker, [unit(answer)] * (IDLE_UNITS_PER_MESSAGE_MAX + 1))
-        with pytest.raises(InvalidRequest, match="names an idle unit"):
-            say_idle(shard, broker, [broker_pb.IdleUnit(name="persistent://no/")])
-        await asyncio.sleep(SETTLED_S)
+    say_idle(shard, broker, [unit(answer, epoch=7)] * IDLE_UNITS_PER_MESSAGE_MAX)
+    with pytest.raises(InvalidRequest, match="idle units in one message"):
+        say_idle(shard, broker, [unit(answer)] * (IDLE_UNITS_PER_MESSAGE_MAX + 1))
+    with pytest.raises(InvalidRequest, match="names an idle unit"):
+        say_idle(shard, broker, [broker_pb.IdleUnit(name="persistent://no/")])
+    await asyncio.sleep(SETTLED_S)
 
-        assert shard.leader.state.reads.used_units(broker.session_id) == 1
-
-    in_shard(tmp_path, scenario)
+    assert shard.leader.state.reads.used_units(broker.session_id) == 1
 
 
 @pytest.mark.parametrize(("excess", "left"), [(0, 0), (1, 1)])

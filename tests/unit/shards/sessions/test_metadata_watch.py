@@ -7,6 +7,7 @@ import pytest
 from nextgen.kernel.errors import Overloaded
 from tests.support.kept_tasks import break_kept
 from tests.support.metadata_world import MetadataWorld, gathered, in_world, told
+from tests.support.scenarios import run_by
 
 TOPIC = "persistent://acme/orders/paid"
 OTHER = "persistent://acme/orders/open"
@@ -16,29 +17,27 @@ FIRST = [("tenant", "acme", 1), ("namespace", "acme/orders", 1)]
 """What comes before the first assignment of a session."""
 
 
-def test_a_change_of_what_a_session_has_is_one_delivery() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        world.assign("a", TOPIC)
-        await world.settle()
+@run_by(in_world)
+async def test_a_change_of_what_a_session_has_is_one_delivery(world: MetadataWorld) -> None:
+    world.create_topics(TOPIC)
+    world.assign("a", TOPIC)
+    await world.settle()
 
-        world.homes.set_properties("acme", size="xl")
-        world.homes.set_properties("acme/orders", retention="1h")
-        world.homes.set_properties(TOPIC, ttl="5")
-        await world.settle()
+    world.homes.set_properties("acme", size="xl")
+    world.homes.set_properties("acme/orders", retention="1h")
+    world.homes.set_properties(TOPIC, ttl="5")
+    await world.settle()
 
-        broker = world.brokers["a"]
-        assert told(broker.changes) == [
-            *FIRST,
-            ("tenant", "acme", 2),
-            ("namespace", "acme/orders", 2),
-            ("topic", TOPIC, 2),
-        ]
-        assert world.deliveries == {"tenant": 1, "namespace": 1, "topic": 1}
-        assert broker.holding.tenants["acme"].properties == {"size": "xl"}
-        world.check_converged()
-
-    in_world(scenario)
+    broker = world.brokers["a"]
+    assert told(broker.changes) == [
+        *FIRST,
+        ("tenant", "acme", 2),
+        ("namespace", "acme/orders", 2),
+        ("topic", TOPIC, 2),
+    ]
+    assert world.deliveries == {"tenant": 1, "namespace": 1, "topic": 1}
+    assert broker.holding.tenants["acme"].properties == {"size": "xl"}
+    world.check_converged()
 
 
 @pytest.mark.parametrize("brokers", [5, 50])
@@ -66,358 +65,339 @@ def test_a_change_costs_as_many_deliveries_as_brokers_have_the_object(brokers: i
     in_world(scenario, *ids)
 
 
-def test_partitions_of_one_topic_share_its_metadata() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        units = [world.prepare(f"{TOPIC}-partition-{number}") for number in range(3)]
-        world.assign("a", *units)
-        await world.settle()
+@run_by(in_world)
+async def test_partitions_of_one_topic_share_its_metadata(world: MetadataWorld) -> None:
+    world.create_topics(TOPIC)
+    units = [world.prepare(f"{TOPIC}-partition-{number}") for number in range(3)]
+    world.assign("a", *units)
+    await world.settle()
 
-        world.homes.set_properties(TOPIC, a="b")
-        await world.settle()
-        assert world.deliveries == {"topic": 1}
+    world.homes.set_properties(TOPIC, a="b")
+    await world.settle()
+    assert world.deliveries == {"topic": 1}
 
-        world.release("a", units[0])
-        world.release("a", units[1])
-        world.homes.set_properties(TOPIC, a="c")
-        await world.settle()
-        assert world.deliveries == {"topic": 2}, "one unit is left"
+    world.release("a", units[0])
+    world.release("a", units[1])
+    world.homes.set_properties(TOPIC, a="c")
+    await world.settle()
+    assert world.deliveries == {"topic": 2}, "one unit is left"
 
-        world.release("a", units[2])
-        world.homes.set_properties(TOPIC, a="d")
-        await world.settle()
-        assert world.deliveries == {"topic": 2}
-
-    in_world(scenario)
+    world.release("a", units[2])
+    world.homes.set_properties(TOPIC, a="d")
+    await world.settle()
+    assert world.deliveries == {"topic": 2}
 
 
-def test_what_changed_between_the_assignment_and_the_watch_is_told() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        prepared = world.prepare(TOPIC)
-        world.homes.set_properties(TOPIC, a="b")
-        world.assign("a", prepared)
-        world.homes.set_properties("acme/orders", a="b")
-        await world.settle()
+@run_by(in_world)
+async def test_what_changed_between_the_assignment_and_the_watch_is_told(
+    world: MetadataWorld,
+) -> None:
+    world.create_topics(TOPIC)
+    prepared = world.prepare(TOPIC)
+    world.homes.set_properties(TOPIC, a="b")
+    world.assign("a", prepared)
+    world.homes.set_properties("acme/orders", a="b")
+    await world.settle()
 
-        assert world.deliveries == {"topic": 1, "namespace": 1}
-        world.check_converged()
-
-    in_world(scenario)
-
-
-def test_what_the_watch_knows_is_told_at_once_when_an_older_assignment_arrives() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        late = world.prepare(TOPIC)
-        world.assign("a", TOPIC)
-        world.homes.set_properties(TOPIC, a="b")
-        await world.settle()
-
-        world.assign("b", late)
-        world.sync("b")
-
-        assert [each.version for each in world.brokers["b"].holding.topics.values()] == [2]
-
-    in_world(scenario, "a", "b")
+    assert world.deliveries == {"topic": 1, "namespace": 1}
+    world.check_converged()
 
 
-def test_a_stream_that_is_behind_what_was_sent_tells_nothing_old() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        for value in "123":
-            world.homes.set_properties(TOPIC, a=value)
-        world.assign("a", TOPIC)
-        await gathered()
+@run_by(in_world, "a", "b")
+async def test_what_the_watch_knows_is_told_at_once_when_an_older_assignment_arrives(
+    world: MetadataWorld,
+) -> None:
+    world.create_topics(TOPIC)
+    late = world.prepare(TOPIC)
+    world.assign("a", TOPIC)
+    world.homes.set_properties(TOPIC, a="b")
+    await world.settle()
 
-        world.homes.deliver(behind=2)
-        world.homes.deliver(behind=1)
-        world.homes.deliver()
-        assert world.deliveries == {}
+    world.assign("b", late)
+    world.sync("b")
 
-        world.homes.set_properties(TOPIC, a="4")
-        world.homes.deliver()
-        assert world.deliveries == {"topic": 1}
-        world.sync("a")
-        world.check_converged()
-
-    in_world(scenario)
+    assert [each.version for each in world.brokers["b"].holding.topics.values()] == [2]
 
 
-def test_the_version_of_an_event_follows_from_the_snapshot() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        for value in "123":
-            world.homes.set_properties(TOPIC, a=value)
-        world.assign("a", TOPIC)
-        await world.settle()
+@run_by(in_world)
+async def test_a_stream_that_is_behind_what_was_sent_tells_nothing_old(
+    world: MetadataWorld,
+) -> None:
+    world.create_topics(TOPIC)
+    for value in "123":
+        world.homes.set_properties(TOPIC, a=value)
+    world.assign("a", TOPIC)
+    await gathered()
 
-        world.homes.set_properties(TOPIC, a="4")
-        world.homes.set_properties(TOPIC, a="5")
-        await world.settle()
+    world.homes.deliver(behind=2)
+    world.homes.deliver(behind=1)
+    world.homes.deliver()
+    assert world.deliveries == {}
 
-        assert told(world.brokers["a"].changes)[2:] == [("topic", TOPIC, 5), ("topic", TOPIC, 6)]
+    world.homes.set_properties(TOPIC, a="4")
+    world.homes.deliver()
+    assert world.deliveries == {"topic": 1}
+    world.sync("a")
+    world.check_converged()
 
-    in_world(scenario)
+
+@run_by(in_world)
+async def test_the_version_of_an_event_follows_from_the_snapshot(world: MetadataWorld) -> None:
+    world.create_topics(TOPIC)
+    for value in "123":
+        world.homes.set_properties(TOPIC, a=value)
+    world.assign("a", TOPIC)
+    await world.settle()
+
+    world.homes.set_properties(TOPIC, a="4")
+    world.homes.set_properties(TOPIC, a="5")
+    await world.settle()
+
+    assert told(world.brokers["a"].changes)[2:] == [("topic", TOPIC, 5), ("topic", TOPIC, 6)]
 
 
 @pytest.mark.parametrize("name", [TOPIC, "acme/orders", "acme"])
-def test_a_deletion_is_told_once_and_what_follows_under_the_name_is_another(name: str) -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        world.assign("a", TOPIC)
-        await world.settle()
+@run_by(in_world)
+async def test_a_deletion_is_told_once_and_what_follows_under_the_name_is_another(
+    world: MetadataWorld, *, name: str
+) -> None:
+    world.create_topics(TOPIC)
+    world.assign("a", TOPIC)
+    await world.settle()
 
-        world.homes.delete(name)
-        await world.settle()
-        world.create_topics(TOPIC)
-        world.homes.set_properties(name, a="b")
-        await world.settle()
+    world.homes.delete(name)
+    await world.settle()
+    world.create_topics(TOPIC)
+    world.homes.set_properties(name, a="b")
+    await world.settle()
 
-        assert world.deliveries == {"removed": 1}
-        assert told(world.brokers["a"].changes)[2:] == [("removed", name, 0)]
-        world.check_converged()
-
-    in_world(scenario)
-
-
-def test_a_deletion_that_the_watch_began_after_is_told() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        prepared = world.prepare(TOPIC)
-        world.homes.delete(TOPIC)
-        world.assign("a", prepared)
-        await world.settle()
-
-        assert world.deliveries == {"removed": 1}
-
-    in_world(scenario)
+    assert world.deliveries == {"removed": 1}
+    assert told(world.brokers["a"].changes)[2:] == [("removed", name, 0)]
+    world.check_converged()
 
 
-def test_a_snapshot_without_what_was_read_elsewhere_removes_nothing() -> None:
+@run_by(in_world)
+async def test_a_deletion_that_the_watch_began_after_is_told(world: MetadataWorld) -> None:
+    world.create_topics(TOPIC)
+    prepared = world.prepare(TOPIC)
+    world.homes.delete(TOPIC)
+    world.assign("a", prepared)
+    await world.settle()
+
+    assert world.deliveries == {"removed": 1}
+
+
+@run_by(in_world)
+async def test_a_snapshot_without_what_was_read_elsewhere_removes_nothing(
+    world: MetadataWorld,
+) -> None:
     """1. An object is created, and sent. 2. The stream begins at a replica that is behind."""
+    world.create_topics(TOPIC)
+    world.assign("a", TOPIC)
+    await gathered()
 
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        world.assign("a", TOPIC)
-        await gathered()
+    world.homes.deliver(behind=3)
+    await world.settle()
+    assert world.deliveries == {}
+    assert sorted(set(world.homes.reads)) == ["acme", "acme/orders", TOPIC]
 
-        world.homes.deliver(behind=3)
-        await world.settle()
-        assert world.deliveries == {}
-        assert sorted(set(world.homes.reads)) == ["acme", "acme/orders", TOPIC]
-
-        world.homes.set_properties(TOPIC, a="b")
-        await world.settle()
-        assert world.deliveries == {"topic": 1}
-        world.check_converged()
-
-    in_world(scenario)
+    world.homes.set_properties(TOPIC, a="b")
+    await world.settle()
+    assert world.deliveries == {"topic": 1}
+    world.check_converged()
 
 
-def test_a_doubt_waits_for_the_home_shard_to_answer() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        prepared = world.prepare(TOPIC)
-        world.homes.delete(TOPIC)
-        world.homes.is_reachable = False
-        world.assign("a", prepared)
-        await world.settle()
-        assert world.deliveries == {}
+@run_by(in_world)
+async def test_a_doubt_waits_for_the_home_shard_to_answer(world: MetadataWorld) -> None:
+    world.create_topics(TOPIC)
+    prepared = world.prepare(TOPIC)
+    world.homes.delete(TOPIC)
+    world.homes.is_reachable = False
+    world.assign("a", prepared)
+    await world.settle()
+    assert world.deliveries == {}
 
-        world.homes.is_reachable = True
-        await world.settle()
-        assert world.deliveries == {"removed": 1}
-
-    in_world(scenario)
+    world.homes.is_reachable = True
+    await world.settle()
+    assert world.deliveries == {"removed": 1}
 
 
-def test_a_doubt_outlives_the_task_that_settles_it() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        prepared = world.prepare(TOPIC)
-        world.homes.delete(TOPIC)
-        world.homes.is_reachable = False
-        world.assign("a", prepared)
-        await world.settle()
+@run_by(in_world)
+async def test_a_doubt_outlives_the_task_that_settles_it(world: MetadataWorld) -> None:
+    world.create_topics(TOPIC)
+    prepared = world.prepare(TOPIC)
+    world.homes.delete(TOPIC)
+    world.homes.is_reachable = False
+    world.assign("a", prepared)
+    await world.settle()
 
-        break_kept("metadata_doubts")
-        world.homes.is_reachable = True
-        await world.settle()
+    break_kept("metadata_doubts")
+    world.homes.is_reachable = True
+    await world.settle()
 
-        assert world.deliveries == {"removed": 1}
-
-    in_world(scenario)
+    assert world.deliveries == {"removed": 1}
 
 
-def test_a_reset_of_the_stream_loses_no_change() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC, OTHER)
-        world.assign("a", TOPIC, OTHER)
-        await world.settle()
+@run_by(in_world)
+async def test_a_reset_of_the_stream_loses_no_change(world: MetadataWorld) -> None:
+    world.create_topics(TOPIC, OTHER)
+    world.assign("a", TOPIC, OTHER)
+    await world.settle()
 
-        for stream in world.homes.streams:
-            stream.reset()
-        world.homes.set_properties(TOPIC, a="b")
-        world.homes.delete(OTHER)
-        await world.settle()
+    for stream in world.homes.streams:
+        stream.reset()
+    world.homes.set_properties(TOPIC, a="b")
+    world.homes.delete(OTHER)
+    await world.settle()
 
-        assert world.deliveries == {"topic": 1, "removed": 1}
-        world.check_converged()
-
-    in_world(scenario)
+    assert world.deliveries == {"topic": 1, "removed": 1}
+    world.check_converged()
 
 
-def test_names_whose_watch_was_ended_are_watched_again() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        world.assign("a", TOPIC)
-        await world.settle()
+@run_by(in_world)
+async def test_names_whose_watch_was_ended_are_watched_again(world: MetadataWorld) -> None:
+    world.create_topics(TOPIC)
+    world.assign("a", TOPIC)
+    await world.settle()
 
-        world.homes.end_watches(Overloaded("too many watches"))
-        world.homes.set_properties(TOPIC, a="b")
-        assert world.watch.watch_count == 0
-        await world.settle()
+    world.homes.end_watches(Overloaded("too many watches"))
+    world.homes.set_properties(TOPIC, a="b")
+    assert world.watch.watch_count == 0
+    await world.settle()
 
-        assert world.deliveries == {"topic": 1}
-        assert world.watch.watch_count == 2
-
-    in_world(scenario)
+    assert world.deliveries == {"topic": 1}
+    assert world.watch.watch_count == 2
 
 
-def test_a_stream_that_failed_is_run_again() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        world.assign("a", TOPIC)
-        await world.settle()
-        (stream,) = world.homes.streams
+@run_by(in_world)
+async def test_a_stream_that_failed_is_run_again(world: MetadataWorld) -> None:
+    world.create_topics(TOPIC)
+    world.assign("a", TOPIC)
+    await world.settle()
+    (stream,) = world.homes.streams
 
-        stream.failed.set()
-        await world.settle()
+    stream.failed.set()
+    await world.settle()
 
-        assert stream.runs == 2
-
-    in_world(scenario)
+    assert stream.runs == 2
 
 
-def test_a_session_that_ended_is_told_nothing_and_its_names_are_not_watched() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC, OTHER)
-        world.assign("a", TOPIC)
-        world.assign("b", TOPIC, OTHER)
-        await world.settle()
+@run_by(in_world, "a", "b")
+async def test_a_session_that_ended_is_told_nothing_and_its_names_are_not_watched(
+    world: MetadataWorld,
+) -> None:
+    world.create_topics(TOPIC, OTHER)
+    world.assign("a", TOPIC)
+    world.assign("b", TOPIC, OTHER)
+    await world.settle()
 
-        world.watch.drop_all(world.brokers["b"].session)
-        assert world.watch.name_count == 3
-        world.homes.set_properties(TOPIC, a="b")
-        world.homes.set_properties(OTHER, a="b")
-        await world.settle()
-        assert world.deliveries == {"topic": 1}
+    world.watch.drop_all(world.brokers["b"].session)
+    assert world.watch.name_count == 3
+    world.homes.set_properties(TOPIC, a="b")
+    world.homes.set_properties(OTHER, a="b")
+    await world.settle()
+    assert world.deliveries == {"topic": 1}
 
-        world.watch.drop_all(world.brokers["a"].session)
-        assert (world.watch.name_count, world.watch.watch_count) == (0, 0)
-
-    in_world(scenario, "a", "b")
+    world.watch.drop_all(world.brokers["a"].session)
+    assert (world.watch.name_count, world.watch.watch_count) == (0, 0)
 
 
 # A new leader -----------------------------------------------------------------------------------
 
 
-def test_a_new_leader_brings_a_broker_what_changed_while_nobody_led() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC, OTHER)
-        world.assign("a", TOPIC, OTHER)
-        await world.settle()
+@run_by(in_world)
+async def test_a_new_leader_brings_a_broker_what_changed_while_nobody_led(
+    world: MetadataWorld,
+) -> None:
+    world.create_topics(TOPIC, OTHER)
+    world.assign("a", TOPIC, OTHER)
+    await world.settle()
 
-        world.watch.close()
-        world.homes.set_properties(TOPIC, a="b")
-        world.homes.set_properties("acme/orders", a="b")
-        world.homes.delete(OTHER)
-        world.next_leader()
-        world.report("a")
-        await world.settle()
+    world.watch.close()
+    world.homes.set_properties(TOPIC, a="b")
+    world.homes.set_properties("acme/orders", a="b")
+    world.homes.delete(OTHER)
+    world.next_leader()
+    world.report("a")
+    await world.settle()
 
-        assert world.deliveries == {"topic": 1, "namespace": 1, "removed": 1}
-        world.check_converged()
-
-    in_world(scenario)
-
-
-def test_what_a_new_leader_sent_or_released_counts_for_more_than_an_older_report() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC, OTHER)
-        kept, gone = world.prepare(TOPIC), world.prepare(OTHER)
-        world.assign("a", kept, gone)
-        await world.settle()
-
-        world.next_leader()
-        world.release("a", gone)
-        world.homes.set_properties(TOPIC, a="b")
-        world.assign("a", TOPIC)
-        world.report("a")
-        await world.settle()
-        world.deliveries.clear()
-        world.homes.set_properties(TOPIC, a="c")
-        world.homes.set_properties(OTHER, a="c")
-        await world.settle()
-
-        assert world.deliveries == {"topic": 1}
-        world.check_converged()
-
-    in_world(scenario)
+    assert world.deliveries == {"topic": 1, "namespace": 1, "removed": 1}
+    world.check_converged()
 
 
-def test_a_report_that_nobody_asked_for_changes_nothing() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        world.assign("a", TOPIC)
-        await world.settle()
-        world.brokers["b"].side = world.brokers["a"].side
+@run_by(in_world)
+async def test_what_a_new_leader_sent_or_released_counts_for_more_than_an_older_report(
+    world: MetadataWorld,
+) -> None:
+    world.create_topics(TOPIC, OTHER)
+    kept, gone = world.prepare(TOPIC), world.prepare(OTHER)
+    world.assign("a", kept, gone)
+    await world.settle()
 
-        world.report("b")
-        world.homes.set_properties(TOPIC, a="b")
-        await world.settle()
+    world.next_leader()
+    world.release("a", gone)
+    world.homes.set_properties(TOPIC, a="b")
+    world.assign("a", TOPIC)
+    world.report("a")
+    await world.settle()
+    world.deliveries.clear()
+    world.homes.set_properties(TOPIC, a="c")
+    world.homes.set_properties(OTHER, a="c")
+    await world.settle()
 
-        assert world.deliveries == {"topic": 1}
-
-    in_world(scenario, "a", "b")
-
-
-def test_a_report_that_comes_after_the_end_of_its_session_changes_nothing() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        world.assign("a", TOPIC)
-        await world.settle()
-        world.next_leader()
-
-        world.watch.drop_all(world.brokers["a"].session)
-        world.report("a")
-
-        assert world.watch.name_count == 0
-
-    in_world(scenario)
+    assert world.deliveries == {"topic": 1}
+    world.check_converged()
 
 
-def test_a_unit_of_a_deleted_topic_takes_up_room_at_the_next_leader_as_well() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        world.assign("a", TOPIC)
-        await world.settle()
-        world.homes.delete(TOPIC)
-        await world.settle()
-        broker = world.brokers["a"]
-        assert broker.holding.topic(TOPIC) is None
-        assert broker.session.metadata.units == 1
+@run_by(in_world, "a", "b")
+async def test_a_report_that_nobody_asked_for_changes_nothing(world: MetadataWorld) -> None:
+    world.create_topics(TOPIC)
+    world.assign("a", TOPIC)
+    await world.settle()
+    world.brokers["b"].side = world.brokers["a"].side
 
-        world.next_leader()
-        world.report("a")
-        assert broker.session.metadata.units == 1
-        await world.settle()
+    world.report("b")
+    world.homes.set_properties(TOPIC, a="b")
+    await world.settle()
 
-        assert broker.session.metadata.units == 1
-        assert len(broker.holding.assignments) == 1
+    assert world.deliveries == {"topic": 1}
 
-    in_world(scenario)
+
+@run_by(in_world)
+async def test_a_report_that_comes_after_the_end_of_its_session_changes_nothing(
+    world: MetadataWorld,
+) -> None:
+    world.create_topics(TOPIC)
+    world.assign("a", TOPIC)
+    await world.settle()
+    world.next_leader()
+
+    world.watch.drop_all(world.brokers["a"].session)
+    world.report("a")
+
+    assert world.watch.name_count == 0
+
+
+@run_by(in_world)
+async def test_a_unit_of_a_deleted_topic_takes_up_room_at_the_next_leader_as_well(
+    world: MetadataWorld,
+) -> None:
+    world.create_topics(TOPIC)
+    world.assign("a", TOPIC)
+    await world.settle()
+    world.homes.delete(TOPIC)
+    await world.settle()
+    broker = world.brokers["a"]
+    assert broker.holding.topic(TOPIC) is None
+    assert broker.session.metadata.units == 1
+
+    world.next_leader()
+    world.report("a")
+    assert broker.session.metadata.units == 1
+    await world.settle()
+
+    assert broker.session.metadata.units == 1
+    assert len(broker.holding.assignments) == 1
 
 
 def complete_term(world: MetadataWorld) -> int:
@@ -426,69 +406,67 @@ def complete_term(world: MetadataWorld) -> int:
     return stream.complete_term()
 
 
-def test_a_manager_says_that_it_watches_all_once_it_does_in_the_term_it_knows() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC, OTHER)
-        assert not world.watch.follows(1)
-        assert world.watch.note_leader(1, 3, "node-2")
-        world.assign("a", TOPIC)
-        assert world.watch.follows(1)
-        assert complete_term(world) == 0, "its names are gathered and no watch has them"
+@run_by(in_world)
+async def test_a_manager_says_that_it_watches_all_once_it_does_in_the_term_it_knows(
+    world: MetadataWorld,
+) -> None:
+    world.create_topics(TOPIC, OTHER)
+    assert not world.watch.follows(1)
+    assert world.watch.note_leader(1, 3, "node-2")
+    world.assign("a", TOPIC)
+    assert world.watch.follows(1)
+    assert complete_term(world) == 0, "its names are gathered and no watch has them"
 
-        await gathered()
-        assert complete_term(world) == 3
-        assert not world.watch.note_leader(1, 2, "node-1"), "an earlier leader"
-        assert complete_term(world) == 3
-        assert world.watch.note_leader(1, 5, "node-3")
-        assert complete_term(world) == 5
-        assert world.homes.noted == [(1, 3, "node-2"), (1, 2, "node-1"), (1, 5, "node-3")]
-
-    in_world(scenario)
-
-
-def test_a_manager_does_not_watch_all_while_a_watch_is_to_be_added_again() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        world.watch.note_leader(1, 3, "node-2")
-        world.assign("a", TOPIC)
-        await world.settle()
-        assert complete_term(world) == 3
-
-        world.homes.end_watches(Overloaded("too many watches"))
-        assert world.watch.follows(1)
-        assert complete_term(world) == 0
-        await world.settle()
-
-        assert complete_term(world) == 3
-
-    in_world(scenario)
+    await gathered()
+    assert complete_term(world) == 3
+    assert not world.watch.note_leader(1, 2, "node-1"), "an earlier leader"
+    assert complete_term(world) == 3
+    assert world.watch.note_leader(1, 5, "node-3")
+    assert complete_term(world) == 5
+    assert world.homes.noted == [(1, 3, "node-2"), (1, 2, "node-1"), (1, 5, "node-3")]
 
 
-def test_a_manager_does_not_watch_all_while_a_broker_has_to_report() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        world.watch.note_leader(1, 3, "node-2")
-        world.assign("a", TOPIC)
-        await world.settle()
-        world.watch.are_reported = lambda: False
-        assert complete_term(world) == 0
+@run_by(in_world)
+async def test_a_manager_does_not_watch_all_while_a_watch_is_to_be_added_again(
+    world: MetadataWorld,
+) -> None:
+    world.create_topics(TOPIC)
+    world.watch.note_leader(1, 3, "node-2")
+    world.assign("a", TOPIC)
+    await world.settle()
+    assert complete_term(world) == 3
 
-        world.watch.are_reported = lambda: True
-        assert complete_term(world) == 3
+    world.homes.end_watches(Overloaded("too many watches"))
+    assert world.watch.follows(1)
+    assert complete_term(world) == 0
+    await world.settle()
 
-    in_world(scenario)
+    assert complete_term(world) == 3
 
 
-def test_a_manager_that_follows_is_asked_to_say_so_at_once() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        world.assign("a", TOPIC)
-        await world.settle()
-        (stream,) = world.homes.streams
-        before = stream.acknowledged
+@run_by(in_world)
+async def test_a_manager_does_not_watch_all_while_a_broker_has_to_report(
+    world: MetadataWorld,
+) -> None:
+    world.create_topics(TOPIC)
+    world.watch.note_leader(1, 3, "node-2")
+    world.assign("a", TOPIC)
+    await world.settle()
+    world.watch.are_reported = lambda: False
+    assert complete_term(world) == 0
 
-        assert world.watch.follows(1)
+    world.watch.are_reported = lambda: True
+    assert complete_term(world) == 3
 
-        assert stream.acknowledged == before + 1
 
-    in_world(scenario)
+@run_by(in_world)
+async def test_a_manager_that_follows_is_asked_to_say_so_at_once(world: MetadataWorld) -> None:
+    world.create_topics(TOPIC)
+    world.assign("a", TOPIC)
+    await world.settle()
+    (stream,) = world.homes.streams
+    before = stream.acknowledged
+
+    assert world.watch.follows(1)
+
+    assert stream.acknowledged == before + 1

@@ -12,6 +12,7 @@ from shards.sessions import metadata_watch, pending_deliveries
 from shards.sessions.pending_deliveries import PendingDeliveries
 from tests.support.home_shards import FakeStream
 from tests.support.metadata_world import GATHER_S, MetadataWorld, in_world
+from tests.support.scenarios import run_by
 
 TOPIC = "persistent://acme/orders/paid"
 OTHER = "persistent://acme/orders/open"
@@ -109,102 +110,97 @@ def last(world: MetadataWorld) -> int:
 
 
 @pytest.mark.parametrize("name", [TOPIC, "acme/orders", "acme"])
-def test_a_change_has_taken_effect_once_every_broker_that_has_the_object_synced_it(
-    name: str,
+@run_by(in_world, "a", "b")
+async def test_a_change_has_taken_effect_once_every_broker_that_has_the_object_synced_it(
+    world: MetadataWorld, *, name: str
 ) -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        world.assign("a", TOPIC)
-        world.assign("b", TOPIC)
-        await world.settle()
-        assert in_effect(world) == last(world)
+    world.create_topics(TOPIC)
+    world.assign("a", TOPIC)
+    world.assign("b", TOPIC)
+    await world.settle()
+    assert in_effect(world) == last(world)
 
-        world.homes.set_policies(name, b"\x10\x05")
-        world.homes.deliver()
-        assert in_effect(world) == last(world) - 1
+    world.homes.set_policies(name, b"\x10\x05")
+    world.homes.deliver()
+    assert in_effect(world) == last(world) - 1
 
-        world.sync("a")
-        assert in_effect(world) == last(world) - 1, "b has not synced it"
-        said = stream_of(world).acknowledged
-        world.sync("b")
-        world.watch.synced()
-        assert in_effect(world) == last(world)
-        assert stream_of(world).acknowledged == said + 1
-
-    in_world(scenario, "a", "b")
+    world.sync("a")
+    assert in_effect(world) == last(world) - 1, "b has not synced it"
+    said = stream_of(world).acknowledged
+    world.sync("b")
+    world.watch.synced()
+    assert in_effect(world) == last(world)
+    assert stream_of(world).acknowledged == said + 1
 
 
-def test_a_change_that_concerns_no_broker_has_taken_effect_when_it_was_told() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC, OTHER)
-        world.assign("a", TOPIC)
-        await world.settle()
+@run_by(in_world)
+async def test_a_change_that_concerns_no_broker_has_taken_effect_when_it_was_told(
+    world: MetadataWorld,
+) -> None:
+    world.create_topics(TOPIC, OTHER)
+    world.assign("a", TOPIC)
+    await world.settle()
 
-        world.homes.set_policies(OTHER, b"\x10\x05")
-        world.homes.deliver()
+    world.homes.set_policies(OTHER, b"\x10\x05")
+    world.homes.deliver()
 
-        assert in_effect(world) == last(world)
-
-    in_world(scenario)
-
-
-def test_a_broker_whose_session_ends_delays_nothing_any_longer() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        world.assign("a", TOPIC)
-        await world.settle()
-        world.homes.set_policies(TOPIC, b"\x10\x05")
-        world.homes.deliver()
-        assert in_effect(world) < last(world)
-        said = stream_of(world).acknowledged
-
-        session = world.brokers["a"].session
-        session.end(SessionExpired("over"))
-        world.watch.drop_all(session)
-
-        assert in_effect(world) == last(world)
-        assert stream_of(world).acknowledged > said
-
-    in_world(scenario)
+    assert in_effect(world) == last(world)
 
 
-def test_a_deposed_manager_takes_nothing_for_delivered_that_its_brokers_did_not_sync() -> None:
+@run_by(in_world)
+async def test_a_broker_whose_session_ends_delays_nothing_any_longer(world: MetadataWorld) -> None:
+    world.create_topics(TOPIC)
+    world.assign("a", TOPIC)
+    await world.settle()
+    world.homes.set_policies(TOPIC, b"\x10\x05")
+    world.homes.deliver()
+    assert in_effect(world) < last(world)
+    said = stream_of(world).acknowledged
+
+    session = world.brokers["a"].session
+    session.end(SessionExpired("over"))
+    world.watch.drop_all(session)
+
+    assert in_effect(world) == last(world)
+    assert stream_of(world).acknowledged > said
+
+
+@run_by(in_world)
+async def test_a_deposed_manager_takes_nothing_for_delivered_that_its_brokers_did_not_sync(
+    world: MetadataWorld,
+) -> None:
     """Its sessions end with its term. The brokers go on, at the next leader."""
+    world.create_topics(TOPIC)
+    world.assign("a", TOPIC)
+    await world.settle()
+    stream, position = stream_of(world), last(world)
+    world.watch.note_leader(world.homes.home_of(KIND_TOPIC, TOPIC), 7, "shard-node-1")
+    assert stream.complete_term() == 7
+    world.homes.set_policies(TOPIC, b"\x10\x05")
+    world.homes.deliver()
+    assert stream.in_effect(last(world)) == position
 
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        world.assign("a", TOPIC)
-        await world.settle()
-        stream, position = stream_of(world), last(world)
-        world.watch.note_leader(world.homes.home_of(KIND_TOPIC, TOPIC), 7, "shard-node-1")
-        assert stream.complete_term() == 7
-        world.homes.set_policies(TOPIC, b"\x10\x05")
-        world.homes.deliver()
-        assert stream.in_effect(last(world)) == position
+    world.watch.close()
+    world.brokers["a"].session.end(NotLeader("another leads"))
 
-        world.watch.close()
-        world.brokers["a"].session.end(NotLeader("another leads"))
-
-        assert stream.in_effect(last(world)) <= position
-        assert stream.complete_term() == 0
-
-    in_world(scenario)
+    assert stream.in_effect(last(world)) <= position
+    assert stream.complete_term() == 0
 
 
-def test_a_deletion_has_taken_effect_once_the_broker_was_told_to_forget() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        world.assign("a", TOPIC)
-        await world.settle()
+@run_by(in_world)
+async def test_a_deletion_has_taken_effect_once_the_broker_was_told_to_forget(
+    world: MetadataWorld,
+) -> None:
+    world.create_topics(TOPIC)
+    world.assign("a", TOPIC)
+    await world.settle()
 
-        world.homes.delete(TOPIC)
-        world.homes.deliver()
-        assert in_effect(world) < last(world)
+    world.homes.delete(TOPIC)
+    world.homes.deliver()
+    assert in_effect(world) < last(world)
 
-        world.sync("a")
-        assert in_effect(world) == last(world)
-
-    in_world(scenario)
+    world.sync("a")
+    assert in_effect(world) == last(world)
 
 
 def test_what_waits_for_room_in_the_sequence_is_owed_until_it_was_synced(monkeypatch) -> None:
@@ -227,49 +223,45 @@ def test_what_waits_for_room_in_the_sequence_is_owed_until_it_was_synced(monkeyp
     in_world(scenario)
 
 
-def test_a_change_that_came_by_a_snapshot_is_owed_from_before_it() -> None:
+@run_by(in_world)
+async def test_a_change_that_came_by_a_snapshot_is_owed_from_before_it(
+    world: MetadataWorld,
+) -> None:
     """1. A topic is assigned. 2. It changes before it is watched, and then something else does. 3.
     The watch begins with a snapshot behind both, of which the broker has nothing yet."""
+    world.create_topics(TOPIC)
+    world.assign("a", TOPIC)
+    world.homes.set_policies(TOPIC, b"\x10\x05")
+    changed_at = last(world)
+    world.create_topics(OTHER)
+    await asyncio.sleep(2 * GATHER_S)
+    world.homes.deliver()
 
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        world.assign("a", TOPIC)
-        world.homes.set_policies(TOPIC, b"\x10\x05")
-        changed_at = last(world)
-        world.create_topics(OTHER)
-        await asyncio.sleep(2 * GATHER_S)
-        world.homes.deliver()
+    assert in_effect(world) < changed_at < last(world)
+    world.sync("a")
+    assert in_effect(world) == last(world)
 
-        assert in_effect(world) < changed_at < last(world)
-        world.sync("a")
-        assert in_effect(world) == last(world)
-
-        # What is told event by event holds back nothing that came before it.
-        world.homes.set_policies(TOPIC, b"\x10\x06")
-        world.homes.deliver()
-        assert in_effect(world) == last(world) - 1
-
-    in_world(scenario)
+    # What is told event by event holds back nothing that came before it.
+    world.homes.set_policies(TOPIC, b"\x10\x06")
+    world.homes.deliver()
+    assert in_effect(world) == last(world) - 1
 
 
-def test_a_doubt_is_owed_until_it_was_settled() -> None:
+@run_by(in_world)
+async def test_a_doubt_is_owed_until_it_was_settled(world: MetadataWorld) -> None:
     """1. A broker has a topic. 2. The watch is told of it only behind a cut, in a snapshot, and
     there it is gone. 3. Its home is asked."""
+    world.create_topics(TOPIC)
+    world.assign("a", TOPIC)
+    await world.settle()
+    world.homes.is_reachable = False
+    world.homes.delete(TOPIC)
+    stream_of(world).reset()
+    world.homes.deliver()
+    assert in_effect(world) < last(world)
 
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC)
-        world.assign("a", TOPIC)
-        await world.settle()
-        world.homes.is_reachable = False
-        world.homes.delete(TOPIC)
-        stream_of(world).reset()
-        world.homes.deliver()
-        assert in_effect(world) < last(world)
+    world.homes.is_reachable = True
+    await world.settle()
 
-        world.homes.is_reachable = True
-        await world.settle()
-
-        assert in_effect(world) == last(world)
-        assert world.brokers["a"].holding.topic(TOPIC) is None
-
-    in_world(scenario)
+    assert in_effect(world) == last(world)
+    assert world.brokers["a"].holding.topic(TOPIC) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from nextgen.kernel.limits.placement import (
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad
 from shards.sessions.session_soft_state import SessionSoftState
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import FakeBroker, Harness, in_shard
 
 
@@ -59,210 +59,186 @@ def busy(messages_in: float, units: int = 3) -> LoadReport:
         ),
     ],
 )
-def test_a_load_that_cannot_be_is_refused_and_the_last_good_one_stands(
-    tmp_path: Path, load: LoadReport, why: str
+@run_by(in_shard)
+async def test_a_load_that_cannot_be_is_refused_and_the_last_good_one_stands(
+    shard: Harness, *, load: LoadReport, why: str
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1", capacity_units=7)
-        good = busy(50_000.0)
-        assert beat(shard, broker, good) == ""
-        await asyncio.sleep(0.1)
-        position = shard.leader.state.position
+    broker = await shard.start_broker("broker-1", capacity_units=7)
+    good = busy(50_000.0)
+    assert beat(shard, broker, good) == ""
+    await asyncio.sleep(0.1)
+    position = shard.leader.state.position
 
-        assert why in beat(shard, broker, load)
+    assert why in beat(shard, broker, load)
 
-        await asyncio.sleep(LOAD_EVENT_MS_MIN / 1000)
-        assert session_of(shard, broker).load == good
-        assert shard.cluster.loads == {broker.session_id: good}
-        assert shard.leader.state.position == position
-
-    in_shard(tmp_path, scenario)
+    await asyncio.sleep(LOAD_EVENT_MS_MIN / 1000)
+    assert session_of(shard, broker).load == good
+    assert shard.cluster.loads == {broker.session_id: good}
+    assert shard.leader.state.position == position
 
 
-def test_a_heartbeat_without_load_changes_nothing_of_it(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        beat(shard, broker, busy(1_000.0))
+@run_by(in_shard)
+async def test_a_heartbeat_without_load_changes_nothing_of_it(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    beat(shard, broker, busy(1_000.0))
 
-        assert beat(shard, broker, None) == ""
+    assert beat(shard, broker, None) == ""
 
-        assert session_of(shard, broker).load == busy(1_000.0)
-
-    in_shard(tmp_path, scenario)
+    assert session_of(shard, broker).load == busy(1_000.0)
 
 
-def test_only_what_changed_by_much_is_told_and_no_more_often_than_every_five_seconds(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_only_what_changed_by_much_is_told_and_no_more_often_than_every_five_seconds(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        told = shard.cluster.loads
+    broker = await shard.start_broker("broker-1")
+    told = shard.cluster.loads
 
-        beat(shard, broker, busy(1_000.0))
-        assert told[broker.session_id] == busy(1_000.0)
-        beat(shard, broker, busy(9_000.0))
-        assert told[broker.session_id] == busy(1_000.0), "too soon"
-        await asyncio.sleep(LOAD_REPORT_MS_MIN / 1000)
-        beat(shard, broker, busy(1_100.0))
-        assert told[broker.session_id] == busy(1_000.0), "too little"
-        beat(shard, broker, busy(9_000.0))
-        assert told[broker.session_id] == busy(9_000.0)
-
-    in_shard(tmp_path, scenario)
+    beat(shard, broker, busy(1_000.0))
+    assert told[broker.session_id] == busy(1_000.0)
+    beat(shard, broker, busy(9_000.0))
+    assert told[broker.session_id] == busy(1_000.0), "too soon"
+    await asyncio.sleep(LOAD_REPORT_MS_MIN / 1000)
+    beat(shard, broker, busy(1_100.0))
+    assert told[broker.session_id] == busy(1_000.0), "too little"
+    beat(shard, broker, busy(9_000.0))
+    assert told[broker.session_id] == busy(9_000.0)
 
 
-def test_a_load_that_does_not_change_is_told_again_after_a_minute(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        beat(shard, broker, busy(1_000.0))
-        shard.cluster.loads.clear()
+@run_by(in_shard)
+async def test_a_load_that_does_not_change_is_told_again_after_a_minute(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    beat(shard, broker, busy(1_000.0))
+    shard.cluster.loads.clear()
 
-        await asyncio.sleep(LOAD_REPORT_MS_MAX / 1000 - 0.01)
-        beat(shard, broker, busy(1_000.0))
-        assert shard.cluster.loads == {}
-        await asyncio.sleep(0.01)
-        beat(shard, broker, busy(1_000.0))
+    await asyncio.sleep(LOAD_REPORT_MS_MAX / 1000 - 0.01)
+    beat(shard, broker, busy(1_000.0))
+    assert shard.cluster.loads == {}
+    await asyncio.sleep(0.01)
+    beat(shard, broker, busy(1_000.0))
 
-        assert shard.cluster.loads == {broker.session_id: busy(1_000.0)}
-
-    in_shard(tmp_path, scenario)
+    assert shard.cluster.loads == {broker.session_id: busy(1_000.0)}
 
 
-def test_a_cluster_manager_that_is_back_is_told_every_load(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        silent = await shard.start_broker("broker-2")
-        beat(shard, broker, busy(1_000.0))
-        shard.cluster.loads.clear()
+@run_by(in_shard)
+async def test_a_cluster_manager_that_is_back_is_told_every_load(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    silent = await shard.start_broker("broker-2")
+    beat(shard, broker, busy(1_000.0))
+    shard.cluster.loads.clear()
 
-        shard.cluster.reconnect()
+    shard.cluster.reconnect()
 
-        assert shard.cluster.loads == {broker.session_id: busy(1_000.0)}
-        assert silent.session_id not in shard.cluster.loads, "it has said nothing"
-
-    in_shard(tmp_path, scenario)
+    assert shard.cluster.loads == {broker.session_id: busy(1_000.0)}
+    assert silent.session_id not in shard.cluster.loads, "it has said nothing"
 
 
-def test_a_material_change_is_recorded_once_a_minute_at_most(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        for step in range(5):
-            beat(shard, broker, busy(1_000.0 * (1 + step)))
-            await asyncio.sleep(LOAD_EVENT_MS_MIN / 1000 / 5)
-        beat(shard, broker, busy(7_000.0))
-        await asyncio.sleep(2 * LOAD_EVENT_MS_MIN / 1000)
-        beat(shard, broker, busy(7_000.0))
-        await asyncio.sleep(0.1)
+@run_by(in_shard)
+async def test_a_material_change_is_recorded_once_a_minute_at_most(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    for step in range(5):
+        beat(shard, broker, busy(1_000.0 * (1 + step)))
+        await asyncio.sleep(LOAD_EVENT_MS_MIN / 1000 / 5)
+    beat(shard, broker, busy(7_000.0))
+    await asyncio.sleep(2 * LOAD_EVENT_MS_MIN / 1000)
+    beat(shard, broker, busy(7_000.0))
+    await asyncio.sleep(0.1)
 
-        events = await shard.events("broker_load_reported")
+    events = await shard.events("broker_load_reported")
 
-        recorded = [each.broker_load_reported for each in events]
-        assert [each.load.messages_in_per_second for each in recorded] == [1_000.0, 7_000.0]
-        assert {each.session_id for each in recorded} == {broker.session_id}
-
-    in_shard(tmp_path, scenario)
+    recorded = [each.broker_load_reported for each in events]
+    assert [each.load.messages_in_per_second for each in recorded] == [1_000.0, 7_000.0]
+    assert {each.session_id for each in recorded} == {broker.session_id}
 
 
-def test_a_change_that_could_not_be_recorded_is_recorded_with_the_next_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@run_by(in_shard)
+async def test_a_change_that_could_not_be_recorded_is_recorded_with_the_next_report(
+    shard: Harness, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though nothing has changed since: what changed is in no record."""
+    broker = await shard.start_broker("broker-1")
 
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
+    def refuse(*_arguments: Any, **_options: Any) -> Any:
+        raise Overloaded("the view is too far behind")
 
-        def refuse(*_arguments: Any, **_options: Any) -> Any:
-            raise Overloaded("the view is too far behind")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(shard.leader.state.proposer, "propose", refuse)
-            beat(shard, broker, busy(1_000.0))
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(LOAD_EVENT_MS_MIN / 1000 - 0.2)
-        beat(shard, broker, busy(1_000.0))
-        await asyncio.sleep(0.05)
-        assert await shard.events("broker_load_reported") == [], "a minute has not passed"
-        await asyncio.sleep(0.1)
-
+    with monkeypatch.context() as patched:
+        patched.setattr(shard.leader.state.proposer, "propose", refuse)
         beat(shard, broker, busy(1_000.0))
         await asyncio.sleep(0.1)
+    await asyncio.sleep(LOAD_EVENT_MS_MIN / 1000 - 0.2)
+    beat(shard, broker, busy(1_000.0))
+    await asyncio.sleep(0.05)
+    assert await shard.events("broker_load_reported") == [], "a minute has not passed"
+    await asyncio.sleep(0.1)
 
-        (recorded,) = await shard.events("broker_load_reported")
-        assert recorded.broker_load_reported.load == busy(1_000.0)
+    beat(shard, broker, busy(1_000.0))
+    await asyncio.sleep(0.1)
 
-    in_shard(tmp_path, scenario)
+    (recorded,) = await shard.events("broker_load_reported")
+    assert recorded.broker_load_reported.load == busy(1_000.0)
 
 
-def test_nothing_is_kept_of_a_session_that_is_over(tmp_path: Path) -> None:
+@run_by(in_shard)
+async def test_nothing_is_kept_of_a_session_that_is_over(shard: Harness) -> None:
     """Brokers come and go for as long as a leader leads."""
+    broker = await shard.start_broker("broker-1")
+    beat(shard, broker, busy(1_000.0))
+    session = session_of(shard, broker)
+    loads = shard.leader.brokers.sessions.loads
+    loads.report_again(session)
+    assert loads.session_count == 1
 
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        beat(shard, broker, busy(1_000.0))
-        session = session_of(shard, broker)
-        loads = shard.leader.brokers.sessions.loads
-        loads.report_again(session)
-        assert loads.session_count == 1
+    broker.vanish()
+    await asyncio.sleep(1.0)
+    assert session.ended is not None
+    shard.cluster.loads.clear()
 
-        broker.vanish()
-        await asyncio.sleep(1.0)
-        assert session.ended is not None
-        shard.cluster.loads.clear()
-
-        assert loads.session_count == 0
-        loads.report_again(session)
-        assert shard.cluster.loads == {}, "the cluster manager would keep it for ever"
-
-    in_shard(tmp_path, scenario)
+    assert loads.session_count == 0
+    loads.report_again(session)
+    assert shard.cluster.loads == {}, "the cluster manager would keep it for ever"
 
 
-def test_an_idle_broker_leaves_no_record(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        beat(shard, broker, LoadReport(topics=1, memory_bytes=1_000))
-        await asyncio.sleep(0.1)
+@run_by(in_shard)
+async def test_an_idle_broker_leaves_no_record(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    beat(shard, broker, LoadReport(topics=1, memory_bytes=1_000))
+    await asyncio.sleep(0.1)
 
-        assert await shard.events("broker_load_reported") == []
-
-    in_shard(tmp_path, scenario)
+    assert await shard.events("broker_load_reported") == []
 
 
-def test_a_broker_that_comes_and_goes_is_in_quarantine_and_keeps_its_session(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_a_broker_that_comes_and_goes_is_in_quarantine_and_keeps_its_session(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        for _ in range(SESSIONS_STARTED_MAX):
-            broker = await shard.start_broker("broker-1")
-        assert shard.cluster.reports[-1].quarantined_until_ms == 0
-
+    for _ in range(SESSIONS_STARTED_MAX):
         broker = await shard.start_broker("broker-1")
+    assert shard.cluster.reports[-1].quarantined_until_ms == 0
 
-        record = shard.cluster.reports[-1]
-        now_ms = 1_700_000_000_000 + int(1000 * asyncio.get_running_loop().time())
-        assert record.is_live
-        assert now_ms < record.quarantined_until_ms <= now_ms + QUARANTINE_MS
-        assert session_of(shard, broker).record == record
-        shard.next_term()
-        assert shard.cluster.reports[-1] == record, "the next leader knows of it"
+    broker = await shard.start_broker("broker-1")
 
-    in_shard(tmp_path, scenario)
+    record = shard.cluster.reports[-1]
+    now_ms = 1_700_000_000_000 + int(1000 * asyncio.get_running_loop().time())
+    assert record.is_live
+    assert now_ms < record.quarantined_until_ms <= now_ms + QUARANTINE_MS
+    assert session_of(shard, broker).record == record
+    shard.next_term()
+    assert shard.cluster.reports[-1] == record, "the next leader knows of it"
 
 
 @pytest.mark.parametrize("changed", ["zone", "rack"])
-def test_a_broker_that_is_elsewhere_by_its_own_word_does_not_resume(
-    tmp_path: Path, changed: str
+@run_by(in_shard)
+async def test_a_broker_that_is_elsewhere_by_its_own_word_does_not_resume(
+    shard: Harness, *, changed: str
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        sessions = shard.leader.brokers.sessions
-        same, other = broker.hello(), broker.hello()
-        setattr(other, changed, "elsewhere")
+    broker = await shard.start_broker("broker-1")
+    sessions = shard.leader.brokers.sessions
+    same, other = broker.hello(), broker.hello()
+    setattr(other, changed, "elsewhere")
 
-        resumed = await sessions.connect(same)
-        assert resumed.session.record.session_id == broker.session_id
-        anew = await sessions.connect(other)
+    resumed = await sessions.connect(same)
+    assert resumed.session.record.session_id == broker.session_id
+    anew = await sessions.connect(other)
 
-        assert anew.session.record.session_id != broker.session_id
-        assert getattr(anew.session.record, changed) == "elsewhere"
-
-    in_shard(tmp_path, scenario)
+    assert anew.session.record.session_id != broker.session_id
+    assert getattr(anew.session.record, changed) == "elsewhere"

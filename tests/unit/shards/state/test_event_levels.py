@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -22,6 +21,7 @@ from shards.domain.broker_session import BrokerDrainSet
 from shards.domain.tenant import TenantCreated
 from shards.state.event_levels import EVENT_LEVELS, level_of
 from shards.wire import event as wire_event
+from tests.support.scenarios import run_by
 from tests.support.shard_events import HISTORY
 from tests.support.shard_harness import FakeBroker, Harness, in_shard
 from tests.support.shard_world import ShardReplica, World
@@ -224,63 +224,56 @@ async def test_the_other_commands_of_a_request_are_carried_out(
 # Brokers -----------------------------------------------------------------------------------------
 
 
-def test_a_drain_is_refused_by_name_and_begins_later(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        for broker_id in ("broker-1", "broker-2"):
-            await shard.start_broker(broker_id)
-        hold_back(shard)
+@run_by(in_shard)
+async def test_a_drain_is_refused_by_name_and_begins_later(shard: Harness) -> None:
+    for broker_id in ("broker-1", "broker-2"):
+        await shard.start_broker(broker_id)
+    hold_back(shard)
 
-        with pytest.raises(Refused, match="node-1 is not known to know broker_drain_set events"):
-            await shard.ask(drain=pb.DrainRequest(broker_id="broker-1"))
+    with pytest.raises(Refused, match="node-1 is not known to know broker_drain_set events"):
+        await shard.ask(drain=pb.DrainRequest(broker_id="broker-1"))
 
-        assert await shard.events("broker_drain_set") == []
-        session = shard.leader.state.reads.load_session("broker-1")
-        assert session is not None
-        assert not session.draining
-        let_go(shard)
-        response = await shard.ask(drain=pb.DrainRequest(broker_id="broker-1"))
-        assert response.drain.broker.draining
-
-    in_shard(tmp_path, scenario)
+    assert await shard.events("broker_drain_set") == []
+    session = shard.leader.state.reads.load_session("broker-1")
+    assert session is not None
+    assert not session.draining
+    let_go(shard)
+    response = await shard.ask(drain=pb.DrainRequest(broker_id="broker-1"))
+    assert response.drain.broker.draining
 
 
-def test_a_broker_that_wishes_to_be_drained_keeps_its_session(tmp_path: Path) -> None:
+@run_by(in_shard)
+async def test_a_broker_that_wishes_to_be_drained_keeps_its_session(shard: Harness) -> None:
     """It sees that it does not drain, and stops without."""
+    broker = await shard.start_broker("broker-1")
+    await shard.start_broker("broker-2")
+    hold_back(shard)
 
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        await shard.start_broker("broker-2")
-        hold_back(shard)
+    assert broker.connection is not None
+    wish = broker_pb.BrokerMessage(drain=broker_pb.DrainWish(units_per_second=5))
+    shard.leader.brokers.sessions.receive(broker.connection, wish)
+    await asyncio.sleep(10)
 
-        assert broker.connection is not None
-        wish = broker_pb.BrokerMessage(drain=broker_pb.DrainWish(units_per_second=5))
-        shard.leader.brokers.sessions.receive(broker.connection, wish)
-        await asyncio.sleep(10)
-
-        live = shard.leader.brokers.sessions.live("broker-1", broker.session_id)
-        assert not live.record.draining
-        assert broker.error is None
-
-    in_shard(tmp_path, scenario)
+    live = shard.leader.brokers.sessions.live("broker-1", broker.session_id)
+    assert not live.record.draining
+    assert broker.error is None
 
 
-def test_sessions_leases_and_lookups_go_on_while_a_replica_is_older(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        hold_back(shard)
-        first = await shard.start_broker("broker-1")
-        await shard.start_broker("broker-2")
-        (topic,) = await shard.create_topics("orders")
-        (answer,) = await shard.lookup(topic)
-        beat(shard, first, 1_000.0)
-        await asyncio.sleep(3)
+@run_by(in_shard)
+async def test_sessions_leases_and_lookups_go_on_while_a_replica_is_older(shard: Harness) -> None:
+    hold_back(shard)
+    first = await shard.start_broker("broker-1")
+    await shard.start_broker("broker-2")
+    (topic,) = await shard.create_topics("orders")
+    (answer,) = await shard.lookup(topic)
+    beat(shard, first, 1_000.0)
+    await asyncio.sleep(3)
 
-        (moved,) = await shard.move((topic, ""))
+    (moved,) = await shard.move((topic, ""))
 
-        assert (answer.epoch, moved.epoch) == (1, 2)
-        assert moved.broker_id != answer.broker_id
-        assert await shard.events("broker_load_reported") == []
-
-    in_shard(tmp_path, scenario)
+    assert (answer.epoch, moved.epoch) == (1, 2)
+    assert moved.broker_id != answer.broker_id
+    assert await shard.events("broker_load_reported") == []
 
 
 def beat(shard: Harness, broker: FakeBroker, messages_in: float) -> None:
@@ -290,27 +283,25 @@ def beat(shard: Harness, broker: FakeBroker, messages_in: float) -> None:
     shard.leader.brokers.sessions.receive(broker.connection, message)
 
 
-def test_a_load_that_was_left_out_comes_with_the_next_one_that_may(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        hold_back(shard)
-        beat(shard, broker, 1_000.0)
-        await asyncio.sleep(1)
-        assert await shard.events("broker_load_reported") == []
-        assert shard.cluster.loads[broker.session_id].messages_in_per_second == 1_000.0
-        let_go(shard)
+@run_by(in_shard)
+async def test_a_load_that_was_left_out_comes_with_the_next_one_that_may(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    hold_back(shard)
+    beat(shard, broker, 1_000.0)
+    await asyncio.sleep(1)
+    assert await shard.events("broker_load_reported") == []
+    assert shard.cluster.loads[broker.session_id].messages_in_per_second == 1_000.0
+    let_go(shard)
 
-        beat(shard, broker, 1_000.0)
-        await asyncio.sleep(1)
-        assert await shard.events("broker_load_reported") == [], "once a minute at most"
-        await asyncio.sleep(LOAD_EVENT_MS_MIN / 1000)
-        beat(shard, broker, 1_000.0)
-        await asyncio.sleep(1)
+    beat(shard, broker, 1_000.0)
+    await asyncio.sleep(1)
+    assert await shard.events("broker_load_reported") == [], "once a minute at most"
+    await asyncio.sleep(LOAD_EVENT_MS_MIN / 1000)
+    beat(shard, broker, 1_000.0)
+    await asyncio.sleep(1)
 
-        (event,) = await shard.events("broker_load_reported")
-        assert event.broker_load_reported.load.messages_in_per_second == 1_000.0
-
-    in_shard(tmp_path, scenario)
+    (event,) = await shard.events("broker_load_reported")
+    assert event.broker_load_reported.load.messages_in_per_second == 1_000.0
 
 
 # Brokers and broker managers of the first release ------------------------------------------------
@@ -329,47 +320,45 @@ def kinds(broker: FakeBroker) -> set[str | None]:
 FIRST_DELIVERIES = {"tenant", "namespace", "assign", "release"}
 
 
-def test_a_broker_that_cannot_skip_gets_no_delivery_that_it_does_not_know(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        older = older_broker(shard, "broker-1")
-        await older.connect()
-        (topic,) = await shard.create_topics("orders")
-        await shard.lookup(topic)
-        later = await shard.start_broker("broker-2")
-        await asyncio.sleep(3)
-        properties = pb.SetTopicProperties(name=topic, properties={"a": "1"})
-        await shard.execute(set_topic_properties=properties)
-        await asyncio.sleep(1)
+@run_by(in_shard)
+async def test_a_broker_that_cannot_skip_gets_no_delivery_that_it_does_not_know(
+    shard: Harness,
+) -> None:
+    older = older_broker(shard, "broker-1")
+    await older.connect()
+    (topic,) = await shard.create_topics("orders")
+    await shard.lookup(topic)
+    later = await shard.start_broker("broker-2")
+    await asyncio.sleep(3)
+    properties = pb.SetTopicProperties(name=topic, properties={"a": "1"})
+    await shard.execute(set_topic_properties=properties)
+    await asyncio.sleep(1)
 
-        await shard.move((topic, "broker-2"))
-        await asyncio.sleep(1)
-        (back,) = await shard.move((topic, "broker-1"))
+    await shard.move((topic, "broker-2"))
+    await asyncio.sleep(1)
+    (back,) = await shard.move((topic, "broker-1"))
 
-        assert (back.broker_id, back.epoch) == ("broker-1", 3)
-        assert kinds(older) == FIRST_DELIVERIES
-        assert kinds(later) > {"prepare", "moving"}
-        assert [each.sequence for each in older.deliveries] == [*range(1, older.applied + 1)]
-
-    in_shard(tmp_path, scenario)
+    assert (back.broker_id, back.epoch) == ("broker-1", 3)
+    assert kinds(older) == FIRST_DELIVERIES
+    assert kinds(later) > {"prepare", "moving"}
+    assert [each.sequence for each in older.deliveries] == [*range(1, older.applied + 1)]
 
 
-def test_nobody_waits_for_the_report_of_a_broker_that_never_makes_one(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        older = older_broker(shard, "broker-1")
-        await older.connect()
-        before, topic = await shard.create_topics("before", "orders")
-        await shard.lookup(before)
-        shard.next_term()
-        await asyncio.sleep(0)
-        hello = older.hello()
-        hello.ClearField("units_held")
-        older.hello = lambda: hello  # type: ignore[method-assign]  # As that release says it.
-        await older.connect()
+@run_by(in_shard)
+async def test_nobody_waits_for_the_report_of_a_broker_that_never_makes_one(shard: Harness) -> None:
+    older = older_broker(shard, "broker-1")
+    await older.connect()
+    before, topic = await shard.create_topics("before", "orders")
+    await shard.lookup(before)
+    shard.next_term()
+    await asyncio.sleep(0)
+    hello = older.hello()
+    hello.ClearField("units_held")
+    older.hello = lambda: hello  # type: ignore[method-assign]  # As that release says it.
+    await older.connect()
 
-        (answer,) = await shard.lookup(topic)
+    (answer,) = await shard.lookup(topic)
 
-        assert older.resumed
-        assert not older.is_asked_what_it_holds
-        assert answer.broker_id == "broker-1"
-
-    in_shard(tmp_path, scenario)
+    assert older.resumed
+    assert not older.is_asked_what_it_holds
+    assert answer.broker_id == "broker-1"

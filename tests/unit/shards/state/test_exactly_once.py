@@ -18,6 +18,7 @@ from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
 from shards.state import outcome_retention as retention_module
 from shards.state.outcome_retention import OUTCOME_ORDERS_LEVEL
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import Harness, in_shard
 
 WINDOW = 20
@@ -64,96 +65,81 @@ async def go_on(shard: Harness, topic: str, events: int, *, seconds: float = 8.0
     await shard.log.wait_applied(shard.log.status.commit_index)
 
 
-def test_a_repetition_that_comes_too_late_is_not_carried_out_again(tmp_path: Path) -> None:
+@run_by(in_shard)
+async def test_a_repetition_that_comes_too_late_is_not_carried_out_again(shard: Harness) -> None:
     """1. A change is made, its answer is lost. 2. Others change the same. 3. The first comes again
     when its outcome is forgotten: carried out, it would undo what came between."""
+    (topic,) = await shard.create_topics("orders")
+    issued = shard.log.status.commit_position
+    await execute(shard, set_colour(topic, "blue", ID_1), issued)
+    await go_on(shard, topic, 2 * WINDOW)
+    before = await colour_of(shard, topic)
 
-    async def scenario(shard: Harness) -> None:
-        (topic,) = await shard.create_topics("orders")
-        issued = shard.log.status.commit_position
+    with pytest.raises(OutcomeForgotten, match=f"position {issued} of shard 1"):
         await execute(shard, set_colour(topic, "blue", ID_1), issued)
-        await go_on(shard, topic, 2 * WINDOW)
-        before = await colour_of(shard, topic)
 
-        with pytest.raises(OutcomeForgotten, match=f"position {issued} of shard 1"):
-            await execute(shard, set_colour(topic, "blue", ID_1), issued)
-
-        assert await colour_of(shard, topic) == before
-
-    in_shard(tmp_path, scenario)
+    assert await colour_of(shard, topic) == before
 
 
 @pytest.mark.parametrize(("events", "seconds"), [(3 * WINDOW, WINDOW_MS / 1_000 - 2), (2, 100.0)])
-def test_a_repetition_gets_its_outcome_while_it_is_young_or_few_events_followed(
-    tmp_path: Path, events: int, seconds: float
+@run_by(in_shard)
+async def test_a_repetition_gets_its_outcome_while_it_is_young_or_few_events_followed(
+    shard: Harness, *, events: int, seconds: float
 ) -> None:
     """The window is by time as well as by count: only what is beyond both is forgotten."""
+    (topic,) = await shard.create_topics("orders")
+    issued = shard.log.status.commit_position
+    await execute(shard, set_colour(topic, "blue", ID_1), issued)
+    await go_on(shard, topic, events, seconds=seconds)
+    before = shard.log.status.commit_position
 
-    async def scenario(shard: Harness) -> None:
-        (topic,) = await shard.create_topics("orders")
-        issued = shard.log.status.commit_position
-        await execute(shard, set_colour(topic, "blue", ID_1), issued)
-        await go_on(shard, topic, events, seconds=seconds)
-        before = shard.log.status.commit_position
+    assert await execute(shard, set_colour(topic, "blue", ID_1), issued) == ""
 
-        assert await execute(shard, set_colour(topic, "blue", ID_1), issued) == ""
-
-        assert shard.log.status.commit_position == before
-        assert await colour_of(shard, topic) == f"red {events - 1}"
-
-    in_shard(tmp_path, scenario)
+    assert shard.log.status.commit_position == before
+    assert await colour_of(shard, topic) == f"red {events - 1}"
 
 
-def test_a_member_of_an_earlier_release_gets_no_orders(tmp_path: Path) -> None:
+@run_by(in_shard)
+async def test_a_member_of_an_earlier_release_gets_no_orders(shard: Harness) -> None:
     """It would pass over them, and its view would differ: outcomes go by positions alone."""
+    (member,) = shard.log.status.members
+    shard.log.event_levels[member] = OUTCOME_ORDERS_LEVEL - 1
+    (topic,) = await shard.create_topics("orders")
+    issued = shard.log.status.commit_position
+    await execute(shard, set_colour(topic, "blue", ID_1), issued)
 
-    async def scenario(shard: Harness) -> None:
-        (member,) = shard.log.status.members
-        shard.log.event_levels[member] = OUTCOME_ORDERS_LEVEL - 1
-        (topic,) = await shard.create_topics("orders")
-        issued = shard.log.status.commit_position
+    await go_on(shard, topic, 2 * WINDOW, seconds=0.1)
+
+    with pytest.raises(OutcomeForgotten):
         await execute(shard, set_colour(topic, "blue", ID_1), issued)
 
-        await go_on(shard, topic, 2 * WINDOW, seconds=0.1)
 
-        with pytest.raises(OutcomeForgotten):
-            await execute(shard, set_colour(topic, "blue", ID_1), issued)
+@run_by(in_shard)
+async def test_the_position_up_to_which_it_is_refused_is_exact(shard: Harness) -> None:
+    (topic,) = await shard.create_topics("orders")
+    await go_on(shard, topic, WINDOW + 5)
+    forgotten = shard.leader.state.outcomes.forgotten_position()
+    assert 0 < forgotten <= shard.log.status.commit_position - WINDOW
 
-    in_shard(tmp_path, scenario)
-
-
-def test_the_position_up_to_which_it_is_refused_is_exact(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        (topic,) = await shard.create_topics("orders")
-        await go_on(shard, topic, WINDOW + 5)
-        forgotten = shard.leader.state.outcomes.forgotten_position()
-        assert 0 < forgotten <= shard.log.status.commit_position - WINDOW
-
-        with pytest.raises(OutcomeForgotten):
-            await execute(shard, set_colour(topic, "blue", ID_1), forgotten)
-        assert await execute(shard, set_colour(topic, "blue", ID_1), forgotten + 1) == ""
-
-    in_shard(tmp_path, scenario)
+    with pytest.raises(OutcomeForgotten):
+        await execute(shard, set_colour(topic, "blue", ID_1), forgotten)
+    assert await execute(shard, set_colour(topic, "blue", ID_1), forgotten + 1) == ""
 
 
-def test_nothing_is_refused_while_nothing_was_forgotten(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        (topic,) = await shard.create_topics("orders")
+@run_by(in_shard)
+async def test_nothing_is_refused_while_nothing_was_forgotten(shard: Harness) -> None:
+    (topic,) = await shard.create_topics("orders")
 
-        assert await execute(shard, set_colour(topic, "blue", ID_1), issued_position=1) == ""
-
-    in_shard(tmp_path, scenario)
+    assert await execute(shard, set_colour(topic, "blue", ID_1), issued_position=1) == ""
 
 
-def test_a_late_repetition_whose_outcome_is_known_gets_it(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        (topic,) = await shard.create_topics("orders")
-        await go_on(shard, topic, WINDOW + 5)
-        assert await execute(shard, missing(ID_2)) == "NOT_FOUND"
+@run_by(in_shard)
+async def test_a_late_repetition_whose_outcome_is_known_gets_it(shard: Harness) -> None:
+    (topic,) = await shard.create_topics("orders")
+    await go_on(shard, topic, WINDOW + 5)
+    assert await execute(shard, missing(ID_2)) == "NOT_FOUND"
 
-        assert await execute(shard, missing(ID_2), issued_position=1) == "NOT_FOUND"
-
-    in_shard(tmp_path, scenario)
+    assert await execute(shard, missing(ID_2), issued_position=1) == "NOT_FOUND"
 
 
 def test_a_flood_of_rejections_makes_no_command_be_carried_out_twice(
@@ -179,30 +165,28 @@ def test_a_flood_of_rejections_makes_no_command_be_carried_out_twice(
     in_shard(tmp_path, scenario)
 
 
-def test_a_command_without_an_id_is_nobodys_repetition(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        (topic,) = await shard.create_topics("orders")
-        await go_on(shard, topic, WINDOW + 5)
+@run_by(in_shard)
+async def test_a_command_without_an_id_is_nobodys_repetition(shard: Harness) -> None:
+    (topic,) = await shard.create_topics("orders")
+    await go_on(shard, topic, WINDOW + 5)
 
-        assert await execute(shard, set_colour(topic, "blue", b""), issued_position=1) == ""
-
-    in_shard(tmp_path, scenario)
+    assert await execute(shard, set_colour(topic, "blue", b""), issued_position=1) == ""
 
 
-def test_outcomes_travel_with_a_snapshot_rejections_included(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        (topic,) = await shard.create_topics("orders")
-        await execute(shard, set_colour(topic, "blue", ID_1))
-        await execute(shard, missing(ID_2))
-        await shard.log.wait_applied(shard.log.status.commit_index)
-        first = read_outcomes(query_of(shard.view.reader), [ID_1, ID_2])
+@run_by(in_shard)
+async def test_outcomes_travel_with_a_snapshot_rejections_included(
+    shard: Harness, *, tmp_path: Path
+) -> None:
+    (topic,) = await shard.create_topics("orders")
+    await execute(shard, set_colour(topic, "blue", ID_1))
+    await execute(shard, missing(ID_2))
+    await shard.log.wait_applied(shard.log.status.commit_index)
+    first = read_outcomes(query_of(shard.view.reader), [ID_1, ID_2])
 
-        shard.view.write_snapshot(tmp_path / "snapshot")
-        other = ViewStore(tmp_path / "other", METADATA, fold)
-        other.install_snapshot(tmp_path / "snapshot")
+    shard.view.write_snapshot(tmp_path / "snapshot")
+    other = ViewStore(tmp_path / "other", METADATA, fold)
+    other.install_snapshot(tmp_path / "snapshot")
 
-        assert read_outcomes(query_of(other.reader), [ID_1, ID_2]) == first
-        assert set(first) == {ID_1, ID_2}
-        other.close()
-
-    in_shard(tmp_path, scenario)
+    assert read_outcomes(query_of(other.reader), [ID_1, ID_2]) == first
+    assert set(first) == {ID_1, ID_2}
+    other.close()

@@ -26,6 +26,7 @@ from protos.nextgen.v1.inventory_pb2 import (
 from shards.domain.broker_session import REASON_NOT_FOLLOWED
 from shards.sessions import metadata_watch, session_metadata
 from tests.support.promtool import ALERTS
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import NAMESPACE, FakeBroker, Harness
 from tests.support.streamed_homes import StreamedHomes
 from tests.support.streamed_shard import LED_S, in_streamed_shard, set_policies
@@ -211,37 +212,40 @@ async def ends_of_sessions(shard: Harness) -> Sequence[str]:
 
 @pytest.mark.parametrize(("room", "ends"), [(0, []), (-1, [REASON_NOT_FOLLOWED])])
 @pytest.mark.parametrize("limit", ["names", "parents"])
-def test_a_session_that_reports_more_than_can_be_followed_ends_before_a_write_is_effective(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, room: int, ends: list[str]
+@run_by(in_streamed_shard)
+async def test_a_session_that_reports_more_than_can_be_followed_ends_before_a_write_is_effective(
+    shard: Harness,
+    homes: StreamedHomes,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    room: int,
+    ends: list[str],
 ) -> None:
     """1. A broker has two topics in two namespaces. 2. A leader takes over that may follow exactly
     that, or one less. 3. The broker reports what it holds, and all of it is changed."""
+    broker = await shard.start_broker("broker-1")
+    topics = [*await shard.create_topics("one"), *await create_topics_elsewhere(shard, "two")]
+    await shard.lookup(*topics)
+    monkeypatch.setattr(metadata_watch, "METADATA_NAMES_WATCHED_MAX", 5 + room)
+    if limit == "parents":
+        monkeypatch.setattr(metadata_watch, "METADATA_NAMES_WATCHED_MAX", 100)
+        monkeypatch.setattr(session_metadata, "SESSION_METADATA_MAX", 3 + room)
+    shard.next_term()
+    await broker.connect()
+    await report(shard, broker)
 
-    async def scenario(shard: Harness, _homes: StreamedHomes) -> None:
-        broker = await shard.start_broker("broker-1")
-        topics = [*await shard.create_topics("one"), *await create_topics_elsewhere(shard, "two")]
-        await shard.lookup(*topics)
-        monkeypatch.setattr(metadata_watch, "METADATA_NAMES_WATCHED_MAX", 5 + room)
-        if limit == "parents":
-            monkeypatch.setattr(metadata_watch, "METADATA_NAMES_WATCHED_MAX", 100)
-            monkeypatch.setattr(session_metadata, "SESSION_METADATA_MAX", 3 + room)
-        shard.next_term()
-        await broker.connect()
-        await report(shard, broker)
+    for kind, name in (
+        (KIND_TENANT, TENANT),
+        (KIND_NAMESPACE, NAMESPACE),
+        (KIND_NAMESPACE, OTHER_NAMESPACE),
+        *((KIND_TOPIC, topic) for topic in topics),
+    ):
+        await check_effective(shard, broker, kind, name)
 
-        for kind, name in (
-            (KIND_TENANT, TENANT),
-            (KIND_NAMESPACE, NAMESPACE),
-            (KIND_NAMESPACE, OTHER_NAMESPACE),
-            *((KIND_TOPIC, topic) for topic in topics),
-        ):
-            await check_effective(shard, broker, kind, name)
-
-        assert await ends_of_sessions(shard) == ends
-        assert (broker.error is not None) == bool(ends)
-        assert refusals(shard, limit) == len(ends)
-
-    in_streamed_shard(tmp_path, scenario)
+    assert await ends_of_sessions(shard) == ends
+    assert (broker.error is not None) == bool(ends)
+    assert refusals(shard, limit) == len(ends)
 
 
 def test_alerts_warn_at_nine_tenths_of_each_limit() -> None:

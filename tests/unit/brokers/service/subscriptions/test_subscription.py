@@ -27,6 +27,7 @@ from nextgen.kernel.limits.pulsar import (
     SEEK_RECONNECT_MS_MAX,
     SUBSCRIPTION_CONSUMERS_MAX,
 )
+from tests.support.scenarios import run_by
 from tests.support.subscription_world import SubscriptionWorld, settle
 from tests.support.virtual_time import run_virtual
 
@@ -155,28 +156,26 @@ async def test_many_acknowledgements_are_one_write() -> None:
     assert len(world.ledger.state_writes) == writes + 1
 
 
-def test_an_acknowledgement_that_nobody_waits_for_is_stored_soon() -> None:
-    async def main() -> None:
-        world = await SubscriptionWorld().open(SHARED)
-        consumer = world.join(permits=10)
-        positions = await world.publish(2)
-        writes = len(world.ledger.state_writes)
+@run_by(run_virtual)
+async def test_an_acknowledgement_that_nobody_waits_for_is_stored_soon() -> None:
+    world = await SubscriptionWorld().open(SHARED)
+    consumer = world.join(permits=10)
+    positions = await world.publish(2)
+    writes = len(world.ledger.state_writes)
 
-        for position in positions:
-            done = world.subscription.acknowledge(
-                consumer.consumer, [Ack(position)], is_cumulative=False, is_awaited=False
-            )
-            assert done.done()
-        await settle()
-        assert len(world.ledger.state_writes) == writes
-        await asyncio.sleep(CURSOR_WRITE_DELAY_MS / 1_000 + 0.001)
-        await settle()
+    for position in positions:
+        done = world.subscription.acknowledge(
+            consumer.consumer, [Ack(position)], is_cumulative=False, is_awaited=False
+        )
+        assert done.done()
+    await settle()
+    assert len(world.ledger.state_writes) == writes
+    await asyncio.sleep(CURSOR_WRITE_DELAY_MS / 1_000 + 0.001)
+    await settle()
 
-        assert len(world.ledger.state_writes) == writes + 1
-        await world.take_over()
-        assert world.subscription.is_drained
-
-    run_virtual(main)
+    assert len(world.ledger.state_writes) == writes + 1
+    await world.take_over()
+    assert world.subscription.is_drained
 
 
 async def test_who_wants_to_know_is_told_when_everything_is_stored() -> None:
@@ -492,29 +491,27 @@ async def test_a_seek_goes_to_either_end_to_a_time_and_into_a_batch() -> None:
     assert await received_after_seek() == []
 
 
-def test_a_reader_survives_its_own_seek_but_not_for_ever() -> None:
-    async def main() -> None:
-        world = await SubscriptionWorld().open(EXCLUSIVE, SubscriptionStart(is_durable=False))
-        over: list[bool] = []
-        world.subscription.on_over(lambda: over.append(True))
-        reader = world.join(permits=10)
-        await world.publish(3)
+@run_by(run_virtual)
+async def test_a_reader_survives_its_own_seek_but_not_for_ever() -> None:
+    world = await SubscriptionWorld().open(EXCLUSIVE, SubscriptionStart(is_durable=False))
+    over: list[bool] = []
+    world.subscription.on_over(lambda: over.append(True))
+    reader = world.join(permits=10)
+    await world.publish(3)
 
-        await world.subscription.seek(EARLIEST_ID)
-        reader.leave()
-        assert not world.subscription.is_over
-        back = world.join(permits=10)
-        await settle()
-        assert back.numbers == [0, 1, 2]
+    await world.subscription.seek(EARLIEST_ID)
+    reader.leave()
+    assert not world.subscription.is_over
+    back = world.join(permits=10)
+    await settle()
+    assert back.numbers == [0, 1, 2]
 
-        await world.subscription.seek(EARLIEST_ID)
-        await asyncio.sleep(SEEK_RECONNECT_MS_MAX / 1_000 - 1)
-        assert not over
-        await asyncio.sleep(2)
-        assert over
-        assert world.subscription.is_over
-
-    run_virtual(main)
+    await world.subscription.seek(EARLIEST_ID)
+    await asyncio.sleep(SEEK_RECONNECT_MS_MAX / 1_000 - 1)
+    assert not over
+    await asyncio.sleep(2)
+    assert over
+    assert world.subscription.is_over
 
 
 async def test_two_seeks_at_a_time_are_one_too_many() -> None:
@@ -603,22 +600,20 @@ async def test_closing_does_not_wait_for_a_fenced_ledger() -> None:
     assert subscription.is_over
 
 
-def test_closing_does_not_wait_for_ever_for_storage_that_is_stuck() -> None:
-    async def main() -> None:
-        world = await SubscriptionWorld().open(SHARED)
-        consumer = world.join(permits=10)
-        (position,) = await world.publish()
-        world.ledger.hold_state()
-        acked = consumer.ack(position)
-        loop = asyncio.get_running_loop()
-        started = loop.time()
+@run_by(run_virtual)
+async def test_closing_does_not_wait_for_ever_for_storage_that_is_stuck() -> None:
+    world = await SubscriptionWorld().open(SHARED)
+    consumer = world.join(permits=10)
+    (position,) = await world.publish()
+    world.ledger.hold_state()
+    acked = consumer.ack(position)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
 
-        await world.subscription.close("")
+    await world.subscription.close("")
 
-        assert loop.time() - started == pytest.approx(CURSOR_CLOSE_MS_MAX / 1_000)
-        assert not acked.done() or isinstance(acked.exception(), Refusal)
-
-    run_virtual(main)
+    assert loop.time() - started == pytest.approx(CURSOR_CLOSE_MS_MAX / 1_000)
+    assert not acked.done() or isinstance(acked.exception(), Refusal)
 
 
 async def test_a_subscription_with_much_to_send_does_not_keep_others_waiting() -> None:

@@ -16,6 +16,7 @@ from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import ShardMapChanged, ShardPlacement
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
+from tests.support.scenarios import run_by
 from tests.support.virtual_time import run_virtual
 
 TIMEOUT_MS = 5_000
@@ -66,88 +67,72 @@ class World:
         return {each.shard_id: each.position for each in response.positions}
 
 
-def test_each_shard_says_how_far_it_is() -> None:
-    async def scenario() -> None:
-        world = World()
+@run_by(run_virtual)
+async def test_each_shard_says_how_far_it_is() -> None:
+    world = World()
 
-        assert await world.positions() == {1: 101, 2: 201}
-
-    run_virtual(scenario)
+    assert await world.positions() == {1: 101, 2: 201}
 
 
-def test_those_who_ask_at_the_same_time_share_one_read_of_each_shard() -> None:
-    async def scenario() -> None:
-        world = World()
+@run_by(run_virtual)
+async def test_those_who_ask_at_the_same_time_share_one_read_of_each_shard() -> None:
+    world = World()
 
-        await asyncio.gather(*(world.positions() for _ in range(100)))
+    await asyncio.gather(*(world.positions() for _ in range(100)))
 
-        assert sorted(world.shards.reads) == [1, 2]
-
-    run_virtual(scenario)
+    assert sorted(world.shards.reads) == [1, 2]
 
 
 @pytest.mark.parametrize(("late_ms", "reads"), [(0, 2), (1, 4)])
-def test_positions_are_read_again_when_they_are_old(late_ms: int, reads: int) -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.positions()
-        await asyncio.sleep((POSITION_FRESH_MS + late_ms) / 1_000)
+@run_by(run_virtual)
+async def test_positions_are_read_again_when_they_are_old(*, late_ms: int, reads: int) -> None:
+    world = World()
+    await world.positions()
+    await asyncio.sleep((POSITION_FRESH_MS + late_ms) / 1_000)
 
-        await world.positions()
+    await world.positions()
 
-        assert len(world.shards.reads) == reads
-
-    run_virtual(scenario)
+    assert len(world.shards.reads) == reads
 
 
-def test_a_shard_that_never_answered_is_left_out_and_holds_the_others_up_for_a_bounded_time() -> (
-    None
-):
-    async def scenario() -> None:
-        world = World()
-        world.shards.silent = {2}
-        began = asyncio.get_running_loop().time()
+@run_by(run_virtual)
+async def test_a_shard_that_never_answered_is_left_out_and_holds_the_others_up_for_a_bounded_time():
+    world = World()
+    world.shards.silent = {2}
+    began = asyncio.get_running_loop().time()
 
-        assert await world.positions() == {1: 101}
+    assert await world.positions() == {1: 101}
 
-        waited_s = asyncio.get_running_loop().time() - began
-        assert waited_s <= POSITION_WAIT_MS / 1_000 + 0.001
-        await world.service.stop()
-
-    run_virtual(scenario)
+    waited_s = asyncio.get_running_loop().time() - began
+    assert waited_s <= POSITION_WAIT_MS / 1_000 + 0.001
+    await world.service.stop()
 
 
-def test_a_shard_that_does_not_answer_any_more_is_given_as_it_was() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.positions()
-        world.shards.silent = {2}
-        await asyncio.sleep(60)
+@run_by(run_virtual)
+async def test_a_shard_that_does_not_answer_any_more_is_given_as_it_was() -> None:
+    world = World()
+    await world.positions()
+    world.shards.silent = {2}
+    await asyncio.sleep(60)
 
-        assert await world.positions() == {1: 102, 2: 201}
-        await world.service.stop()
-
-    run_virtual(scenario)
+    assert await world.positions() == {1: 102, 2: 201}
+    await world.service.stop()
 
 
-def test_without_a_shard_map_it_says_so() -> None:
-    async def scenario() -> None:
-        world = World(knows_shards=False)
+@run_by(run_virtual)
+async def test_without_a_shard_map_it_says_so() -> None:
+    world = World(knows_shards=False)
 
-        with pytest.raises(Unavailable, match="no shard map"):
-            await world.positions()
-
-    run_virtual(scenario)
-
-
-def test_a_stop_ends_what_is_being_read() -> None:
-    async def scenario() -> None:
-        world = World()
-        world.shards.silent = {1, 2}
+    with pytest.raises(Unavailable, match="no shard map"):
         await world.positions()
 
-        await world.service.stop()
 
-        assert [task for task in asyncio.all_tasks() if "_read_from" in repr(task)] == []
+@run_by(run_virtual)
+async def test_a_stop_ends_what_is_being_read() -> None:
+    world = World()
+    world.shards.silent = {1, 2}
+    await world.positions()
 
-    run_virtual(scenario)
+    await world.service.stop()
+
+    assert [task for task in asyncio.all_tasks() if "_read_from" in repr(task)] == []

@@ -11,6 +11,7 @@ from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.subscriptions.key_hash import key_slot
 from brokers.service.subscriptions.subscription import KeySharedRequest, SubscriptionKind
 from nextgen.kernel.limits.pulsar import REPLAY_ENTRIES_PAUSE
+from tests.support.scenarios import run_by
 from tests.support.subscription_world import (
     NOW_MS,
     FakeConsumer,
@@ -218,26 +219,24 @@ async def test_a_sticky_consumer_that_leaves_makes_room() -> None:
     world.join(key_shared=sticky((10, 39)))
 
 
-def test_a_delayed_message_of_a_key_waits_for_its_time() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        world = SubscriptionWorld()
-        world.clock = lambda: NOW_MS + int((loop.time() - started) * 1_000)  # type: ignore[method-assign]
-        await world.open(KEY_SHARED)
-        consumer = world.join(permits=10)
-        await world.publish(key="k", deliver_at_ms=NOW_MS + 1_000)
-        await world.publish(key="k")
-        assert consumer.numbers == [1]
+@run_by(run_virtual)
+async def test_a_delayed_message_of_a_key_waits_for_its_time() -> None:
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    world = SubscriptionWorld()
+    world.clock = lambda: NOW_MS + int((loop.time() - started) * 1_000)  # type: ignore[method-assign]
+    await world.open(KEY_SHARED)
+    consumer = world.join(permits=10)
+    await world.publish(key="k", deliver_at_ms=NOW_MS + 1_000)
+    await world.publish(key="k")
+    assert consumer.numbers == [1]
 
-        await asyncio.sleep(1.1)
-        await settle()
+    await asyncio.sleep(1.1)
+    await settle()
 
-        assert consumer.numbers == [1, 0]
-        await consumer.ack(*consumer.positions)
-        assert world.subscription.is_drained
-
-    run_virtual(main)
+    assert consumer.numbers == [1, 0]
+    await consumer.ack(*consumer.positions)
+    assert world.subscription.is_drained
 
 
 async def test_looking_ahead_for_other_keys_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

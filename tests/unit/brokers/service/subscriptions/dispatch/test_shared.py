@@ -18,6 +18,7 @@ from nextgen.kernel.limits.pulsar import (
     ROUND_ROBIN_ENTRIES,
     SUBSCRIPTION_UNACKED_MAX,
 )
+from tests.support.scenarios import run_by
 from tests.support.subscription_world import NOW_MS, SubscriptionWorld, settle
 from tests.support.virtual_time import run_virtual
 
@@ -222,32 +223,30 @@ async def test_a_subscription_with_too_much_unacknowledged_pauses() -> None:
     assert sum(len(consumer.received) for consumer in consumers) == 30
 
 
-def test_a_delayed_message_waits_for_its_time_and_others_do_not() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        world = SubscriptionWorld()
-        started = loop.time()
-        world.clock = lambda: NOW_MS + int((loop.time() - started) * 1_000)  # type: ignore[method-assign]
-        await world.open(SHARED)
-        consumer = world.join(permits=10)
+@run_by(run_virtual)
+async def test_a_delayed_message_waits_for_its_time_and_others_do_not() -> None:
+    loop = asyncio.get_running_loop()
+    world = SubscriptionWorld()
+    started = loop.time()
+    world.clock = lambda: NOW_MS + int((loop.time() - started) * 1_000)  # type: ignore[method-assign]
+    await world.open(SHARED)
+    consumer = world.join(permits=10)
 
-        await world.publish(deliver_at_ms=NOW_MS + 5_000)
-        await world.publish(deliver_at_ms=NOW_MS + 2_000)
-        await world.publish(deliver_at_ms=NOW_MS - 1)
-        await world.publish()
-        assert consumer.numbers == [2, 3]
-        assert world.subscription.stats().delayed_entries == 2
-        await asyncio.sleep(1.9)
-        assert consumer.numbers == [2, 3]
-        await asyncio.sleep(0.2)
-        assert consumer.numbers == [2, 3, 1]
-        await asyncio.sleep(3)
+    await world.publish(deliver_at_ms=NOW_MS + 5_000)
+    await world.publish(deliver_at_ms=NOW_MS + 2_000)
+    await world.publish(deliver_at_ms=NOW_MS - 1)
+    await world.publish()
+    assert consumer.numbers == [2, 3]
+    assert world.subscription.stats().delayed_entries == 2
+    await asyncio.sleep(1.9)
+    assert consumer.numbers == [2, 3]
+    await asyncio.sleep(0.2)
+    assert consumer.numbers == [2, 3, 1]
+    await asyncio.sleep(3)
 
-        assert consumer.numbers == [2, 3, 1, 0]
-        assert consumer.counts == [0, 0, 0, 0]
-        assert world.subscription.backlog_entries == 4
-
-    run_virtual(main)
+    assert consumer.numbers == [2, 3, 1, 0]
+    assert consumer.counts == [0, 0, 0, 0]
+    assert world.subscription.backlog_entries == 4
 
 
 async def test_a_delayed_message_survives_its_owner() -> None:
