@@ -70,7 +70,7 @@ MEASUREMENTS = {
         ),
     ),
     "idle": Measurement(
-        _script("engine_idle"),
+        _script("idle_cost", "--shards", "16", "--brokers", "1", "--discovery", "1"),
         (
             Promise(
                 "16 idle shards of 3 replicas in 3 processes, % of one core",

@@ -30,7 +30,7 @@ MOVE_GAP_MS_MAX = 1_500
 KILL_GAP_MS_MAX = 15_000
 """For one trial on a machine that the processes of all tests share: the stock client doubles its
 pauses, so that one who stands still for 3 s may cost it the one of 6 s. The goal of 1.5 s at p99 is
-measured by benchmarks/broker_failover.py."""
+measured by ``nextgen perf broker-kill``."""
 
 IN_FLIGHT_AT_KILL = 100
 
