@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nextgen.kernel.errors import InvalidRequest, MetadataError, SessionExpired
+from nextgen.kernel.errors import MetadataError, SessionExpired
 from nextgen.kernel.limits.cluster import (
     ASSIGN_TIMEOUT_MS,
     ASSIGNMENTS_PER_REQUEST_MAX,
@@ -81,11 +81,9 @@ class BrokerSync:
     async def prepare(self, placed: Sequence[Placed]) -> MetadataError | None:
         """Have a session's broker prepare for units that may come; None once it has acknowledged.
 
-        The broker does not own them yet. A broker manager of an earlier release refuses the request
-        as malformed; then the units move without preparation.
+        The broker does not own them yet.
         """
-        error = await self._send(placed, PREPARE_MS_MAX, prepare=True)
-        return None if isinstance(error, InvalidRequest) else error
+        return await self._send(placed, PREPARE_MS_MAX, prepare=True)
 
     async def release(
         self, moved: Sequence[Handed], *, timeout_ms: int = ASSIGN_TIMEOUT_MS

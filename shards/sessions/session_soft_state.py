@@ -33,9 +33,6 @@ from shards.domain.broker_session import (
 )
 from shards.sessions.session_metadata import SessionMetadata
 
-_FIRST_DELIVERIES = frozenset({"tenant", "namespace", "assign", "release"})
-"""The kinds that brokers of every release know."""
-
 
 class SessionSoftState:
     """One live session, as its present leader sees it."""
@@ -49,8 +46,6 @@ class SessionSoftState:
         """Of the last delivery."""
         self.acked = 0
         """Everything up to it was applied by the broker."""
-        self.skips_unknown = False
-        """Whether the broker is of a release that counts deliveries which it does not know."""
         self.connection: BrokerConnection | None = None
         self.broken_at: float | None = None
         """When the broker's last connection to this leader broke, or, before the first, when it
@@ -107,20 +102,10 @@ class SessionSoftState:
         return not self.attached.is_set() or self.acked <= last_sequence <= self.sequence
 
     def take_hello(self, hello: BrokerHello) -> None:
-        """Take in what the broker's release can do, and how many units it holds; before ``attach``.
-
-        The first release never reports what it holds: nobody knows more of it than what this leader
-        sends, and nothing may wait for the rest.
-        """
-        self.skips_unknown = hello.skips_unknown
-        if not self.metadata.awaits_report:
-            return
-        if self.skips_unknown or hello.HasField("units_held"):
-            said = hello.units_held if hello.HasField("units_held") else None
-            self.metadata.units_unreported = said
-        else:
-            self.metadata.awaits_report = False
-            self.reported.set()
+        """Take in how many units the broker holds, unless that is known; before ``attach``."""
+        if self.metadata.awaits_report:
+            is_counted = hello.HasField("units_held")
+            self.metadata.units_unreported = hello.units_held if is_counted else None
 
     def attach(self, connection: BrokerConnection, last_sequence: int) -> None:
         """Make ``connection`` the session's only one; it is sent what is not yet applied."""
@@ -187,13 +172,8 @@ class SessionSoftState:
             )
 
     def append(self, delivery: Delivery) -> int:
-        """Give ``delivery`` the next sequence, queue it, and return that sequence.
-
-        One that the broker would end its stream by is left out; then the last sequence is returned.
-        """
+        """Give ``delivery`` the next sequence, queue it, and return that sequence."""
         assert self.attached.is_set(), "the sequence of this session is not known yet"
-        if not self.skips_unknown and delivery.WhichOneof("body") not in _FIRST_DELIVERIES:
-            return self.sequence
         self.sequence += 1
         delivery.sequence = self.sequence
         self._unacked[self.sequence] = delivery

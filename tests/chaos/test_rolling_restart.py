@@ -20,8 +20,8 @@ from tests.support.rolling import restart_one_by_one
 from tests.support.steady_load import NAMESPACE, SteadyLoad, steady_load
 
 ROOT = Path(__file__).parents[2]
-OLDER_COMMIT = "5ec45cf"
-"""The last one before groups could change their members: journals, messages and maps without."""
+OLDER_COMMIT = "1673976"
+"""The last one before fallbacks to binaries of before 0.1.0 went."""
 
 STOOD_STILL_MS = 5_000
 """A busy machine makes gaps longer than they are; beyond this something stood still."""
@@ -66,8 +66,8 @@ class MixedCluster(LocalCluster):
         self.upgraded.add(node.node_id)
 
     def command_of(self, node: NodePlan) -> list[str]:
-        """The earlier release knows no cluster secret, and the later one takes it in all the same:
-        as the operations manual introduces a secret."""
+        """The earlier release is given no cluster secret, and the later one takes it in all the
+        same: as the operations manual introduces a secret."""
         command = super().command_of(node)
         if node.node_id in self.upgraded:
             return [*command, "--cluster-secret-required", "false"]

@@ -61,7 +61,6 @@ class HeldBroker:
         """Come to a leader that began the session, or to one that knows nothing of it."""
         record = BrokerRecorded(broker_id=self.broker_id, session_id=self.side.session_id)
         self.session = SessionSoftState(record, 0.0)
-        self.session.skips_unknown = True
         self.session.metadata.awaits_report = not is_known
         self.connect()
 

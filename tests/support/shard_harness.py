@@ -203,8 +203,6 @@ class LocalShard:
         self.reads: list[str] = []
         self.on_read: Callable[[str], Awaitable[None]] | None = None
         """Is awaited, with who reads, while what was read is on its way."""
-        self.is_older = False
-        """Whether broker managers are of a release that knows neither preparing nor announcing."""
         self.before_step: Callable[[str, str], None] | None = None
         """Is told of each request to a broker manager: what it is, and of which broker."""
 
@@ -229,8 +227,6 @@ class LocalShard:
         if self.before_step is not None:
             self.before_step("prepare" if request.prepared else "assign", request.broker_id)
         self.assigned.append(request)
-        if self.is_older:
-            request.ClearField("prepared")
         wrapped = pb.ShardRequest(assign=request)
         return (await self.call(SHARD, wrapped, timeout_ms=timeout_ms)).assign
 
@@ -240,8 +236,6 @@ class LocalShard:
         if self.before_step is not None:
             self.before_step("announce" if request.announced else "release", request.broker_id)
         self.released.append(request)
-        if self.is_older:
-            request.ClearField("announced")
         wrapped = pb.ShardRequest(release=request)
         return (await self.call(SHARD, wrapped, timeout_ms=timeout_ms)).release
 
@@ -282,8 +276,6 @@ class FakeBroker:
         self.broker_id = broker_id
         self.capacity_units = capacity_units
         self.session_id = ""
-        self.skips_unknown = True
-        """Whether it is of a release that counts deliveries which it does not know."""
         self.resumed = False
         self.is_asked_what_it_holds = False
         self.error: MetadataError | None = None
@@ -351,7 +343,6 @@ class FakeBroker:
             last_sequence=self.applied,
             endpoints=BrokerEndpoints(grpc=f"{self.broker_id}:1", pulsar_url="pulsar://it:2"),
             capacity_units=self.capacity_units,
-            skips_unknown=self.skips_unknown,
         )
 
     async def connect(self) -> None:

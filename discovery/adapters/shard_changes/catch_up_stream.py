@@ -15,7 +15,7 @@ import grpc.aio
 from nextgen.client.changes.shard_watch import WatchLink
 from nextgen.client.transport.stream_call import WATCH, stream_call
 from nextgen.client.wire.errors import error_of_rpc, from_detail
-from nextgen.kernel.errors import MetadataError, NotLeader, Unavailable
+from nextgen.kernel.errors import NotLeader, Unavailable
 from nextgen.kernel.limits.cluster import CONNECT_TIMEOUT_MS
 from nextgen.kernel.limits.stream import WATCH_SILENCE_MS_MAX
 from nextgen.tasks.timeouts import timeout
@@ -76,7 +76,7 @@ class CatchUpStreams:
                     if update.watch_id or is_level:
                         yield update
             except grpc.RpcError as error:
-                raise _translated(error, endpoint) from error
+                raise error_of_rpc(error) from error
 
     async def _leader(self, shard_id: int) -> str:
         await self._link.wait_until(lambda view: view.leader_endpoint(shard_id) is not None)
@@ -103,11 +103,3 @@ def _says_level(update: WatchShardUpdate) -> bool:
     return bool(update.watch_id and update.position) and not (
         update.events or update.items or update.snapshot_complete or update.reset
     )
-
-
-def _translated(error: grpc.RpcError, endpoint: str) -> MetadataError:
-    code = error.code() if hasattr(error, "code") else None
-    if code is grpc.StatusCode.UNIMPLEMENTED:
-        # A shard node of an earlier release, while the cluster is being upgraded.
-        return Unavailable(f"{endpoint} does not serve change streams yet")
-    return error_of_rpc(error)

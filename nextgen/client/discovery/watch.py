@@ -233,16 +233,8 @@ async def _stream(endpoint: str, method: str, request: WatchRequest) -> AsyncGen
         finally:
             call.cancel()
     except grpc.RpcError as error:
-        raise _translated(error, endpoint) from error
+        raise error_of_rpc(error) from error
     except (asyncio.InvalidStateError, DecodeError) as error:
         raise ConnectionLost(f"the watch at {endpoint} broke: {error!r}") from error
     finally:
         await close_channel(channel)
-
-
-def _translated(error: grpc.RpcError, endpoint: str) -> MetadataError:
-    code = error.code() if hasattr(error, "code") else None
-    if code is grpc.StatusCode.UNIMPLEMENTED:
-        # A node of an earlier release; another node may be of this one.
-        return Unavailable(f"{endpoint} does not serve change streams yet")
-    return error_of_rpc(error)

@@ -71,19 +71,21 @@ _FIELDS: dict[str, dict[str, int | type]] = {
         "total": RAFT_NUMBER_MAX,
         "data": bytes,
         "checksum": _CHECKSUM_MAX,
+        "file_checksum": _CHECKSUM_MAX,
+        "round": RAFT_NUMBER_MAX,
     },
     "snapshot_answer": {
         "term": TERM_MAX,
         "index": RAFT_NUMBER_MAX,
         "offset": RAFT_NUMBER_MAX,
         "installed": bool,
+        "round": RAFT_NUMBER_MAX,
     },
 }
 
 # What an earlier version neither sends nor looks at.
 _OPTIONAL_FIELDS: dict[str, dict[str, int | type]] = {
-    "snapshot_chunk": {"file_checksum": _CHECKSUM_MAX, "round": RAFT_NUMBER_MAX},
-    "snapshot_answer": {"round": RAFT_NUMBER_MAX, "installing": bool},
+    "snapshot_answer": {"installing": bool},
     "append_answer": {"hurry": bool},
     "pre_vote_answer": {"log_is_empty": bool, "term_is_known": bool},
 }

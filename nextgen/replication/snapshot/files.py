@@ -161,7 +161,7 @@ class SnapshotFiles:
             if found.checksum is None or found.point != identity.point:
                 continue
             try:
-                if identity.is_same(self.identity_of(found)):
+                if identity == self.identity_of(found):
                     return found.path
             except SnapshotDamaged:
                 continue

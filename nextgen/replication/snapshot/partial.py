@@ -39,16 +39,12 @@ class SnapshotDamaged(Exception):
 class SnapshotIdentity:
     """Two snapshots with equal identities are the same bytes.
 
-    ``checksum`` (crc32c) covers the whole file; None from a sender of an earlier version,
-    whose snapshots equal nothing.
+    ``checksum`` (crc32c) covers the whole file.
     """
 
     point: AppliedPoint
     length: int
-    checksum: int | None
-
-    def is_same(self, other: SnapshotIdentity | None) -> bool:
-        return self.checksum is not None and self == other
+    checksum: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +81,7 @@ class PartialSnapshot:
 
     def begin(self, identity: SnapshotIdentity) -> None:
         """Continue with ``identity`` if a part of it is here, else drop any other and start."""
-        if self._data is not None and identity.is_same(self._identity):
+        if self._data is not None and identity == self._identity:
             return
         if self._data is None and self._resume(identity):
             return
@@ -112,7 +108,7 @@ class PartialSnapshot:
         assert self._identity is not None, "receiving has begun"
         self._storage.sync(self._data, label="snapshot.received")
         found = file_checksum(self._storage, self._data, self._identity.length)
-        if self._identity.checksum not in (None, found):
+        if self._identity.checksum != found:
             self.drop()
             raise SnapshotDamaged("what was received is not what was sent")
         self._close()
@@ -147,7 +143,7 @@ class PartialSnapshot:
     def _resume(self, identity: SnapshotIdentity) -> bool:
         """Open what an earlier process received, if it is of ``identity`` and sound."""
         note = self._read_note()
-        if note is None or not identity.is_same(note.identity):
+        if note is None or identity != note.identity:
             return False
         try:
             data = self._storage.open(self._data_path)
@@ -165,8 +161,6 @@ class PartialSnapshot:
     def _note_progress(self) -> None:
         assert self._data is not None, "receiving has begun"
         assert self._identity is not None, "receiving has begun"
-        if self._identity.checksum is None:
-            return
         self._storage.sync(self._data, label="snapshot.receiving")
         self._sequence += 1
         note = _Note(self._sequence, self._identity, self.offset, self._checksum)
@@ -217,7 +211,7 @@ def _encode(note: _Note) -> bytes:
         point.term,
         point.position,
         identity.length,
-        identity.checksum or 0,
+        identity.checksum,
         note.offset,
         note.checksum,
     )

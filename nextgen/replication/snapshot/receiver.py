@@ -109,7 +109,7 @@ class SnapshotReceiver:
             await self._blocking(partial.drop_if_behind, point.index)
             self._answer(sender, message, installed=True)
             return
-        if message["offset"] == 0 and (not data or identity.checksum is None):
+        if message["offset"] == 0 and not data:
             complete = await self._blocking(self._files.find, identity)
             if complete is not None:
                 await self._finish(sender, message, self._install(complete, message))
@@ -177,7 +177,7 @@ class SnapshotReceiver:
             "index": message["index"],
             "offset": partial.offset if partial.holds(_identity_in(message)) else 0,
             "installed": installed,
-            "round": message.get("round", 0),
+            "round": message["round"],
         }
         if installing:
             answer["installing"] = True
@@ -189,4 +189,4 @@ class SnapshotReceiver:
 
 def _identity_in(chunk: Message) -> SnapshotIdentity:
     point = AppliedPoint(chunk["index"], chunk["index_term"], chunk["position"])
-    return SnapshotIdentity(point, chunk["total"], chunk.get("file_checksum"))
+    return SnapshotIdentity(point, chunk["total"], chunk["file_checksum"])

@@ -7,8 +7,7 @@
                             ◀──  installed
 
 A *round* begins with an offer. An answer that is not the expected one begins the next round
-where the receiver is; what still comes of an earlier round is not looked at. A receiver of an
-earlier version repeats no round: it gets one chunk at a time.
+where the receiver is; what still comes of an earlier round is not looked at.
 """
 
 from __future__ import annotations
@@ -55,8 +54,6 @@ class OutgoingSnapshot:
     def __init__(self, length: int) -> None:
         self._length = length
         self._expected: deque[int | None] = deque()  # Offsets in answers; None is any.
-        self._repeats_rounds = False
-        self._has_heard = False
         self.round = 0
         self.next_offset = 0
         self.needs_offer = True
@@ -73,11 +70,9 @@ class OutgoingSnapshot:
 
     @property
     def may_send(self) -> bool:
-        in_flight_max = SNAPSHOT_CHUNKS_IN_FLIGHT_MAX if self._repeats_rounds else 1
         is_offering = self.needs_offer or None in self._expected
-        return (
-            not is_offering and self.next_offset < self._length and self.in_flight < in_flight_max
-        )
+        has_room = self.in_flight < SNAPSHOT_CHUNKS_IN_FLIGHT_MAX
+        return not is_offering and self.next_offset < self._length and has_room
 
     def offered(self) -> None:
         """An offer is sent: it begins a round."""
@@ -92,15 +87,12 @@ class OutgoingSnapshot:
         self._expected.append(self.next_offset)
 
     def silent(self) -> None:
-        """After a long silence, request the receiver's offset, if the request may be repeated."""
-        self.needs_offer = self._repeats_rounds or not self._has_heard
+        """After a long silence, request the receiver's offset again."""
+        self.needs_offer = True
 
     def answered(self, message: Message) -> bool:
         """Take in a ``snapshot_answer``; False if it belongs to an earlier round."""
-        round_number = message.get("round")
-        self._has_heard = True
-        self._repeats_rounds = isinstance(round_number, int)
-        if self._repeats_rounds and round_number != self.round:
+        if message["round"] != self.round:
             return False
         if message["installed"]:
             self.is_installed = True
@@ -115,7 +107,7 @@ class OutgoingSnapshot:
         if expected is not None:
             self.rewinds += 1
             self._expected.clear()
-            self.needs_offer = self._repeats_rounds
+            self.needs_offer = True
 
 
 class _Transfer:

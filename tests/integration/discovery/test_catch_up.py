@@ -121,13 +121,6 @@ async def test_why_a_shard_ends_the_watch_is_told(shard, told, raised):
             await anext(updates)
 
 
-async def test_a_shard_node_of_an_earlier_release_is_trouble_that_passes(shard):
-    shard.status = grpc.StatusCode.UNIMPLEMENTED
-    async with reading(shard) as updates:
-        with pytest.raises(Unavailable, match="yet"):
-            await anext(updates)
-
-
 async def test_a_shard_node_that_is_gone_is_trouble_that_passes(shard):
     await shard.stop()
     async with reading(shard) as updates:

@@ -506,24 +506,10 @@ _SOFT_STATE_MUTANTS = (
         _SOFT,
     ),
     Mutant(
-        "session-waits-for-a-report-that-never-comes",
-        "R4",
-        "nobody waits for the report of a broker that never makes one",
-        (
-            Edit(
-                SessionSoftState,
-                "take_hello",
-                'self.skips_unknown or hello.HasField("units_held")',
-                "True",
-            ),
-        ),
-        (_SHARDS + "state/test_event_levels.py", *_SOFT),
-    ),
-    Mutant(
         "session-asks-again-what-it-knows",
         "CA5",
         "a session that was begun here needs no report",
-        (Edit(SessionSoftState, "take_hello", "if not self.metadata.awaits_report:", "if False:"),),
+        (Edit(SessionSoftState, "take_hello", "if self.metadata.awaits_report:", "if True:"),),
         _SOFT,
     ),
     Mutant(
@@ -589,13 +575,6 @@ _SOFT_STATE_MUTANTS = (
             ),
         ),
         _SOFT,
-    ),
-    Mutant(
-        "session-sends-what-its-broker-does-not-know",
-        "R4",
-        "a broker that cannot skip gets no delivery that it does not know",
-        (Edit(SessionSoftState, "append", "not self.skips_unknown and ", "False and "),),
-        (_SHARDS + "state/test_event_levels.py", *_SOFT),
     ),
     Mutant(
         "session-believes-a-sync-of-what-was-never-sent",

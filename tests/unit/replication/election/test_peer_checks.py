@@ -55,8 +55,10 @@ MESSAGES: dict[str, Message] = {
         "total": 1,
         "data": b"a",
         "checksum": 1,
+        "file_checksum": 1,
+        "round": 1,
     },
-    "snapshot_answer": {"index": 9, "offset": 0, "installed": True},
+    "snapshot_answer": {"index": 9, "offset": 0, "installed": True, "round": 1},
 }
 
 

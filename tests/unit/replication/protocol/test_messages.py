@@ -65,6 +65,8 @@ SNAPSHOT_CHUNK: Message = {
     "total": 1,
     "data": b"a",
     "checksum": 1,
+    "file_checksum": 1,
+    "round": 1,
 }
 
 
@@ -115,7 +117,7 @@ _NUMBERS = {
 }
 SOUND: dict[str, Message] = {
     "append": APPEND,
-    "snapshot_chunk": {**SNAPSHOT_CHUNK, "round": 1, "file_checksum": 1},
+    "snapshot_chunk": SNAPSHOT_CHUNK,
     "pre_vote": {"term": 5, "last_log_index": 4, "last_log_term": 3},
     "pre_vote_answer": {"term": 5, "granted": True, "asked_term": 5},
     "request_vote": {"term": 5, "last_log_index": 4, "last_log_term": 3, "transfer": False},

@@ -117,7 +117,6 @@ def test_the_same_offer_again_changes_nothing() -> None:
         SnapshotIdentity(AppliedPoint(10, 2, 40), len(DATA), crc32c(DATA)),
         SnapshotIdentity(IDENTITY.point, len(DATA), crc32c(DATA) ^ 1),
         SnapshotIdentity(IDENTITY.point, len(DATA) + 1, crc32c(DATA)),
-        SnapshotIdentity(IDENTITY.point, len(DATA), None),
     ],
 )
 @pytest.mark.parametrize("restarts", [False, True])

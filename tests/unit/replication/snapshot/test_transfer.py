@@ -387,35 +387,11 @@ async def test_the_disk_is_bounded_whoever_is_slow() -> None:
         node.crash()
 
 
-# Earlier versions ------------------------------------------------------------------------------
-
-
-@run_by(transferring)
-async def test_a_peer_of_an_earlier_version_gets_one_chunk_at_a_time(world: World) -> None:
-    """Neither side says what an earlier version does not know."""
-
-    network = world.simulation.network
-    send = network.send
-
-    def send_as_before(sender: Any, target: NodeId, channel: int, message: Message) -> bool:
-        known = {k: v for k, v in message.items() if k not in ("round", "file_checksum")}
-        return send(sender, target, channel, known)
-
-    network.send = send_as_before  # type: ignore[method-assign]
-    await world.away.start()
-
-    await world.caught_up()
-
-    assert world.in_flight_most == 1
-    assert world.data_sent == world.snapshot_bytes
-
-
 # The sender's machine --------------------------------------------------------------------------
 
 
-def answer(offset: int, round_number: int | None, **more: bool) -> Message:
-    rounds = {} if round_number is None else {"round": round_number}
-    return {"offset": offset, "installed": False, **rounds, **more}
+def answer(offset: int, round_number: int, **more: bool) -> Message:
+    return {"offset": offset, "installed": False, "round": round_number, **more}
 
 
 def given_a_sender(wanted: int = 0, length: int = 10_000) -> OutgoingSnapshot:

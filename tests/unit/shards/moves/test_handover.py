@@ -104,23 +104,6 @@ async def test_an_owner_is_told_the_url_when_it_is_announced_and_when_it_lets_go
     assert [each.new_epoch for each in told] == [2, 2]
 
 
-@run_by(in_shard)
-async def test_units_are_moved_unprepared_by_a_manager_that_knows_no_such_requests(
-    shard: Harness,
-) -> None:
-    """One of an older release sees a request without units, and refuses it as malformed."""
-
-    first, second, (topic,) = await two_brokers(shard)
-    shard.others.is_older = True
-
-    (answer,) = await shard.move((topic, "broker-2"))
-
-    assert (answer.broker_id, answer.epoch) == ("broker-2", 2)
-    assert second.prepared == first.announced == []
-    assert first.released == [(topic, 1, "broker-2")]
-    assert (holds(first, topic), holds(second, topic)) == (0, 2)
-
-
 # Refused, nothing changed --------------------------------------------------------------------
 
 
