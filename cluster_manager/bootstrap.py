@@ -40,7 +40,7 @@ from nextgen.runtime.security.cluster_proof import ClusterCredentials, credentia
 from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
 from nextgen.runtime.servers.ports_check import assert_port_free
 from nextgen.runtime.servers.probes import Probes
-from nextgen.tasks.background import keep, start
+from nextgen.tasks.background import cancel_and_wait, keep, start
 from protos.nextgen.v1 import (
     cluster_service_pb2,
     cluster_service_pb2_grpc,
@@ -193,8 +193,7 @@ async def _serve_until_asked(
         manager.stop()
         await server.stop(STOP_GRACE_MS)
     finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+        await cancel_and_wait(following)
     if not following.cancelled() and (error := following.exception()):
         raise error
 

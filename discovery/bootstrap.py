@@ -68,7 +68,7 @@ from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
 from nextgen.runtime.servers.ports_check import assert_port_free
 from nextgen.runtime.servers.probes import Probes
 from nextgen.runtime.settings import Address, TraceSettings
-from nextgen.tasks.background import join
+from nextgen.tasks.background import cancel_and_wait, join
 from protos.nextgen.v1.cluster_service_pb2 import Hello
 
 GRACE_MS: Final = 2_000
@@ -430,9 +430,7 @@ async def _ready_before_stop(core: LookupCore, shutdown: Shutdown) -> bool:
             becoming_ready.result()
         return becoming_ready in done
     finally:
-        becoming_ready.cancel()
-        stopping.cancel()
-        await asyncio.gather(becoming_ready, stopping, return_exceptions=True)
+        await cancel_and_wait(becoming_ready, stopping)
 
 
 def worker_arguments(config: DiscoveryConfig, pulsar_port: int) -> list[str]:

@@ -4,6 +4,8 @@
     start("name", work())   does one thing: broken, it is reported, and its owner may react
     join(work())            belongs to who awaits it: its error is raised there
 
+``cancel_and_wait(*tasks)`` ends any of them.
+
 A failure of the first two is a line in the log with the name, and one more in ``failures``, whose
 sum is the metric ``nextgen_task_failures_total``. Names are literals and unique in the project.
 """
@@ -76,6 +78,13 @@ def start(
 def join(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Carry out ``work`` beside its caller, who MUST await the task: nobody else sees its error."""
     return asyncio.get_running_loop().create_task(work)
+
+
+async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel ``tasks`` and return once all have ended. How they ended is reported by themselves."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def report(name: str, error: BaseException) -> None:

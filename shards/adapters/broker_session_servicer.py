@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,7 +18,7 @@ from nextgen.kernel.errors import (
     WrongCluster,
 )
 from nextgen.kernel.limits.cluster import SESSION_TTL_MS
-from nextgen.tasks.background import start
+from nextgen.tasks.background import cancel_and_wait, start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello, BrokerMessage, ManagerMessage
 from shards.metrics import NodeMetrics
@@ -110,8 +109,7 @@ class BrokerSessionServicer:
                     raise connection.error
                 await connection.changed.wait()
         finally:
-            listener.cancel()
-            await asyncio.gather(listener, return_exceptions=True)
+            await cancel_and_wait(listener)
 
     def _sessions_of(self, hello: BrokerHello) -> BrokerSessions:
         if hello.cluster_id != self._cluster_id:

@@ -19,7 +19,7 @@ from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.cluster.view import ClusterView
 from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.replication.ports import NodeId, ReplicatedLog
-from nextgen.tasks.background import start
+from nextgen.tasks.background import cancel_and_wait, start
 from protos.nextgen.v1.cluster_service_pb2 import (
     ClusterUpdate,
     LeaderReport,
@@ -182,9 +182,7 @@ class ShardNode:
         for keeper in self._keepers.values():
             if (ending := keeper.close()) is not None:
                 self._tasks.add(ending)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks)
         await asyncio.gather(*(replica.stop() for replica in self._replicas.values()))
 
     # The map ----------------------------------------------------------------------------------

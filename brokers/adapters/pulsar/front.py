@@ -25,7 +25,7 @@ from brokers.service.traffic import Latency, Traffic
 from nextgen.kernel.limits.pulsar import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALIVE_MS
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.pulsar.server import PulsarServer
-from nextgen.tasks.background import keep
+from nextgen.tasks.background import cancel_and_wait, keep
 
 _NAME_TOKEN_BYTES = 6
 
@@ -117,8 +117,7 @@ class PulsarFront:
     async def stop(self, grace_ms: int) -> None:
         """Send the clients away, close every topic, and then the connections."""
         if self._upkeep is not None:
-            self._upkeep.cancel()
-            await asyncio.gather(self._upkeep, return_exceptions=True)
+            await cancel_and_wait(self._upkeep)
         await self.topics.close()
         await self._server.stop(grace_ms)
 

@@ -39,7 +39,7 @@ from nextgen.kernel.limits.pulsar import (
 )
 from nextgen.kernel.routing.names import Domain, InvalidName, TopicName, parse_topic
 from nextgen.pulsar.errors import server_error_of
-from nextgen.tasks.background import start
+from nextgen.tasks.background import cancel_and_wait, start
 
 _NOT_LOOKED = -1
 """In place of the highest epoch of a ledger in which nobody has looked for it."""
@@ -190,9 +190,7 @@ class Topics:
     async def close(self) -> None:
         """Close everything. Clients look their topics up again."""
         self._is_closed = True
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks)
         await asyncio.gather(*(topic.close() for topic in self), return_exceptions=True)
         self._open.clear()
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from nextgen.client.wire.errors import abort, to_detail
 from nextgen.kernel.errors import MetadataError, Overloaded
 from nextgen.kernel.limits.stream import WATCH_STALLED_MS_MAX
-from nextgen.tasks.background import join
+from nextgen.tasks.background import cancel_and_wait, join
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchUpdate
 
 
@@ -55,9 +55,7 @@ async def serve_watch(watch: Watch, context: Any) -> None:
             await abort(context, _with_positions(watch.error, watch.sent))
         writing.result()
     finally:
-        ending.cancel()
-        writing.cancel()
-        await asyncio.gather(ending, writing, return_exceptions=True)
+        await cancel_and_wait(ending, writing)
 
 
 async def _write(watch: Watch, context: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from nextgen.client.changes.shard_watch import ShardWatch, WatchListener
 from nextgen.client.cluster.link import ClusterLink
-from nextgen.tasks.background import keep
+from nextgen.tasks.background import cancel_and_wait, keep
 from protos.nextgen.v1.inventory_pb2 import Kind
 
 
@@ -69,6 +69,4 @@ class ShardStreams:
         """End all streams."""
         tasks = [task for _, task in self._streams.values()]
         self._streams.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*tasks)

@@ -11,7 +11,7 @@ from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.cluster.view import ClusterView
-from nextgen.tasks.background import keep
+from nextgen.tasks.background import cancel_and_wait, keep
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 
 
@@ -35,9 +35,7 @@ class CacheWatches:
 
     async def stop(self) -> None:
         """End all watches. The cache runs out of time by itself."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks)
 
     def _on_change(self, view: ClusterView, update: ClusterUpdate) -> None:
         if update.brokers:

@@ -31,7 +31,7 @@ from nextgen.kernel.limits.pulsar import (
     WORKER_RUN_COUNTS_MS,
 )
 from nextgen.runtime.lifecycle.lifeline import LIFELINE_STDIN, LIFELINE_VARIABLE
-from nextgen.tasks.background import join, keep
+from nextgen.tasks.background import cancel_and_wait, join, keep
 
 _logger = structlog.get_logger(__name__)
 
@@ -98,9 +98,7 @@ class WorkerPool:
             _signal(worker.process, kill=False)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace_ms / 1_000)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks)
 
     async def _keep(self, worker: _Worker) -> None:
         """Run the worker for ever, from process to process."""

@@ -12,7 +12,7 @@ from nextgen.kernel.limits.outcome import (
     POSITION_READ_TIMEOUT_MS,
     POSITION_WAIT_MS,
 )
-from nextgen.tasks.background import start
+from nextgen.tasks.background import cancel_and_wait, start
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import GetRequest, ShardRequest
 
@@ -73,9 +73,7 @@ class PositionService:
     async def stop(self) -> None:
         """Give up what is being read."""
         reads = list(self._reading.values())
-        for task in reads:
-            task.cancel()
-        await asyncio.gather(*reads, return_exceptions=True)
+        await cancel_and_wait(*reads)
 
     def _read(self, shard_id: int) -> asyncio.Task[None]:
         task = self._reading.get(shard_id)

@@ -15,7 +15,7 @@ from nextgen.kernel.limits.pulsar import (
 )
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.runtime.telemetry import tracing
-from nextgen.tasks.background import start
+from nextgen.tasks.background import cancel_and_wait, start
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, ServerError
 
 Answer = TypeVar("Answer")
@@ -103,9 +103,7 @@ class CommandDispatcher:
         """Return once all commands are answered; after ``timeout_ms`` the rest is given up."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=timeout_ms / 1_000)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks)
 
     def _check_room(self, *, is_listing: bool) -> None:
         if self._waiting >= DISCOVERY_COMMANDS_WAITING_MAX:

@@ -18,7 +18,7 @@ from nextgen.kernel.limits.stream import (
     PUBLIC_WATCH_QUEUE_UPDATES_MAX,
     WATCH_STALLED_MS_MAX,
 )
-from nextgen.tasks.background import start
+from nextgen.tasks.background import cancel_and_wait, start
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchUpdate
 
 _logger = structlog.get_logger(__name__)
@@ -156,9 +156,7 @@ class PublicWatch:
     async def close(self) -> None:
         """Leave every shard."""
         self._feeds.clear()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks)
 
     def tick(self) -> None:
         if self.stalls.is_stalled:

@@ -25,7 +25,7 @@ from nextgen.kernel.limits.stream import (
     PUBLIC_WATCHERS_MAX,
 )
 from nextgen.kernel.routing.names import InvalidName
-from nextgen.tasks.background import keep
+from nextgen.tasks.background import cancel_and_wait, keep
 from protos.nextgen.v1.discovery_service_pb2 import WatchRequest
 
 SHARD_MAP = "map"
@@ -145,8 +145,7 @@ class WatchRegistry:
         """End everything."""
         self.drain()
         if self._ticking is not None:
-            self._ticking.cancel()
-            await asyncio.gather(self._ticking, return_exceptions=True)
+            await cancel_and_wait(self._ticking)
         for watch in tuple(self._watches):
             await watch.close()
 

@@ -18,6 +18,7 @@ from nextgen.client.discovery.nodes import DiscoveryNodes
 from nextgen.client.log.reader import ShardLogReader
 from nextgen.kernel.errors import MetadataError, PositionCompacted, Unavailable
 from nextgen.kernel.limits.placement import AUDIT_LOG_GRACE_MS
+from nextgen.tasks.background import cancel_and_wait
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, Event
@@ -69,9 +70,7 @@ class Auditor:
             else:
                 await self._settle()
         finally:
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await cancel_and_wait(*self._tasks.values())
             self._over.cancel()
             await self._nodes.close()
         if not self.reached and not self.findings:

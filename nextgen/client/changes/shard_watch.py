@@ -37,7 +37,7 @@ from nextgen.kernel.errors import (
 )
 from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS, CONNECT_TIMEOUT_MS
 from nextgen.kernel.limits.stream import WATCH_SILENCE_MS_MAX
-from nextgen.tasks.background import join
+from nextgen.tasks.background import cancel_and_wait, join
 from nextgen.tasks.first_to_end import run_until_first
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import Kind
@@ -275,8 +275,7 @@ class ShardWatch:
                 if asyncio.get_running_loop().time() - self.heard_at > self._silence_s:
                     raise ConnectionLost(f"{endpoint} was silent for {self._silence_s} s")
         finally:
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
+            await cancel_and_wait(writing)
 
     @property
     def _silence_s(self) -> float:

@@ -39,7 +39,7 @@ from nextgen.kernel.limits.cluster import (
     MANAGER_HEARTBEAT_MS,
     MANAGER_SILENCE_MS_MAX,
 )
-from nextgen.tasks.background import keep
+from nextgen.tasks.background import cancel_and_wait, keep
 from nextgen.tasks.cancellation import cancel_requests
 from nextgen.tasks.groups import TaskGroup
 from nextgen.tasks.timeouts import timeout
@@ -139,8 +139,7 @@ class ClusterLink:
         """Close the stream and stop for good. Harmless when not started."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await cancel_and_wait(task)
 
     def send(self, message: NodeMessage) -> bool:
         """Queue ``message`` for the cluster manager; return False if it was dropped.

@@ -8,7 +8,7 @@ from typing import Any
 
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.runtime.lifecycle.process import Shutdown
-from nextgen.tasks.background import join
+from nextgen.tasks.background import cancel_and_wait, join
 
 
 async def run_as_member(
@@ -32,6 +32,4 @@ async def run_as_member(
         for task in done:
             task.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*tasks)

@@ -19,7 +19,7 @@ from nextgen.client.wire.errors import error_of_rpc, from_detail
 from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, MetadataError, Unavailable
 from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
 from nextgen.runtime.telemetry import tracing
-from nextgen.tasks.background import start
+from nextgen.tasks.background import cancel_and_wait, start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupResponse
 
@@ -186,9 +186,7 @@ class _Connection:
 
     async def close(self, reason: str) -> None:
         self._fail(reason)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks)
         await close_channel(self._channel)
 
     def _fail(self, reason: str) -> None:

@@ -35,7 +35,7 @@ from nextgen.kernel.limits.cluster import (
     RECONNECT_PAUSE_MS,
     SILENT_CONNECTION_MS,
 )
-from nextgen.tasks.background import join, start
+from nextgen.tasks.background import cancel_and_wait, join, start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 
@@ -318,9 +318,7 @@ class ExchangePool:
     async def stop(self) -> None:
         """Close every connection. Pending requests fail with ``ConnectionLost``."""
         self._is_stopped = True
-        for task in list(self._opening.values()):
-            task.cancel()
-        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        await cancel_and_wait(*self._opening.values())
         for endpoint in list(self._connections):
             self.drop(endpoint, "stopping")
         await asyncio.gather(*self._closing, return_exceptions=True)

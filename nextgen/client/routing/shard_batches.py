@@ -13,6 +13,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
+from nextgen.tasks.background import cancel_and_wait
+
 Batch_co = TypeVar("Batch_co", covariant=True)
 Batch = TypeVar("Batch")
 
@@ -81,9 +83,7 @@ class ShardBatches(Generic[TakenLine, Batch]):
     async def stop(self) -> None:
         """Send nothing more, and cancel what is under way."""
         self.is_stopped = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks)
 
     def _shard(self, shard_id: int) -> _Shard[TakenLine]:
         shard = self._shards.get(shard_id)

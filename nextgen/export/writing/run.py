@@ -23,7 +23,7 @@ from nextgen.export.writing.shard_files import FileLimits
 from nextgen.kernel.errors import Indefinite, Unavailable
 from nextgen.kernel.limits.stream import EXPORT_LEASE_RENEWED_MS, EXPORT_SHARDS_LOOKED_FOR_MS
 from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID
-from nextgen.tasks.background import join
+from nextgen.tasks.background import cancel_and_wait, join
 from nextgen.tasks.groups import TaskGroup
 from nextgen.tasks.timeouts import timeout
 
@@ -222,8 +222,7 @@ async def _lease_kept(directory: ExportDirectory) -> AsyncIterator[None]:
             keeping.result()
         raise
     finally:
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
+        await cancel_and_wait(keeping)
 
 
 def _confirm(directory: ExportDirectory) -> None:

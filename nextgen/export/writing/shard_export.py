@@ -24,7 +24,7 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.kernel.limits.stream import EXPORT_PAGES_WAITING, EXPORT_PIN_RENEWED_MS
-from nextgen.tasks.background import join
+from nextgen.tasks.background import cancel_and_wait, join
 
 LAST_EVENT_ATTEMPTS = 10
 """Looks for the last exported event before its absence is believed: a replica may be behind."""
@@ -94,8 +94,7 @@ class ShardExport:
                 except PositionCompacted as error:
                     await self._accept_gap(error)
         finally:
-            pinning.cancel()
-            await asyncio.gather(pinning, return_exceptions=True)
+            await cancel_and_wait(pinning)
             await in_thread(self._files.abandon)
 
     # Reading ----------------------------------------------------------------------------------

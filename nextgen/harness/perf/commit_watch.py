@@ -16,6 +16,7 @@ from nextgen.harness.perf.bench import Bench
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
+from nextgen.tasks.background import cancel_and_wait
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
@@ -120,8 +121,7 @@ async def watched(bench: Bench, shard_id: int) -> AsyncIterator[tuple[CommitWatc
         await probe.request_stop()
         summary.update(await listening)
     finally:
-        listening.cancel()
-        await asyncio.gather(listening, return_exceptions=True)
+        await cancel_and_wait(listening)
         await probe.stop()
 
 

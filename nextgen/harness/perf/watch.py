@@ -18,6 +18,7 @@ from nextgen.harness.load.polled_cluster import PolledCluster
 from nextgen.harness.load.process import LoadProcess
 from nextgen.harness.perf.bench import SETUP_TIMEOUT_MS, Bench
 from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.tasks.background import cancel_and_wait
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import GetNodeStatusRequest, NodeStatus
 
@@ -247,8 +248,7 @@ class _Watching:
         return await self._result
 
     async def stop(self) -> None:
-        self._result.cancel()
-        await asyncio.gather(self._result, return_exceptions=True)
+        await cancel_and_wait(self._result)
         await self._process.stop()
 
 

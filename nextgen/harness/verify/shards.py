@@ -15,6 +15,7 @@ from nextgen.cli.shards.verify import VerifyReport, verify_shards
 from nextgen.harness.load.process import run_job
 from nextgen.harness.perf.bench import Bench, bench, note
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
+from nextgen.tasks.background import cancel_and_wait
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import LeaderReport
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
@@ -57,8 +58,7 @@ async def _load_and_strike(system: Bench, events: int) -> int:
         load.may_end = True
         await creating
     finally:
-        creating.cancel()
-        await asyncio.gather(creating, return_exceptions=True)
+        await cancel_and_wait(creating)
     return changes
 
 

@@ -34,7 +34,7 @@ from nextgen.replication.mesh.frames import (
 )
 from nextgen.replication.mesh.handshake import ClusterSecret, Peer
 from nextgen.replication.ports import NodeId
-from nextgen.tasks.background import keep, start
+from nextgen.tasks.background import cancel_and_wait, keep, start
 from nextgen.tasks.timeouts import timeout
 
 CONNECT_DEADLINE_S = 1.0
@@ -164,9 +164,7 @@ class Mesh:
         if self._server is not None:
             self._server.close()
         tasks = [*self._dialers.values(), *self._probes.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*tasks)
         for _ in range(_ACCEPT_TURNS):
             await asyncio.sleep(0)
         connections = tuple(self._all_connections)
@@ -192,8 +190,7 @@ class Mesh:
         self._addresses[node_id] = (host, port)
         dialer = self._dialers.pop(node_id, None)
         if dialer is not None:
-            dialer.cancel()
-            await asyncio.gather(dialer, return_exceptions=True)
+            await cancel_and_wait(dialer)
         connection = self._connections.get(node_id)
         if connection is not None and connection.dialed is not None:
             connection.abort()

@@ -22,6 +22,7 @@ from nextgen.harness.load.polled_cluster import PolledCluster
 from nextgen.harness.load.reporter import Reporter
 from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.kernel.routing.names import parse_topic
+from nextgen.tasks.background import cancel_and_wait
 from nextgen.tasks.groups import TaskGroup
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event
@@ -161,9 +162,7 @@ async def watch_topics(job: dict[str, Any], reporter: Reporter) -> dict[str, Any
         until = (await reporter.commands.get())["until"]
         await _until(lambda: all(stream.position >= until for stream in streams), notified)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*tasks)
     return {"seen": seen, "errors": errors, "streams": len(streams)}
 
 

@@ -17,6 +17,7 @@ from nextgen.harness.load.pulsar.lookup_requests import Answer, RequestDeck
 from nextgen.harness.load.reporter import Reporter
 from nextgen.harness.load.topic_range import TopicRange
 from nextgen.kernel.errors import Unavailable
+from nextgen.tasks.background import cancel_and_wait
 from nextgen.tasks.timeouts import timeout
 
 SHUFFLE_SEED = 20_240_229
@@ -71,8 +72,7 @@ class _Generator:
             raise Unavailable("the last requests were not answered") from None
         finally:
             checking.cancel()
-            finished.cancel()
-            await asyncio.gather(finished, return_exceptions=True)
+            await cancel_and_wait(finished)
             for connection in connections:
                 connection.abort()
         return seconds
