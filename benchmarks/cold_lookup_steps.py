@@ -25,7 +25,6 @@ from nextgen.cli.local.plan import ClusterSize
 from nextgen.cli.observability.trace_command import Span, read_spans
 from nextgen.harness.load.measure import quantile
 from nextgen.harness.perf.bench import Bench, bench
-from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
 from nextgen.kernel.limits.trace import TRACE_FLUSH_MS
 from nextgen.runtime.telemetry.lookup_steps import STEP
 
@@ -59,16 +58,11 @@ Moments = Mapping[str, int]
 async def look_up(cluster: Bench, count: int) -> None:
     """Create topics, and look each of them up once, one by one."""
     for stem, number in (("first", WARM_TOPICS), ("cold", count)):
-        topics = cluster.topics(stem, number).as_json()
-        await cluster.run(
-            "create_batched",
-            "creating topics",
-            number,
-            topics=topics,
-            batch=TOPICS_PER_CREATE_MAX,
-            in_flight=1,
+        topics = cluster.topics(stem, number)
+        await cluster.create_range(topics, in_flight=1)
+        told = await cluster.run(
+            "lookup_serial", "cold, one by one", number, topics=topics.as_json()
         )
-        told = await cluster.run("lookup_serial", "cold, one by one", number, topics=topics)
         if told["errors"]:
             raise SystemExit(f"lookups failed: {told['first_error']}")
     await asyncio.sleep(4 * TRACE_FLUSH_MS / 1000)

@@ -27,7 +27,6 @@ from nextgen.cli.local.plan import ClusterSize
 from nextgen.harness.load.jobs.lookup_flood import recovered_s
 from nextgen.harness.load.process import LoadProcess
 from nextgen.harness.perf.bench import SETUP_TIMEOUT_MS, Bench, bench
-from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
 
 NAMES_PER_MESSAGE = 100
 CAPACITY_WINDOW = 4_000
@@ -111,15 +110,7 @@ async def flood(ready: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
     cluster = ready.cluster
     assert cluster is not None, "the cluster is our own"
     topics = ready.topics("flood", topics_needed(arguments))
-    await ready.run(
-        "create_batched",
-        "creating topics",
-        topics.count,
-        timeout_ms=SETUP_TIMEOUT_MS,
-        topics=topics.as_json(),
-        batch=TOPICS_PER_CREATE_MAX,
-        in_flight=8,
-    )
+    await ready.create_range(topics, in_flight=8, timeout_ms=SETUP_TIMEOUT_MS)
     process = await LoadProcess.start(
         {
             "kind": "lookup_flood",

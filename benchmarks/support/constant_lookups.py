@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nextgen.harness.load.process import LoadProcess
-from nextgen.harness.load.topic_range import TopicRange
 from nextgen.harness.perf.bench import Bench
 from nextgen.harness.perf.lookup import prepare_assigned
-from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
 from nextgen.tasks.timeouts import timeout
 
 STOP_TIMEOUT_S = 60
@@ -45,7 +43,7 @@ async def constant_lookups(ready: Bench, rate: LookupRate) -> AsyncIterator[dict
     """
     warm, cold = ready.topics("warm", rate.warm_topics), ready.topics("cold", rate.cold_topics)
     await prepare_assigned(ready, warm)
-    await _create(ready, cold)
+    await ready.create_range(cold, in_flight=4)
     told: dict[str, Any] = {}
     process = await LoadProcess.start(
         {
@@ -71,14 +69,3 @@ async def constant_lookups(ready: Bench, rate: LookupRate) -> AsyncIterator[dict
     finally:
         result.cancel()
         await process.stop()
-
-
-async def _create(ready: Bench, topics: TopicRange) -> None:
-    await ready.run(
-        "create_batched",
-        "creating topics to be looked up first",
-        topics.count,
-        topics=topics.as_json(),
-        batch=TOPICS_PER_CREATE_MAX,
-        in_flight=4,
-    )

@@ -35,6 +35,15 @@ def quantile(ordered: Sequence[float], fraction: float) -> float:
     return round(ordered[int(rank) - 1], 3)
 
 
+def quantiles(prefix: str, samples_ms: Iterable[float]) -> dict[str, float | None]:
+    """Return p50, p99 and max, named with ``prefix``; None without samples."""
+    ordered = sorted(samples_ms)
+    return {
+        f"{prefix}{label}_ms": quantile(ordered, share) if ordered else None
+        for label, share in (("p50", 0.50), ("p99", 0.99), ("max", 1.0))
+    }
+
+
 def microsecond_counts(samples_s: Iterable[float]) -> dict[str, int]:
     """Return how many durations took how many whole microseconds, for millions of samples.
 

@@ -12,7 +12,6 @@ from nextgen.harness.load.topic_range import TopicRange
 from nextgen.harness.perf.bench import SETUP_TIMEOUT_MS, Bench, check_count
 from nextgen.harness.perf.lookup import NAMES_PER_MESSAGE, WARM_SECONDS
 from nextgen.harness.perf.node_counters import shard_counters
-from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
@@ -49,7 +48,8 @@ async def measure_assign(bench: Bench, load: AssignLoad) -> dict[str, Any]:
     in_bursts = bench.topics("burst", load.burst * load.bursts)
     at_once = bench.topics("at-once", load.at_once)
     one = bench.topics("one", 1)
-    await _create(bench, one_by_one, in_bursts, at_once, one)
+    for topics in (one_by_one, in_bursts, at_once, one):
+        await bench.create_range(topics, in_flight=4)
     await _begin_sessions(bench)
 
     before = await bench.committed_events()
@@ -173,24 +173,10 @@ async def _warm(bench: Bench, topics: TopicRange, seconds: float) -> dict[str, A
     }
 
 
-async def _create(bench: Bench, *ranges: TopicRange) -> None:
-    for topics in ranges:
-        created = await bench.run(
-            "create_batched",
-            "creating topics",
-            topics.count,
-            topics=topics.as_json(),
-            batch=TOPICS_PER_CREATE_MAX,
-            in_flight=4,
-        )
-        if created["errors"]:
-            raise CheckFailed(f"creates were refused: {created['first_error']}")
-
-
 async def _begin_sessions(bench: Bench) -> None:
     """Assign a few topics, so that every broker has been sent tenant and namespace once."""
     topics = bench.topics("first", FIRST_TOPICS)
-    await _create(bench, topics)
+    await bench.create_range(topics, in_flight=4)
     await bench.run("lookup_serial", "first of the session", FIRST_TOPICS, topics=topics.as_json())
 
 

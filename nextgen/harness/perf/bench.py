@@ -6,7 +6,7 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,10 @@ from nextgen.cli.console.options import endpoints_of
 from nextgen.cli.console.output import plain_console, print_line
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import ClusterSize, make_plan_on_free_ports
+from nextgen.harness.load.jobs.create import create_topics
 from nextgen.harness.load.process import LoadProcess, OnMessage, run_job
 from nextgen.harness.load.topic_range import TopicRange
+from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import (
@@ -84,6 +86,40 @@ class Bench:
         """Return how many events the shards' logs hold, as the shards say."""
         status = await gather_status(self.targets)
         return sum(int(shard["commit_position"]) for shard in status["shards"])
+
+    async def create(self, topics: Sequence[str]) -> None:
+        """Create topics from this process.
+
+        Raises:
+            CheckFailed: One was refused.
+        """
+        async with DiscoveryClient(self.targets, timeout_ms=SETUP_TIMEOUT_MS) as client:
+            for start in range(0, len(topics), TOPICS_PER_CREATE_MAX):
+                refused = await create_topics(client, topics[start : start + TOPICS_PER_CREATE_MAX])
+                if refused:
+                    raise CheckFailed(f"a topic was refused: {refused[0]}")
+
+    async def create_range(
+        self, topics: TopicRange, *, in_flight: int, timeout_ms: int = SETUP_TIMEOUT_MS
+    ) -> float:
+        """Create topics from a process of its own; return the seconds that it took.
+
+        Raises:
+            CheckFailed: One was refused.
+        """
+        created = await self.run(
+            "create_batched",
+            "creating topics",
+            topics.count,
+            timeout_ms=timeout_ms,
+            topics=topics.as_json(),
+            batch=TOPICS_PER_CREATE_MAX,
+            in_flight=in_flight,
+        )
+        if created["errors"]:
+            raise CheckFailed(f"{created['errors']} creates were refused: {created['first_error']}")
+        seconds: float = created["seconds"]
+        return seconds
 
     async def run(
         self, kind: str, title: str, total: int, *, timeout_ms: int = SETUP_TIMEOUT_MS, **job: Any

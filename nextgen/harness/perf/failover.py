@@ -18,19 +18,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.harness.load.measure import Latencies
-from nextgen.harness.perf.bench import Bench, note
+from nextgen.harness.perf.bench import SETUP_TIMEOUT_MS, Bench, note
 from nextgen.harness.perf.commit_watch import LANES, CommitWatch, cluster_of, watched
 from nextgen.harness.perf.frozen_leader import FrozenLeader
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import LeaderReport
-from protos.nextgen.v1.discovery_service_pb2 import CreateTopicsRequest
-from protos.nextgen.v1.shard_service_pb2 import TopicSpec
 
 SETTLE_SECONDS = 3.0
 """Commits in peace before each signal, so that nothing of the one before it is measured."""
@@ -102,17 +98,8 @@ def _quantiles(trials: list[dict[str, Any]]) -> dict[str, float]:
 async def _fill(bench: Bench, topics: int) -> None:
     if not topics:
         return
-    filled = await bench.run(
-        "create_batched",
-        "filling the shards",
-        topics,
-        timeout_ms=max(300_000, topics),
-        topics=bench.topics("filled", topics).as_json(),
-        batch=TOPICS_PER_CREATE_MAX,
-        in_flight=8,
-    )
-    if filled["errors"]:
-        raise CheckFailed(f"creates were refused: {filled['first_error']}")
+    filled = bench.topics("filled", topics)
+    await bench.create_range(filled, in_flight=8, timeout_ms=max(SETUP_TIMEOUT_MS, topics))
 
 
 async def _try(bench: Bench, cluster: LocalCluster, kind: str, shard_id: int) -> dict[str, Any]:
@@ -166,7 +153,7 @@ async def _hang(
             first = await watch.wait_sent_after(hung_at)
             terms = await _terms_without(bench, leader.node_id)
             spread = _transfers_asked_for(cluster)
-            await _create(bench, topic)
+            await bench.create([topic])
             await frozen.ask(topic)
         finally:
             cluster.strike(leader.node_id, signal.SIGCONT)
@@ -203,14 +190,6 @@ async def _terminate(
         "term_after": successor.term,
         "node_after": successor.node_id,
     }
-
-
-async def _create(bench: Bench, topic: str) -> None:
-    request = CreateTopicsRequest(command_id=new_command_id(), topics=[TopicSpec(name=topic)])
-    async with DiscoveryClient(bench.targets) as client:
-        response = await client.call("CreateTopics", request)
-    if response.topics[0].rejection_code:
-        raise CheckFailed(f"{topic} was refused: {response.topics[0].message}")
 
 
 async def _leader(bench: Bench, shard_id: int) -> LeaderReport:

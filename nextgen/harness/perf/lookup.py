@@ -6,7 +6,6 @@ from typing import Any
 
 from nextgen.harness.load.topic_range import TopicRange
 from nextgen.harness.perf.bench import SETUP_TIMEOUT_MS, Bench, check_count, grown, started_mover
-from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 NAMES_PER_MESSAGE = 64
@@ -24,16 +23,7 @@ async def prepare_assigned(bench: Bench, topics: TopicRange) -> dict[str, Any]:
     Raises:
         CheckFailed: Not all could be created, or assigned.
     """
-    created = await bench.run(
-        "create_batched",
-        "creating topics",
-        topics.count,
-        topics=topics.as_json(),
-        batch=TOPICS_PER_CREATE_MAX,
-        in_flight=8,
-    )
-    if created["errors"]:
-        raise CheckFailed(f"{created['errors']} creates were refused: {created['first_error']}")
+    create_seconds = await bench.create_range(topics, in_flight=8)
     assigned = await bench.run(
         "lookup_all",
         "assigning topics",
@@ -44,7 +34,7 @@ async def prepare_assigned(bench: Bench, topics: TopicRange) -> dict[str, Any]:
     )
     if assigned["errors"]:
         raise CheckFailed(f"{assigned['errors']} topics have no broker: {assigned['first_error']}")
-    return {"create_seconds": created["seconds"], "assign_seconds": assigned["seconds"]}
+    return {"create_seconds": create_seconds, "assign_seconds": assigned["seconds"]}
 
 
 async def measure_lookup(

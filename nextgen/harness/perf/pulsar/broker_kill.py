@@ -17,19 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
+from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.cli.local.cluster import LocalCluster
-from nextgen.harness.load.measure import quantile
+from nextgen.harness.load.measure import quantiles
 from nextgen.harness.load.pulsar.traffic import Traffic, TrafficPlan
 from nextgen.harness.perf.bench import Bench, note
 from nextgen.kernel.errors import MetadataError
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from protos.nextgen.v1.discovery_service_pb2 import (
-    CreateTopicsRequest,
     LookupRequest,
     MoveTopicsRequest,
 )
-from protos.nextgen.v1.shard_service_pb2 import TopicMove, TopicSpec
+from protos.nextgen.v1.shard_service_pb2 import TopicMove
 
 MESSAGE_BYTES = 100
 SETTLE_S = 5
@@ -89,7 +88,7 @@ async def measure_broker_kill(bench: Bench, load: KillLoad) -> dict[str, Any]:
     topics = [f"persistent://{bench.namespace}/topic-{number:04d}" for number in range(load.topics)]
     with tempfile.TemporaryDirectory(prefix="nextgen-clients-") as log_dir:
         async with DiscoveryClient(bench.targets) as client:
-            await _create(client, topics)
+            await bench.create(topics)
             plan = TrafficPlan(
                 bench.cluster.plan.service_url,
                 tuple(topics),
@@ -119,10 +118,10 @@ def report(result: dict[str, Any], strikes: Sequence[Strike], load: KillLoad) ->
 
     return {
         "benchmark": "broker-kill",
-        **_quantiles("gap", gaps_ms("kill")),
-        **_quantiles("elsewhere", elsewhere_ms("kill")),
-        **_quantiles("stop_gap", gaps_ms("stop")),
-        **_quantiles("stop_elsewhere", elsewhere_ms("stop")),
+        **quantiles("gap_", gaps_ms("kill")),
+        **quantiles("elsewhere_", elsewhere_ms("kill")),
+        **quantiles("stop_gap_", gaps_ms("stop")),
+        **quantiles("stop_elsewhere_", elsewhere_ms("stop")),
         **{name: result[name] for name in ACCOUNTS},
         "wrong": sum(result[name] for name in ("lost", "duplicated", "out_of_order", "unanswered")),
         "strikes": [
@@ -130,8 +129,8 @@ def report(result: dict[str, Any], strikes: Sequence[Strike], load: KillLoad) ->
                 "kind": one.kind,
                 "broker": one.broker_id,
                 "in_flight": seen["in_flight"],
-                **_quantiles("gap", seen["gaps_ms"]),
-                **_quantiles("elsewhere", one.elsewhere_ms),
+                **quantiles("gap_", seen["gaps_ms"]),
+                **quantiles("elsewhere_", one.elsewhere_ms),
             }
             for one, seen in pairs
         ],
@@ -144,15 +143,6 @@ def report(result: dict[str, Any], strikes: Sequence[Strike], load: KillLoad) ->
             "message_bytes": MESSAGE_BYTES,
             "client": CLIENT,
         },
-    }
-
-
-def _quantiles(name: str, samples_ms: Sequence[float]) -> dict[str, float | None]:
-    """Return p50, p99 and max; None without samples."""
-    ordered = sorted(samples_ms)
-    return {
-        f"{name}_{label}_ms": quantile(ordered, share) if ordered else None
-        for label, share in (("p50", 0.50), ("p99", 0.99), ("max", 1.0))
     }
 
 
@@ -262,16 +252,6 @@ class _Striker:
             if why:
                 await asyncio.sleep(GATHER_PAUSE_MS / 1000)
         raise CheckFailed(f"the topics do not get to {broker_id}: {why}")
-
-
-async def _create(client: DiscoveryClient, topics: list[str]) -> None:
-    request = CreateTopicsRequest(
-        command_id=new_command_id(), topics=[TopicSpec(name=topic) for topic in topics]
-    )
-    response = await client.call("CreateTopics", request)
-    for outcome in response.topics:
-        if outcome.rejection_code:
-            raise CheckFailed(f"a topic was refused: {outcome.message}")
 
 
 async def _sleep_until(moment_s: float) -> None:

@@ -18,21 +18,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
+from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.client.log.reader import read_events
-from nextgen.harness.load.measure import quantile
+from nextgen.harness.load.measure import quantile, quantiles
 from nextgen.harness.load.pulsar.traffic import Traffic, TrafficPlan
 from nextgen.harness.perf.bench import Bench, grown, note
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from protos.nextgen.v1.discovery_service_pb2 import (
-    CreateTopicsRequest,
     GetClusterRequest,
     LookupRequest,
     MoveTopicsRequest,
 )
-from protos.nextgen.v1.shard_service_pb2 import TopicMove, TopicSpec
+from protos.nextgen.v1.shard_service_pb2 import TopicMove
 
 MESSAGE_BYTES = 100
 REST_INTERVAL_MS = 5_000
@@ -58,7 +57,6 @@ MOVE_TIMEOUT_MS = 60_000
 MOVE_REQUESTS_MAX = 5
 """For the moves that one request asked for: units of a shard go one after the other."""
 
-CREATED_AT_ONCE = 500
 LOOKED_UP_AT_ONCE = 64
 CLIENT = "pulsar-client (Python), unbatched, send timeout off"
 ACCOUNTS = ("sent", "received", "lost", "duplicated", "out_of_order", "redelivered")
@@ -102,7 +100,7 @@ async def measure_handover(bench: Bench, load: HandoverLoad) -> dict[str, Any]:
             return TrafficPlan(url, tuple(part), interval_ms, MESSAGE_BYTES, Path(log_dir))
 
         async with DiscoveryClient(bench.targets, timeout_ms=MOVE_TIMEOUT_MS) as client:
-            await _create(client, topics)
+            await bench.create(topics)
             traffic = Traffic(plan(probes, load.interval_ms))
             background = Traffic(plan(rest, REST_INTERVAL_MS)) if rest else None
             try:
@@ -135,16 +133,16 @@ def report(result: dict[str, Any], one: Moved, many: Moved, load: HandoverLoad) 
     one_p50 = quantile(singly, 0.5)
     return {
         "benchmark": "handover",
-        **_quantiles("", singly),
+        **quantiles("", singly),
         "lookups": one.lookups,
         **{name: result[name] for name in ("lost", "out_of_order")},
         "errors": one.errors + many.errors + result["failed"],
         "first_error": one.first_error or many.first_error or result["first_failure"],
-        **_quantiles("still_", still),
-        **_quantiles("many_", together),
+        **quantiles("still_", still),
+        **quantiles("many_", together),
         "many_lookups": many.lookups,
         "many_to_one": _times(together, one_p50),
-        **_quantiles("many_own_", own),
+        **quantiles("many_own_", own),
         "many_own_to_one": _times(own, one_p50),
         "move_p50_ms": quantile(sorted(one.move_ms), 0.5),
         "many_move_ms": list(many.move_ms),
@@ -169,14 +167,6 @@ def _gaps(strikes: Sequence[dict[str, Any]]) -> list[float]:
 def _times(ordered_ms: Sequence[float], one_p50_ms: float) -> float | None:
     """Return how often the median has that of one in it; None without samples."""
     return round(quantile(ordered_ms, 0.5) / one_p50_ms, 2) if one_p50_ms and ordered_ms else None
-
-
-def _quantiles(prefix: str, ordered_ms: Sequence[float]) -> dict[str, float | None]:
-    """Return p50, p99 and max; None without samples."""
-    return {
-        f"{prefix}{label}_ms": quantile(ordered_ms, share) if ordered_ms else None
-        for label, share in (("p50", 0.50), ("p99", 0.99), ("max", 1.0))
-    }
 
 
 class _Mover:
@@ -302,12 +292,3 @@ class _Mover:
     def _broker_nodes(self) -> Sequence[Any]:
         assert self._bench.cluster is not None, "the brokers are our own"
         return self._bench.cluster.plan.of_kind("broker")
-
-
-async def _create(client: DiscoveryClient, topics: Sequence[str]) -> None:
-    for start in range(0, len(topics), CREATED_AT_ONCE):
-        specs = [TopicSpec(name=topic) for topic in topics[start : start + CREATED_AT_ONCE]]
-        request = CreateTopicsRequest(command_id=new_command_id(), topics=specs)
-        for outcome in (await client.call("CreateTopics", request)).topics:
-            if outcome.rejection_code:
-                raise CheckFailed(f"a topic was refused: {outcome.message}")

@@ -8,16 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
 from nextgen.client.transport.channel import close_channel, open_channel
 from nextgen.harness.load.pulsar.answer_check import KnownBroker
 from nextgen.harness.perf.bench import SETUP_TIMEOUT_MS, Bench, check_count
 from nextgen.harness.perf.pulsar.lookup import known_brokers
-from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from protos.nextgen.v1.broker_service_pb2 import GetTopicStatsRequest
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceStub
-from protos.nextgen.v1.discovery_service_pb2 import CreateTopicsRequest
-from protos.nextgen.v1.shard_service_pb2 import TopicSpec
 
 WARM_MESSAGES = 2_000
 """Sent before anything is timed, on a topic of their own: code paths, the first files."""
@@ -108,14 +104,7 @@ async def measure_consume(bench: Bench, *, messages: int, message_bytes: int) ->
 
 async def _make_topics(bench: Bench, *stems: str) -> list[str]:
     names = [f"persistent://{bench.namespace}/{stem}" for stem in stems]
-    request = CreateTopicsRequest(
-        command_id=new_command_id(), topics=[TopicSpec(name=name) for name in names]
-    )
-    async with DiscoveryClient(bench.targets) as client:
-        response = await client.call("CreateTopics", request)
-    for name, outcome in zip(names, response.topics, strict=True):
-        if outcome.rejection_code:
-            raise CheckFailed(f"{name}: {outcome.message}")
+    await bench.create(names)
     return names
 
 
