@@ -182,6 +182,9 @@ class AbsentNames:
         )
 
     def _end(self, names: Iterable[str]) -> None:
+        if not self._absences:
+            # As nearly always: of each topic that is created not even the name is decoded.
+            return
         for name in names:
             self._drop(name)
             for partition in self._partitions.pop(name, ()):

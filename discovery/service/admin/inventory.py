@@ -321,7 +321,7 @@ class InventoryService:
         finally:
             self._turns.leave(shard_id, topics)
         result = _single_result(response)
-        self._created(shard_id, result.position, [topic.name for topic in topics])
+        self._created(shard_id, result.position, (topic.name for topic in topics))
         return result
 
     def _request(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from nextgen.client.routing.shard_calls import Shards, questions
 from nextgen.client.routing.topic_answers import Lookup, check_classic, not_found
@@ -41,7 +41,7 @@ DEFAULT_NAMESPACE_TEXT = f"{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}"
 _ATTEMPTS_BEHIND_A_CREATE = 2
 """The first attempt may share an answer from before the topic was created."""
 
-Created = Callable[[int, int, Sequence[str]], None]
+Created = Callable[[int, int, Iterable[str]], None]
 """Called with a shard id, a position and names: as of this position these topics exist or were
 refused. The call comes BEFORE the creation's caller gets its answer."""
 
