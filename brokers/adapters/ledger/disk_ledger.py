@@ -200,8 +200,13 @@ class DiskLedger(TableReader, TopicLedger):
         await asyncio.shield(self._released)
 
     def look_for_fence(self) -> None:
-        """Find out soon whether a later epoch was opened, although nothing is appended."""
-        self._queue.look()
+        """Find out soon whether a later epoch was opened, although nothing is appended.
+
+        Not of a ledger that is being closed: its last round looks, and a round behind that would
+        close it a second time.
+        """
+        if self._released is None:
+            self._queue.look()
 
     def _open_points(self, ledger_id: int) -> list[IndexPoint] | None:
         return self._points if self._points_of == ledger_id else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from brokers.adapters.ledger.disk_ledger import DiskLedger
 from brokers.adapters.ledger.format import files, measuring
 from brokers.adapters.ledger.format.scanning import Scan
 from brokers.adapters.ledger.ownership.takeover import Takeover
@@ -106,6 +107,14 @@ MUTANTS = (
         "an unreadable place in front of what was durable is damage, and no torn tail",
         (Edit(Scan, "to_the_end", "if not self._was_durable(self.end, durable):", "if True:"),),
         (_UNIT + "test_scanning.py",),
+        _SEEDS,
+    ),
+    Mutant(
+        "ledger-that-closes-is-looked-at",
+        "W10",
+        "no round follows the last one of a ledger that is being closed",
+        (Edit(DiskLedger, "look_for_fence", "if self._released is None:", "if True:"),),
+        _ROUNDS,
         _SEEDS,
     ),
 )

@@ -63,12 +63,17 @@ class Owner:
         self.store = DiskLedgerStore(
             ROOT, broker_id=broker_id, storage=disk, make_writer=self._make_writer
         )
-        self.writer: SteppedWriter
+        self.writers: list[SteppedWriter] = []
         self.ledger: DiskLedger
 
     def _make_writer(self, *named: object) -> SteppedWriter:
-        self.writer = SteppedWriter(*named)
-        return self.writer
+        self.writers.append(SteppedWriter(*named))
+        return self.writers[-1]
+
+    @property
+    def writer(self) -> SteppedWriter:
+        (writer,) = self.writers
+        return writer
 
     async def open(self, epoch: int) -> None:
         self.ledger = await self.store.open(TOPIC, "", epoch, topic_name=NAME)
@@ -82,7 +87,8 @@ class Owner:
         await asyncio.sleep(0)
 
     async def close(self) -> None:
-        self.writer.is_free = True
+        for writer in self.writers:
+            writer.is_free = True
         await self.store.close()
 
 
@@ -134,3 +140,21 @@ async def test_an_owner_that_was_fenced_acknowledges_nothing_more(
 
     assert isinstance(appended.exception(), Fenced)
     assert owner.ledger.is_fenced
+
+
+@pytest.mark.parametrize("is_over", [False, True], ids=["closed", "sealed"])
+async def test_a_ledger_that_is_looked_at_while_it_closes_is_closed_once(
+    owners: tuple[Owner, Owner], is_over: bool
+) -> None:
+    owner, _ = owners
+    closing = asyncio.ensure_future(owner.ledger.close(is_over=is_over))
+    await asyncio.sleep(0)
+    owner.writer.begin(len(STEPS) - 1)
+
+    owner.ledger.look_for_fence()
+
+    await owner.finish()
+    owner.writer.begin(0)
+    await owner.finish()
+    await closing
+    assert owner.writer.units == 0
