@@ -37,7 +37,7 @@ _GAUGES = {
     "deliveries_unacked": "Deliveries that brokers have not confirmed, all sessions together.",
     "used_units": "Units assigned by this leader, at its last lease request.",
     "lease_units": "Units leased to this leader, all brokers together.",
-    "subscribers": "Open assignment streams.",
+    "subscribers": "Leased watches: discovery nodes that answer from memory.",
     "watch_streams": "Open change streams.",
     "watches": "Watches on them.",
 }
@@ -55,7 +55,7 @@ def _values(replica: Replica) -> dict[str, float]:
         "deliveries_unacked": leader.brokers.sessions.unsynced if leader else 0,
         "used_units": leader.leases.units_used if leader else 0,
         "lease_units": leader.leases.units_leased if leader else 0,
-        "subscribers": leader.feed.subscriber_count if leader else 0,
+        "subscribers": replica.changes.leased_count,
         "watch_streams": replica.changes.stream_count,
         "watches": replica.changes.watch_count,
     }

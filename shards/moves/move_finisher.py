@@ -17,6 +17,7 @@ from nextgen.kernel.errors import MetadataError, SessionExpired
 from nextgen.kernel.limits.placement import TAKE_OVER_MS_MAX
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.replication.ports import PositionCompacted, ReplicatedLog
+from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT
 from shards.assignment.broker_sync import BrokerSync, Placed
 from shards.assignment.shard_units import ShardUnits
 from shards.domain.assignment import Assignment
@@ -84,7 +85,8 @@ class MoveFinisher:
         """
         if not moves:
             return
-        await self._effective.wait_assigned(max(move.position for move in moves))
+        ended = {(KIND_ASSIGNMENT, owner.name) for move in moves for owner in move.old_owners}
+        await self._effective.wait_assigned(max(move.position for move in moves), ended)
         try:
             await self._sync.release(
                 [

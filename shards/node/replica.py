@@ -18,10 +18,9 @@ from shards.inventory.reader import InventoryReader
 from shards.metrics import ShardMetrics
 from shards.node.shard_leader import LeaderDependencies, ShardLeader
 from shards.projections.rows import Query
-from shards.watches.assignment_feed import LeasedCursor
 from shards.watches.change_hub import ChangeHub
 from shards.watches.change_snapshot import ReadTransaction
-from shards.watches.decoded_entries import DecodedEntries
+from shards.watches.effective_writes import AcknowledgingStream, Subscription
 
 _logger = structlog.get_logger(__name__)
 
@@ -62,15 +61,12 @@ class Replica:
         self._role_changed = asyncio.Event()
         self._successor_id: NodeId | None = None
         """The last other node known to lead: the hint after this replica has stopped."""
-        self._decoded = DecodedEntries(shard_id)
         self.changes = ChangeHub(
             shard_id,
             log,
-            self._decoded,
             read_transaction,
             metrics.watches,
-            subscribe=self._subscribe,
-            join=lambda stream: self.leading().effective.join(stream),
+            join=self._join,
             wait_commit=self.wait_commit,
         )
         self._unsubscribes = [
@@ -171,7 +167,6 @@ class Replica:
             self._query,
             self._dependencies,
             self._metrics,
-            self._decoded,
         )
         try:
             leader.start(self._table)
@@ -184,11 +179,8 @@ class Replica:
         _logger.info("leading", shard=self.shard_id, term=term)
         self._on_leading(self)
 
-    def _subscribe(
-        self, subscriber_id: str, from_position: int, names_creations: bool
-    ) -> LeasedCursor:
-        feed = self.leading().feed
-        return feed.subscribe(subscriber_id, from_position, names_creations=names_creations)
+    def _join(self, stream: AcknowledgingStream, *, is_leased: bool = False) -> Subscription:
+        return self.leading().effective.join(stream, is_leased=is_leased)
 
     def _end_changes(self) -> None:
         stopped = (

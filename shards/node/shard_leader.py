@@ -50,8 +50,6 @@ from shards.sessions.idle_forwarding import IdleForwarding
 from shards.sessions.metadata_watch import MetadataWatch
 from shards.state.measured_log import MeasuredLog
 from shards.state.shard_state import ShardState
-from shards.watches.assignment_feed import AssignmentFeed
-from shards.watches.decoded_entries import DecodedEntries
 from shards.watches.effective_writes import EffectiveWrites
 from shards.watches.expecting_managers import ExpectingManagers
 from shards.watches.returning_managers import ManagerRollCall
@@ -91,7 +89,6 @@ class ShardLeader:
         query: Query,
         dependencies: LeaderDependencies,
         metrics: ShardMetrics,
-        decoded: DecodedEntries,
     ) -> None:
         self.shard_id = shard_id
         self.term = term
@@ -108,7 +105,6 @@ class ShardLeader:
         )
         self._make_brokers(dependencies)
         self._make_effective(dependencies, log)
-        self.feed = AssignmentFeed(shard_id, log, dependencies.clock, self.effective, decoded)
         self.leases = LeaseKeeper(
             shard_id,
             term,
@@ -302,6 +298,5 @@ class ShardLeader:
         self._idle.close()
         self.brokers.close(error)
         self.effective.close(error)
-        self.feed.close(error)
         self.leases.close()
         self._log.close()

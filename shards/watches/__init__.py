@@ -1,4 +1,5 @@
-"""Change streams: who watches what, from which position, and when a write is effective.
+"""Subscriptions to a shard's changes, their delivery, and when a write or a move is effective.
 
-The replica publishes every commit here; sessions and discovery subscribe.
+The replica publishes every commit to one hub here; sessions and discovery subscribe: plain, with
+acknowledgements, or with a lease.
 """

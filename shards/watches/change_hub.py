@@ -4,9 +4,9 @@
                          │ full                                             │ full
                          └───────▶ the stream catches up from the log ◀─────┘
 
-A commit only puts its entries into the queue. Without watches nothing is decoded; leased watches do
-not count here, because the assignments' feed serves them. The task gives way to everything else
-after each slice.
+The one publisher of the replica, whoever subscribes: for leases, acknowledgements or neither. A
+commit only puts its entries into the queue. Without watches nothing is decoded. The task gives way
+to everything else after each slice.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from nextgen.tasks.background import start
 from protos.nextgen.v1.events_pb2 import Event
 from shards.metrics import WatchMetrics
 from shards.watches.change_snapshot import ReadTransaction
-from shards.watches.change_source import ChangeSource, Join, Subscribe
+from shards.watches.change_source import ChangeSource, Join
 from shards.watches.change_stream import ChangeStream
-from shards.watches.decoded_entries import DecodedEntries
 
 
 class ChangeHub:
@@ -39,23 +38,14 @@ class ChangeHub:
         self,
         shard_id: int,
         log: ReplicatedLog,
-        decoded: DecodedEntries,
         read_transaction: ReadTransaction,
         metrics: WatchMetrics,
         *,
-        subscribe: Subscribe,
         join: Join,
         wait_commit: Callable[[], Awaitable[None]],
     ) -> None:
         self.source = ChangeSource(
-            shard_id,
-            log,
-            decoded,
-            read_transaction,
-            metrics,
-            subscribe=subscribe,
-            join=join,
-            wait_commit=wait_commit,
+            shard_id, log, read_transaction, metrics, join=join, wait_commit=wait_commit
         )
         self._log = log
         self._seen = self.source.position
@@ -83,6 +73,11 @@ class ChangeHub:
     @property
     def watch_count(self) -> int:
         return sum(stream.watch_count for stream in self._streams.values())
+
+    @property
+    def leased_count(self) -> int:
+        """Leased watches, of at most one for each stream."""
+        return len(self.source.leased)
 
     def open(self, subscriber_id: str) -> ChangeStream:
         """Begin a stream. An older one of the same subscriber ends.
@@ -194,21 +189,30 @@ class ChangeHub:
             self._wake.clear()
             while self._queue:
                 await self._match(self._queue[0])
+                if self._queue:
+                    await asyncio.sleep(0)
 
     async def _match(self, entry: Entry) -> None:
         """Offer the events of the queue's first entry to the streams that want them."""
         generation = self._generation
-        for events in self.source.decoded.slices(entry, WATCH_EVENTS_PER_SLICE):
+        source = self.source
+        last = entry.next_position - 1
+        for events in source.decoded.slices(entry, WATCH_EVENTS_PER_SLICE):
             for event in events:
-                if event.position > self.source.position:
+                position = event.position
+                if position > source.position:
                     self._deliver(event)
-                    self.source.position = event.position
-            await asyncio.sleep(0)
-            if self._generation != generation:
-                return
+                    source.position = position
+            if source.waiters:
+                for waiter in tuple(source.waiters):
+                    waiter.look()
+            if source.position < last:
+                await asyncio.sleep(0)
+                if self._generation != generation:
+                    return
         self._queue.popleft()
-        self.source.position = max(self.source.position, entry.next_position - 1)
-        self._queued_events = self._seen - self.source.position
+        source.position = max(source.position, last)
+        self._queued_events = self._seen - source.position
 
     def _deliver(self, event: Event) -> None:
         change = change_of(event)

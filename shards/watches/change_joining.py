@@ -1,11 +1,11 @@
 """The watches of one stream that catch up: their snapshots, then the log up to the present.
 
-    ahead ──(the position commits)──▶ coming ─▶ passing, in one pass over the log ─▶ level
+    ahead ──(the position commits)──▶ coming ─▶ passing, in one pass over the log ─▶ live
                                         ▲            │ the log was cut
     waiting ──(a look at the view)──────┘◀── reset ──┘
 
 Watches that catch up together read the log once. A pass ends when there is nothing left to read:
-from then on the updates of their whole stream carry their events.
+from then on the stream's delivery carries their events.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nextgen.client.changes.index import change_of
@@ -27,6 +27,7 @@ from nextgen.kernel.limits.cluster import EVENTS_BATCH_BYTES_MAX, FOLLOWER_READ_
 from nextgen.kernel.limits.stream import (
     WATCH_CATCH_UP_BYTES,
     WATCH_EVENTS_PER_SLICE,
+    WATCH_EVENTS_PER_UPDATE_MAX,
     WATCH_JOINING_MAX,
     WATCH_SNAPSHOT_MS_MAX,
     WATCH_SNAPSHOTS_PER_READ_MAX,
@@ -39,7 +40,7 @@ from protos.nextgen.v1.inventory_pb2 import Item
 from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
 from shards.watches.change_snapshot import SnapshotRun
 from shards.watches.change_source import ChangeSource, WatchOwner
-from shards.watches.change_watch import ChangeWatch, Stage
+from shards.watches.change_watch import ChangeWatch, EventSink, Stage
 
 _PIN_NAME = "watch"
 
@@ -55,9 +56,10 @@ class _SnapshotRead:
 class JoiningWatches:
     """See the module. Owned by its stream, which calls ``close``."""
 
-    def __init__(self, source: ChangeSource, stream: WatchOwner) -> None:
+    def __init__(self, source: ChangeSource, stream: WatchOwner, delivery: EventSink) -> None:
         self._source = source
         self._stream = stream
+        self._delivery = delivery
         self._ahead: set[asyncio.Task[None]] = set()
         self._waiting: deque[ChangeWatch] = deque()
         self._coming: deque[ChangeWatch] = deque()
@@ -130,9 +132,13 @@ class JoiningWatches:
         if entries:
             self._scanned = entries[-1].next_position - 1
         for watch, events in wanted.items():
-            self._stream.emit_events(watch.watch_id, events, self._scanned)
+            for part, is_last in _parts(events):
+                reached = self._scanned if is_last else part[-1].position
+                self._stream.emit(
+                    WatchShardUpdate(watch_id=watch.watch_id, position=reached, events=part)
+                )
         if self._scanned >= self._source.log.commit_position:
-            self._level()
+            self._go_live()
 
     def _begin_pass(self) -> bool:
         while self._coming and len(self._passing) < WATCH_JOINING_MAX:
@@ -153,13 +159,14 @@ class JoiningWatches:
             if watch in self._passing and watch.since < event.position:
                 wanted.setdefault(watch, []).append(event)
 
-    def _level(self) -> None:
+    def _go_live(self) -> None:
         """Nothing is left to read: the hub has offered nothing behind this position yet."""
         for watch in self._passing:
             if watch.stage is Stage.ENDED:
                 continue
             watch.since = max(watch.since, self._scanned)
-            watch.stage = Stage.LEVEL
+            watch.stage = Stage.LIVE
+            watch.delivery = self._delivery
             self._stream.emit(WatchShardUpdate(watch_id=watch.watch_id, position=watch.since))
             if watch.is_acknowledged:
                 # What it acknowledges from here on is the position of the stream.
@@ -180,7 +187,7 @@ class JoiningWatches:
 
     def _come(self, watch: ChangeWatch, since: int) -> None:
         watch.since = since
-        watch.stage = Stage.JOINING
+        watch.stage = Stage.CATCHING_UP
         self._coming.append(watch)
         self._stream.wake()
 
@@ -212,7 +219,7 @@ class JoiningWatches:
         if not watch.has_snapshot:
             self._come(watch, self._source.log.commit_position)
             return
-        watch.stage = Stage.WAITING
+        watch.stage = Stage.SNAPSHOTTING
         self._waiting.append(watch)
         self._stream.wake()
 
@@ -314,3 +321,18 @@ class JoiningWatches:
         pin, self._pin = self._pin, None
         if pin is not None:
             pin.release()
+
+
+def _parts(events: Sequence[Event]) -> Iterator[tuple[Sequence[Event], bool]]:
+    """Yield ``events`` in parts that fit a message, and whether each is the last; one at least."""
+    part: list[Event] = []
+    size_bytes = 0
+    for event in events:
+        event_bytes = event.ByteSize()
+        is_full = len(part) == WATCH_EVENTS_PER_UPDATE_MAX
+        if part and (is_full or size_bytes + event_bytes > EVENTS_BATCH_BYTES_MAX):
+            yield part, False
+            part, size_bytes = [], 0
+        part.append(event)
+        size_bytes += event_bytes
+    yield part, True

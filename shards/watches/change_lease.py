@@ -1,90 +1,183 @@
-"""A leased watch: the assignments' feed, told through a change stream.
+"""A leased watch: its updates say how long its subscriber may answer from what it knows.
 
-What the subscriber knows has a time-to-live, and moves wait for its acknowledgements: the promises
-are those of ``AssignmentFeed`` (ADR 0029), whichever stream carries them.
+    renew: asked_at ──▶ a majority confirms the leader, at the commit position of that moment
+                                │
+    update that carries this position ──▶ confirmed_at = asked_at: usable for one time-to-live more
+
+A confirmation goes out with the update that reaches its position, never earlier: the first pages of
+a subscriber that catches up may end before a move that became effective without it. So a leader
+that was replaced, or slept, prolongs nothing, and the next one has waited long enough when it has
+led for one time-to-live (ADR 0029). Updates come in order: once an event was sent, no later update
+can prolong what it replaced. After one time-to-live a subscriber has either taken the event in or
+stopped answering. ``EffectiveWrites`` rests on that: its wait for a leased subscription ends then.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Collection, Sequence
 
+from nextgen.client.changes.index import Change, change_of
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.limits.cluster import ASSIGNMENT_UPDATE_MS
+from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS, ASSIGNMENT_UPDATE_MS
+from nextgen.kernel.limits.stream import WATCH_EVENTS_PER_UPDATE_MAX
 from nextgen.tasks.background import keep
-from nextgen.tasks.timeouts import timeout_at
+from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.shard_service_pb2 import WatchRenew, WatchShardUpdate
-from shards.watches.assignment_feed import LeasedCursor
+from shards.watches.change_delivery import Delivery
+from shards.watches.change_source import ChangeSource, WatchOwner
+from shards.watches.change_watch import ChangeWatch, Stage
+from shards.wire.leased_form import LeasedForm
 
 _UPDATE_SECONDS = ASSIGNMENT_UPDATE_MS / 1000
 
+_NEXT_CONFIRMATION = float("inf")
+"""``due_at`` while nothing but the next confirmation makes an update due."""
 
-class LeasedWatch:
-    """One subscription to the assignments' feed as a watch. ``close`` it.
+_CONFIRMATIONS_MAX = ASSIGNMENT_TTL_MS // ASSIGNMENT_UPDATE_MS
+"""Confirmations that wait until their subscriber has caught up. An earlier one is of no use: the
+time that it gives is over."""
 
-    ``wake`` is called when ``take_update`` has something new.
+
+class LeasedWatch(Delivery[LeasedForm]):
+    """A leased watch, its delivery and its lease. Begins at once; ``close`` it.
+
+    Has no snapshot: without a position to resume from it begins with the present.
+
+    Raises:
+        NotLeader: This replica does not lead.
     """
 
-    def __init__(
-        self,
-        watch_id: int,
-        subscription: LeasedCursor,
-        wake: Callable[[], None],
-        *,
-        is_resumed: bool,
-    ) -> None:
-        self.watch_id = watch_id
-        self._subscription = subscription
-        self._wake = wake
-        self._is_resumed = is_resumed
-        self._is_due = True
-        self._taken = asyncio.Event()
+    def __init__(self, watch: ChangeWatch, source: ChangeSource, stream: WatchOwner) -> None:
+        super().__init__(source, stream, watch.watch_id)
+        self.watch = watch
+        self.acked = 0
+        """Everything up to it has taken effect at the subscriber."""
+        self._kinds = watch.selection.kinds
+        self._asked_at_ms = 0
+        """The subscriber's clock when its last message left."""
+        self._confirmed_at_ms = 0
+        """The same, of the latest message behind which leadership was confirmed at a position that
+        the updates have reached."""
+        self._unreached: deque[tuple[int, int]] = deque(maxlen=_CONFIRMATIONS_MAX)
+        """Confirmations beyond the last update: their position, and when their message left."""
+        self._is_first = True
+        self._begins_anew = False
+        """Whether the next update says that what precedes it may be missing."""
+        self._subscription = source.join(self, is_leased=True)
+        source.leased.add(stream)
+        self._begin(watch.from_position)
         self._confirming = keep("change_lease", self._confirm)
 
+    @property
+    def subscriber_id(self) -> str:
+        return self._stream.subscriber_id
+
+    # The subscriber's side --------------------------------------------------------------------
+
     def renew(self, renew: WatchRenew) -> None:
-        """Take in what the subscriber says of itself."""
-        self._subscription.asked_at_ms = renew.asked_at_ms
-        self._subscription.acknowledge(renew.acked_position)
-
-    def take_update(self) -> WatchShardUpdate | None:
-        """Return what is to be sent at this moment, None for nothing.
-
-        Raises:
-            MetadataError: The watch has ended, for example as this replica does not lead any more.
-        """
-        if not self._is_due:
-            return None
-        self._is_due = False
-        self._taken.set()
-        update = self._subscription.take_update()
-        update.watch_id = self.watch_id
-        # Without a position to resume from it begins with the present and knows nothing before.
-        update.reset = update.reset or not self._is_resumed
-        update.names_creations = self._subscription.names_creations
-        self._is_resumed = True
-        return update
+        """Take in an acknowledgement, and the question whether this replica still leads."""
+        self._asked_at_ms = renew.asked_at_ms
+        if renew.acked_position > self.acked:
+            self.acked = renew.acked_position
+            self._subscription.heard()
 
     def close(self) -> None:
-        """End the subscription; what the subscriber knows counts for one time-to-live more."""
+        """End the watch. What its subscriber knows counts for one time-to-live more."""
+        super().close()
         self._confirming.cancel()
-        self._subscription.close()
+        self._source.leased.discard(self._stream)
+        self._subscription.leave()
+
+    # Effective writes' side -------------------------------------------------------------------
+
+    def has_taken_in(self, changes: Collection[Change], position: int) -> bool:
+        """Return whether ``position`` was acknowledged, or the lease covers none of ``changes``.
+
+        A lease covers the answers about what its filter selects. Those follow from tenants,
+        namespaces and topics too, so it covers any change of those that may bear on them.
+        """
+        if self.acked >= position:
+            return True
+        return bool(changes) and not any(map(self.watch.selection.may_depend_on, changes))
+
+    def fail(self, error: MetadataError) -> None:
+        """End the watch, and no other of its stream, with ``error``."""
+        self._stream.end_watch(self.watch, error)
+
+    # Delivery ---------------------------------------------------------------------------------
+
+    def offer(self, event: Event) -> None:
+        form = self._source.leased_forms.of(event)
+        if not self._has(form) or not self._add(form, form.position):
+            return
+        if not form.may_wait_s or len(self._backlog) >= WATCH_EVENTS_PER_UPDATE_MAX:
+            self._send_now()
+        elif form.created and self.due_at == _NEXT_CONFIRMATION:
+            self.due_at = asyncio.get_running_loop().time() + form.may_wait_s
+            self._stream.wake()
+
+    def _next_due_at(self) -> float:
+        return _NEXT_CONFIRMATION
+
+    def _as_sent(self, event: Event) -> LeasedForm | None:
+        form = self._source.leased_forms.of(event)
+        return form if self._has(form) else None
+
+    def _begin_again(self) -> None:
+        self._source.metrics.resets.inc()
+        self._begins_anew = True
+
+    def _fill(self, update: WatchShardUpdate, events: Sequence[LeasedForm]) -> None:
+        if not self.watch.names_creations:
+            update.events.extend([form.event for form in events])
+            return
+        update.names_creations = True
+        update.created.extend([form.created for form in events if form.created])
+        update.events.extend([form.event for form in events if not form.created])
+
+    def _complete(self, update: WatchShardUpdate) -> None:
+        while self._unreached and self._unreached[0][0] <= update.position:
+            _, self._confirmed_at_ms = self._unreached.popleft()
+        update.confirmed_at_ms = self._confirmed_at_ms
+        update.reset = self._begins_anew
+        update.ttl_ms = ASSIGNMENT_TTL_MS if self._is_first else 0
+        self._is_first = self._begins_anew = False
+
+    # Inside -----------------------------------------------------------------------------------
+
+    def _begin(self, position: int) -> None:
+        present = self._source.log.commit_position
+        # A position beyond the present is of another log, as before a restore of a backup.
+        is_resumed = 0 < position <= present
+        self._begins_anew = not is_resumed
+        self.start(position if is_resumed else present)
+        # What it took in before, here or at another leader, it has not forgotten.
+        self.acked = self.position
+        self.watch.since = self.position
+        self.watch.delivery = self
+        self.watch.stage = Stage.LIVE
+
+    def _has(self, form: LeasedForm) -> bool:
+        """Return whether an event that the index found for the watch is sent."""
+        if form.is_assignment or (form.created and self.watch.names_creations):
+            return True
+        # Creations are found by their kind, of which the watch may want nothing else.
+        change = change_of(form.event)
+        return change is not None and change[0] in self._kinds
 
     async def _confirm(self) -> None:
-        """Let an update be due whenever there is a delta, and after each confirmation."""
-        loop = asyncio.get_running_loop()
-        confirm_at = loop.time()
+        """Have a majority confirm this leader again and again; an update is due behind each."""
         while True:
-            if loop.time() >= confirm_at:
-                try:
-                    await self._subscription.confirm()
-                except MetadataError as error:
-                    self._subscription.fail(error)
-                confirm_at = loop.time() + _UPDATE_SECONDS
-            self._taken.clear()
-            self._is_due = True
-            self._wake()
-            await self._taken.wait()
-            with contextlib.suppress(TimeoutError):
-                async with timeout_at(confirm_at):
-                    await self._subscription.changed.wait()
+            asked_at_ms = self._asked_at_ms
+            try:
+                await self._source.log.read_index()
+            except MetadataError as error:
+                self.fail(error)
+                return
+            position = self._source.log.commit_position
+            if asked_at_ms > self._confirmed_at_ms:
+                self._unreached.append((position, asked_at_ms))
+            self.send_at(position)
+            await asyncio.sleep(_UPDATE_SECONDS)

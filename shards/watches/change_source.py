@@ -1,4 +1,4 @@
-"""What the change streams of one replica read from and share: below them, made by the hub.
+"""What the subscriptions of one replica share: its log, its view, the index of watches, and turns.
 
 The hub alone moves ``position``. Streams add their watches to ``index`` and read the log and the
 view, each in its turn, so that any number of streams that catch up leaves time for commits.
@@ -7,7 +7,7 @@ view, each in its turn, so that any number of streams that catch up leaves time 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Protocol
 
 from nextgen.client.changes.index import ChangeIndex
@@ -17,23 +17,30 @@ from nextgen.replication.ports import ReplicatedLog
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
 from shards.metrics import WatchMetrics
-from shards.watches.assignment_feed import LeasedCursor
 from shards.watches.change_snapshot import ReadTransaction
 from shards.watches.change_watch import ChangeWatch
-from shards.watches.decoded_entries import DecodedEntries
 from shards.watches.effective_writes import AcknowledgingStream, Subscription
+from shards.wire.decoded_entries import DecodedEntries
+from shards.wire.leased_form import LeasedForms
 
-Subscribe = Callable[[str, int, bool], LeasedCursor]
-"""Subscribes to the assignments of the shard, at its leader: subscriber id, position, whether
-creations are named. See ``AssignmentFeed.subscribe``."""
 
-Join = Callable[[AcknowledgingStream], Subscription]
-"""Has effective writes wait for a stream's acknowledgements, at the shard's leader; see
-``EffectiveWrites.join``."""
+class Join(Protocol):
+    """Has the shard's leader wait for a subscriber's acknowledgements; see ``EffectiveWrites``."""
+
+    def __call__(self, stream: AcknowledgingStream, *, is_leased: bool = False) -> Subscription:
+        """Return the subscription of ``stream``.
+
+        Raises:
+            NotLeader: This replica does not lead.
+        """
+        ...
 
 
 class WatchOwner(Hashable, Protocol):
     """A change stream as the index and its joining watches know it. ``ChangeStream`` is it."""
+
+    @property
+    def subscriber_id(self) -> str: ...
 
     def offer(self, event: Event, watches: Iterable[ChangeWatch]) -> None:
         """Queue an event that ``watches``, all of this stream, want. May repeat an event."""
@@ -41,17 +48,21 @@ class WatchOwner(Hashable, Protocol):
     def emit(self, update: WatchShardUpdate) -> None:
         """Send ``update`` after those that were made before it."""
 
-    def emit_events(self, watch_id: int, events: Sequence[Event], position: int) -> None:
-        """Send ``events``, in messages of a bounded size; they reach up to ``position``."""
-
     def end_watch(self, watch: ChangeWatch, error: MetadataError) -> None:
         """End one watch and send ``error`` as the reason."""
 
-    def prompt(self) -> None:
+    def prompt(self, position: int = 0) -> None:
         """Send the stream's position now instead of when it is due."""
 
     def wake(self) -> None:
         """Have the stream make another round."""
+
+
+class PositionWaiter(Protocol):
+    """Waits until everything up to a position was offered. A ``Delivery`` is it."""
+
+    def look(self) -> None:
+        """Take note that ``ChangeSource.position`` has moved."""
 
 
 class ChangeSource:
@@ -61,25 +72,27 @@ class ChangeSource:
         self,
         shard_id: int,
         log: ReplicatedLog,
-        decoded: DecodedEntries,
         read_transaction: ReadTransaction,
         metrics: WatchMetrics,
         *,
-        subscribe: Subscribe,
         join: Join,
         wait_commit: Callable[[], Awaitable[None]],
     ) -> None:
         self.shard_id = shard_id
         self.log = log
-        self.decoded = decoded
+        self.decoded = DecodedEntries(shard_id)
+        self.leased_forms = LeasedForms()
         self.read_transaction = read_transaction
         self.metrics = metrics
-        self.subscribe = subscribe
         self.join = join
         self.wait_commit = wait_commit
         self.index: ChangeIndex[WatchOwner, ChangeWatch] = ChangeIndex()
         self.position = log.commit_position
         """Every event up to it was offered to the streams that want it."""
+        self.waiters: set[PositionWaiter] = set()
+        """What waits until ``position`` has moved."""
+        self.leased: set[WatchOwner] = set()
+        """The streams that have a leased watch."""
         self.page_turn = asyncio.Lock()
         """Held by the stream that reads a page of the log: one at a time."""
         self.snapshot_turns = asyncio.Semaphore(WATCH_SNAPSHOTS_OPEN_MAX)

@@ -1,23 +1,27 @@
-"""One watch of a change stream: what it asks for, and how far it was told.
+"""One watch of a change stream: its filter and its position.
 
-    WAITING ──(snapshot)──▶ JOINING ──(log, up to the commit position)──▶ LEVEL ──▶ ENDED
-                               ▲                                            │
-                               └──────────── its place was cut off ─────────┘
+    SNAPSHOTTING ──▶ CATCHING_UP ──(log, up to the commit position)──▶ LIVE ──▶ ENDED
+         ▲                                                               │
+         └──────────────────────── the log was cut ──────────────────────┘
 
-A watch that is LEVEL is told by the updates of its whole stream; before, by updates of its own.
+The updates of its stream's delivery carry the events of a LIVE watch; before that, updates of its
+own do. A leased watch has no snapshot and is LIVE from the start, in a delivery of its own.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Protocol
 
 from nextgen.client.changes.index import WATCHED_KINDS, Change
 from nextgen.kernel.errors import InvalidRequest, Overloaded
 from nextgen.kernel.limits.cluster import TOPIC_TEXT_CHARACTERS_MAX
 from nextgen.kernel.limits.stream import WATCH_NAMES_MAX, WATCHES_PER_STREAM_MAX
-from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, Kind
+from protos.nextgen.v1.events_pb2 import Event
+from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, KIND_TOPIC, Kind
 from protos.nextgen.v1.shard_service_pb2 import WatchAdd
 
 
@@ -30,13 +34,39 @@ class Selection:
     names: tuple[str, ...]
     """Ascending, each once."""
 
+    def may_depend_on(self, change: Change) -> bool:
+        """Return whether ``change``, of any kind, may bear on what is selected.
+
+        False only where that is certain at little cost. Nothing follows from an assignment; the
+        units of a topic follow from it, and have its name, with a suffix or without.
+        """
+        kind, name = change
+        if kind == KIND_ASSIGNMENT:
+            return kind in self.kinds and self._selects(name)
+        if kind == KIND_TOPIC and not self.names:
+            return name.startswith(self.prefix) or self.prefix.startswith(name)
+        return True
+
+    def _selects(self, name: str) -> bool:
+        if not self.names:
+            return name.startswith(self.prefix)
+        at = bisect_left(self.names, name)
+        return at < len(self.names) and self.names[at] == name
+
+
+class EventSink(Protocol):
+    """Takes the events of live watches. A ``Delivery`` is it."""
+
+    def offer(self, event: Event) -> None:
+        """Take in the next event. Each may be offered again."""
+
 
 class Stage(Enum):
     """Where a watch is; see the module."""
 
-    WAITING = auto()
-    JOINING = auto()
-    LEVEL = auto()
+    SNAPSHOTTING = auto()
+    CATCHING_UP = auto()
+    LIVE = auto()
     ENDED = auto()
 
 
@@ -45,6 +75,7 @@ class ChangeWatch:
 
     __slots__ = (
         "acked",
+        "delivery",
         "from_position",
         "has_snapshot",
         "is_acknowledged",
@@ -68,9 +99,11 @@ class ChangeWatch:
         self.is_acknowledged = add.acknowledged
         self.acked = 0
         """Everything up to it that concerns the watch has taken effect at the subscriber."""
-        self.stage = Stage.WAITING
+        self.stage = Stage.SNAPSHOTTING
+        self.delivery: EventSink | None = None
+        """What takes its events in while it is LIVE."""
         self.since = add.from_position
-        """Everything up to it that concerns the watch was told, by whatever updates."""
+        """Everything up to it that concerns the watch was sent, by whatever updates."""
 
     def __repr__(self) -> str:
         return f"<ChangeWatch {self.watch_id} {self.stage.name} since={self.since}>"
@@ -100,12 +133,8 @@ def checked_watch(add: WatchAdd) -> ChangeWatch:
             )
     if "" in add.names:
         raise InvalidRequest(f"watch {add.watch_id} has an empty name")
-    if add.leased and (tuple(add.kinds) != (KIND_ASSIGNMENT,) or add.prefix or add.names):
-        raise InvalidRequest(
-            f"watch {add.watch_id} is leased: it must be of all assignments and nothing else"
-        )
-    if add.creations and not add.leased:
-        raise InvalidRequest(f"watch {add.watch_id} is not leased: creations are named to those")
+    if add.creations:
+        _check_creations(add)
     if add.leased and add.acknowledged:
         raise InvalidRequest(f"watch {add.watch_id} is leased: that it acknowledges goes with it")
     selection = Selection(tuple(dict.fromkeys(add.kinds)), add.prefix, tuple(sorted({*add.names})))
@@ -118,6 +147,18 @@ def _check_kinds(add: WatchAdd) -> None:
     for kind in add.kinds:
         if kind not in WATCHED_KINDS:
             raise InvalidRequest(f"watch {add.watch_id} has a kind {kind} that cannot be watched")
+
+
+def _check_creations(add: WatchAdd) -> None:
+    """Check that the watch is named each topic whose creation gives it a unit to answer about."""
+    if not add.leased:
+        raise InvalidRequest(f"watch {add.watch_id} is not leased: creations are named to those")
+    is_whole = not add.names and (not add.prefix or add.prefix.endswith("/"))
+    if not is_whole or KIND_TOPIC in add.kinds:
+        raise InvalidRequest(
+            f"watch {add.watch_id} cannot have creations named: that is for all names, or a prefix "
+            "that ends with a slash, and for watches that have no topics' events"
+        )
 
 
 def changes_of(watch: ChangeWatch) -> Iterator[Change]:

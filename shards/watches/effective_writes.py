@@ -1,6 +1,6 @@
 """Decides when a position is effective, over the subscriptions of one shard's leader.
 
-    commit at a position ─▶ leased subscriptions, all ──────────▶ acknowledged, or the lease is lost
+    commit at a position ─▶ leased subscriptions that cover it ─▶ acknowledged, or the lease is lost
                           └ acknowledged ones that match a name ─▶ acknowledged, or silent too long
                           └ expected readers of a name ──────────▶ subscribed, or their time is over
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -62,25 +63,21 @@ class Leadership(Protocol):
 
 
 class AcknowledgingStream(Protocol):
-    """What carries a subscription: a change stream, or the feed's cursor of a leased watch."""
+    """What carries a subscription: a change stream with acknowledged watches, or a leased watch."""
 
     @property
     def subscriber_id(self) -> str: ...
 
     def has_taken_in(self, changes: Collection[Change], position: int) -> bool:
-        """Say whether each acknowledged watch that wants one of ``changes`` is at ``position``."""
+        """Return whether ``position`` was acknowledged for all that ``changes`` concern."""
         ...
 
-    def prompt(self) -> None:
-        """Have the subscriber told at once how far it was told."""
+    def prompt(self, position: int = 0) -> None:
+        """Send an update as soon as it can carry ``position``; at once for 0."""
         ...
 
     def fail(self, error: MetadataError) -> None:
-        """End the stream with ``error``."""
-        ...
-
-    def close(self) -> None:
-        """Forget the stream, and leave."""
+        """End the subscription with ``error``."""
         ...
 
 
@@ -142,25 +139,18 @@ class Subscription:
         self._writes.note_left(self)
 
 
+@dataclass(slots=True, eq=False)
 class _Waiter:
-    __slots__ = ("are_leases_over", "blocker", "changes", "future", "lease_ends", "position")
-
-    def __init__(
-        self,
-        position: int,
-        changes: Collection[Change] | None,
-        future: asyncio.Future[None],
-        lease_ends: float,
-    ) -> None:
-        self.position = position
-        self.changes = changes
-        """What was written. None for a move, which concerns leased subscriptions alone."""
-        self.future = future
-        self.lease_ends = lease_ends
-        """When a leased subscription that has not acknowledged the position stops answering."""
-        self.are_leases_over = False
-        self.blocker: Subscription | None = None
-        """A subscription that had not acknowledged at the last check."""
+    position: int
+    changes: Collection[Change]
+    future: asyncio.Future[None]
+    lease_ends: float
+    """When a leased subscription that has not acknowledged the position stops answering."""
+    is_move: bool
+    """Whether units moved, which concerns leased subscriptions alone. Else it is a write."""
+    are_leases_over: bool = False
+    blocker: Subscription | None = None
+    """A subscription that had not acknowledged at the last check."""
 
 
 class EffectiveWrites:
@@ -194,12 +184,7 @@ class EffectiveWrites:
     @property
     def waiting(self) -> int:
         """Writes that are committed and not yet effective."""
-        return sum(waiter.changes is not None for waiter in self._waiters.values())
-
-    @property
-    def has_waits(self) -> bool:
-        """Whether a write or a move waits for subscriptions."""
-        return bool(self._waiters)
+        return sum(not waiter.is_move for waiter in self._waiters.values())
 
     # Subscribers ------------------------------------------------------------------------------
 
@@ -338,7 +323,7 @@ class EffectiveWrites:
             is_long = len(self._waiters) >= EFFECTIVE_WAITS_MAX
             if is_long and self.waiting >= EFFECTIVE_WAITS_MAX:
                 raise Overloaded(f"{EFFECTIVE_WAITS_MAX} writes wait to be effective")
-            await self._wait_acknowledged(position, changes)
+            await self._wait_acknowledged(position, changes, is_move=False)
             # A subscriber that left may be at another leader, and not yet at this position.
             await self._leadership.read_index()
         except MetadataError as error:
@@ -346,15 +331,16 @@ class EffectiveWrites:
                 f"it is committed, but not known to be effective: {error}"
             ) from error
 
-    async def wait_assigned(self, position: int) -> None:
-        """Return once no leased subscription can answer with anything older than ``position``.
+    async def wait_assigned(self, position: int, ended: Collection[Change]) -> None:
+        """Return once no leased subscription answers with the assignments ``ended`` up to
+        ``position``.
 
         Ends within one time-to-live. A subscriber that has not acknowledged by then is cut off.
 
         Raises:
             MetadataError: This replica does not lead any more.
         """
-        await self._wait_acknowledged(position, None)
+        await self._wait_acknowledged(position, ended, is_move=True)
 
     def settle(self) -> None:
         """End the waits whose position is effective."""
@@ -381,35 +367,37 @@ class EffectiveWrites:
                 continue
             if now >= waiter.lease_ends and not waiter.are_leases_over:
                 waiter.are_leases_over = True
-                self._cut_off(waiter.position)
+                self._cut_off(waiter)
             if self._is_effective(waiter, now):
                 waiter.future.set_result(None)
         self._schedule()
 
-    def _cut_off(self, position: int) -> None:
-        """End the leased subscriptions that have not acknowledged ``position`` in time."""
+    def _cut_off(self, waiter: _Waiter) -> None:
+        """End the leased subscriptions that have not acknowledged a wait's position in time."""
         for each in tuple(self._subscribers.values()):
-            if each.is_leased and not each.stream.has_taken_in((), position):
+            if each.is_leased and not each.stream.has_taken_in(waiter.changes, waiter.position):
                 subscriber_id = each.stream.subscriber_id
-                late = f"{subscriber_id} has not acknowledged position {position} in time"
+                late = f"{subscriber_id} has not acknowledged position {waiter.position} in time"
                 each.stream.fail(Unavailable(late))
-                each.stream.close()
 
-    async def _wait_acknowledged(self, position: int, changes: Collection[Change] | None) -> None:
+    async def _wait_acknowledged(
+        self, position: int, changes: Collection[Change], *, is_move: bool
+    ) -> None:
         if self._closed is not None:
             raise self._closed
         now = self._clock.monotonic()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(position, changes, future, now + _TTL_SECONDS + _MARGIN_SECONDS)
+        lease_ends = now + _TTL_SECONDS + _MARGIN_SECONDS
+        waiter = _Waiter(position, changes, future, lease_ends, is_move)
         if self._is_effective(waiter, now):
             return
         self._next_waiter += 1
         number = self._next_waiter
         self._waiters[number] = waiter
         for subscriber in self._subscribers.values():
-            if not subscriber.stream.has_taken_in(changes or (), position):
+            if self._is_awaited(subscriber, waiter, now):
                 # What was written may be no event of its own: then no update would be due.
-                subscriber.stream.prompt()
+                subscriber.stream.prompt(position)
         self._schedule()
         slow = self._clock.call_at(now + _SLOW_SECONDS, lambda: self._report(waiter))
         try:
@@ -420,7 +408,7 @@ class EffectiveWrites:
 
     def _report(self, waiter: _Waiter) -> None:
         """Log what a slow write waits for: an operator may know why."""
-        if waiter.changes is None:
+        if waiter.is_move:
             return
         now = self._clock.monotonic()
         awaited = [
@@ -443,8 +431,7 @@ class EffectiveWrites:
         waiter.blocker = None
         if now < self._leads_from:
             return False
-        is_write = waiter.changes is not None
-        if is_write and (now < self._counts_from or not self.returning.are_back(now)):
+        if not waiter.is_move and (now < self._counts_from or not self.returning.are_back(now)):
             return False
         if any(
             until > now and self._is_missed(each, waiter) for each, until in self._departed.values()
@@ -456,24 +443,26 @@ class EffectiveWrites:
         )
         if waiter.blocker is not None:
             return False
-        return waiter.changes is None or self._readers.are_over(waiter.changes, now)
+        return waiter.is_move or self._readers.are_over(waiter.changes, now)
 
     def _is_missed(self, left: Subscription, waiter: _Waiter) -> bool:
         """Return whether a subscription that left may rely on what ``waiter`` replaces."""
         if not left.is_leased:
-            return waiter.changes is not None
-        return not waiter.are_leases_over and not left.stream.has_taken_in((), waiter.position)
+            return not waiter.is_move
+        return not waiter.are_leases_over and not left.stream.has_taken_in(
+            waiter.changes, waiter.position
+        )
 
     def _is_awaited(self, subscriber: Subscription, waiter: _Waiter, now: float) -> bool:
         if subscriber.is_leased:
             is_lost = waiter.are_leases_over
         else:
-            is_lost = waiter.changes is None or subscriber.counts_until <= now
+            is_lost = waiter.is_move or subscriber.counts_until <= now
         if is_lost:
             return False
         if not subscriber.is_known:
             return True
-        return not subscriber.stream.has_taken_in(waiter.changes or (), waiter.position)
+        return not subscriber.stream.has_taken_in(waiter.changes, waiter.position)
 
     def _schedule(self) -> None:
         """Check the waits again when the next thing that they wait for ends by itself."""
@@ -488,7 +477,8 @@ class EffectiveWrites:
         ends += [each.counts_until for each in self._subscribers.values() if not each.is_leased]
         for waiter in self._waiters.values():
             ends.append(waiter.lease_ends)
-            ends += self._readers.ends(waiter.changes or ())
+            if not waiter.is_move:
+                ends += self._readers.ends(waiter.changes)
         later = [end for end in ends if now < end < FOR_EVER]
         if later:
             self._timer = self._clock.call_at(min(later), self.settle)

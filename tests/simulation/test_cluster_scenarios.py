@@ -471,4 +471,4 @@ def test_a_node_that_is_cut_off_from_the_shards_gives_nothing_that_is_too_old():
         await asked.ask_for(2)
         await asked.nodes.close()
 
-    tell(ClusterPlan(feed_page_events=2), story)
+    tell(ClusterPlan(watch_page_events=2), story)

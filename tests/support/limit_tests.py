@@ -7,7 +7,6 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "ACKNOWLEDGEMENT_WATCHERS_MAX": (
         "test_one_auditor_more_than_allowed_is_refused_until_another_leaves",
     ),
-    "ASSIGNMENT_SUBSCRIBERS_MAX": ("test_there_is_a_limit_to_subscribers",),
     "BULK_IN_FLIGHT_MAX": ("test_every_name_is_created_with_a_few_requests_at_a_time",),
     "BULK_NAMES_BYTES_MAX": (
         "test_a_request_has_so_many_bytes_at_most_and_its_record_fits",
@@ -188,7 +187,6 @@ _UNTESTED_BY_REASON = {
     ),
     "beyond it work goes into the next batch, page or message": (
         "APPLY_BATCH_BYTES_MAX",
-        "ASSIGNMENT_DELTAS_PER_UPDATE_MAX",
         "DELIVERIES_BYTES_MAX",
         "DIRECTORY_CREATES_PER_REQUEST_MAX",
         "DIRECTORY_READS_PER_REQUEST_MAX",

@@ -26,10 +26,8 @@ from shards.adapters.loop_clock import LoopClock
 from shards.metrics import NodeMetrics, ShardMetrics
 from shards.projections.fold import fold
 from shards.projections.tables import METADATA
-from shards.watches.assignment_feed import AssignmentFeed, LeasedCursor
 from shards.watches.change_hub import ChangeHub
 from shards.watches.change_stream import ChangeStream
-from shards.watches.decoded_entries import DecodedEntries
 from shards.watches.effective_writes import AcknowledgingStream, EffectiveWrites
 from shards.watches.effective_writes import Subscription as AcknowledgingSubscriber
 from shards.wire.event import DomainEvent
@@ -87,14 +85,14 @@ class Subscriber:
         self.updates: list[WatchShardUpdate] = []
         """What came over the present stream."""
         self.stream: ChangeStream | None = None
-        self._sent = 0
+        self._sent = self._sent_leased = 0
         self._ids: set[int] = set()
 
     def connect(self) -> ChangeStream:
         self.disconnect()
         self.stream = self.world.hub.open(self.subscriber_id)
         self.updates = []
-        self._sent = 0
+        self._sent = self._sent_leased = 0
         self._ids = set()
         for add in self.places.requests():
             self.stream.add(add)
@@ -159,8 +157,15 @@ class Subscriber:
     def _check_sent_once(self, update: WatchShardUpdate) -> None:
         """No event is sent twice to those that are level; a client would leave the second out.
 
-        With one watch alone this holds for all updates together.
+        With one watch alone this holds for all updates together. A leased watch has its own.
         """
+        if update.watch_id and update.watch_id == self.places.leased_id:
+            if update.reset:
+                self._sent_leased = 0
+            for event in update.events:
+                assert event.position > self._sent_leased, f"event {event.position} was sent twice"
+                self._sent_leased = event.position
+            return
         self._ids.add(update.watch_id)
         if update.reset:
             self._sent = 0
@@ -188,17 +193,13 @@ class WatchWorld:
         self.view = ViewStore(directory / "view", METADATA, fold)
         self.log = MemoryLog(self.view)
         self.metrics = NodeMetrics(CollectorRegistry())
-        self.decoded = DecodedEntries(SHARD)
-        self.feed: AssignmentFeed | None = None
         self.effective: EffectiveWrites | None = None
         self.subscribers: list[Subscriber] = []
         self.hub = ChangeHub(
             SHARD,
             self.log,
-            self.decoded,
             self.view.read_transaction,
             ShardMetrics(self.metrics, SHARD).watches,
-            subscribe=self._subscribe,
             join=self._join,
             wait_commit=self._wait_commit,
         )
@@ -221,12 +222,11 @@ class WatchWorld:
         entries = self.log.read(oldest, events_max=1_000_000, bytes_max=1_000_000_000)
         return [event for entry in entries for event in filled_events(entry, SHARD)]
 
-    def lead(self) -> AssignmentFeed:
-        """Begin the assignments' feed of a leader."""
+    def lead(self) -> EffectiveWrites:
+        """Begin to lead: serve leased and acknowledged watches."""
         self.effective = EffectiveWrites(SHARD, self.log, LoopClock())
-        self.feed = AssignmentFeed(SHARD, self.log, LoopClock(), self.effective, self.decoded)
         self.effective.expect_managers((), term=1)
-        return self.feed
+        return self.effective
 
     def counted(self, name: str) -> int:
         """Return a counter of the node."""
@@ -237,21 +237,14 @@ class WatchWorld:
             subscriber.disconnect()
         if self.effective is not None:
             self.effective.close(NotLeader(SHARD))
-        if self.feed is not None:
-            self.feed.close(NotLeader(SHARD))
         await self.log.stop()
 
-    def _subscribe(
-        self, subscriber_id: str, from_position: int, names_creations: bool
-    ) -> LeasedCursor:
-        if self.feed is None:
-            raise NotLeader(SHARD)
-        return self.feed.subscribe(subscriber_id, from_position, names_creations=names_creations)
-
-    def _join(self, stream: AcknowledgingStream) -> AcknowledgingSubscriber:
+    def _join(
+        self, stream: AcknowledgingStream, *, is_leased: bool = False
+    ) -> AcknowledgingSubscriber:
         if self.effective is None:
             raise NotLeader(SHARD)
-        return self.effective.join(stream)
+        return self.effective.join(stream, is_leased=is_leased)
 
     async def _wait_commit(self) -> None:
         committed = asyncio.Event()

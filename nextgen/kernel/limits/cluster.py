@@ -371,13 +371,7 @@ ASSIGNMENT_CREATIONS_MS = 100
 a lookup elsewhere may still be answered that the topic is absent."""
 
 ASSIGNMENT_SUBSCRIBERS_MAX = 256
-"""Subscribers of one shard's assignments: its discovery nodes."""
-
-ASSIGNMENT_BACKLOG_MAX = 50_000
-"""Deltas that wait for one subscriber; beyond it the subscriber has to start over."""
-
-ASSIGNMENT_DELTAS_PER_UPDATE_MAX = 2_000
-"""Deltas in one update, some 150 bytes each: well below a message's size."""
+"""Leased watches of one shard: one for each discovery node that answers from memory."""
 
 EVENTS_BATCH_BYTES_MAX = 1024 * 1024
 """Bytes of events in one message of a stream, or read from the journal at once for one."""

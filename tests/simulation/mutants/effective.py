@@ -286,12 +286,12 @@ _WRITE_MUTANTS = (
     Mutant(
         "effective-prompts-nobody",
         "PO4",
-        "who is to take a write in is told of it at once",
+        "a subscriber that has to take a write in is sent its position at once",
         (
             Edit(
                 EffectiveWrites,
                 "_wait_acknowledged",
-                "if not subscriber.stream.has_taken_in(changes or (), position):",
+                "if self._is_awaited(subscriber, waiter, now):",
                 "if False:",
             ),
         ),

@@ -1,4 +1,4 @@
-"""The guards of lookups' answers: the leased feed of a shard, and the cache of a discovery node."""
+"""The guards of lookups' answers: leased watches of a shard, and the cache of a discovery node."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ from discovery.domain.answer_cache import AnswerCache, Delta
 from discovery.service.lookups.line import LookupLine
 from discovery.service.lookups.lookup import LookupService
 from discovery.service.lookups.shard_lookups import ShardLookups
-from shards.watches.assignment_feed import AssignmentFeed, LeasedCursor
+from shards.watches import change_watch
+from shards.watches.change_delivery import Delivery
+from shards.watches.change_hub import ChangeHub
 from shards.watches.change_lease import LeasedWatch
+from shards.watches.change_stream import ChangeStream
+from shards.watches.change_watch import Selection
 from shards.watches.effective_writes import EffectiveWrites
+from shards.wire import leased_form
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _FRESHNESS = "tests/unit/discovery/service/test_lookup_freshness.py"
 _CACHE = ("tests/unit/discovery/domain/test_answer_cache.py",)
-_FEED = (
-    "tests/unit/shards/watches/test_assignment_feed.py",
+_LEASE = (
+    "tests/unit/shards/watches/test_change_lease.py",
     "tests/unit/shards/watches/test_leased_watch.py",
 )
 _LEASED = (
@@ -307,94 +312,98 @@ _TURN_MUTANTS = (
     ),
 )
 
-_FEED_MUTANTS = (
+_LEASE_MUTANTS = (
     Mutant(
-        "feed-updates-an-ended-subscription",
-        "V9",
-        "a subscription that ended gives no update",
-        (Edit(LeasedCursor, "take_update", "if self.error is not None:", "if False:"),),
-        _FEED,
+        "lease-goes-on-when-it-is-lost",
+        "A4",
+        "a lease that is lost ends its watch",
+        (Edit(LeasedWatch, "fail", "self._stream.end_watch(self.watch, error)", "pass"),),
+        _LEASE,
     ),
     Mutant(
-        "feed-prolongs-what-was-asked-later",
+        "lease-prolongs-what-was-asked-later",
         "L19",
         "a confirmation is of the questions that came before it",
         (
             Edit(
-                LeasedCursor,
-                "confirm",
-                "(self._feed.commit_position, asked_at_ms)",
-                "(self._feed.commit_position, self.asked_at_ms)",
+                LeasedWatch, "_confirm", "(position, asked_at_ms)", "(position, self._asked_at_ms)"
             ),
         ),
-        _FEED,
+        _LEASE,
     ),
     Mutant(
-        "feed-confirms-at-what-it-has-seen",
+        "lease-confirms-at-what-the-hub-has-seen",
         "L19",
-        "a confirmation counts what was committed, and not only what the feed has seen",
+        "a confirmation counts what was committed, and not only what the hub has seen",
         (
             Edit(
-                AssignmentFeed,
-                "commit_position",
-                "max(self._position, self._log.commit_position)",
-                "self._position",
+                LeasedWatch,
+                "_confirm",
+                "position = self._source.log.commit_position",
+                "position = self._source.position",
             ),
         ),
-        _FEED,
+        _LEASE,
     ),
     Mutant(
-        "feed-confirms-without-a-majority",
+        "lease-confirms-without-a-majority",
         "L19",
         "a majority confirms the leader before anything is prolonged",
-        (Edit(LeasedCursor, "confirm", "await self._feed.confirm_leadership()", "pass"),),
-        _FEED,
+        (
+            Edit(
+                LeasedWatch,
+                "_confirm",
+                "await self._source.log.read_index()",
+                "await asyncio.sleep(0)",
+            ),
+        ),
+        _LEASE,
         (("cluster", 6),),
     ),
     Mutant(
-        "feed-takes-an-acknowledgement-back",
+        "lease-takes-an-acknowledgement-back",
         "A4",
         "what a subscriber acknowledged stays acknowledged",
-        (Edit(LeasedCursor, "acknowledge", "if position > self.acked:", "if True:"),),
-        _FEED,
+        (Edit(LeasedWatch, "renew", "if renew.acked_position > self.acked:", "if True:"),),
+        _LEASE,
     ),
     Mutant(
-        "feed-has-a-subscriber-twice",
+        "lease-is-held-twice",
         "A4",
-        "an older subscription of the same subscriber ends",
-        (Edit(AssignmentFeed, "subscribe", "if older is not None:", "if False:"),),
-        _FEED,
+        "an older stream of the same subscriber ends",
+        (Edit(ChangeHub, "open", "if older is not None:", "if False:"),),
+        _LEASE,
     ),
     Mutant(
-        "feed-has-any-number-of-subscribers",
+        "lease-for-any-number-of-subscribers",
         "A4",
-        "a shard has a bounded number of subscribers",
+        "a shard has a bounded number of leased watches",
         (
             Edit(
-                AssignmentFeed,
-                "subscribe",
-                "len(self._subscriptions) >= ASSIGNMENT_SUBSCRIBERS_MAX",
+                ChangeStream,
+                "_add_lease",
+                "len(self._source.leased) >= ASSIGNMENT_SUBSCRIBERS_MAX",
                 "False",
             ),
         ),
-        _FEED,
+        _LEASE,
     ),
     Mutant(
-        "feed-believes-in-the-future",
+        "lease-believes-in-the-future",
         "A4",
-        "nobody has acknowledged what is to come",
+        "nothing that is to come counts as acknowledged",
         (
             Edit(
-                AssignmentFeed,
-                "subscribe",
-                "min(subscription.cursor, self._position)",
-                "subscription.cursor",
+                LeasedWatch,
+                "_begin",
+                "self.acked = self.position",
+                "self.acked = max(position, present)",
             ),
         ),
-        _FEED,
+        _LEASE,
     ),
     Mutant(
-        "feed-waits-for-who-is-back",
+        "lease-waits-for-one-who-is-back",
         "A4",
         "a subscriber that returned does not count as departed",
         (
@@ -405,24 +414,24 @@ _FEED_MUTANTS = (
                 "self._departed.get(stream.subscriber_id)",
             ),
         ),
-        _FEED,
+        _LEASE,
     ),
     Mutant(
-        "feed-lets-an-older-stream-end-a-newer",
+        "lease-ends-with-an-older-stream",
         "A4",
         "the end of an older stream ends no later subscription",
         (
             Edit(
-                AssignmentFeed,
+                ChangeHub,
                 "leave",
-                "self._subscriptions.get(subscription.subscriber_id) is not subscription",
-                "subscription.subscriber_id not in self._subscriptions",
+                "self._streams.get(stream.subscriber_id) is not stream",
+                "stream.subscriber_id not in self._streams",
             ),
         ),
-        _FEED,
+        _LEASE,
     ),
     Mutant(
-        "feed-forgets-who-left",
+        "lease-is-forgotten-with-its-stream",
         "A4",
         "a subscriber that left counts for one time-to-live",
         (
@@ -433,36 +442,33 @@ _FEED_MUTANTS = (
                 "now if subscriber.is_leased",
             ),
         ),
-        _FEED,
+        _LEASE,
         (("cluster", 12),),
     ),
     Mutant(
-        "feed-is-effective-under-a-new-leader",
+        "lease-of-an-earlier-leader-does-not-count",
         "A4, PO5",
         "a new leader waits one time-to-live for the subscribers of the earlier one",
         (Edit(EffectiveWrites, "_is_effective", "now < self._leads_from", "False"),),
-        _FEED,
+        _LEASE,
         (("cluster", 12),),
     ),
     Mutant(
-        "feed-does-not-wait-for-subscribers",
+        "lease-is-not-waited-for",
         "A4",
         "a position is effective when every subscriber has acknowledged it",
         (
             Edit(
-                EffectiveWrites,
-                "_is_awaited",
-                "is_lost = waiter.are_leases_over",
-                "is_lost = True",
+                EffectiveWrites, "_is_awaited", "is_lost = waiter.are_leases_over", "is_lost = True"
             ),
         ),
-        _FEED,
+        _LEASE,
         (("cluster", 12),),
     ),
     Mutant(
-        "feed-does-not-wait-for-who-left",
+        "lease-of-one-who-left-is-not-waited-for",
         "A4",
-        "who left has acknowledged the position, or its time is over",
+        "a subscriber that left has acknowledged the position, or its time is over",
         (
             Edit(
                 EffectiveWrites,
@@ -471,24 +477,24 @@ _FEED_MUTANTS = (
                 "False and not left.stream",
             ),
         ),
-        _FEED,
+        _LEASE,
     ),
     Mutant(
-        "feed-waits-for-ever",
+        "lease-is-waited-for-for-ever",
         "A4",
         "a wait ends within one time-to-live",
         (Edit(EffectiveWrites, "_settle", "now >= waiter.lease_ends", "False"),),
-        _FEED,
+        _LEASE,
     ),
     Mutant(
-        "feed-goes-on-with-the-silent",
+        "lease-of-the-silent-goes-on",
         "A4",
         "a subscriber that is silent for one time-to-live is cut off",
-        (Edit(EffectiveWrites, "_settle", "self._cut_off(waiter.position)", "pass"),),
-        _FEED,
+        (Edit(EffectiveWrites, "_settle", "self._cut_off(waiter)", "pass"),),
+        _LEASE,
     ),
     Mutant(
-        "feed-cuts-off-before-the-time-is-over",
+        "lease-is-cut-off-before-its-time-is-over",
         "A4",
         "the wait has a margin for an update that left just before",
         (
@@ -499,161 +505,193 @@ _FEED_MUTANTS = (
                 "now + _TTL_SECONDS",
             ),
         ),
-        _FEED,
+        _LEASE,
     ),
     Mutant(
-        "feed-cuts-off-who-acknowledged",
+        "lease-is-cut-off-though-it-was-acknowledged",
         "A4",
-        "only who has not acknowledged is cut off",
+        "only a subscriber that has not acknowledged is cut off",
         (
             Edit(
                 EffectiveWrites,
                 "_cut_off",
-                "each.is_leased and not each.stream.has_taken_in((), position)",
+                "each.is_leased and not each.stream.has_taken_in(waiter.changes, waiter.position)",
                 "each.is_leased",
             ),
         ),
-        _FEED,
+        _LEASE,
     ),
     Mutant(
-        "feed-leaves-who-waits",
+        "lease-leaves-what-waits",
         "L3",
-        "whoever waits when leadership ends is refused",
+        "what waits when leadership ends is refused",
         (Edit(EffectiveWrites, "close", "waiter.future.set_exception(error)", "pass"),),
-        _FEED,
+        _LEASE,
     ),
     Mutant(
-        "feed-goes-on-for-who-is-ahead",
+        "lease-covers-no-more-than-it-names",
+        "A4",
+        "a lease covers what its answers follow from",
+        (Edit(Selection, "may_depend_on", "return True", "return False"),),
+        _LEASE,
+    ),
+    Mutant(
+        "lease-covers-no-topic-above-its-prefix",
+        "A4",
+        "a lease covers the topics that its units follow from",
+        (Edit(Selection, "may_depend_on", " or self.prefix.startswith(name)", ""),),
+        _LEASE,
+    ),
+    Mutant(
+        "lease-covers-every-assignment",
+        "A4",
+        "a move waits for the leases that cover it alone",
+        (Edit(Selection, "may_depend_on", "kind in self.kinds and self._selects(name)", "True"),),
+        _LEASE,
+    ),
+    Mutant(
+        "lease-names-some-creations",
+        "A15",
+        "creations are named where the filter has every topic of its units",
+        (
+            Edit(
+                change_watch,
+                "_check_creations",
+                "if not is_whole or KIND_TOPIC in add.kinds:",
+                "if False:",
+            ),
+        ),
+        _LEASE,
+    ),
+    Mutant(
+        "lease-goes-on-for-one-who-is-ahead",
         "A5",
         "a subscriber from the future is reset",
-        (Edit(AssignmentFeed, "advance", "subscription.cursor > self._position", "False"),),
-        _FEED,
+        (Edit(LeasedWatch, "_begin", "0 < position <= present", "0 < position"),),
+        _LEASE,
     ),
     Mutant(
-        "feed-leaves-a-gap",
+        "lease-leaves-a-gap",
         "A5",
-        "what is not remembered any more is read from the log",
-        (Edit(AssignmentFeed, "advance", "subscription.cursor < self._floor", "False"),),
-        _FEED,
+        "what is not offered any more is read from the log",
+        (Edit(Delivery, "start", "position < self._source.log.commit_position", "False"),),
+        _LEASE,
     ),
     Mutant(
-        "feed-does-not-say-that-more-waits",
+        "lease-does-not-send-what-is-left",
         "A5",
-        "a subscriber that is behind is updated again at once",
-        (Edit(AssignmentFeed, "advance", "if update.position < self._position:", "if False:"),),
-        _FEED,
-    ),
-    Mutant(
-        "feed-says-a-position-that-it-has-not-sent",
-        "A5",
-        "the position of an update is that of its last change",
+        "what does not fit an update follows at once",
         (
             Edit(
-                AssignmentFeed,
-                "_advance_by_recent",
-                "self._position if is_all else changes[-1].position",
-                "self._position",
+                Delivery,
+                "_send",
+                "0.0 if self._backlog else self._next_due_at()",
+                "self._next_due_at()",
             ),
         ),
-        _FEED,
+        _LEASE,
     ),
     Mutant(
-        "feed-repeats-a-record",
+        "lease-claims-a-position-that-it-has-not-sent",
         "A5",
-        "resuming inside a record sends only what is behind the position",
-        (Edit(AssignmentFeed, "_advance_by_log", "if change.position > subscription.cursor", ""),),
-        _FEED,
+        "the position of an update is that of its last event",
+        (Edit(Delivery, "position", "self._backlog[0].position - 1", "self._source.position"),),
+        _LEASE,
     ),
     Mutant(
-        "feed-forgets-and-remembers-its-floor",
+        "lease-repeats-a-record",
         "A5",
-        "changes that are forgotten raise the floor",
+        "a page that begins inside a record has only what is behind the position",
+        (Edit(Delivery, "read_page", "if event.position > self._scanned", "if True"),),
+        _LEASE,
+    ),
+    Mutant(
+        "lease-skips-what-it-drops",
+        "A5",
+        "a backlog that is dropped is read from the log",
         (
             Edit(
-                AssignmentFeed,
-                "_on_commit",
-                "self._floor = self._recent[-ASSIGNMENT_BACKLOG_MAX - 1].position",
-                "pass",
+                Delivery,
+                "fall_behind",
+                "self._scanned = self.position",
+                "self._scanned = self._source.position",
             ),
         ),
-        _FEED,
+        _LEASE,
     ),
     Mutant(
-        "feed-knows-what-it-did-not-decode",
+        "lease-keeps-every-event",
         "A5",
-        "what happens while nobody listens is read from the log later",
+        "a bounded number of events waits for a subscriber",
+        (Edit(Delivery, "_add", "len(backlog) >= WATCH_BACKLOG_EVENTS_MAX", "False"),),
+        _LEASE,
+    ),
+    Mutant(
+        "lease-sends-later-what-ends-an-answer",
+        "A5",
+        "what ends an answer is sent at once",
         (
             Edit(
-                AssignmentFeed,
-                "_on_commit",
-                "self._recent.clear()\n        self._floor = self._position",
-                "self._recent.clear()",
+                leased_form,
+                "_form",
+                "UNTIL_THE_NEXT_UPDATE if is_first else 0.0",
+                "UNTIL_THE_NEXT_UPDATE",
             ),
         ),
-        _FEED,
+        _LEASE,
     ),
     Mutant(
-        "feed-remembers-every-change",
-        "A5",
-        "a bounded number of changes is remembered",
-        (
-            Edit(
-                AssignmentFeed,
-                "_on_commit",
-                "len(self._recent) > 2 * ASSIGNMENT_BACKLOG_MAX",
-                "False",
-            ),
-        ),
-        _FEED,
-    ),
-    Mutant(
-        "feed-tells-later-what-ends-an-answer",
-        "A5",
-        "what ends an answer is told at once",
-        (
-            Edit(
-                AssignmentFeed,
-                "_on_commit",
-                "if replaced or self._effective.has_waits:",
-                "if self._effective.has_waits:",
-            ),
-        ),
-        _FEED,
-    ),
-    Mutant(
-        "feed-tells-later-what-is-waited-for",
+        "lease-sends-later-what-is-waited-for",
         "A4",
-        "what somebody waits for is told at once",
+        "what a move waits for is sent at once",
         (
             Edit(
-                AssignmentFeed,
-                "_on_commit",
-                "if replaced or self._effective.has_waits:",
-                "if replaced:",
+                EffectiveWrites, "_wait_acknowledged", "subscriber.stream.prompt(position)", "pass"
             ),
         ),
-        _FEED,
+        _LEASE,
+    ),
+    Mutant(
+        "lease-forgets-what-is-waited-for",
+        "A4",
+        "what is waited for is sent when the hub gets there",
+        (Edit(Delivery, "send_at", "self._source.waiters.add(self)", "pass"),),
+        _LEASE,
+    ),
+    Mutant(
+        "lease-is-silent-while-it-catches-up",
+        "A5",
+        "a subscriber that catches up hears of its stream",
+        (Edit(Delivery, "send_at", "if not self.is_lagging:\n            return", "return"),),
+        _LEASE,
     ),
     Mutant(
         "leased-watch-begins-without-a-reset",
         "V9",
         "a watch without a position knows nothing of before",
-        (Edit(LeasedWatch, "take_update", "update.reset or not self._is_resumed", "update.reset"),),
-        _LEASED,
+        (
+            Edit(
+                LeasedWatch,
+                "_begin",
+                "self._begins_anew = not is_resumed",
+                "self._begins_anew = False",
+            ),
+        ),
+        _LEASE,
     ),
     Mutant(
         "leased-watch-outlives-leadership",
         "V9, L19",
         "a watch ends when leadership cannot be confirmed",
-        (Edit(LeasedWatch, "_confirm", "self._subscription.fail(error)", "pass"),),
-        _LEASED,
+        (Edit(LeasedWatch, "_confirm", "self.fail(error)", "pass"),),
+        _LEASE,
     ),
     Mutant(
         "leased-watch-sends-all-the-time",
         "V9",
         "an update is sent when one is due",
-        (Edit(LeasedWatch, "take_update", "if not self._is_due:", "if False:"),),
-        _LEASED,
+        (Edit(LeasedWatch, "_next_due_at", "_NEXT_CONFIRMATION", "0.0"),),
+        _LEASE,
     ),
     Mutant(
         "discovery-counts-from-the-answer",
@@ -692,4 +730,4 @@ _FEED_MUTANTS = (
     ),
 )
 
-MUTANTS = (*_FEED_MUTANTS, *_CACHE_MUTANTS, *_ABSENT_MUTANTS, *_TURN_MUTANTS)
+MUTANTS = (*_LEASE_MUTANTS, *_CACHE_MUTANTS, *_ABSENT_MUTANTS, *_TURN_MUTANTS)

@@ -21,7 +21,7 @@ from shards.moves.move_finisher import MoveFinisher
 from shards.sessions.broker_manager import BrokerManager
 from shards.sessions.home_watch import HomeWatch
 from shards.state.outcome_retention import OutcomeRetention
-from shards.watches.assignment_feed import LeasedCursor
+from shards.watches.change_lease import LeasedWatch
 from shards.watches.effective_writes import EffectiveWrites
 from tests.simulation.mutants.mutant import Edit, Mutant
 
@@ -180,20 +180,20 @@ MUTANTS = (
         (("engine", 40),),
     ),
     Mutant(
-        "feed-prolongs-by-a-partial-page",
+        "lease-is-prolonged-by-a-partial-page",
         "A11",
         "only an update that reaches the position of a confirmation prolongs",
         (
             Edit(
-                LeasedCursor,
-                "take_update",
+                LeasedWatch,
+                "_complete",
                 "self._unreached and self._unreached[0][0] <= update.position",
                 "self._unreached",
             ),
         ),
         (
             "tests/unit/shards/watches/test_leased_watch.py",
-            "tests/unit/shards/watches/test_assignment_feed.py",
+            "tests/unit/shards/watches/test_change_lease.py",
         ),
         (("cluster", 40),),
     ),

@@ -19,7 +19,7 @@ from discovery import bootstrap as discovery
 from discovery.config import DiscoveryConfig
 from nextgen.client.discovery import issued
 from nextgen.kernel.governance.policies import FOR_EVER
-from nextgen.kernel.limits.cluster import ASSIGNMENT_DELTAS_PER_UPDATE_MAX
+from nextgen.kernel.limits.stream import WATCH_EVENTS_PER_SLICE
 from nextgen.runtime.lifecycle.process import Shutdown
 from nextgen.runtime.settings import Address
 from shards import bootstrap as shards
@@ -27,7 +27,7 @@ from shards.assignment import lease_table
 from shards.config import ShardNodeConfig
 from shards.projections import outcomes
 from shards.state import outcome_retention
-from shards.watches import assignment_feed
+from shards.watches import change_delivery
 
 CLUSTER_ID = "simulation"
 GRPC_PORT, RAFT_PORT, HTTP_PORT, PULSAR_PORT = 7000, 7001, 7002, 6650
@@ -59,8 +59,8 @@ class ClusterPlan:
     """Outcomes of commands are forgotten so soon, so that a run sees it; None: as in production."""
     has_secret: bool = False
     """Processes of the cluster know a secret, and calls between them need proof of it."""
-    feed_page_events: int = ASSIGNMENT_DELTAS_PER_UPDATE_MAX
-    """Of the assignments' feed: with small ones a discovery node catches up page by page."""
+    watch_page_events: int = WATCH_EVENTS_PER_SLICE
+    """Of the log, for a watch: with small ones a discovery node catches up page by page."""
 
     @property
     def manager_names(self) -> list[str]:
@@ -86,10 +86,10 @@ class ClusterPlan:
 @contextmanager
 def limits_of(plan: ClusterPlan) -> Iterator[None]:
     """Have leases of capacity and outcomes live as long as ``plan`` says, for a run, and pages of
-    the assignments' feed be as large."""
+    the log for watches be as large."""
     with ExitStack() as stack:
-        page = "ASSIGNMENT_DELTAS_PER_UPDATE_MAX"
-        stack.enter_context(patch.object(assignment_feed, page, plan.feed_page_events))
+        page = "WATCH_EVENTS_PER_SLICE"
+        stack.enter_context(patch.object(change_delivery, page, plan.watch_page_events))
         if plan.outcome_window_positions is not None:
             for module, name, value in (
                 (outcomes, "OUTCOME_WINDOW_POSITIONS", plan.outcome_window_positions),

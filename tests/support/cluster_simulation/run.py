@@ -17,7 +17,7 @@ import structlog
 
 from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.limits.cluster import ASSIGNMENT_DELTAS_PER_UPDATE_MAX
+from nextgen.kernel.limits.stream import WATCH_EVENTS_PER_SLICE
 from nextgen.replication.ports import Role
 from nextgen.tasks.background import failures
 from nextgen.tasks.timeouts import timeout
@@ -463,7 +463,7 @@ def plan_of(seed: int) -> ClusterPlan:
         broker_units=chance.choice((12, 60, 200)),
         has_short_leases=chance.random() < 0.5,
         outcome_window_positions=chance.choice((None, 10, 40)),
-        feed_page_events=chance.choice((2, 50, ASSIGNMENT_DELTAS_PER_UPDATE_MAX)),
+        watch_page_events=chance.choice((2, 50, WATCH_EVENTS_PER_SLICE)),
         # By a chance of its own: seeds without a secret have the history that they had before.
         has_secret=random.Random(f"secret {seed}").random() < 0.5,
     )

@@ -247,7 +247,7 @@ def test_a_leased_watch_is_confirmed_and_a_move_waits_for_what_it_took_in() -> N
             watch.add(plain, kinds=[KIND_TOPIC])
             await eventually(lambda: bool(leases))
             last = await cluster.commit(created("b"), assigned("a"))
-            await effective.wait_assigned(last)
+            await effective.wait_assigned(last, {(KIND_ASSIGNMENT, f"{ROOT}/a")})
             assert leased.position == last
             assert [event.topic_assigned.broker_id for event in leased.events] == ["broker-1"]
             assert leased.events[0].position == last

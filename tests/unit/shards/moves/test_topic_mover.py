@@ -12,6 +12,7 @@ from nextgen.kernel.errors import InvalidRequest, NotLeader, Overloaded, Proposa
 from nextgen.kernel.limits.cluster import ASSIGNMENTS_PER_REQUEST_MAX
 from nextgen.kernel.limits.placement import HANDOVERS_IN_FLIGHT_MAX, PREPARES_PER_REQUEST_MAX
 from protos.nextgen.v1 import shard_service_pb2 as pb
+from tests.support.leased_subscriber import LeasedSubscriber
 from tests.support.shard_harness import Harness, in_shard
 
 SETTLED_S = 3.0
@@ -152,14 +153,14 @@ def test_the_old_owner_serves_until_every_subscriber_knows(tmp_path: Path) -> No
         await shard.lookup(topic)
         await shard.start_broker("broker-2")
         await asyncio.sleep(SETTLED_S)
-        subscription = shard.leader.feed.subscribe("discovery-1", 0)
-        subscription.take_update()
+        subscriber = LeasedSubscriber(shard.replica.changes)
+        await subscriber.drain()
 
         moving = asyncio.create_task(shard.move((topic, "broker-2")))
         await asyncio.sleep(1.0)
         assert first.released == []
-        update = subscription.take_update()
-        subscription.acknowledge(update.position)
+        update = await subscriber.take()
+        subscriber.acknowledge(update.position)
         await moving
 
         assert [event.topic_assigned.broker_id for event in update.events] == ["broker-2"]

@@ -11,6 +11,7 @@ from nextgen.kernel.errors import InvalidRequest, Unavailable
 from nextgen.kernel.limits.cluster import ASSIGNMENTS_PER_REQUEST_MAX
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer, UnitAssignment
+from tests.support.leased_subscriber import LeasedSubscriber
 from tests.support.shard_harness import Harness, in_shard
 
 SETTLED_S = 3.0
@@ -64,14 +65,14 @@ def test_caches_forget_it_before_its_broker_lets_go(tmp_path: Path) -> None:
         (topic,) = await shard.create_topics("orders")
         await shard.lookup(topic)
         await asyncio.sleep(SETTLED_S)
-        subscription = shard.leader.feed.subscribe("discovery-1", 0)
-        subscription.take_update()
+        subscriber = LeasedSubscriber(shard.replica.changes)
+        await subscriber.drain()
 
         unassigning = asyncio.create_task(unassign(shard, UnitAssignment(name=topic)))
         await asyncio.sleep(1.0)
         assert broker.released == []
-        update = subscription.take_update()
-        subscription.acknowledge(update.position)
+        update = await subscriber.take()
+        subscriber.acknowledge(update.position)
         await unassigning
 
         assert [event.topic_unassigned.name for event in update.events] == [topic]

@@ -12,7 +12,7 @@ from nextgen.kernel.errors import InvalidRequest, NotLeader
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, KIND_NAMESPACE, KIND_TENANT
 from protos.nextgen.v1.shard_service_pb2 import WatchRenew
 from shards.domain.tenant import TenantCreated, TenantPoliciesSet
-from shards.watches import change_stream, effective_writes
+from shards.watches import change_delivery, effective_writes
 from shards.watches.subscriber_ids import broker_manager_id, topic_controller_id
 from tests.support.watch_world import Recorder, Subscriber, WatchWorld, in_watch_world
 
@@ -26,7 +26,7 @@ ACME = (KIND_TENANT, "acme")
 def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(effective_writes, "_TTL_SECONDS", TTL_S)
     # Nothing that is waited for here may have to wait until progress is due.
-    monkeypatch.setattr(change_stream, "_PROGRESS_SECONDS", 3_600)
+    monkeypatch.setattr(change_delivery, "_PROGRESS_SECONDS", 3_600)
 
 
 def watch_acme(subscriber: Subscriber, **more: object) -> Recorder:

@@ -34,9 +34,11 @@ def names(subscriber: Subscriber) -> list[int]:
         ({"kinds": [KIND_TOPIC], "names": [""]}, "an empty name"),
         ({"kinds": [KIND_TOPIC], "names": ["x" * 2_049]}, "2049 characters"),
         ({"kinds": [KIND_TOPIC], "prefix": "x" * 2_049}, "2049 characters"),
-        ({"kinds": [KIND_TOPIC], "leased": True}, "of all assignments"),
-        ({"kinds": [KIND_ASSIGNMENT], "leased": True, "prefix": "a"}, "of all assignments"),
         ({"kinds": [KIND_ASSIGNMENT], "leased": True}, "not the leader"),
+        ({"kinds": [KIND_ASSIGNMENT], "leased": True, "prefix": "a"}, "not the leader"),
+        ({"kinds": [KIND_ASSIGNMENT], "leased": True, "acknowledged": True}, "goes with it"),
+        ({"kinds": [KIND_ASSIGNMENT], "creations": True}, "is not leased"),
+        ({"kinds": [KIND_ASSIGNMENT], "leased": True, "creations": True, "prefix": "a"}, "a slash"),
     ],
 )
 def test_a_watch_that_makes_no_sense_is_refused_by_name_and_the_others_go_on(

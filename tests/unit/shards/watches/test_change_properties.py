@@ -17,7 +17,7 @@ from nextgen.client.changes.index import ChangeIndex, change_of
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, KIND_TOPIC, Item
 from shards.domain import tenant, topic
-from shards.watches import change_hub, change_joining, change_snapshot, change_stream
+from shards.watches import change_delivery, change_hub, change_joining, change_snapshot
 from shards.wire.event import DomainEvent
 from tests.support.shard_events import TIME_MS
 from tests.support.watch_world import Recorder, WatchWorld, concerning, in_watch_world
@@ -119,6 +119,17 @@ class Play:
         self.watched: list[Watched] = []
         self.history: list[Event] = []
         self.snapshots: dict[int, dict[tuple[int, str], int]] = {0: {}}
+        for subscriber in self.subscribers:
+            leased = Watched([KIND_TENANT, KIND_TOPIC], {"prefix": "a"}, -1)
+            subscriber.watch(
+                leased,
+                kinds=leased.kinds,
+                prefix="a",
+                without_snapshot=True,
+                leased=True,
+                on_lease=lambda _confirmed_at_ms, _ttl_ms: None,
+            )
+            self.watched.append(leased)
 
     async def run(self, steps: list[tuple[Any, ...]]) -> None:
         for name, *arguments in steps:
@@ -203,14 +214,15 @@ def _version(item: Item) -> int:
 @given(st.lists(STEPS, min_size=5, max_size=40))
 def test_every_watch_is_told_exactly_the_filtered_log(steps: list[tuple[Any, ...]]) -> None:
     async def scenario(world: WatchWorld) -> None:
+        world.lead()
         await Play(world).run(steps)
 
     with (
         tempfile.TemporaryDirectory() as directory,
-        mock.patch.object(change_stream, "_PROGRESS_SECONDS", 0.001),
-        mock.patch.object(change_stream, "WATCH_BACKLOG_EVENTS_MAX", 3),
-        mock.patch.object(change_stream, "WATCH_EVENTS_PER_SLICE", 2),
-        mock.patch.object(change_stream, "WATCH_EVENTS_PER_UPDATE_MAX", 2),
+        mock.patch.object(change_delivery, "_PROGRESS_SECONDS", 0.001),
+        mock.patch.object(change_delivery, "WATCH_BACKLOG_EVENTS_MAX", 3),
+        mock.patch.object(change_delivery, "WATCH_EVENTS_PER_SLICE", 2),
+        mock.patch.object(change_delivery, "WATCH_EVENTS_PER_UPDATE_MAX", 2),
         mock.patch.object(change_joining, "WATCH_EVENTS_PER_SLICE", 2),
         mock.patch.object(change_joining, "WATCH_JOINING_MAX", 2),
         mock.patch.object(change_hub, "WATCH_HUB_EVENTS_MAX", 6),

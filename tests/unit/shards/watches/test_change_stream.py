@@ -17,10 +17,9 @@ from protos.nextgen.v1.inventory_pb2 import (
     Kind,
 )
 from shards.domain import assignment, tenant, topic
-from shards.watches import change_hub, change_stream
-from shards.watches.decoded_entries import DecodedEntries
+from shards.watches import change_delivery, change_hub
 from tests.support.shard_events import HISTORY, TIME_MS, TOPIC
-from tests.support.watch_world import SHARD, Subscriber, WatchWorld, concerning, in_watch_world
+from tests.support.watch_world import Subscriber, WatchWorld, concerning, in_watch_world
 
 ALL_KINDS = (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC, KIND_ASSIGNMENT)
 ROOT = "persistent://acme/orders"
@@ -284,33 +283,29 @@ def test_an_event_that_many_watches_of_a_stream_want_is_sent_once(tmp_path: Path
 def test_nothing_is_decoded_while_nobody_watches(tmp_path: Path) -> None:
     async def scenario(world: WatchWorld) -> None:
         await world.commit(created("a"))
-        assert (world.decoded.decoded, world.log.expedited) == (0, 0)
+        assert (world.hub.source.decoded.decoded, world.log.expedited) == (0, 0)
         subscriber = world.subscriber()
         subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
         assert world.log.expedited == 1
         await subscriber.until_position(await world.commit(created("b")))
-        assert world.decoded.decoded == 1
+        assert world.hub.source.decoded.decoded == 1
         subscriber.disconnect()
         await world.commit(created("c"))
         await asyncio.sleep(0)
-        assert (world.decoded.decoded, world.log.expedited) == (1, 0)
+        assert (world.hub.source.decoded.decoded, world.log.expedited) == (1, 0)
 
     in_watch_world(tmp_path, scenario)
 
 
-def test_for_leased_watches_alone_nothing_is_decoded_and_who_joins_misses_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_watch_that_joins_a_leased_one_misses_nothing(tmp_path: Path) -> None:
     async def scenario(world: WatchWorld) -> None:
         world.lead()
-        hub_decoded = world.hub.source.decoded = DecodedEntries(SHARD)
         subscriber = world.subscriber()
         leased = subscriber.watch(kinds=[KIND_ASSIGNMENT], leased=True)
         first = await world.commit(created("a"))
         last = await world.commit(assignment.TopicAssigned("t", "", f"{ROOT}/a", 1, "b", "s", "x"))
         await subscriber.until_position(last)
         assert (leased.positions, world.hub.source.position) == ([last], last)
-        assert hub_decoded.decoded == 0
 
         joined = subscriber.watch(kinds=[KIND_TOPIC], from_position=first)
         last = await world.commit(created("b"))
@@ -345,17 +340,17 @@ def test_what_waits_when_the_last_watch_goes_is_thrown_away(
     in_watch_world(tmp_path, scenario)
 
 
-def test_the_feed_of_assignments_and_the_watches_decode_an_entry_once(tmp_path: Path) -> None:
+def test_leased_and_other_watches_decode_an_entry_once(tmp_path: Path) -> None:
     async def scenario(world: WatchWorld) -> None:
-        feed = world.lead()
-        feed.subscribe("discovery-1", 0)
+        world.lead()
+        world.subscriber("discovery-1").watch(kinds=[KIND_ASSIGNMENT], leased=True)
         subscriber = world.subscriber()
         seen = subscriber.watch(kinds=[KIND_ASSIGNMENT], without_snapshot=True)
         await subscriber.until(lambda: bool(subscriber.updates))
         last = await world.commit(assignment.TopicAssigned("t", "", f"{ROOT}/a", 1, "b", "s", "x"))
         await subscriber.until_position(last)
         assert seen.positions == [last]
-        assert world.decoded.decoded == 1
+        assert world.hub.source.decoded.decoded == 1
 
     in_watch_world(tmp_path, scenario)
 
@@ -364,7 +359,7 @@ def test_the_feed_of_assignments_and_the_watches_decode_an_entry_once(tmp_path: 
 def test_a_backlog_beyond_its_bound_is_read_from_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, excess: int
 ) -> None:
-    monkeypatch.setattr(change_stream, "WATCH_BACKLOG_EVENTS_MAX", 10)
+    monkeypatch.setattr(change_delivery, "WATCH_BACKLOG_EVENTS_MAX", 10)
 
     async def scenario(world: WatchWorld) -> None:
         slow, quick = world.subscriber("slow"), world.subscriber("quick")
@@ -390,7 +385,7 @@ def test_a_backlog_beyond_its_bound_is_read_from_the_log(
 def test_a_stream_that_lags_behind_a_cut_begins_each_watch_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_stream, "WATCH_BACKLOG_EVENTS_MAX", 2)
+    monkeypatch.setattr(change_delivery, "WATCH_BACKLOG_EVENTS_MAX", 2)
 
     async def scenario(world: WatchWorld) -> None:
         subscriber = world.subscriber()
@@ -432,7 +427,7 @@ def test_a_hub_that_cannot_keep_up_leaves_the_rest_to_the_log(
 def test_progress_goes_on_while_a_watch_is_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_stream, "_PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(change_delivery, "_PROGRESS_SECONDS", 0.0)
 
     async def scenario(world: WatchWorld) -> None:
         last = 0

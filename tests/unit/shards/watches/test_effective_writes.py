@@ -57,14 +57,11 @@ class Stream:
     def has_taken_in(self, changes: Collection[Change], position: int) -> bool:
         return not self.wanted & set(changes) or self.acked >= position
 
-    def prompt(self) -> None:
+    def prompt(self, position: int = 0) -> None:
         self.prompts += 1
 
     def fail(self, error: MetadataError) -> None:
         self.error = error
-
-    def close(self) -> None:
-        """Nothing is left to close."""
 
 
 class World:

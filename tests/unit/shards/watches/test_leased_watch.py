@@ -1,4 +1,4 @@
-"""The leased watch from the feed to a cache of answers, as a discovery node carries it."""
+"""The leased watch from the hub to a cache of answers, as a discovery node carries it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,22 @@ from discovery.adapters.shard_changes.leased_assignments import LeasedAssignment
 from discovery.domain.answer_cache import AnswerCache
 from discovery.wire import answer_facts, encoded_answer, encoded_answer_facts
 from nextgen.client.changes.watch_places import WatchPlaces
-from nextgen.kernel.errors import NotLeader
-from nextgen.kernel.limits.cluster import ASSIGNMENT_CREATIONS_MS, ASSIGNMENT_TTL_MS
+from nextgen.kernel.limits.cluster import (
+    ASSIGNMENT_CREATIONS_MS,
+    ASSIGNMENT_TTL_MS,
+    ASSIGNMENT_UPDATE_MS,
+)
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, LookupAnswer
-from protos.nextgen.v1.shard_service_pb2 import WatchRenew
-from shards.watches import assignment_feed
-from shards.watches.change_lease import LeasedWatch
+from shards.watches import change_delivery
 from tests.support.absent_names import absent_names
+from tests.support.leased_subscriber import (
+    LeasedSubscriber,
+    LeaseWorld,
+    assigned,
+    created,
+    in_lease_world,
+)
 from tests.unit.discovery.adapters.test_leased_assignments import FakeStream
-from tests.unit.shards.watches.test_assignment_feed import Feed, assigned, created, with_feed
 
 SHARD = 1
 TOPIC = "persistent://t/n/x"
@@ -29,7 +36,7 @@ LATENCY_S = 0.05
 class Node:
     """A discovery node's cache behind a leased watch, over a network that takes its time."""
 
-    def __init__(self, it: Feed) -> None:
+    def __init__(self, it: LeaseWorld) -> None:
         self._it = it
         self.cache = AnswerCache(encoded_answer_facts, answers_max=9, aliases_max=9, deltas_max=99)
         self.absent = absent_names()
@@ -46,8 +53,7 @@ class Node:
             on_lease=self._assignments._renew,
             on_created=self._assignments._take_creations,
         )
-        self._wake = asyncio.Event()
-        self._watch: LeasedWatch | None = None
+        self._subscriber: LeasedSubscriber | None = None
 
     @property
     def now(self) -> float:
@@ -67,29 +73,21 @@ class Node:
     def _connect(self, *, names_creations: bool) -> None:
         add = self._places.request(self._watch_id)
         assert add.creations, "a discovery node always asks for it"
-        self._watch = LeasedWatch(
-            self._watch_id,
-            self._it.feed.subscribe(
-                "discovery-1", add.from_position, names_creations=names_creations
-            ),
-            self._wake.set,
-            is_resumed=bool(add.from_position),
+        self._subscriber = self._it.subscribe(
+            from_position=add.from_position, creations=names_creations
         )
         self._renew()
 
     def disconnect(self) -> None:
-        assert self._watch is not None, "connect first"
-        self._watch.close()
+        assert self._subscriber is not None, "connect first"
+        self._subscriber.close()
         self._places.disconnected()
 
     async def step(self) -> None:
         """Take one update in and acknowledge it."""
-        assert self._watch is not None, "connect first"
+        assert self._subscriber is not None, "connect first"
         await asyncio.sleep(LATENCY_S)
-        while (update := self._watch.take_update()) is None:
-            self._wake.clear()
-            await self._wake.wait()
-        self._places.take(update, self.now)
+        self._places.take(await self._subscriber.take(), self.now)
         self._renew()
 
     async def steps_for(self, seconds: float) -> None:
@@ -98,10 +96,10 @@ class Node:
             await self.step()
 
     def _renew(self) -> None:
-        position = self._places.leased_position or 0
-        asked = WatchRenew(acked_position=position, asked_at_ms=int(self.now * 1_000))
-        assert self._watch is not None, "connect first"
-        self._watch.renew(asked)
+        assert self._subscriber is not None, "connect first"
+        self._subscriber.acknowledge(
+            self._places.leased_position or 0, asked_at_ms=int(self.now * 1_000)
+        )
 
 
 def test_a_node_that_catches_up_gives_nothing_from_before_an_effective_move(
@@ -109,9 +107,9 @@ def test_a_node_that_catches_up_gives_nothing_from_before_an_effective_move(
 ) -> None:
     """1. An answer is cached. 2. The node is cut off for longer than its lease, and a move is
     effective without it. 3. It returns, and catches up page by page."""
-    monkeypatch.setattr(assignment_feed, "ASSIGNMENT_DELTAS_PER_UPDATE_MAX", 5)
+    monkeypatch.setattr(change_delivery, "WATCH_EVENTS_PER_SLICE", 5)
 
-    async def scenario(it: Feed) -> None:
+    async def scenario(it: LeaseWorld) -> None:
         position = await it.commit(assigned(TOPIC))
         node = Node(it)
         node.connect()
@@ -124,7 +122,7 @@ def test_a_node_that_catches_up_gives_nothing_from_before_an_effective_move(
         for number in range(200):
             await it.commit(created(f"t-{number}"))
         moved = await it.commit(assigned(TOPIC, 2, "broker-2"))
-        await it.effective.wait_assigned(moved)
+        await it.wait_moved(moved, TOPIC)
         assert not node.has_answer
         node.connect()
         while node.cache.position(SHARD) < moved:
@@ -138,57 +136,40 @@ def test_a_node_that_catches_up_gives_nothing_from_before_an_effective_move(
         assert node.has_answer, "a node that has caught up answers again"
         node.disconnect()
 
-    with_feed(scenario)
-
-
-def watch_of(it: Feed, *, is_resumed: bool) -> LeasedWatch:
-    subscription = it.feed.subscribe("discovery-1", 0)
-    return LeasedWatch(1, subscription, lambda: None, is_resumed=is_resumed)
+    in_lease_world(scenario)
 
 
 @pytest.mark.parametrize("is_resumed", [True, False])
 def test_a_watch_that_does_not_resume_begins_with_a_reset_and_has_no_other(
     is_resumed: bool,
 ) -> None:
-    async def scenario(it: Feed) -> None:
-        watch = watch_of(it, is_resumed=is_resumed)
+    async def scenario(it: LeaseWorld) -> None:
+        position = await it.commit(assigned("persistent://t/n/other"))
+        subscriber = it.subscribe(from_position=position if is_resumed else 0)
 
-        first = watch.take_update()
-        await it.commit(assigned(TOPIC, 2))
-        await asyncio.sleep(1)
-        second = watch.take_update()
+        first = await subscriber.take()
+        moved = await it.commit(assigned(TOPIC, 2))
+        later = await subscriber.until(moved)
 
-        assert first is not None
-        assert second is not None
-        assert (first.reset, second.reset) == (not is_resumed, False)
-        watch.close()
+        assert first.reset is not is_resumed
+        assert not any(update.reset for update in later)
 
-    with_feed(scenario)
+    in_lease_world(scenario)
 
 
 def test_a_watch_has_an_update_when_one_is_due() -> None:
-    async def scenario(it: Feed) -> None:
-        watch = watch_of(it, is_resumed=True)
+    async def scenario(it: LeaseWorld) -> None:
+        subscriber = it.subscribe()
+        assert await subscriber.drain() is not None
+        began_at = asyncio.get_running_loop().time()
 
-        assert watch.take_update() is not None
-        assert watch.take_update() is None
-        watch.close()
+        await subscriber.take()
 
-    with_feed(scenario)
+        passed_s = asyncio.get_running_loop().time() - began_at
+        assert passed_s == pytest.approx(ASSIGNMENT_UPDATE_MS / 1_000, abs=0.001)
+        assert not await subscriber.has_update()
 
-
-def test_a_watch_ends_when_no_majority_confirms_its_leader() -> None:
-    async def scenario(it: Feed) -> None:
-        watch = watch_of(it, is_resumed=True)
-        it.log.lose_quorum()
-
-        await asyncio.sleep(TTL_S)
-
-        with pytest.raises(NotLeader):
-            watch.take_update()
-        watch.close()
-
-    with_feed(scenario)
+    in_lease_world(scenario)
 
 
 # Absent names -------------------------------------------------------------------------------------
@@ -203,7 +184,7 @@ def is_absent(node: Node) -> bool:
 
 
 def test_a_creation_ends_the_absence_at_a_node_within_the_time_it_waits_for_others() -> None:
-    async def scenario(it: Feed) -> None:
+    async def scenario(it: LeaseWorld) -> None:
         position = await it.commit(created("persistent://t/n/other"))
         node = Node(it)
         node.connect()
@@ -220,38 +201,37 @@ def test_a_creation_ends_the_absence_at_a_node_within_the_time_it_waits_for_othe
         assert node.now - created_at <= ASSIGNMENT_CREATIONS_MS / 1_000 + 2 * LATENCY_S
         assert node.cache.position(SHARD) == position + 1
 
-    with_feed(scenario)
+    in_lease_world(scenario)
 
 
 def test_an_absence_ends_with_the_lease_of_a_node_that_is_cut_off() -> None:
-    async def scenario(it: Feed) -> None:
+    async def scenario(it: LeaseWorld) -> None:
         await it.commit(assigned("persistent://t/n/other"))
         node = Node(it)
         node.connect()
         await node.steps_for(1.0)
         node.disconnect()
-        assert remember_absence(node, it.feed.position)
+        assert remember_absence(node, it.log.commit_position)
 
         await asyncio.sleep(TTL_S - 0.1)
 
         assert not is_absent(node)
 
-    with_feed(scenario)
+    in_lease_world(scenario)
 
 
 def test_a_creation_that_a_node_missed_is_named_by_the_next_leader_before_its_lease() -> None:
     """1. An absence is remembered. 2. The node loses its stream, the topic is created, and another
     replica leads. 3. The node resumes there: nothing may be absent by the new leader's lease."""
 
-    async def scenario(it: Feed) -> None:
+    async def scenario(it: LeaseWorld) -> None:
         position = await it.commit(assigned("persistent://t/n/other"))
         node = Node(it)
         node.connect()
         await node.steps_for(1.0)
         node.disconnect()
         await it.commit(created(TOPIC))
-        it.effective.close(NotLeader(SHARD))
-        it.feed.close(NotLeader(SHARD))
+        it.end_term()
         it.lead()
         assert remember_absence(node, position)
 
@@ -264,22 +244,22 @@ def test_a_creation_that_a_node_missed_is_named_by_the_next_leader_before_its_le
         assert seen == [False] * 3
         assert node.cache.position(SHARD) == position + 1
 
-    with_feed(scenario)
+    in_lease_world(scenario)
 
 
 def test_nothing_is_remembered_while_the_leader_names_no_creations() -> None:
-    async def scenario(it: Feed) -> None:
+    async def scenario(it: LeaseWorld) -> None:
         await it.commit(assigned("persistent://t/n/other"))
         node = Node(it)
         node.connect()
         await node.step()
-        assert remember_absence(node, it.feed.position)
+        assert remember_absence(node, it.log.commit_position)
         node.disconnect()
 
         node.connect_as_of_an_earlier_release()
         await node.step()
 
         assert not is_absent(node)
-        assert not remember_absence(node, it.feed.position)
+        assert not remember_absence(node, it.log.commit_position)
 
-    with_feed(scenario)
+    in_lease_world(scenario)

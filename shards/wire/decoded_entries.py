@@ -1,7 +1,6 @@
-"""Committed entries, decoded once for all who look at them in the same moment.
+"""Committed entries, decoded once for all streams that read them at about the same time.
 
-The assignments' feed looks at an entry when it is committed, the change streams a little later:
-what the first of them decoded the other finds here. Bounded, and empty while nobody looks.
+Bounded, and empty while nothing is watched.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class DecodedEntries:
         while some := tuple(islice(coming, events_max)):
             events += some
             if len(events) == entry.next_position - entry.first_position:
-                # Before the last part is looked at: somebody else may ask meanwhile.
+                # Keep it before the last part is used: another stream may read it meanwhile.
                 self.decoded += 1
                 if key not in self._kept:
                     self._keep(key, tuple(events))

@@ -6,8 +6,8 @@ import pytest
 
 from nextgen.replication.ports import Entry
 from shards.domain import topic
-from shards.watches import decoded_entries
-from shards.watches.decoded_entries import DecodedEntries
+from shards.wire import decoded_entries
+from shards.wire.decoded_entries import DecodedEntries
 from tests.support.shard_events import TIME_MS, record_of
 
 
