@@ -54,6 +54,7 @@ class LeasedWatch(Delivery[LeasedForm]):
         self.watch = watch
         self.acked = 0
         """Everything up to it has taken effect at the subscriber."""
+        self._forms = source.leased_forms
         self._kinds = watch.selection.kinds
         self._asked_at_ms = 0
         """The subscriber's clock when its last message left."""
@@ -109,7 +110,7 @@ class LeasedWatch(Delivery[LeasedForm]):
     # Delivery ---------------------------------------------------------------------------------
 
     def offer(self, event: Event) -> None:
-        form = self._source.leased_forms.of(event)
+        form = self._forms.of(event)
         if not self._has(form) or not self._add(form, form.position):
             return
         if not form.may_wait_s or len(self._backlog) >= WATCH_EVENTS_PER_UPDATE_MAX:
@@ -122,7 +123,7 @@ class LeasedWatch(Delivery[LeasedForm]):
         return _NEXT_CONFIRMATION
 
     def _as_sent(self, event: Event) -> LeasedForm | None:
-        form = self._source.leased_forms.of(event)
+        form = self._forms.of(event)
         return form if self._has(form) else None
 
     def _begin_again(self) -> None:
