@@ -4,31 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from nextgen.cli.local.cluster import LocalCluster
-from nextgen.cli.local.plan import NodePlan
+from nextgen.cli.local.plan import ClusterPlan, NodePlan
 from tests.support.replica_world import wait_level
-from tests.support.steady_load import SteadyLoad
 
 ORDER = ("cluster-manager", "shard-node", "discovery", "broker")
 """Managers first: they understand what the nodes of an earlier release say, and not vice versa."""
 
 
+class Load(Protocol):
+    """Clients at work meanwhile."""
+
+    def step(self, name: str) -> None:
+        """Note that the process ``name`` is about to be stopped."""
+
+    async def progress(self) -> None:
+        """Return when operations of each kind have succeeded after this call."""
+
+
+def in_order(plan: ClusterPlan, kinds: Sequence[str] = ORDER) -> list[NodePlan]:
+    """Return the processes in the order in which they are replaced."""
+    return [node for kind in kinds for node in plan.of_kind(kind)]
+
+
 async def restart_one_by_one(
     cluster: LocalCluster,
-    load: SteadyLoad,
+    load: Load,
     *,
+    nodes: Sequence[NodePlan] | None = None,
     between: Callable[[NodePlan], None] = lambda _node: None,
 ) -> dict[str, float]:
-    """Restart every process; return the seconds that each was away.
+    """Restart these processes, by default all; return the seconds that each was away.
 
     ``between`` is called when a process has ended and before it starts again. The next one goes
     when this one is ready and, for a shard node, nothing lags any more.
     """
     away_s: dict[str, float] = {}
     loop = asyncio.get_running_loop()
-    for node in [node for kind in ORDER for node in cluster.plan.of_kind(kind)]:
+    for node in in_order(cluster.plan) if nodes is None else nodes:
         load.step(node.node_id)
         began = loop.time()
         await cluster.kill(node.node_id, signal.SIGTERM)

@@ -64,6 +64,7 @@ class SteadyLoad:
         self.creates, self.lookups = Timed(), Timed()
         self.ledger = Ledger()
         self._stop = asyncio.Event()
+        self._at_work = 0
         self._random = random.Random(1)
         self._known: list[str] = []
         self._steps: list[tuple[float, str]] = []
@@ -75,6 +76,11 @@ class SteadyLoad:
     @property
     def errors(self) -> list[str]:
         return [*self.creates.errors, *self.lookups.errors]
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a worker has not noticed ``stop`` yet."""
+        return self._at_work > 0
 
     async def warmed_up(self) -> None:
         """Return once both kinds of operations are going well, and forget how it began."""
@@ -123,10 +129,14 @@ class SteadyLoad:
         self, operation: Callable[[int, int], Coroutine[Any, Any, None]], worker: int
     ) -> None:
         number = 0
-        while not self._stop.is_set():
-            number += 1
-            await operation(worker, number)
-            await asyncio.sleep(PAUSE_S)
+        self._at_work += 1
+        try:
+            while not self._stop.is_set():
+                number += 1
+                await operation(worker, number)
+                await asyncio.sleep(PAUSE_S)
+        finally:
+            self._at_work -= 1
 
     async def _create(self, worker: int, number: int) -> None:
         name = f"persistent://{NAMESPACE}/w{worker}-{number}"
