@@ -140,6 +140,9 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
         async def answer(request: pb.ShardRequest) -> None:
             response = await self._answer(request)
             async with lock:
+                if request.HasField("assign") and not response.HasField("error"):
+                    more = pb.ShardResponse(request_id=request.request_id, more=True)
+                    await context.write(more)
                 await context.write(response)
 
         try:

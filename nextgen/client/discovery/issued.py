@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from nextgen.kernel.errors import Indefinite, MetadataError, Unavailable
+from nextgen.kernel.errors import Indefinite, InvalidRequest, MetadataError, Unavailable
 from nextgen.kernel.limits.outcome import ISSUED_POSITIONS_FRESH_MS
 from nextgen.tasks.background import start
 from protos.nextgen.v1.discovery_service_pb2 import GetPositionsResponse
@@ -61,7 +61,8 @@ class IssuedPositions:
     async def stamp(self, request: Any, read: ReadPositions, timeout_ms: float) -> None:
         """Put positions into ``request`` that are at most ``ISSUED_POSITIONS_FRESH_MS`` old.
 
-        ``read`` requests them from a discovery node.
+        ``read`` requests them from a discovery node. A node of an earlier release cannot answer:
+        ``request`` then carries none and counts as issued when it arrives there.
 
         Raises:
             MetadataError: No positions could be read. Definite: the command was not sent.
@@ -95,9 +96,12 @@ class IssuedPositions:
         asked_at = asyncio.get_running_loop().time()
         try:
             positions = await read()
+        except InvalidRequest:
+            positions = GetPositionsResponse()
         except Indefinite as error:
             raise Unavailable(f"no positions to issue a command at: {error}") from error
-        if not positions.positions:
-            raise Unavailable("no shard has been reached by this discovery node yet")
+        else:
+            if not positions.positions:
+                raise Unavailable("no shard has been reached by this discovery node yet")
         self._positions = positions
         self._read_at = asked_at

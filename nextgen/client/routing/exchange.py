@@ -221,6 +221,8 @@ class _Connection:
             self.close(f"the stream to {self.endpoint} broke: {reason}")
 
     def _dispatch(self, response: ShardResponse) -> None:
+        if response.more:
+            return  # A message of an earlier release's shard node: the answer follows.
         pending = self._pending.pop(response.request_id, None)
         if pending is None or pending.future.done():
             return  # Its caller stopped waiting.

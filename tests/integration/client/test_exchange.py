@@ -83,6 +83,17 @@ async def test_many_requests_share_one_stream_and_get_their_own_answers(server, 
     assert repr(pool) == "<ExchangePool connections=1 in_flight=0>"
 
 
+async def test_first_answer_of_an_earlier_release_is_skipped(server, pool):
+    response = await pool.request(
+        server.endpoint,
+        pb.ShardRequest(shard_id=1, assign=pb.AssignRequest(broker_id="broker-1")),
+        timeout_ms=TIMEOUT_MS,
+    )
+
+    assert not response.more
+    assert response.assign.synced
+
+
 async def test_an_error_in_the_answer_is_raised(server, pool):
     server.leader_hint = "127.0.0.1:1"
 

@@ -12,6 +12,7 @@ from nextgen.client.discovery.nodes import DiscoveryNodes, Response
 from nextgen.kernel.errors import (
     ConnectionLost,
     DeadlineExceeded,
+    InvalidRequest,
     MetadataError,
     Refused,
     Unavailable,
@@ -196,6 +197,16 @@ async def test_a_command_without_positions_is_not_sent_and_fails_definitely(
         await nodes.write()
 
     assert nodes.attempts == []
+
+
+@run_by(run_virtual)
+async def test_a_node_of_an_earlier_release_gets_the_command_as_it_always_did() -> None:
+    nodes = Cluster()
+    nodes.read_error = InvalidRequest("method not served (gRPC status UNIMPLEMENTED)")
+
+    await nodes.write()
+
+    assert nodes.issued == [()]
 
 
 @pytest.mark.parametrize(
