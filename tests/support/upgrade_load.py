@@ -40,7 +40,7 @@ MOVED = [f"persistent://{NAMESPACE}/moved-{number}" for number in range(8)]
 PRODUCED = f"persistent://{NAMESPACE}/produced"
 TIMEOUT_MS = 30_000
 PAUSE_S = 0.2
-PROGRESS_S_MAX = 60
+PROGRESS_S_MAX = 120
 IN_FLIGHT_MAX = 50
 SEND_PAUSE_MS = 5
 ACKNOWLEDGED_BETWEEN = 20
@@ -134,9 +134,24 @@ class UpgradeLoad:
 
     async def prepare(self) -> None:
         await self._client.create_namespace(NAMESPACE)
-        await self._client.create_topics([*MOVED, PRODUCED])
+        await self._create([*MOVED, PRODUCED])
         places = await self._client.lookup(MOVED)
         assert all(place.is_found for place in places), places
+
+    async def _create(self, names: list[str]) -> None:
+        """Create topics in all shards.
+
+        A discovery node that has just started may not have reached a shard. A command that it
+        stamped then is refused however often it is repeated, so each attempt is a new one.
+        """
+        async with timeout(PROGRESS_S_MAX):
+            while True:
+                try:
+                    await self._client.create_topics(names)
+                except MetadataError:
+                    await asyncio.sleep(PAUSE_S)
+                else:
+                    return
 
     async def write_effectively(self) -> None:
         number = self.effective_writes + len(self.errors) + 1
