@@ -24,6 +24,7 @@ _FRESHNESS = "tests/unit/discovery/service/test_lookup_freshness.py"
 _CACHE = ("tests/unit/discovery/domain/test_answer_cache.py",)
 _LEASE = (
     "tests/unit/shards/watches/test_change_lease.py",
+    "tests/unit/shards/watches/test_lease_waits.py",
     "tests/unit/shards/watches/test_leased_watch.py",
 )
 _LEASED = (
