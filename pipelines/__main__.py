@@ -24,9 +24,9 @@ def main() -> None:
     def _group() -> None:
         """Spark jobs over the exported event log."""
 
-    asked = [job for job in sys.argv[1:2] if job in JOBS]
-    for job in asked or JOBS:
-        # Only what is asked for is imported: Spark and the plots take a second each.
+    named = [job for job in sys.argv[1:2] if job in JOBS]
+    for job in named or JOBS:
+        # Import the requested job only: Spark and the plots take a second each.
         importlib.import_module(f"pipelines.{job}.command").register(app)
     run_program(partial(app, prog_name="nextgen pipeline"))
 

@@ -6,9 +6,9 @@ from nextgen.kernel.errors import RefusesToStart
 
 
 class JobRefused(RefusesToStart):
-    """The job cannot run like this: no JVM, an input that is not what it should be.
+    """The job cannot run: there is no JVM, or an input is wrong.
 
-    What the job would have written is as it was before.
+    The job's output folder is unchanged.
     """
 
     reason = "JOB_REFUSED"

@@ -1,4 +1,4 @@
-"""Times as the options of jobs take them: ISO 8601, UTC where no zone is said."""
+"""Times as the options of jobs take them: ISO 8601, UTC without a zone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from nextgen.kernel.errors import InvalidRequest
 TIME_EXAMPLE = "2026-11-22T08:30:00Z"
 
 TEXT_SHOWN_MAX = 80
-"""Characters of what was given that a refusal shows."""
+"""Characters of an option's value that a refusal shows."""
 
 
 def parse_time(text: str) -> datetime | None:
-    """Return the time that ``text`` means, None if it means none."""
+    """Return the time that ``text`` gives, None if it is not a time."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -32,10 +32,10 @@ def time_at(unix_time_ms: int) -> datetime:
 
 
 def time_ms_of(option: str, text: str) -> int | None:
-    """Return the Unix time that ``text`` means; None if it is empty.
+    """Return the Unix time that ``text`` gives; None if it is empty.
 
     Raises:
-        InvalidRequest: It is no time.
+        InvalidRequest: It is not a time.
     """
     if not text:
         return None
@@ -46,5 +46,5 @@ def time_ms_of(option: str, text: str) -> int | None:
 
 
 def shown_option(option: str, text: str) -> str:
-    """Return an option and what was given for it, as refusals begin."""
+    """Return an option and its value, as the beginning of a refusal."""
     return f"{option} {text[:TEXT_SHOWN_MAX]}"

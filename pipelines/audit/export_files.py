@@ -1,4 +1,4 @@
-"""The files of an export as they are, whatever state they are in: an audit goes on and says so."""
+"""The files of an export, damaged or not. Damage becomes a finding and does not end the audit."""
 
 from __future__ import annotations
 
@@ -32,43 +32,46 @@ FILE_RULES = frozenset(
         *("foreign_file", "unnamed_file", "named_twice", "overlapping_files"),
     }
 )
-"""Rules about files as files; those about what is in them are ``finding.RULES``."""
+"""Rules about whole files. Rules about the events inside them are ``finding.RULES``."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileFinding:
-    """Something wrong with a file as a file. ``said`` names the positions that are concerned.
+    """A fault of a whole file. ``rule`` is one of ``FILE_RULES``.
 
-    ``rule`` is one of ``FILE_RULES``.
+    ``problem`` describes the fault and names the positions that it concerns.
     """
 
     rule: str
     path: str
-    said: str
+    problem: str
 
     def __post_init__(self) -> None:
         assert self.rule in FILE_RULES, f"{self.rule} is not a rule"
 
     def __str__(self) -> str:
-        return f"{self.rule}: {self.path} {self.said}"
+        return f"{self.rule}: {self.path} {self.problem}"
 
 
 @dataclass(slots=True)
 class AuditInput:
-    """What is there to be audited."""
+    """The manifest and the files of the export that is audited."""
 
     url: str
     store: Store
     manifest: Manifest | None = None
-    """None if it is missing or damaged: then files are believed by their names."""
+    """None if it is missing or damaged: the audit then trusts the names of files."""
     files: tuple[ExportFile, ...] = ()
-    """Named, each path once, by shard and position. Without a manifest: rows -1, no sha256."""
+    """The export's files by shard and position, each path once.
+
+    Without a manifest their ``rows`` is -1 and they have no sha256.
+    """
     present: frozenset[str] = frozenset()
-    """Paths of ``files`` that are there."""
+    """Paths of ``files`` that exist."""
     positions: dict[int, int] = field(default_factory=dict)
     """Last position by shard."""
     gaps: list[tuple[int, int, int]] = field(default_factory=list)
-    """Accepted ones: shard, first and last position."""
+    """Gaps that an operator accepted: shard, first and last position."""
     findings: list[FileFinding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -78,22 +81,22 @@ class AuditInput:
 
     @property
     def rows(self) -> int:
-        """Rows that the files are said to have, each file once."""
+        """Rows that the manifest gives for the files, each file once."""
         return sum(max(file.rows, 0) for file in self.files)
 
     def files_by_shard(self) -> Iterator[tuple[int, ExportFile]]:
-        """Yield each file with the shard that its name says."""
+        """Yield each file with the shard in its name."""
         for file in self.files:
             name = data_name(file.path)
-            assert name is not None, "no other file is taken in"
+            assert name is not None, "files whose names do not parse are never added"
             yield name.shard_id, file
 
-    def find(self, rule: str, path: str, said: str) -> None:
-        self.findings.append(FileFinding(rule, path, said))
+    def find(self, rule: str, path: str, problem: str) -> None:
+        self.findings.append(FileFinding(rule, path, problem))
 
 
 def look_at(url: str | os.PathLike[str]) -> AuditInput:
-    """Return what is at ``url``, with findings about everything that is not as it should be.
+    """Return the manifest and files at ``url``, with a finding for each fault of them.
 
     Raises:
         ExportRefused: There is no export at all, or one of a newer format or schema.
@@ -118,9 +121,10 @@ def look_at(url: str | os.PathLike[str]) -> AuditInput:
 
 
 def last_events_differ(found: AuditInput) -> Iterator[FileFinding]:
-    """Yield a finding for each shard whose last event is not the one that the manifest knows.
+    """Yield a finding for each shard whose last event differs from the manifest's digest of it.
 
-    Reads one row of one file per shard, on the driver: only here events are protobuf messages.
+    Reads one row of one file per shard, on the driver: the digest is of the protobuf message,
+    which Spark does not have.
     """
     for shard_id, shard in sorted(found.manifest.shards.items() if found.manifest else ()):
         file = shard.files[-1] if shard.files else None
@@ -131,7 +135,7 @@ def last_events_differ(found: AuditInput) -> Iterator[FileFinding]:
         try:
             digest = _digest_at(found.store, file.path, shard.position)
         except (pa.ArrowException, OSError, ValueError, KeyError, AttributeError):
-            # What cannot be read has another hash or fewer rows, and is found by that.
+            # An unreadable file is found by its hash and its number of rows.
             continue
         if digest != shard.last_event_sha256:
             yield FileFinding(
@@ -163,9 +167,9 @@ def _read_manifest(found: AuditInput, content: bytes | None) -> None:
 
 def _is_newer(content: bytes) -> bool:
     try:
-        told: Any = parse_json(content)
+        fields: Any = parse_json(content)
         return bool(
-            told["format_version"] > FORMAT_VERSION or told["schema_version"] > SCHEMA_VERSION
+            fields["format_version"] > FORMAT_VERSION or fields["schema_version"] > SCHEMA_VERSION
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         return False
@@ -187,7 +191,7 @@ def _take_manifest(found: AuditInput, manifest: Manifest) -> None:
 
 
 def _follow_on(found: AuditInput, shard_id: int, shard: ShardExported) -> None:
-    """Find files of a shard that overlap. Holes are found by their positions."""
+    """Find files of a shard that overlap. Missing positions are found from the events."""
     before = 0
     for file in dict.fromkeys(shard.files):
         if file.first_position <= before:

@@ -1,7 +1,7 @@
 """What an audit remembers of each event: one slim row of fixed width.
 
-Names and ids are 64-bit hashes here. That two of ten million are told as one has a chance of three
-in a million; findings are shown with the names of their events, so a person would see it.
+Names and ids are 64-bit hashes here. Among ten million of them the chance of a collision is three
+in a million. Findings are shown with the names of their events, so a person would notice one.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ def facts_of(events: DataFrame) -> DataFrame:
     unit            long, which part of the topic is assigned
     partition       int, its number if it is a partition
     key             string, routing key of what is created: tenant, namespace, topic or session
-    command         long, the command that asked for the event
+    command         long, the command that caused the event
     session, broker long, of assignments and of everything that brokers do
-    number          long, what has to grow: epoch, version, revision, attempt, ...; of a new topic
-                    its partitions
+    number          long, the number that has to grow: epoch, version, revision, attempt, ...; of a
+                    new topic the number of its partitions
     units           long, of leases and capacities
     of_shard        long, the shard that a lease is for
     reason          string, of assignments
-    told            struct, what only few events say: used_epoch of an assignment that was raised,
-                    term and expires_at_ms of a lease, revision and is_live of a broker's record,
-                    slots of the map and of a shard
+    details         struct, fields that few events have: used_epoch of an assignment that was
+                    raised, term and expires_at_ms of a lease, revision and is_live of a broker's
+                    record, slots of the map and of a shard
     ==============  ==============================================================================
 
-    Null where an event has no such thing. Reads the events once and nothing else.
+    A field that an event does not have is null. Reads the events once, and nothing else.
     """
     return events.select(
         "shard_id",
@@ -107,12 +107,12 @@ def facts_of(events: DataFrame) -> DataFrame:
         _first_of(_UNITS).alias("units"),
         _first_of([f"{LEASED}.shard_id", f"{RELEASED}.shard_id"]).alias("of_shard"),
         _first_of([f"{unit}.reason" for unit in UNIT_TYPES]).alias("reason"),
-        _told().alias("told"),
+        _details().alias("details"),
     )
 
 
 def named_events(events: DataFrame) -> DataFrame:
-    """Return shard_id, position, event_type and name (whom the event is about) of ``events``."""
+    """Return shard_id, position, event_type and name (of the event's object) of ``events``."""
     names = [f"{event_type}.name" for event_type in (*LIFE_TYPES, *POLICY_TYPES, *UNIT_TYPES)]
     names += [f"{event_type}.broker_id" for event_type in BROKER_TYPES]
     names += [f"{event_type}.parent_name" for event_type in GATE_TYPES]
@@ -120,7 +120,7 @@ def named_events(events: DataFrame) -> DataFrame:
 
 
 def file_hash(path: Column) -> Column:
-    """Return what ``file`` is for a path relative to the export."""
+    """Return the value of ``file`` for a path relative to the export."""
     return f.xxhash64(path)
 
 
@@ -185,9 +185,12 @@ def _created_key() -> Column:
     return f.coalesce(*map(f.col, names), topic_routing_key(f.col("topic_created.name")))
 
 
-def _told() -> Column:
-    """Return null but for few events: a column of its own for each would take room in every row."""
-    said = f.struct(
+def _details() -> Column:
+    """Return the fields that few events have as one struct, null for all other events.
+
+    A column for each of them would take room in every row.
+    """
+    details = f.struct(
         f.col("topic_assigned.used_epoch").alias("used_epoch"),
         f.col(f"{LEASED}.term").alias("term"),
         f.col(f"{LEASED}.expires_at_ms").alias("expires_at_ms"),
@@ -197,4 +200,4 @@ def _told() -> Column:
         f.col(f"{ADOPTED}.ranges").alias("slot_ranges"),
     )
     is_raised = f.coalesce(f.col("topic_assigned.used_epoch") > 0, f.lit(False))
-    return f.when(is_raised | f.col("event_type").isin(LEASED, RECORDED, MAP, ADOPTED), said)
+    return f.when(is_raised | f.col("event_type").isin(LEASED, RECORDED, MAP, ADOPTED), details)

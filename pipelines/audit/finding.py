@@ -14,10 +14,13 @@ from pyspark.sql import types as t
 
 
 class Basis(StrEnum):
-    """What a rule rests on, besides the event that it names."""
+    """The events that a rule needs, besides the one that it names.
+
+    A finding is doubtful if events of its basis are missing.
+    """
 
     EVENT = "event"
-    """Nothing that could be missing."""
+    """The event alone."""
     SHARD = "shard"
     """All earlier events of the shard."""
     ALL_SHARDS = "all_shards"
@@ -30,7 +33,7 @@ RULES: dict[str, tuple[Basis, str]] = {
     "duplicate_position": (Basis.EVENT, "a position is there more than once"),
     "term_back": (Basis.EVENT, "the term goes back"),
     "wrong_file": (Basis.EVENT, "the file holds events of another shard"),
-    "outside_range": (Basis.EVENT, "the file holds positions that its name does not say"),
+    "outside_range": (Basis.EVENT, "the file holds positions outside the range in its name"),
     "rows_differ": (Basis.EVENT, "the file has another number of rows than the manifest says"),
     "times_differ": (Basis.EVENT, "the file's times are not those of the manifest"),
     "newer_schema": (Basis.EVENT, "the event was written in a newer schema"),
@@ -80,7 +83,7 @@ RULES: dict[str, tuple[Basis, str]] = {
     "lease_not_live": (Basis.SHARD, "granted or leased of a session that is not the live one"),
     "lease_version": (Basis.SHARD, "the lease's version is not that of its units"),
     "lease_term": (Basis.SHARD, "leased to a leader of an earlier term"),
-    "lease_expiry": (Basis.SHARD, "the lease ends before it was said to"),
+    "lease_expiry": (Basis.SHARD, "the lease ends before its announced expiry"),
     "lease_overdraft": (Basis.SHARD, "more units are leased out than were granted"),
     "grant_not_given": (Basis.ALL_SHARDS, "more is counted on than the broker's shard granted"),
     "window_not_later": (Basis.SHARD, "a window is not later than the last of its process"),
@@ -121,22 +124,22 @@ def findings(frame: DataFrame, broken: Sequence[Broken]) -> DataFrame:
 
     ``frame`` has shard_id and position; a condition that is null is not broken.
     """
-    cases = [f.when(each.when, _told(each)) for each in broken]
+    cases = [f.when(each.when, _finding_of(each)) for each in broken]
     any_broken = reduce(or_, (f.coalesce(each.when, f.lit(False)) for each in broken))
     found = frame.where(any_broken).select(
-        "shard_id", "position", f.explode(f.array_compact(f.array(*cases))).alias("told")
+        "shard_id", "position", f.explode(f.array_compact(f.array(*cases))).alias("finding")
     )
     return found.select(
-        "told.rule",
+        "finding.rule",
         "shard_id",
         "position",
-        *(f"told.{name}" for name in FINDING_SCHEMA.names[3:]),
+        *(f"finding.{name}" for name in FINDING_SCHEMA.names[3:]),
     )
 
 
-def _told(broken: Broken) -> Column:
+def _finding_of(broken: Broken) -> Column:
     assert broken.rule in RULES, f"{broken.rule} is not a rule"
-    # Who names the other position and not its shard means the same shard.
+    # Without another shard id, the other position is in the same shard.
     other_shard = broken.other_shard_id
     if other_shard is None:
         other_shard = f.col("shard_id") if broken.other_position is not None else f.lit(None)

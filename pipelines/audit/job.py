@@ -1,4 +1,4 @@
-"""Runs the audit: reads the export once, keeps what rules need, asks it everything.
+"""Runs the audit: reads the export once, caches the facts of its events, applies every rule.
 
 files hashed  →  events read once into facts (cached)  →  places  →  rules  →  findings
 """
@@ -26,8 +26,8 @@ from pipelines.running.summary import Summary
 JOB = "audit"
 
 LAG_S = 60
-"""How far shards of an export may lie apart, and how late a leader may hear of a session's end.
-What the log shows of wrong clocks is added twice: once for each of two of them."""
+"""Seconds between the exports of two shards at most, and by which a leader may learn late of a
+session's end. The clock skew that the log shows is added twice: once for each of two clocks."""
 
 SHARDS_MAX = 1_000
 MISMATCHES_MAX = 1_000
@@ -58,19 +58,19 @@ def run(
     source = look_at(export)
     result = AuditResult(source)
     summary = Summary(JOB)
-    # The facts are told by their rows how many partitions they need: planning again after each of
-    # thirty small stages costs more than it finds out.
+    # The number of partitions follows from the number of rows. Adaptive planning would plan again
+    # after each of thirty small stages, which costs more than it saves.
     settings = {_ADAPTIVE: "false", _PARTITIONS: str(_partitions(spark, source))}
     with _settings(spark, settings), _cached(facts_of(audited_events(spark, source))) as facts:
         source.findings += _hash_mismatches(spark, source)
         source.findings += last_events_differ(source)
-        told = _told_files(spark, source)
+        listed = _listed_files(spark, source)
         read = places.files_read(facts)
         with _cached(read), _cached(places.blocks_of(facts)) as blocks:
-            _count_rows(summary, told, read, result)
+            _count_rows(summary, listed, read, result)
             result.shards = places.clocks_of(blocks).orderBy("shard_id").limit(SHARDS_MAX).collect()
             found = _place_findings(spark, source, facts, blocks, result)
-            found = found.unionByName(places.compared_files(told, read))
+            found = found.unionByName(places.compared_files(listed, read))
             result.clocks = _clocks(result.shards, lag_s)
             has_ledger = CLUSTER_MANAGER_SHARD_ID in source.positions
             rules = rule_findings(facts, result.clocks, has_ledger=has_ledger)
@@ -90,9 +90,9 @@ def run(
 
 
 def audited_events(spark: SparkSession, source: AuditInput) -> DataFrame:
-    """Return the events of all files that are there, with the columns of this release.
+    """Return the events of all files that exist, with the columns of this release.
 
-    A file that cannot be read gives fewer rows, never an error: they are counted by file.
+    An unreadable file gives fewer rows, never an error. Rows are counted by file, so it is found.
     """
     events = read_events(spark, source.url, source.readable, skips_damage=True)
     if source.readable:
@@ -110,29 +110,29 @@ def _hash_mismatches(spark: SparkSession, source: AuditInput) -> Iterator[FileFi
     path = f.substring_index("path", "/", -3)
     hashed = content.select(path.alias("path"), f.sha2("content", 256).alias("found"))
     rows = [(file.path, file.sha256) for file in named]
-    told = f.broadcast(spark.createDataFrame(rows, "path string, told string"))
-    differ = hashed.join(told, "path").where("found != told")
+    listed = f.broadcast(spark.createDataFrame(rows, "path string, expected string"))
+    differ = hashed.join(listed, "path").where("found != expected")
     for row in differ.limit(MISMATCHES_MAX).collect():
-        said = f"has the hash {row.found}, the manifest says {row.told}"
-        yield FileFinding("hash", row.path, said)
+        problem = f"has the hash {row.found}, the manifest says {row.expected}"
+        yield FileFinding("hash", row.path, problem)
 
 
-def _told_files(spark: SparkSession, source: AuditInput) -> DataFrame:
+def _listed_files(spark: SparkSession, source: AuditInput) -> DataFrame:
     rows = []
     for shard_id, file in source.files_by_shard():
         counts = (file.rows, file.first_time_ms, file.last_time_ms)
-        said = counts if file.rows >= 0 else (None, None, None)
-        rows.append((file.path, shard_id, file.first_position, file.last_position, *said))
-    told = spark.createDataFrame(rows, places.FILE_SCHEMA)
-    return told.withColumn("file", file_hash(f.col("path")))
+        listed = counts if file.rows >= 0 else (None, None, None)
+        rows.append((file.path, shard_id, file.first_position, file.last_position, *listed))
+    frame = spark.createDataFrame(rows, places.FILE_SCHEMA)
+    return frame.withColumn("file", file_hash(f.col("path")))
 
 
-def _count_rows(summary: Summary, told: DataFrame, read: DataFrame, result: AuditResult) -> None:
-    """Reconcile what the manifest says with what was read, file by file."""
+def _count_rows(summary: Summary, listed: DataFrame, read: DataFrame, result: AuditResult) -> None:
+    """Compare the manifest's numbers of rows with the rows that were read, file by file."""
     by_file = read.groupBy("file").agg(
         f.sum("rows_read").alias("rows_read"), f.sum("unknown_rows").alias("unknown_rows")
     )
-    joined = by_file.join(f.broadcast(told.select("file", "rows")), "file", "left")
+    joined = by_file.join(f.broadcast(listed.select("file", "rows")), "file", "left")
     count = f.col("rows_read")
     expected = f.coalesce("rows", count)
     row = joined.agg(
@@ -146,12 +146,12 @@ def _count_rows(summary: Summary, told: DataFrame, read: DataFrame, result: Audi
     result.unknown_rows = row.unknown or 0
     source = result.source
     surplus = row.surplus or 0
-    # Without a manifest nobody says how many rows there should be.
-    rows_told = source.rows if source.manifest is not None else row.expected or 0
-    missing = rows_told + surplus - summary.rows_read
-    summary.rows_in = rows_told - missing + surplus
+    # Without a manifest the expected number of rows is unknown: take the rows that were read.
+    rows_listed = source.rows if source.manifest is not None else row.expected or 0
+    missing = rows_listed + surplus - summary.rows_read
+    summary.rows_in = rows_listed - missing + surplus
     summary.numbers |= {
-        "rows_told": rows_told,
+        "rows_told": rows_listed,
         "rows_missing": missing,
         "rows_surplus": surplus,
     }
@@ -169,7 +169,7 @@ def _place_findings(
     blocks: DataFrame,
     result: AuditResult,
 ) -> DataFrame:
-    """Return findings about positions and terms; note from where on each shard is not whole."""
+    """Return findings about positions and terms; note each shard's first missing or double one."""
     accepted = spark.createDataFrame(source.gaps, places.GAP_SCHEMA)
     promised = spark.createDataFrame(
         [(shard_id, 1, last) for shard_id, last in source.positions.items() if last],
@@ -219,7 +219,7 @@ def _take_findings(result: AuditResult, findings: DataFrame) -> None:
 
 
 def _name_events(spark: SparkSession, result: AuditResult) -> None:
-    """Look up the events of the findings that are shown: only now their names are wanted."""
+    """Look up the names of the events that the shown findings are about."""
     places = {(row.shard_id, row.position) for row in result.shown}
     places |= {(row.other_shard_id, row.other_position) for row in result.shown}
     places = {(shard_id, position) for shard_id, position in places if position is not None}

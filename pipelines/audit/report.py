@@ -1,4 +1,4 @@
-"""The page of an audit: what was found, where, and how the shards' clocks went."""
+"""The page of an audit: its findings, where they are, and how far the shards' clocks differed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_report(path: Path, summary: Summary, result: AuditResult) -> None:
     page.add_table(
         "Files",
         ("rule", "file", "what"),
-        [(f.rule, f.path, f.said) for f in result.source.findings],
+        [(f.rule, f.path, f.problem) for f in result.source.findings],
     )
     page.add_table(
         "Events",
@@ -43,8 +43,8 @@ def write_report(path: Path, summary: Summary, result: AuditResult) -> None:
             )
             for row in result.shown
         ],
-        "Events are named shard:position. A finding is not certain if it may follow from events "
-        "that are missing or there twice.",
+        "Events are named shard:position. A finding is not certain if missing or repeated events "
+        "could explain it.",
     )
     page.add_table(
         "Shards",

@@ -1,4 +1,4 @@
-"""What an audit found, as people read it: counts, sentences, notes."""
+"""The result of an audit for people: counts, sentences, notes."""
 
 from __future__ import annotations
 
@@ -26,58 +26,58 @@ class AuditResult:
     source: AuditInput
     clocks: Clocks = Clocks(0, 0)  # noqa: RUF009 - frozen.
     shards: list[Row] = field(default_factory=list)
-    """One each: rows, first and last time, by how much time goes back, and where."""
+    """One row per shard: rows, first and last time, by how much time goes back, and where."""
     by_rule: dict[str, int] = field(default_factory=dict)
     """Findings by rule, without the doubtful ones."""
     doubtful: dict[str, int] = field(default_factory=dict)
-    """Findings by rule that may follow from what is missing or twice."""
+    """Findings by rule that missing or repeated events could explain."""
     shown: list[Row] = field(default_factory=list)
     names: dict[tuple[int, int], str] = field(default_factory=dict)
-    """What the events of ``shown`` are, by shard and position: their type, and whom it is about."""
+    """Type and object of the events in ``shown``, by shard and position."""
     unknown_rows: int = 0
     troubles: dict[int, int] = field(default_factory=dict)
-    """By shard the first position that is missing, or near the first that is there twice."""
+    """By shard the first missing position, or one near the first repeated position."""
 
     def add_trouble(self, shard_id: int, position: int) -> None:
         self.troubles[shard_id] = min(position, self.troubles.get(shard_id, position))
 
     def name_of(self, shard_id: int | None, position: int | None) -> str:
-        """Return type and name of an event of ``shown``, "" if it is not there."""
+        """Return type and name of an event of ``shown``, "" for any other event."""
         if shard_id is None or position is None:
             return ""
         return self.names.get((shard_id, position), "")
 
     def notes(self) -> list[str]:
-        """Return what is strange, and no finding."""
-        told = list(self.source.notes)
+        """Return remarks that a reader needs and that are not findings."""
+        notes = list(self.source.notes)
         if self.unknown_rows:
-            told.append(f"{self.unknown_rows} events are of types that this release does not know")
-        told += [
+            notes.append(f"{self.unknown_rows} events are of types that this release does not know")
+        notes += [
             f"shard {row.shard_id}: times go back by {row.time_back_ms} ms before "
             f"{row.shard_id}:{row.back_at}"
             for row in self.shards
             if row.time_back_ms
         ]
-        told += [
-            f"{shard_id}:{first} to {shard_id}:{last} were not in the log any more when they were "
-            "to be exported; that was accepted"
+        notes += [
+            f"{shard_id}:{first} to {shard_id}:{last} had been cut from the log before they were "
+            "exported; an operator accepted the gap"
             for shard_id, first, last in self.source.gaps
         ]
         if CLUSTER_MANAGER_SHARD_ID not in self.source.positions:
-            told.append(
-                f"shard {CLUSTER_MANAGER_SHARD_ID} is not in the export: that each shard has the "
-                "slots of the shard map was not checked, nor leases, windows and versions"
+            notes.append(
+                f"shard {CLUSTER_MANAGER_SHARD_ID} is not in the export: slots were not compared "
+                "with the shard map, and leases, windows and versions were not checked"
             )
         if self.doubtful:
-            told.append(
-                f"{sum(self.doubtful.values())} findings may follow from events that are missing "
-                "or there twice, and are not counted"
+            notes.append(
+                f"{sum(self.doubtful.values())} findings are not counted: missing or repeated "
+                "events could explain them"
             )
-        return told
+        return notes
 
 
 def sentence_of(row: Row, name: str = "") -> str:
-    """Return a finding as people read it; events are named shard:position."""
+    """Return a finding as a sentence; events are named shard:position."""
     event = f"{row.shard_id}:{row.position}" + (f" ({name})" if name else "")
     sentence = f"{row.rule}: {event} {RULES[row.rule][1]}"
     if row.other_position is not None:
@@ -90,7 +90,7 @@ def sentence_of(row: Row, name: str = "") -> str:
 
 
 def conclude(summary: Summary, result: AuditResult) -> None:
-    """Put what was found into ``summary``: findings of files first, then of events."""
+    """Add the findings to ``summary``: those of files first, then those of events."""
     for file_finding in result.source.findings:
         summary.find(str(file_finding))
     certain = [row for row in result.shown if not row.is_doubtful]

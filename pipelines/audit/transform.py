@@ -14,11 +14,11 @@ from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """What an audit may conclude from times, in Unix milliseconds.
+    """Bounds for conclusions from times, in Unix milliseconds.
 
-    Shards are exported one after another, and their leaders' clocks differ: what happened after
-    ``settled_ms`` may have its counterpart in what another shard has not exported. ``lag_ms`` is by
-    how much an event may come after the end of a session that is in another shard.
+    Shards are exported one after another, and their leaders' clocks differ. So the counterpart of
+    an event after ``settled_ms`` may be in another shard's log and not exported yet. ``lag_ms`` is
+    how long after a session's end, by its own shard, another shard's event may still use it.
     """
 
     settled_ms: int
@@ -26,10 +26,10 @@ class Clocks:
 
 
 def rule_findings(facts: DataFrame, clocks: Clocks, *, has_ledger: bool) -> DataFrame:
-    """Return what breaks a rule (``FINDING_SCHEMA``), of all rules about what may follow what.
+    """Return the findings (``FINDING_SCHEMA``) of all rules about the order of events.
 
-    ``facts`` is used several times: persist it. ``has_ledger``: it has events of the cluster
-    manager.
+    The caller persists ``facts``, which is used several times. ``has_ledger``: the facts include
+    the cluster manager's log.
     """
     settled_ms, lag_ms = clocks.settled_ms, clocks.lag_ms
     sessions = ownership.sessions_of(facts)
@@ -56,10 +56,10 @@ def rule_findings(facts: DataFrame, clocks: Clocks, *, has_ledger: bool) -> Data
 
 
 def with_doubts(findings: DataFrame, troubles: DataFrame, *, is_any_troubled: bool) -> DataFrame:
-    """Return ``findings`` with ``is_doubtful``: may follow from events that are missing or twice.
+    """Return ``findings`` with ``is_doubtful``: missing or repeated events could explain it.
 
-    ``troubles`` has one row per shard with any: shard_id, from_position (the first of them).
-    ``is_any_troubled`` says whether it has rows.
+    ``troubles`` has one row per shard with such events: shard_id, from_position (the first one).
+    ``is_any_troubled`` is whether it has rows.
     """
     by_basis = {basis: [rule for rule, (of, _) in RULES.items() if of is basis] for basis in Basis}
     joined = findings.join(f.broadcast(troubles), "shard_id", "left")

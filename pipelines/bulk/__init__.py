@@ -1,3 +1,3 @@
-"""An inventory of names, made into load files: per shard, ascending, each name once.
+"""Turns an inventory of names into load files: per shard, ascending, each name once.
 ``pipelines.__main__`` imports ``command``; no other job imports this one.
 """

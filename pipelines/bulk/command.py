@@ -1,4 +1,4 @@
-"""``pipeline bulk``: load files of an inventory, and into a cluster with them if it is named."""
+"""``pipeline bulk``: writes load files of an inventory, and loads them if a cluster is named."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def bulk(
     target: Annotated[
         str,
         typer.Option(
-            "--target", help="host:port of discovery nodes, by commas: take their map, and load."
+            "--target", help="host:port of discovery nodes, with commas: use their map, and load."
         ),
     ] = "",
     shards: Annotated[
@@ -57,7 +57,7 @@ def bulk(
         ),
     ] = 0,
     files_only: Annotated[
-        bool, typer.Option("--files-only", help="With --target: take its map, load nothing.")
+        bool, typer.Option("--files-only", help="With --target: use its map, load nothing.")
     ] = False,
     create_parents: Annotated[
         bool, typer.Option("--create-parents", help="Create missing tenants and namespaces.")
@@ -68,10 +68,10 @@ def bulk(
     heap: HeapOption = DEFAULT_HEAP,
     json_output: JsonFlag = False,
 ) -> None:
-    """Turn an inventory of names into load files, per shard and ascending; load them if asked."""
+    """Turn an inventory of names into load files, per shard and ascending, and load them."""
     endpoints = [each.strip() for each in target.split(",") if each.strip()]
     if bool(endpoints) == bool(shards):
-        raise typer.BadParameter("give --target, or --shards for a cluster that is to come")
+        raise typer.BadParameter("give --target, or --shards for a future cluster")
 
     def work(spark: SparkSession) -> Summary:
         table = asyncio.run(_table_of(endpoints)) if endpoints else _table_for(shards)
@@ -105,7 +105,7 @@ async def _table_of(endpoints: Sequence[str]) -> SlotTable:
     finally:
         await source.close()
     table = source.view.slot_table
-    assert table is not None, "asking raises without a map"
+    assert table is not None, "the request raises if there is no map"
     return table
 
 

@@ -3,7 +3,8 @@
     inventory ──▶ validated, placed ──▶ staged ─┬─▶ each name once, by shard and name ──▶ load files
                                                 └─▶ rejects, with reasons
 
-Staged, because names go two ways: hashing them costs more than writing them down.
+The placed names are written to disk once because two outputs are made from them: hashing the names
+twice costs more than writing them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ ROWS_PER_FILE = 1_000_000
 """Names in one load file at most: some 20 MB each."""
 
 PARTITIONS_PER_SHARD = 4
-"""Of the exchange that brings a shard's names together: with few, two shards often share a task."""
+"""Partitions of the shuffle by shard. With few of them, two shards often share a task."""
 
 NAMESPACES_SHOWN = 20
 
@@ -50,7 +51,7 @@ _STAGED = ".staged"
 
 @dataclass(frozen=True, slots=True)
 class BulkResult:
-    """The summary, and what a report shows: topics by shard, the largest namespaces, reasons."""
+    """The summary, and the rows of the report: topics by shard, largest namespaces, reasons."""
 
     summary: Summary
     shards: tuple[tuple[int, int], ...]
@@ -68,8 +69,8 @@ def run(
 ) -> BulkResult:
     """Write load files of the inventory at ``names`` for the shards of ``table`` to ``out``.
 
-    ``names`` is Parquet with a text column ``name``, or text with a name in each line. What is no
-    name of a topic is in ``rejects``, a name that comes again is counted.
+    ``names`` is Parquet with a text column ``name``, or text with a name in each line. Rows that
+    are not the name of a topic go to ``rejects``; repeated names are counted.
 
     Raises:
         JobRefused: The inventory cannot be read, or ``out`` cannot be replaced.
@@ -116,7 +117,7 @@ def _run(
     summary: Summary,
 ) -> BulkResult:
     inventory = read_inventory(spark, names)
-    # Counted apart from the pass that reads them: of Parquet from what the files say of themselves.
+    # A count of its own, beside the pass that reads the rows: Parquet has it in its footers.
     summary.rows_in = inventory.count()
     if not summary.rows_in:
         summary.rows_accounted = {"topics": 0, "duplicates": 0, "rejected": 0}
@@ -181,9 +182,9 @@ def _result(
 def write_load_files(
     names: DataFrame, folder: Path, partitions: int, rows_per_file: int
 ) -> tuple[dict[int, tuple[LoadFile, ...]], int]:
-    """Write ``shard_id`` and ``name`` as load files; return them, and how many rows came again.
+    """Write ``shard_id`` and ``name`` as load files; return them, and the number of repeated rows.
 
-    There must be a row. The same rows give the same files, byte by byte, in whatever order.
+    There must be a row. The same rows in any order give the same files, byte by byte.
     """
     written = folder / _STAGED / "load"
     again = Observation("again")
@@ -200,7 +201,7 @@ def write_load_files(
 
 
 def _take_files(source: Path, target: Path, folder: Path, column: str) -> tuple[LoadFile, ...]:
-    """Move the files of ``source`` that hold rows to ``target``, in the order of what they hold."""
+    """Move the files of ``source`` that hold rows to ``target``, ordered by their content."""
     target.mkdir(parents=True)
     ranges = [(*_range_of(path, column), path) for path in source.glob("part-*.parquet")]
     files: list[LoadFile] = []
@@ -215,14 +216,14 @@ def _take_files(source: Path, target: Path, folder: Path, column: str) -> tuple[
 
 
 def _range_of(path: Path, column: str) -> tuple[str, str, int]:
-    """Return smallest and greatest value, and rows, as the file's own footer says."""
+    """Return the smallest and greatest value and the number of rows, from the file's footer."""
     metadata = pyarrow.parquet.read_metadata(path)
     place = metadata.schema.names.index(column)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    told = [group.column(place).statistics for group in groups if group.num_rows]
-    if not told:
+    ranges = [group.column(place).statistics for group in groups if group.num_rows]
+    if not ranges:
         return "", "", 0
-    return min(one.min for one in told), max(one.max for one in told), metadata.num_rows
+    return min(one.min for one in ranges), max(one.max for one in ranges), metadata.num_rows
 
 
 def _write_rejects(spark: SparkSession, staged: str, folder: Path, rejected: int) -> None:

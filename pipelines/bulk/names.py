@@ -1,7 +1,7 @@
 """Which texts are names of topics that can be created: the rules of ``kernel.routing.names``.
 
-As columns, so that no row goes through Python. ``parse_topic`` and ``check_creatable`` of the
-shards have the last word; a property test holds both to the same answers.
+They are columns, so that no row goes through Python. The shards' ``parse_topic`` and
+``check_creatable`` decide in the end; a property test compares the two.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REASONS = (
     "only dots",
     "names a partition",
 )
-"""Why a text is refused. The first that holds is given."""
+"""Reasons to refuse a text. The first one that applies is reported."""
 
 _CREATABLE = (Domain.PERSISTENT.value, Domain.NON_PERSISTENT.value)
 _DOMAINS = tuple(domain.value for domain in Domain)
@@ -51,7 +51,7 @@ _ORDINARY = (
     rf"/(?!\.\.?/)[-=:.0-9A-Z_a-z]{{1,{NAME_PART_BYTES_MAX}}}"
     rf"/(?!\.\.?\z)(?!.*{PARTITION_SUFFIX})[-=:.0-9A-Z_a-z]{{1,{TOPIC_LOCAL_NAME_BYTES_MAX}}}\z"
 )
-"""Names as nearly all are spelled: one look, and nothing to add."""
+"""The usual spelling: a canonical name, recognised with one match."""
 
 _CONTROL = r"[\x00-\x1f\x7f-\x9f]"
 _SPACE = r"[\x20\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
@@ -60,7 +60,7 @@ _PARTITION = rf"(?s)\A.*{PARTITION_SUFFIX}(0|[1-9][0-9]{{0,18}})\z"
 
 
 def canonical_name(text: Column) -> Column:
-    """Return the canonical name of what ``text`` spells; of no meaning where ``refusal`` is set."""
+    """Return the canonical form of the name ``text``; meaningless where ``refusal`` is set."""
     domain, tenant, namespace, local = _parts(text)
     spelled_out = f.concat(domain, f.lit("://"), tenant, f.lit("/"), namespace, f.lit("/"), local)
     return f.when(text.rlike(_ORDINARY), text).otherwise(spelled_out)
@@ -97,7 +97,7 @@ def refusal(text: Column) -> Column:
 
 
 def _path(text: Column) -> Column:
-    """Return what is behind the domain; short names are spelled out."""
+    """Return the part behind the domain; short names are completed."""
     with_domain = f.substring(text, f.instr(text, "://") + 3, f.length(text))
     short = f.when(
         f.instr(text, "/") == 0, f.concat(f.lit(f"{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}/"), text)
@@ -106,7 +106,7 @@ def _path(text: Column) -> Column:
 
 
 def _parts(text: Column) -> tuple[Column, Column, Column, Column]:
-    """Return domain, tenant, namespace and local name; null where there is no such part."""
+    """Return domain, tenant, namespace and local name; a missing part is null."""
     scheme = f.lower(f.substring_index(text, "://", 1))
     domain = f.when(f.instr(text, "://") > 0, scheme).otherwise(f.lit(Domain.PERSISTENT.value))
     parts = f.split(_path(text), "/")

@@ -1,4 +1,4 @@
-"""The report of a bulk job: what there is, where it goes, and what was left out."""
+"""The report of a bulk job: names by shard and namespace, and the rejected rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write_report(result: BulkResult, path: Path) -> None:
         "Rejected",
         ("reason", "rows"),
         result.reasons,
-        "Each of them, as it was given, is in the folder rejects.",
+        "The folder rejects has every rejected row as it was given.",
     )
     page.write(path)
 

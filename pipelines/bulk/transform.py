@@ -15,8 +15,8 @@ _KEY = "_routing_key"
 def validated(inventory: DataFrame) -> DataFrame:
     """Return ``given``, ``name`` and ``reason`` of each row of ``inventory``, a column ``name``.
 
-    ``reason`` is null for what names a topic, whose canonical name is ``name`` then; for all
-    others ``name`` is null. ``given`` is null for names.
+    For the name of a topic, ``name`` is its canonical form and the other two are null. For any
+    other row, ``given`` is the text, ``reason`` says why it is refused, and ``name`` is null.
     """
     text = f.col("name")
     judged = inventory.select(text, refusal(text).alias("reason"))
@@ -39,25 +39,26 @@ def placed(names: DataFrame, owners: DataFrame) -> DataFrame:
 
 
 def distinct_by_shard(names: DataFrame, partitions: int) -> DataFrame:
-    """Return ``shard_id``, ``name`` and ``times``, how often the name came.
+    """Return ``shard_id``, ``name`` and ``times``, the number of occurrences of the name.
 
-    Each name once, and all names of a shard in one of ``partitions``.
+    Each name is there once, and all names of a shard are in one of ``partitions``.
     """
     sharded = names.repartition(partitions, "shard_id")
-    # All of one name is in one partition already, so that this needs no exchange of its own.
+    # All rows of a name are in one partition already, so this needs no shuffle of its own.
     return sharded.groupBy("shard_id", "name").agg(f.count("*").alias("times"))
 
 
 def ascending(distinct: DataFrame) -> DataFrame:
     """Return ``shard_id`` and ``name``, ascending in each partition.
 
-    To be written as it is: an operator in between may make the writer sort again by shard alone.
+    Write the result directly: another operator in between may make the writer sort again, by shard
+    alone.
     """
     return distinct.select("shard_id", "name").sortWithinPartitions("shard_id", "name")
 
 
 def namespaces(names: DataFrame) -> DataFrame:
-    """Return ``namespace`` and ``topics``, ascending, of topics that come once each."""
+    """Return ``namespace`` and its number of ``topics``, ascending; ``names`` has no repetition."""
     return (
         names.groupBy(namespace_of(f.col("name")).alias("namespace"))
         .agg(f.count("*").alias("topics"))
@@ -66,7 +67,7 @@ def namespaces(names: DataFrame) -> DataFrame:
 
 
 def rejects(judged: DataFrame) -> DataFrame:
-    """Return ``given`` and ``reason`` of what is no topic's name, ascending."""
+    """Return ``given`` and ``reason`` of the rows that are not a topic's name, ascending."""
     refused = judged.where(f.col("reason").isNotNull())
     return refused.select("given", "reason").orderBy("given", "reason")
 

@@ -20,7 +20,7 @@ _SLOW_CLASSES = LOOKUP_WINDOW_BOUNDS_MS.index(LOOKUP_P99_MS_MAX) + 1
 
 
 def sum_of(counts: Column) -> Column:
-    """Return the sum of an array of counts; null if it is more than a long has room for."""
+    """Return the sum of an array of counts; null if it overflows a long."""
     return f.aggregate(counts, f.lit(0).cast("long"), lambda total, one: f.try_add(total, one))
 
 
@@ -30,12 +30,12 @@ def slow_of(counts: Column) -> Column:
 
 
 def too_slow_of(counts: Column) -> Column:
-    """Return how many lookups took longer than anybody waits; null if there is no such class."""
+    """Return the number of lookups slower than ``LOOKUP_MS_MAX``; null without such a class."""
     return f.get(counts, f.lit(LATENCY_CLASSES - 1))
 
 
 def why_bad(lookups: Column, slow: Column, too_slow: Column, errors: Column) -> Column:
-    """Return what the objective is missed by, as the live meter says it; empty if it is met."""
+    """Return why the objective is missed, in the live meter's words; empty if it is met."""
     return f.concat_ws(
         "; ",
         f.when(

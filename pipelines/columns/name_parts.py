@@ -1,9 +1,9 @@
-"""Parts of canonical names, as columns: what ``nextgen.kernel.routing.names`` gives of one name.
+"""Parts of canonical names, as columns: the results of ``nextgen.kernel.routing.names``.
 
     persistent://tenant/namespace/base-partition-3      a partition, its unit is p3
     segment://tenant/namespace/base/0000-7fff-3         a segment of topic://tenant/namespace/base
 
-Null of null.
+The parts of a null name are null.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nextgen.kernel.routing.names import PARTITION_SUFFIX, Domain
 
 
 def path_of(topic: Column) -> Column:
-    """Return what is behind the domain of a topic's name: tenant, namespace and local name."""
+    """Return the part of a topic's name behind the domain: tenant, namespace and local name."""
     return f.substring(topic, f.instr(topic, "://") + 3, f.length(topic))
 
 
@@ -35,7 +35,7 @@ def tenant_of_namespace(namespace: Column) -> Column:
 
 
 def topic_path_of(name: Column, unit: Column) -> Column:
-    """Return the path of the topic that an assigned unit called ``name`` is of.
+    """Return the path of the topic to which the assigned unit ``name`` belongs.
 
     ``unit`` is the stable text form: empty, ``p3`` or ``s17``.
     """
@@ -48,7 +48,7 @@ def topic_path_of(name: Column, unit: Column) -> Column:
 
 
 def topic_of(name: Column, unit: Column) -> Column:
-    """Return the name of the topic that an assigned unit called ``name`` is of."""
+    """Return the name of the topic to which the assigned unit ``name`` belongs."""
     own_domain = f.substring_index(name, "://", 1)
     domain = f.when(unit.startswith("s"), f.lit(Domain.TOPIC.value)).otherwise(own_domain)
     return f.concat(domain, f.lit("://"), topic_path_of(name, unit))

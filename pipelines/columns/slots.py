@@ -19,7 +19,7 @@ _HASH = "_slot_hash"
 def with_slot(frame: DataFrame, key: str, slot: str = "slot") -> DataFrame:
     """Return ``frame`` with the slot (int) of the routing keys in the text column ``key``.
 
-    The other columns are as they were. Null where the key is null. No row goes through Python.
+    The other columns stay. The slot of a null key is null. No row goes through Python.
     """
     hashed = with_hash64(frame, key, _HASH)
     low_bits = f.col(_HASH).bitwiseAND(f.lit(SLOT_COUNT - 1)).cast("int")
@@ -36,17 +36,17 @@ def slot_owners(
 
 
 def owner_in(packed: Column, slot: Column) -> Column:
-    """Return the id (int) of the shard that has ``slot`` in what ``SlotTable.to_bytes`` packed."""
+    """Return the id (int) of the shard that has ``slot`` in the bytes of ``SlotTable.to_bytes``."""
     return f.conv(f.hex(f.substring(packed, slot * 2 + 1, f.lit(2))), 16, 10).cast("int")
 
 
 def topic_routing_key(name: Column) -> Column:
-    """Return the routing key of a whole topic's canonical name: what is behind its domain."""
+    """Return the routing key of a whole topic's canonical name: the part behind its domain."""
     return path_of(name)
 
 
 def unit_routing_key(name: Column, unit: Column) -> Column:
-    """Return the routing key of the name that an assigned unit has: that of its topic.
+    """Return the routing key of an assigned unit's name, which is the key of its topic.
 
     ``unit`` is the stable text form: empty, ``p3`` or ``s17``.
     """

@@ -1,4 +1,4 @@
-"""XXH3 in 64 bits, seed 0, as columns: what ``kernel.routing.hashing.hash64`` gives for a text.
+"""XXH3 in 64 bits, seed 0, as columns: the same as ``kernel.routing.hashing.hash64`` of a text.
 
 Spark's own ``xxhash64`` is another function (XXH64, seed 42). The algorithm differs by the length
 of the key in bytes:
@@ -6,8 +6,8 @@ of the key in bytes:
     0, 1-3, 4-8, 9-16, 17-128   a few 64-bit words from both ends   columns of longs
     129-240, 241 and more       all of it, 16 or 64 bytes at a time  folds over arrays
 
-Spark compiles what is done for keys up to 128 bytes, nearly all there are; it interprets folds, so
-that a longer key costs about a hundred times as much.
+Spark compiles the columns for keys up to 128 bytes, which nearly all keys are. It interprets folds,
+so a longer key costs about a hundred times as much.
 
 Sums and products must wrap around at 64 bits. Spark does so when ANSI mode is off, and an
 expression keeps the mode in which it was analysed: it is off while these are.
@@ -33,7 +33,7 @@ _SECRET = bytes.fromhex(
     "eac5ac8334d3ebc3c581a0fffa1363eb170ddd51b7f0da49d316552629d4689e"
     "2b16be587d47a1fc8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e"
 )
-"""What a key without a seed is mixed with."""
+"""The default secret, which keys are mixed with if there is no seed."""
 
 _PRIME32 = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D)
 _PRIME64 = (
@@ -47,8 +47,8 @@ _MIX_1 = 0x165667919E3779F9
 _MIX_2 = 0x9FB21C651E98DF25
 
 _BARRIER = "shiftright(spark_partition_id(), 31)"
-"""Always 0, and not deterministic for Spark: it keeps filters on the hash above the projections.
-Pushed below, they would be written out with all that the hash consists of, again and again."""
+"""Always 0, but not deterministic to Spark, which therefore keeps filters on the hash above the
+projections. A filter pushed below them would repeat the whole expression of the hash."""
 
 _LOW_HALF = f"{0xFFFFFFFF}L"
 
@@ -67,7 +67,7 @@ _FRONT_SWAPPED = "_xxh3_front_swapped"
 def with_hash64(frame: DataFrame, key: str, hash_column: str) -> DataFrame:
     """Return ``frame`` with the hash of the text column ``key``: 64 bits as a signed long.
 
-    Null where the key is null. The other columns are as they were.
+    The hash of a null key is null. The other columns stay.
     """
     key_bytes = f"ifnull(encode({_quoted(key)}, 'UTF-8'), X'')"
     stages: list[dict[str, str]] = [
@@ -81,8 +81,9 @@ def with_hash64(frame: DataFrame, key: str, hash_column: str) -> DataFrame:
     ]
     staged = frame
     with _wrapping_arithmetic(frame.sparkSession):
-        # A stage is a projection of its own: what is used twice in one would be computed twice.
-        # Its columns are never null, which makes the code that Spark compiles three times shorter.
+        # Each stage is a projection of its own: Spark computes an expression that occurs twice in
+        # one projection twice. Columns that are never null make the compiled code three times
+        # shorter.
         for stage in stages:
             staged = staged.withColumns({name: f.expr(text) for name, text in stage.items()})
     return staged.drop(*(name for stage in stages[:-1] for name in stage))
@@ -104,7 +105,7 @@ def _wrapping_arithmetic(spark: SparkSession) -> Iterator[None]:
 def _words() -> dict[str, str]:
     """Return the words of keys up to 128 bytes: from the front and, at 16 k + 8 or 16, the end.
 
-    Those that a key of some length does not need are 0: they may reach beyond it.
+    A word that a key of this length does not need is 0: it may reach beyond the key.
     """
     words = {}
     for index in range(8):
@@ -141,7 +142,7 @@ def _word(offset: str, size_bytes: int = _WORD_BYTES) -> str:
 
 
 def _mixes() -> dict[str, str]:
-    """Return for 17 to 128 bytes what each 16 bytes from the front and from the end amount to."""
+    """Return the mixes of each 16 bytes from the front and the end, for 17 to 128 bytes."""
     mixes = {}
     for pair in range(4):
         low, high = _front(2 * pair), _front(2 * pair + 1)
@@ -158,7 +159,7 @@ def _mix_pair(low: str, high: str, offset: int) -> str:
 
 
 def _sum_of(mixes: Sequence[str]) -> str:
-    """Return what is left to be avalanched, for every key of more than 8 bytes."""
+    """Return the sum before the final avalanche, for keys of more than 8 bytes."""
     total = " + ".join([f"{_LENGTH} * {_long(_PRIME64[0])}", *mixes])
     return (
         f"case when {_LENGTH} <= 8 then 0L when {_LENGTH} <= 16 then {_nine_to_sixteen()} "
@@ -174,7 +175,7 @@ def _finished() -> str:
 
 
 def _short_word() -> str:
-    """Return for up to 8 bytes all of the key and its length in one word, with the secret."""
+    """Return a key of up to 8 bytes and its length in one word, mixed with the secret."""
     first, middle, last = (_word(at, 1) for at in ("0", f"{_LENGTH} div 2", f"{_LENGTH} - 1"))
     three = f"(shiftleft({first}, 16) | shiftleft({middle}, 24) | {last} | ({_LENGTH} * 256L))"
     eight = f"({_word(f'{_LENGTH} - 4', 4)} + shiftleft({_word('0', 4)}, 32))"

@@ -1,9 +1,9 @@
-"""The one place that knows what exported events look like, in every version, to Spark.
+"""The Spark schema of exported events, for every version of the export.
 
 A reader always gets the columns of ``SCHEMA_VERSION``; a newer export is refused before it is read.
-Columns only grow, so there is one schema and no reader per version (``nextgen/export/README.md``).
-What an older file does not have is null, and null means what the field's default means: nobody
-said it. No version so far needs more of an upcast than that: tests/spark/test_golden_exports.py.
+Columns are only added, so there is one schema for all versions (``nextgen/export/README.md``). A
+column that an older file does not have is null, which means the same as the field's default.
+No version so far needs more of an upcast than that: tests/spark/test_golden_exports.py.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def spark_schema() -> t.StructType:
     """Return the columns of exported events, in the order of the export."""
     return t.StructType(
         [
-            # Parquet files promise nothing to Spark: it reads every column as nullable.
+            # Spark reads every column of a Parquet file as nullable.
             t.StructField(field.name, _type_of(field.type), nullable=True)
             for field in event_schema()
         ]

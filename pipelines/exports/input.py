@@ -1,7 +1,7 @@
-"""An export as a job reads it: what its manifest names, whole, or a refusal.
+"""An export as a job reads it: all files that its manifest names, or a refusal.
 
-A file that the manifest does not name does not exist, so an export that is being written can be
-read: the job sees the generation of the manifest that it read first.
+Files that the manifest does not name are ignored. So a job can read an export that is being
+written: it sees the generation of the manifest that it read first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipelines.errors import JobRefused
 from pipelines.exports.event_schema import spark_schema
 
 CLUSTER_MANAGER_SHARD_ID = int(CLUSTER_MANAGER_GROUP_ID)
-"""The cluster manager's own log. What it says of brokers and shards is not folded with shards."""
+"""The cluster manager's own log. Its events about brokers are not folded with those of shards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class ExportInput:
 
     @property
     def rows(self) -> int:
-        """Events that the manifest names: what every job must account for."""
+        """Number of events in the manifest. Every job must account for all of them."""
         return sum(file.rows for file in self.files)
 
     @property
     def shard_files(self) -> tuple[ExportFile, ...]:
-        """Those of all shards: without the cluster manager's own log."""
+        """The files of all shards, without the cluster manager's own log."""
         return tuple(
             file
             for shard_id, shard in sorted(self.manifest.shards.items())
@@ -71,26 +71,26 @@ def read_events(
 ) -> DataFrame:
     """Return the events of ``files`` of the export at ``url``, with the columns of this release.
 
-    The order is Spark's. Nothing is read yet. With ``skips_damage`` a file that cannot be read
-    gives fewer rows; else it is an error, which ``damage_refused`` makes a refusal.
+    The order is Spark's. Nothing is read yet. With ``skips_damage`` an unreadable file gives fewer
+    rows; without it the file is an error, which ``damage_refused`` turns into a refusal.
     """
     if not files:
         return _no_events(spark)
-    # Folders are not columns: the rows say their shard and time themselves.
+    # Folders are not columns: the rows have their shard and time.
     reader = spark.read.schema(spark_schema()).option("recursiveFileLookup", "true")
     reader = reader.option("ignoreCorruptFiles", str(skips_damage).lower())
     return reader.parquet(*(address_of(url, file) for file in files))
 
 
 def _no_events(spark: SparkSession) -> DataFrame:
-    # Read as rows are, in one task: who knows before that there are none leaves out what is
-    # observed of them, and whoever waits for that waits for ever.
+    # Read nothing in one task, rather than use an empty relation: Spark optimizes an empty relation
+    # away together with the observations on it, and their readers would wait for ever.
     none = spark.range(1, numPartitions=1).where(f.col("id") < 0)
     return none.select(*(f.lit(None).cast(one.dataType).alias(one.name) for one in spark_schema()))
 
 
 def address_of(url: str, file: ExportFile) -> str:
-    """Return where Spark finds a file of the export at ``url``."""
+    """Return the address under which Spark reads a file of the export at ``url``."""
     return f"{url.rstrip('/')}/{file.path}"
 
 
@@ -115,7 +115,7 @@ def damage_refused() -> Iterator[None]:
     """Turn Spark's error about a file that it cannot decode into a refusal that names the file.
 
     Raises:
-        JobRefused: As said. Other errors pass.
+        JobRefused: Spark cannot decode a file. Other errors pass unchanged.
     """
     try:
         yield
@@ -124,8 +124,8 @@ def damage_refused() -> Iterator[None]:
         if damaged is None:
             raise
         raise JobRefused(
-            f"{damaged.group(1)} is damaged: Spark cannot read it, though its size is what the "
-            "manifest says; 'nextgen pipeline audit' says more"
+            f"{damaged.group(1)} is damaged: Spark cannot read it, though its size is that in the "
+            "manifest; 'nextgen pipeline audit' says more"
         ) from error
 
 
@@ -151,7 +151,7 @@ def _check_files(store: Store, files: Sequence[ExportFile]) -> None:
 
 
 def _check_ranges(store: Store, manifest: Manifest) -> None:
-    """Refuse positions that are missing or there twice: every fold over them would be wrong."""
+    """Refuse missing or repeated positions: every fold over them would be wrong."""
     for shard_id, shard in sorted(manifest.shards.items()):
         gaps = {gap.first_position: gap.last_position for gap in shard.accepted_gaps}
         expected = 1

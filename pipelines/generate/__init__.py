@@ -1,3 +1,3 @@
-"""Makes a realistic history of a cluster and writes it as an export, by Spark alone.
+"""Makes a realistic history of a cluster with Spark, and writes it as an export.
 The same seed gives the same history. ``pipelines.__main__`` imports ``command``.
 """

@@ -1,4 +1,4 @@
-"""Sessions of brokers, their capacity, and what they report of their load: narrow events."""
+"""Narrow events of brokers: sessions, capacity and load reports."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ BUSIEST_MAX = 10
 """Units that a load report names."""
 
 HOT_UNITS_PER_BROKER = 12
-"""Units that have enough traffic to be named, on the average."""
+"""Mean number of units with enough traffic to be named in a report."""
 
 TRAFFIC_TOP = 4_000_000
-"""Bytes a second of the busiest unit, before the time of day. The unit of rank k has k^0.8 less."""
+"""Bytes a second of the busiest unit, without the daily shape. The unit of rank k has 1 / k^0.8 of
+it."""
 
 _FIRST_SESSIONS_MS = MINUTE_MS
 
@@ -37,10 +38,10 @@ _OF_SESSION: dict[str, Column | str | int] = {
 
 
 def session_events(home: DataFrame, sessions: DataFrame, world: World) -> DataFrame:
-    """Return sessions as they come and go, in the broker's home shard and at the cluster manager.
+    """Return the events of sessions, in the broker's home shard and in the cluster manager's log.
 
-    The manager's log has each change as ``broker_recorded``, the capacity it was granted, and a
-    lease of it for each shard.
+    The manager's log has each change as ``broker_recorded``, the granted capacity, and a lease of
+    the broker for each shard.
     """
     over = outages(home.sparkSession, world).withColumn("returns", f.col("outage"))
     first = home.select(
@@ -155,25 +156,25 @@ def _leases(sessions: DataFrame, world: World) -> DataFrame:
 
 
 def unit_rate(world: World, topic: Column, part: Column) -> Column:
-    """Return bytes a second of a unit, before the time of day: few have nearly all (Zipf)."""
+    """Return bytes a second of a unit, without the daily shape: few units have most (Zipf)."""
     rank = f.floor(fraction(world, "traffic", topic, part) * world.topics) + 1
     return f.floor(f.lit(TRAFFIC_TOP) / f.pow(rank, f.lit(0.8))).cast("long")
 
 
 def load_reports(home: DataFrame, sessions: DataFrame, lives: DataFrame, world: World) -> DataFrame:
-    """Return load reports: units and rates are sums of what the log says each broker has."""
+    """Return load reports: units and rates are sums over the broker's units in the log."""
     ticks = home.withColumn(
         "tick", f.explode(f.sequence(f.lit(0), f.lit(world.length_ms // REPORT_MS - 2)))
     )
     measured = (f.col("tick") + 1).cast("long") * REPORT_MS
     offset = below(world, 30 * SECOND_MS, "report", f.col("broker"))
     ticks = ticks.withColumn("measured_ms", measured).withColumn("time_ms", measured + offset)
-    # Who is out, or about to be, or was just a moment ago, says nothing.
+    # A broker that is out, when a load is measured or recorded, reports nothing.
     live = ~is_out(world, f.col("broker"), f.col("measured_ms")) & ~is_out(
         world, f.col("broker"), f.col("time_ms")
     )
     sums = _sums(ticks, lives, world)
-    said = (
+    reports = (
         ticks.where(live)
         .join(sums, ["broker", "tick"])
         .join(_busiest(lives, world), ["broker", "tick"], "left")
@@ -182,7 +183,7 @@ def load_reports(home: DataFrame, sessions: DataFrame, lives: DataFrame, world: 
     )
     factor = traffic_at(world, f.col("measured_ms"))
     return narrow(
-        said,
+        reports,
         event_type="broker_load_reported",
         shard_id="shard_id",
         time_ms="time_ms",

@@ -1,4 +1,4 @@
-"""Chance that is no chance: numbers drawn by hashing what they are for.
+"""Pseudo-random numbers: hashes of the seed, a purpose and keys.
 
 ``rand()`` depends on how Spark cuts the data. These depend on the seed, the purpose and the keys
 alone, so the same seed gives the same history on any master.

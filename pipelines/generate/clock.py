@@ -1,9 +1,9 @@
 """Times of generated events, in milliseconds from the beginning of the history.
 
-Lives of objects are drawn on an even clock, on which every hour is like another. ``by_day`` bends
-that clock, so that more happens by day than at night; ``on_clock`` also moves what clients ask for
-out of outages, which are one at a time, each in a slot of its own. Both keep the order of times, so
-what was before something else stays so.
+Lives of objects are drawn on an even clock, on which events are as frequent by night as by day.
+``by_day`` bends that clock, so that more happens by day; ``on_clock`` also moves events that
+clients cause out of outages. Outages do not overlap: each has a slot of its own. Both functions
+keep the order of times.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from pipelines.generate.world import CALM_MS, OPENS_MS, OUTAGE_MS, World
 BUSIEST_HOUR = 14
 
 _BEND = 0.5
-"""Below 1, so that the bent clock never stands: an hour of the even one is half an hour at least,
-which is more than an outage."""
+"""Strength of the daily shape. It is below 1, so that the bent clock always advances: an hour of
+the even clock becomes at least half an hour, which is longer than an outage."""
 
 DEATHS_SHARE = 0.7
-"""Of outages. The others are drains: emptied, stopped and started again by an operator."""
+"""Part of outages that are deaths. The others are drains, in which an operator empties a broker,
+stops it and starts it again."""
 
 
 def by_day(even_ms: Column) -> Column:
     """Return the time on the bent clock."""
     day_ms = f.lit(DAY_MS)
     since = f.pmod(even_ms.cast("long"), day_ms)
-    # Slow around the busiest hour: so much of the even clock passes then.
+    # Slow around the busiest hour, so that much of the even clock falls into it.
     angle = (since / day_ms - f.lit(BUSIEST_HOUR / 24)) * f.lit(2 * math.pi)
     zero = math.sin(-2 * math.pi * BUSIEST_HOUR / 24)
     ahead = (f.sin(angle) - f.lit(zero)) * f.lit(_BEND * DAY_MS / (2 * math.pi))
@@ -40,7 +41,7 @@ def by_day(even_ms: Column) -> Column:
 
 
 def traffic_at(world: World, time_ms: Column) -> Column:
-    """Return what all rates are multiplied with: a daily shape that grows by two fifths."""
+    """Return the factor of all rates: a daily shape that grows by two fifths over the history."""
     hours = f.pmod(time_ms, f.lit(DAY_MS)) / f.lit(HOUR_MS)
     wave = f.cos((hours - f.lit(BUSIEST_HOUR)) * f.lit(2 * math.pi / 24))
     growth = f.lit(1.0) + time_ms / f.lit(world.length_ms) * f.lit(0.4)
@@ -65,7 +66,7 @@ def is_death(world: World, outage: Column) -> Column:
 
 
 def session_ends(world: World, outage: Column) -> Column:
-    """Return when the session of the broker ends: a drain empties it first."""
+    """Return when the session of the broker ends; in a drain its units leave before."""
     begins = outage_begins(world, outage)
     return begins + f.when(is_death(world, outage), 5 * SECOND_MS).otherwise(3 * MINUTE_MS)
 
@@ -77,7 +78,7 @@ def broker_returns(world: World, outage: Column) -> Column:
 
 
 def outage_at(world: World, time_ms: Column) -> Column:
-    """Return the number of the outage in whose slot ``time_ms`` is; of the nearest if in none."""
+    """Return the number of the outage whose slot contains ``time_ms`` or is nearest to it."""
     slot = f.floor((time_ms - f.lit(OPENS_MS)) / f.lit(world.outage_slot_ms)).cast("long")
     return f.least(f.greatest(slot, f.lit(0)), f.lit(world.outages - 1)).cast("long")
 
@@ -98,32 +99,32 @@ def is_out(world: World, broker: Column, time_ms: Column) -> Column:
 
 
 def on_clock(frame: DataFrame, world: World, columns: Mapping[str, str]) -> DataFrame:
-    """Add the times of events: of each even time (key) the one on the clock, as the value is named.
+    """Add the times of events. ``columns`` has the name of each new column by that of an even time.
 
-    By day, and if that is within an outage, at a moment of the calm behind it.
+    Times are bent by ``by_day``. A time within an outage moves to the calm behind it.
     """
-    # In layers, because each step needs the one before several times.
+    # In layers, because each step uses the result of the step before several times.
     bent = frame.withColumns(
-        {f"_bent_{told}": by_day(f.floor(even).cast("long")) for even, told in columns.items()}
+        {f"_bent_{name}": by_day(f.floor(even).cast("long")) for even, name in columns.items()}
     )
     placed = bent.withColumns(
-        {f"_outage_{told}": outage_at(world, f.col(f"_bent_{told}")) for told in columns.values()}
+        {f"_outage_{name}": outage_at(world, f.col(f"_bent_{name}")) for name in columns.values()}
     )
     begun = placed.withColumns(
         {
-            f"_begins_{told}": outage_begins(world, f.col(f"_outage_{told}"))
-            for told in columns.values()
+            f"_begins_{name}": outage_begins(world, f.col(f"_outage_{name}"))
+            for name in columns.values()
         }
     )
-    done = begun.withColumns({told: _after_outage(told) for told in columns.values()})
+    done = begun.withColumns({name: _after_outage(name) for name in columns.values()})
     layers = [
-        f"_{layer}_{told}" for layer in ("bent", "outage", "begins") for told in columns.values()
+        f"_{layer}_{name}" for layer in ("bent", "outage", "begins") for name in columns.values()
     ]
     return done.drop(*layers)
 
 
-def _after_outage(told: str) -> Column:
-    time_ms, begins = f.col(f"_bent_{told}"), f.col(f"_begins_{told}")
+def _after_outage(name: str) -> Column:
+    time_ms, begins = f.col(f"_bent_{name}"), f.col(f"_begins_{name}")
     ends = begins + f.lit(OUTAGE_MS)
     squeezed = (time_ms - begins) * f.lit(CALM_MS / (OUTAGE_MS + CALM_MS))
     is_within = (time_ms >= begins) & (time_ms < ends + f.lit(CALM_MS))
@@ -131,5 +132,5 @@ def _after_outage(told: str) -> Column:
 
 
 def spread(world: World, width_ms: int, purpose: str, *keys: Column) -> Column:
-    """Return a delay below ``width_ms``: units do not all move at once."""
+    """Return a delay below ``width_ms``, so that units do not all move at once."""
     return f.floor(fraction(world, purpose, *keys) * f.lit(width_ms)).cast("long")

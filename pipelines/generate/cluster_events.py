@@ -19,17 +19,17 @@ NODES = ("node-1", "node-2", "node-3")
 DISCOVERY_NODES = 2
 
 LOOKUPS_OPEN_MS = HOUR_MS
-"""When the first window is recorded: with the first topics."""
+"""Time of the first recorded window: when the first topics are created."""
 
 _SHARES = (0.62, 0.18, 0.1, 0.05, 0.03, 0.012, 0.005, 0.0019, 0.0006, 0.0003)
-"""Of the lookups of a good minute, by classes of latency; the classes above get none."""
+"""Parts of a good minute's lookups by class of latency. The classes above get none."""
 
 _RARELY = 0.0004
-"""Of the minutes in which no broker dies, those that are bad all the same."""
+"""Part of the minutes without a dying broker that are bad."""
 
 
 def first_events(spark: SparkSession, world: World) -> DataFrame:
-    """Return the slots that each shard begins with, the map of them, and the nodes."""
+    """Return the first events: each shard's slots, the shard map, and the nodes."""
     owned = slot_owners(spark, world.slot_table)
     in_order = Window.partitionBy("shard_id").orderBy("slot")
     islands = owned.withColumn("island", f.col("slot") - f.row_number().over(in_order))
@@ -69,7 +69,7 @@ def first_events(spark: SparkSession, world: World) -> DataFrame:
 
 
 def lookup_windows(spark: SparkSession, world: World) -> DataFrame:
-    """Return a window per discovery node and minute: the good, and those while a broker dies."""
+    """Return a window per discovery node and minute, good ones and those while a broker dies."""
     first, last = LOOKUPS_OPEN_MS // MINUTE_MS, world.length_ms // MINUTE_MS - 2
     minutes = spark.range(first, last + 1, numPartitions=2).withColumn(
         "node", f.explode(f.sequence(f.lit(0), f.lit(DISCOVERY_NODES - 1)))
@@ -94,7 +94,7 @@ def latency_counts(world: World) -> Column:
     slow = f.ceil(lookups * (fraction(world, "slow share", *key) * 0.06 + 0.012)).cast("long")
     slow = f.when(f.col("detail") == "bad", slow).otherwise(f.lit(0))
     much = [f.floor((lookups - slow) * share).cast("long") for share in _SHARES]
-    # What rounding leaves is quick.
+    # The remainder from rounding goes to the fastest class.
     rest = lookups - slow
     for count in much[1:]:
         rest = rest - count
@@ -106,7 +106,7 @@ def latency_counts(world: World) -> Column:
 
 
 def window_errors(world: World) -> Column:
-    """Return the failed lookups of a window, those that took too long included."""
+    """Return the number of failed lookups of a window, too slow ones included."""
     key = (f.col("number"), f.col("object"))
     failed = f.floor(f.col("rate") * fraction(world, "errors", *key) * 0.03).cast("long")
     too_slow = too_slow_of(f.col("latency_counts"))

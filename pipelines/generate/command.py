@@ -21,7 +21,7 @@ from pipelines.running.options import (
 )
 
 TOPICS_PER_PARTITION = 50_000
-"""Of shuffles: what one task sorts."""
+"""Events per shuffle partition, which one task sorts."""
 
 
 def register(app: typer.Typer) -> None:
@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
     @app.command(JOB)
     def generate(
         out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of the export.")],
-        topics: Annotated[int, typer.Option("--topics", help="How many there ever are.")] = 10_000,
+        topics: Annotated[int, typer.Option("--topics", help="Topics ever created.")] = 10_000,
         days: Annotated[int, typer.Option("--days", help="Length of the history.")] = 7,
         seed: Annotated[int, typer.Option("--seed", help="The same seed, the same events.")] = 1,
         shards: Annotated[int, typer.Option("--shards")] = 4,

@@ -1,7 +1,7 @@
 """The files of a generated export: written by Spark, named and described as an exporter does.
 
-Spark says neither where a file begins nor whose it is. So each is taken over into one with the
-name and the metadata of exports: row groups are copied as they are, nothing is decoded.
+Spark's files have neither the names nor the metadata of exports. So each one is copied into a file
+that has them. Row groups are copied as they are, without decoding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nextgen.kernel.limits.stream import EXPORT_FILE_ROWS_MAX, EXPORT_ROW_GROUP_
 _DRAFTS = ".drafts"
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 _POSITION, _TIME = 0, 3
-"""Places of two leaves among all leaves of the schema."""
+"""Indexes of two leaf columns among all leaves of the schema."""
 
 
 def write_files(events: DataFrame, folder: Path) -> None:
@@ -40,7 +40,7 @@ def write_files(events: DataFrame, folder: Path) -> None:
             events.write.partitionBy("file_shard", "file_day")
             .option("maxRecordsPerFile", EXPORT_FILE_ROWS_MAX)
             .option("parquet.block.row.count.limit", EXPORT_ROW_GROUP_ROWS)
-            # Differences for numbers and names, as exporters encode them.
+            # Delta encodings for numbers and names, as exporters use them.
             .option("parquet.writer.version", "v2")
             .parquet(str(folder / _DRAFTS))
         )
@@ -92,14 +92,14 @@ def _taken_over(
 
 
 def _drafts(folder: Path) -> Iterator[tuple[int, int, Path]]:
-    """Yield shard, day and path of what Spark wrote. Its names ascend within a task."""
+    """Yield shard, day and path of each file of Spark. Its names ascend within a task."""
     for path in folder.glob("file_shard=*/file_day=*/*.parquet"):
         shard, day = (part.partition("=")[2] for part in path.parts[-3:-1])
         yield int(shard), int(day), path
 
 
 def _described(path: Path) -> dict[str, Any]:
-    """Return what the manifest says of a file, from its footer."""
+    """Return a file's entry for the manifest, from its footer."""
     metadata = pq.read_metadata(path)
     groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
     positions = [group.column(_POSITION).statistics for group in groups]

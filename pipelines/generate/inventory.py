@@ -54,10 +54,10 @@ _IMPORT_SHARE = 0.3
 _BURST_SHARE = 0.35
 
 _CHILDREN_GONE_MS = HOUR_MS
-"""So long before its parent a child is gone, by the even clock."""
+"""Time by the even clock between the end of the last child and that of its parent, at least."""
 
 _CHILDREN_MADE_MS = 2 * HOUR_MS
-"""So long before its parent goes the last child is made."""
+"""Time between the creation of the last child and the end of its parent, at least."""
 
 
 def tenants(spark: SparkSession, world: World) -> DataFrame:
@@ -65,7 +65,7 @@ def tenants(spark: SparkSession, world: World) -> DataFrame:
     number, end = f.col("tenant_no"), f.lit(world.length_ms)
     early = f.lit(5 * MINUTE_MS) + below(world, 10 * MINUTE_MS, "tenant early", number)
     late = f.lit(HOUR_MS) + below(world, int(0.6 * world.length_ms) - HOUR_MS, "late", number)
-    # The largest three are there from the start, and for ever.
+    # The largest three exist for the whole history.
     is_early = (number < 3) | happens(world, _EARLY_TENANTS_SHARE, "tenant is early", number)
     is_deleted = (number >= 3) & happens(world, _TENANTS_DELETED_SHARE, "tenant goes", number)
     share = f.lit(0.5) + fraction(world, "tenant end", number) * 0.4
@@ -84,9 +84,9 @@ def tenants(spark: SparkSession, world: World) -> DataFrame:
 
 
 def namespaces(tenants: DataFrame, world: World) -> DataFrame:
-    """Return as ``tenants`` for namespaces, with the tenant's tenant_no and tenant_name.
+    """Return namespaces with columns like those of ``tenants``, and tenant_no and tenant_name.
 
-    ``namespaces`` is how many the tenant has: the larger ones have more.
+    The column ``namespaces`` is the tenant's number of them: larger tenants have more.
     """
     number, end = f.col("namespace_no"), f.lit(world.length_ms)
     parents = tenants.select(
@@ -122,7 +122,7 @@ def brokers(spark: SparkSession, world: World) -> DataFrame:
 
 
 def homes(tenants: DataFrame, namespaces: DataFrame, brokers: DataFrame, world: World) -> DataFrame:
-    """Return kind, number, slot, shard_id and object_id of all of these: one hash for all."""
+    """Return kind, number, slot, shard_id and object_id of all objects, hashed in one pass."""
     named = (
         ("tenant", tenants, "tenant_no", "tenant_name"),
         ("namespace", namespaces, "namespace_no", "namespace_name"),
@@ -141,7 +141,7 @@ def homes(tenants: DataFrame, namespaces: DataFrame, brokers: DataFrame, world: 
 
 
 def with_home(frame: DataFrame, homes: DataFrame, kind: str, number: str) -> DataFrame:
-    """Add slot, shard_id and object_id of the objects that ``number`` counts."""
+    """Add slot, shard_id and object_id of the objects of ``kind`` that ``number`` gives."""
     own = homes.where(f.col("kind") == kind).drop("kind")
     joined = frame.join(f.broadcast(own), frame[number].cast("long") == own["number"])
     return joined.drop("number")
@@ -192,9 +192,9 @@ def topics(namespaces: DataFrame, world: World) -> DataFrame:
 
 
 def _at_home(made: DataFrame, world: World) -> DataFrame:
-    """Replace entropy by slot, shard_id and object_id; ``key`` is what is routed by.
+    """Replace entropy by slot, shard_id and object_id; ``key`` is the routing key.
 
-    An id begins with the slot that it was born in.
+    An id begins with its birth slot.
     """
     owners = slot_owners(made.sparkSession, world.slot_table)
     found = with_slot(made, "key").join(f.broadcast(owners), "slot")
@@ -203,7 +203,7 @@ def _at_home(made: DataFrame, world: World) -> DataFrame:
 
 
 def _namespaces_of(tenant: Column) -> Column:
-    """Return how many namespaces a tenant has: twelve for the largest, one for the least."""
+    """Return the number of a tenant's namespaces, from twelve for the largest down to one."""
     more = f.floor(f.lit(NAMESPACES_PER_TENANT_MAX - 1) / (f.lit(1.0) + tenant * 0.25))
     return (f.lit(1) + more).cast("long")
 
@@ -234,13 +234,13 @@ def _parents(namespaces: DataFrame) -> DataFrame:
 
 
 def _zipf_tenant(world: World, purpose: str, key: Column) -> Column:
-    """Return a tenant; the one of rank k is drawn about 1/k times as often as the first."""
+    """Draw a tenant; that of rank k is about k times rarer than the first."""
     rank = f.floor(f.exp(fraction(world, purpose, key) * math.log(world.tenants + 1)))
     return f.least(rank - 1, f.lit(world.tenants - 1)).cast("long")
 
 
 def _namespace_of_topic(world: World, is_burst: Column) -> Column:
-    """Return a namespace of the topic's tenant; the first ones have most."""
+    """Draw a namespace of the topic's tenant; the first ones get most topics."""
     drawn = f.when(is_burst, fraction(world, "burst's namespace", f.col("burst"))).otherwise(
         fraction(world, "topic's namespace", f.col("topic_no"))
     )
@@ -249,7 +249,7 @@ def _namespace_of_topic(world: World, is_burst: Column) -> Column:
 
 
 def _topic_created(world: World) -> Column:
-    """Return when a topic is created: on the first day, in a burst, or some time."""
+    """Return when a topic is created: on the first day, in a burst, or at any other time."""
     number = f.col("topic_no")
     import_ms = min(6 * HOUR_MS, world.length_ms // 8)
     imported = f.lit(HOUR_MS) + below(world, import_ms, "topic imported", number)
@@ -279,7 +279,7 @@ def _topic_deleted(world: World) -> Column:
     latest = f.coalesce(
         f.col("parent_deleted") - _CHILDREN_GONE_MS, f.lit(world.length_ms - HOUR_MS)
     )
-    # Nobody deletes what was made a moment before the end.
+    # A topic that is created close to the end of the history is not deleted in it.
     is_deleted = f.col("parent_deleted").isNotNull() | (
         happens(world, _TOPICS_DELETED_SHARE, "topic goes", number)
         & (latest - created > f.lit(HOUR_MS))

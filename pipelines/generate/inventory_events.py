@@ -1,4 +1,4 @@
-"""What is said of tenants, namespaces and topics: narrow events of their lives."""
+"""Narrow events in the lives of tenants, namespaces and topics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.generate.narrow import narrow, together
 from pipelines.generate.world import World
 
 DELETION_STEP_MS = 40
-"""Between the steps of deleting a parent: started, gates closed, deleted."""
+"""Time between the steps of deleting a parent: started, gates closed, deleted."""
 
 POLICY_CHANGES_MAX = 3
 
@@ -44,48 +44,47 @@ def _parent_events(parents: DataFrame, kind: str, world: World) -> DataFrame:
     number, created = f.col("number"), f.col("created_even_ms")
     ends = f.coalesce(f.col("deleted_even_ms"), f.lit(world.length_ms))
     deleted_ms = by_day(f.col("deleted_even_ms"))
-    is_told_again = happens(world, 0.2, f"{kind} properties", number)
+    is_changed = happens(world, 0.2, f"{kind} properties", number)
     middle = by_day(created + f.floor((ends - created) * 0.55).cast("long"))
     life = f.array(
         _event(f.lit(f"{kind}_created"), by_day(created)),
-        _event(f.when(is_told_again, f"{kind}_properties_set"), middle),
+        _event(f.when(is_changed, f"{kind}_properties_set"), middle),
         _event(f.lit(f"{kind}_deletion_started"), deleted_ms),
         _event(f.lit(f"{kind}_deleted"), deleted_ms + 2 * DELETION_STEP_MS),
         *_policy_events(world, kind, number, created, ends, share=0.6),
     )
     parent = "parent_id" if kind == "namespace" else f.lit(None)
-    told = parents.withColumn("happened", f.explode(life))
-    return _narrowed(told, kind, number, parent)
+    lives = parents.withColumn("happened", f.explode(life))
+    return _narrowed(lives, kind, number, parent)
 
 
 def _topic_events(topics: DataFrame, world: World) -> DataFrame:
     number, created = f.col("topic_no"), f.col("created_even_ms")
     ends = f.col("ends_even_ms")
-    is_told_again = happens(world, 0.2, "topic properties", number)
+    is_changed = happens(world, 0.2, "topic properties", number)
     middle = by_day(created + f.floor((ends - created) * 0.55).cast("long"))
     life = f.array(
         _event(f.lit("topic_created"), f.col("created_ms"), f.col("partitions")),
-        _event(f.when(is_told_again, "topic_properties_set"), middle),
+        _event(f.when(is_changed, "topic_properties_set"), middle),
         _event(f.lit("topic_deleted"), f.col("deleted_ms")),
         *_policy_events(world, "topic", number, created, ends, share=0.08),
     )
-    told = topics.withColumn("happened", f.explode(life))
-    return _narrowed(told, "topic", number, "namespace_id")
+    lives = topics.withColumn("happened", f.explode(life))
+    return _narrowed(lives, "topic", number, "namespace_id")
 
 
 def _event(kind: Column, time_ms: Column, number: Column | None = None) -> Column:
-    """Return one event of a life; without a kind or a time it did not happen."""
+    """Return one event of a life. An event with a null kind or time did not happen."""
+    counted = f.coalesce(number if number is not None else f.lit(0), f.lit(0)).cast("long")
     return f.struct(
-        kind.alias("kind"),
-        time_ms.cast("long").alias("at_ms"),
-        f.coalesce(number if number is not None else f.lit(0), f.lit(0)).cast("long").alias("told"),
+        kind.alias("kind"), time_ms.cast("long").alias("at_ms"), counted.alias("number")
     )
 
 
 def _policy_events(
     world: World, kind: str, number: Column, created: Column, ends: Column, *, share: float
 ) -> list[Column]:
-    """Return up to ``POLICY_CHANGES_MAX`` changes, at versions from 1; the last may clear all."""
+    """Return up to ``POLICY_CHANGES_MAX`` changes with versions from 1; the last may clear all."""
     has_any = happens(world, share, f"{kind} has policies", number)
     changes = f.when(
         has_any, f.lit(1) + below(world, POLICY_CHANGES_MAX, f"{kind} policies", number)
@@ -95,30 +94,30 @@ def _policy_events(
     for version in range(1, POLICY_CHANGES_MAX + 1):
         at = created + f.floor((ends - created) * version / (POLICY_CHANGES_MAX + 1)).cast("long")
         is_last_cleared = is_cleared & (changes == version) & f.lit(version > 1)
-        said = f.when(is_last_cleared, "policy_cleared").otherwise("policy_set")
-        events.append(_event(f.when(changes >= version, said), by_day(at), f.lit(version)))
+        change = f.when(is_last_cleared, "policy_cleared").otherwise("policy_set")
+        events.append(_event(f.when(changes >= version, change), by_day(at), f.lit(version)))
     return events
 
 
-def _narrowed(told: DataFrame, kind: str, number: Column, parent: Column | str) -> DataFrame:
-    happened = told.where(f.col("happened.kind").isNotNull() & f.col("happened.at_ms").isNotNull())
+def _narrowed(lives: DataFrame, kind: str, number: Column, parent: Column | str) -> DataFrame:
+    happened = lives.where(f.col("happened.kind").isNotNull() & f.col("happened.at_ms").isNotNull())
     return narrow(
         happened,
         event_type=f.col("happened.kind"),
         shard_id="shard_id",
         time_ms="happened.at_ms",
         object=number,
-        seq="happened.told",
+        seq="happened.number",
         name="name",
         id="object_id",
         parent_id=parent,
         detail=kind,
-        number="happened.told",
+        number="happened.number",
     )
 
 
 def _tenant_gates(namespaces: DataFrame) -> DataFrame:
-    """Return the gates of tenants: opened in a shard with the first namespace that it has."""
+    """Return the gates of tenants: each shard opens one for the tenant's first namespace there."""
     opened = namespaces.groupBy("shard_id", "parent_id", "tenant_name").agg(
         f.min("created_even_ms").alias("first_even_ms"), f.min("tenant_no").alias("tenant_no")
     )
@@ -128,7 +127,7 @@ def _tenant_gates(namespaces: DataFrame) -> DataFrame:
 def _namespace_gates(topics: DataFrame) -> DataFrame:
     opened = topics.groupBy("shard_id", "namespace_no").agg(
         f.min("created_ms").alias("first_ms"),
-        # The same in all rows of a group.
+        # All rows of a group have the same value.
         f.first("namespace_id").alias("parent_id"),
         f.first("namespace_name").alias("namespace_name"),
     )
@@ -151,7 +150,7 @@ def _gates_opened(opened: DataFrame, kind: str, time_ms: Column) -> DataFrame:
 
 
 def _gates_closed(parents: DataFrame, kind: str, world: World) -> DataFrame:
-    """Return the gates of a parent that goes: closed in every shard, opened there or not."""
+    """Return the closings of a deleted parent's gates: in every shard, even one without a child."""
     everywhere = f.explode(f.sequence(f.lit(1), f.lit(world.shards)))
     gone = parents.where(f.col("deleted_even_ms").isNotNull()).withColumn("in_shard", everywhere)
     return narrow(
@@ -169,5 +168,5 @@ def _gates_closed(parents: DataFrame, kind: str, world: World) -> DataFrame:
 
 
 def _gate_part(kind: str) -> int:
-    """Return what tells gates of tenants from those of namespaces of the same number."""
+    """Return a number that distinguishes gates of tenants from those of namespaces."""
     return 0 if kind == "tenant" else 1

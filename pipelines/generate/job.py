@@ -1,4 +1,4 @@
-"""Writes a generated history as an export that every command and job reads."""
+"""Writes a generated history as an export that every command and job can read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ JOB = "generate"
 
 
 def run(spark: SparkSession, world: World, out: Path) -> Summary:
-    """Write the history of ``world`` to ``out``; what it wrote there before is replaced.
+    """Write the history of ``world`` to ``out``, in place of an earlier one.
 
     Raises:
         JobRefused: ``out`` holds something else, or the disk refuses.
@@ -74,10 +74,10 @@ def run(spark: SparkSession, world: World, out: Path) -> Summary:
 
 
 class _Work:
-    """Frames that are used several times: computed once, on disk, and read from there.
+    """Frames that are used several times: computed once, written to disk, and read from there.
 
-    It also keeps plans short. Spark analyses a plan whole with each step that is added to it, and
-    these would have thousands of expressions.
+    This also keeps plans short. Spark analyses the whole plan again with each added step, and
+    without the files these plans would have thousands of expressions.
     """
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:

@@ -1,8 +1,9 @@
-"""Where units stay: assignments, moves, failovers and idle ends, with growing epochs.
+"""The owners of units over time: assignments, moves, failovers and idle ends, with growing epochs.
 
-A unit's life is cut into stays. In a stay it belongs to one broker; when that broker is out,
-another one has it, and it goes back afterwards. Outages come one at a time and stays begin and end
-outside of them, so each outage of a stay's broker is wholly within the stay: two more assignments.
+A unit's life is divided into stays. During a stay one broker owns it. While that broker is out,
+another one owns it, and it returns afterwards. Outages do not overlap, and stays begin and end
+outside of them. So an outage of a stay's broker is wholly within the stay, and adds two
+assignments.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ STAYS_MAX = 200
 MOVE_REASONS = ("rebalanced", "rebalanced", "moved", "broker_full", "pinned")
 
 _ITSELF = -1
-"""Number of the outage that stands for the stay itself in the join with outages."""
+"""Number of a pseudo-outage that stands for the stay itself in the join with outages."""
 
 _OF_UNIT = ("topic_no", "part", "name", "object_id", "shard_id")
 
 _SKEW = 1.15
-"""Of the draw of brokers: 1 gives all the same, more gives more to the first ones."""
+"""Exponent of the draw of brokers: 1 is uniform, higher ones favour the first brokers."""
 
 
 def outages(spark: SparkSession, world: World) -> DataFrame:
-    """Return outage (number), broker, is_death, and how it goes.
+    """Return the outages: outage (number), broker, is_death, and their times.
 
-    Columns out_began_ms, out_ended_ms (the broker's session ends), returned_ms (it has the next
-    one), settled_ms (its units are back).
+    These are out_began_ms, out_ended_ms (the broker's session ends), returned_ms (its next session
+    begins), settled_ms (its units are back).
     """
     outage = f.col("outage")
     numbers = spark.range(world.outages, numPartitions=1).select(f.col("id").alias("outage"))
@@ -63,9 +64,10 @@ def outages(spark: SparkSession, world: World) -> DataFrame:
 
 
 def session_numbers(spark: SparkSession, world: World) -> DataFrame:
-    """Return returns (outages that are over), broker, session: the number of its session then.
+    """Return the session of each broker by ``returns``, the number of outages that are over.
 
-    A broker's first session has the number 1; it is the epoch too.
+    Columns: returns, broker, session. A broker's first session has the number 1; the number is the
+    session's epoch too.
     """
     brokers = spark.range(world.brokers, numPartitions=1).select(
         f.col("id").cast("int").alias("broker"),
@@ -81,7 +83,7 @@ def session_numbers(spark: SparkSession, world: World) -> DataFrame:
 
 
 def units(topics: DataFrame, world: World) -> DataFrame:
-    """Return the units of topics that are used, one row each, with what their lives need."""
+    """Return the units of used topics, one row each, with the columns that their lives need."""
     number = f.col("topic_no")
     used = topics.where(happens(world, USED_SHARE, "topic is used", number)).select(
         "topic_no",
@@ -96,15 +98,15 @@ def units(topics: DataFrame, world: World) -> DataFrame:
     parts = f.when(
         f.col("partitions") > 0, f.sequence(f.lit(0), f.greatest("partitions", f.lit(1)) - 1)
     ).otherwise(f.array(f.lit(WHOLE)))
-    # One shuffle, of units: all that follows needs a unit's rows together, and they stay so.
+    # One shuffle, by topic: all later steps need a unit's rows together, and keep them so.
     return used.repartition(f.col("topic_no")).withColumn("part", f.explode(parts))
 
 
 def stays(units: DataFrame, world: World) -> DataFrame:
     """Return one row per stay: stay (from 0), began_ms, ended_ms, is_idle, was_idle, home, away.
 
-    ``ended_ms`` is null for a stay that lasts to the end of the history. ``was_idle``: nobody had
-    the unit before. ``home`` and ``away`` are brokers.
+    ``ended_ms`` is null for a stay that lasts to the end of the history. ``was_idle``: the unit had
+    no owner before. ``home`` and ``away`` are the broker of the stay and its stand-in.
     """
     number, part = f.col("topic_no"), f.col("part")
     mean = world.stays_mean - 1.0
@@ -145,23 +147,23 @@ def stays(units: DataFrame, world: World) -> DataFrame:
 def assignments(
     stays: DataFrame, outages: DataFrame, sessions: DataFrame, world: World
 ) -> DataFrame:
-    """Return the events of units: event_type, time_ms, epoch, broker, session, reason, and whose.
+    """Return the events of units: event_type, time_ms, epoch, broker, session, reason, unit.
 
-    ``broker`` is the one that has the unit behind the event; of an end, the one that had it.
-    ``previous_broker`` is the one that had it before, null if nobody had.
+    ``broker`` is the owner after the event; for an unassignment, the owner before it.
+    ``previous_broker`` is the owner before an assignment, null if the unit had none.
     """
     pairs = stays.join(f.broadcast(_with_the_stay(outages)), _meets(world))
-    told = pairs.select(
+    events = pairs.select(
         *_OF_UNIT,
         "stay",
         f.inline(f.array(_gone_to(world), _left_or_back(world))),
     ).where(f.col("event_type").isNotNull())
-    # By stay first: two of them may begin in the same millisecond.
+    # Order by stay first, because two of them may begin in the same millisecond.
     ordered = Window.partitionBy("topic_no", "part").orderBy("stay", "time_ms", "step")
     is_assigned = f.col("event_type") == ASSIGNED
     before = f.lag(f.when(is_assigned, f.col("broker"))).over(ordered)
     so_far = ordered.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    numbered = told.select(
+    numbered = events.select(
         "*",
         f.sum(is_assigned.cast("long")).over(so_far).alias("epoch"),
         before.alias("previous_broker"),
@@ -179,7 +181,7 @@ def unit_history(topics: DataFrame, sessions: DataFrame, world: World) -> DataFr
 
 
 def _with_the_stay(outages: DataFrame) -> DataFrame:
-    """Return the outages, and for each broker one more that stands for the stay itself."""
+    """Return the outages, and for each broker a pseudo-outage that stands for the stay itself."""
     spark = outages.sparkSession
     return outages.withColumnRenamed("broker", "out_home").unionByName(
         spark.range(BROKERS_MAX, numPartitions=1).select(
@@ -190,7 +192,7 @@ def _with_the_stay(outages: DataFrame) -> DataFrame:
 
 
 def _meets(world: World) -> Column:
-    """Return what joins a stay (left) with itself and with the outages that are within it."""
+    """Return the condition that joins a stay (left) with itself and with the outages in it."""
     ends = f.coalesce(f.col("ended_ms"), f.lit(world.length_ms))
     is_within = (f.col("out_began_ms") > f.col("began_ms")) & (f.col("settled_ms") < ends)
     return (f.col("home") == f.col("out_home")) & ((f.col("outage") == _ITSELF) | is_within)
@@ -203,7 +205,7 @@ def _gone_to(world: World) -> Column:
     begins = _happening(
         ASSIGNED, f.col("began_ms"), 0, "home", f.when(f.col("was_idle"), FIRST).otherwise(moved)
     )
-    # A dead broker's units go when it is known to be dead, a drained one's before it stops.
+    # A dead broker's units move when its session ends, a drained one's before it stops.
     lost = f.col("out_ended_ms") + 50 + spread(world, MINUTE_MS, "lost", *key)
     drained = f.col("out_began_ms") + SECOND_MS + spread(world, 2 * MINUTE_MS, "drained", *key)
     away_ms = f.when(f.col("is_death"), lost).otherwise(drained)
@@ -213,7 +215,7 @@ def _gone_to(world: World) -> Column:
 
 
 def _left_or_back(world: World) -> Column:
-    """Return the stay's end if the unit goes to nobody then, or its way back to its broker."""
+    """Return the unassignment at the end of an idle stay, or the return to the stay's broker."""
     key = (f.col("topic_no"), f.col("part"), f.col("outage"))
     left_idle = f.when(f.col("is_idle"), "idle").otherwise("topic_deleted")
     ends = _happening(UNASSIGNED, f.col("ended_ms"), 2, "home", left_idle)
@@ -236,14 +238,14 @@ def _happening(kind: str, time_ms: Column, step: int, broker: str, reason: Colum
 
 
 def _first_delay(world: World) -> Column:
-    """Return how long after its creation a unit is looked up: soon, mostly."""
+    """Return the time from a unit's creation to its first lookup, which is mostly short."""
     drawn = fraction(world, "first lookup", f.col("topic_no"), f.col("part"))
     life = f.col("ends_even_ms") - f.col("created_even_ms")
     return f.lit(1) + f.least(f.pow(drawn, f.lit(3.0)) * DAY_MS, life / f.col("stays") * 0.9)
 
 
 def _stay_begins(world: World, stay: Column) -> Column:
-    """Return when a stay begins, on the even clock: one in each of as many parts of the life."""
+    """Return when a stay begins, on the even clock: the life has a part for each stay."""
     drawn = fraction(world, "stay begins", f.col("topic_no"), f.col("part"), stay)
     life = f.col("ends_even_ms") - f.col("created_even_ms")
     place = (stay + f.lit(0.05) + drawn * 0.9) / f.col("stays")
@@ -251,7 +253,7 @@ def _stay_begins(world: World, stay: Column) -> Column:
 
 
 def _brokers_of_stay(world: World) -> tuple[Column, Column]:
-    """Return home and away: two brokers, and another home than the stay before had."""
+    """Return home and away: two different brokers, and another home than in the stay before."""
     unit = (f.col("topic_no"), f.col("part"))
     first = f.floor(f.pow(fraction(world, "home", *unit), f.lit(_SKEW)) * world.brokers)
     stride = f.lit(1) + below(world, world.brokers - 1, "stride", *unit)

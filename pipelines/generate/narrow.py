@@ -1,8 +1,8 @@
-"""Events before they have payloads: one narrow row each, which is what is sorted and numbered.
+"""Events without payloads: one narrow row each, for sorting and numbering.
 
 | column | what it is |
 |---|---|
-| `shard_id`, `time_ms` | whose log, and when, from the beginning of the history |
+| `shard_id`, `time_ms` | the shard, and the time from the beginning of the history |
 | `rank`, `object`, `part`, `seq` | settle the order of events of one millisecond, in this order |
 | `event_type` | as in exports |
 | `name`, `id`, `parent_id` | of the object that the event is about |
@@ -10,7 +10,7 @@
 | `number` | epoch, version, partitions, units or attempt |
 | `broker`, `session` | numbers; a session's number is its epoch |
 | `rate` | bytes a second |
-| `busiest`, `ranges` | of load reports, of the slots that a shard has |
+| `busiest`, `ranges` | busiest units of a load report, slots of a shard |
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NARROW = {
 }
 
 ORDER = ("time_ms", "rank", "object", "part", "seq")
-"""Within a shard. No two events of a shard are the same in all of them."""
+"""Order of events within a shard. No two events of a shard are equal in all these columns."""
 
 RANKS = {
     "shard_map_changed": 0,
@@ -75,7 +75,7 @@ RANKS = {
     "tenant_deleted": 74,
     "lookup_window_recorded": 80,
 }
-"""What comes first within one millisecond: causes before what follows from them."""
+"""Order of event types within one millisecond: causes before their consequences."""
 
 
 def narrow(frame: DataFrame, **columns: Column | str | int) -> DataFrame:

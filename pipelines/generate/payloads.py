@@ -1,7 +1,7 @@
-"""Narrow rows become events: the columns of exports, with the payload of each type.
+"""Turns narrow rows into events: the columns of exports, with the payload of each type.
 
-A field that is not named here has the value that a message has where nobody sets it, as in real
-exports; so has every field that ``events.proto`` will have.
+A field that is not named here has the default of an unset protobuf field, as in real exports. The
+same holds for fields that ``events.proto`` gets later.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pipelines.generate.cluster_events import NODES, latency_counts, window_erro
 from pipelines.generate.world import STARTS_MS, World
 
 EVENT_VERSION = 1
-"""``schema_version`` of the events: what a release of this schema writes."""
+"""``schema_version`` of the events, as this release writes it."""
 
 TERM_MS = 3 * DAY_MS
-"""How long a leader leads, about."""
+"""Approximate length of a leader's term."""
 
 BY_COMMAND = (
     "tenant_created",
@@ -43,7 +43,7 @@ BY_COMMAND = (
     "broker_session_established",
     "broker_drain_set",
 )
-"""Types whose events a client's command caused; and of assignments, these:"""
+"""Event types that a client's command causes. Assignments are added for these reasons:"""
 
 REASONS_BY_COMMAND = ("first_lookup", "moved", "pinned")
 
@@ -79,9 +79,9 @@ def events(narrow: DataFrame, brokers: DataFrame, world: World) -> DataFrame:
     columns = [_envelope(world)[name].alias(name) for name in ENVELOPE_COLUMNS]
     for field in schema:
         if field.name in payloads:
-            told = _message(field.dataType, payloads[field.name])
+            payload = _message(field.dataType, payloads[field.name])
             is_kind = f.col("event_type") == field.name
-            columns.append(f.when(is_kind, told).alias(field.name))
+            columns.append(f.when(is_kind, payload).alias(field.name))
         elif field.name not in ENVELOPE_COLUMNS:
             columns.append(f.lit(None).cast(field.dataType).alias(field.name))
     return known.select(*columns, "file_shard", "file_day")
@@ -106,7 +106,7 @@ def _envelope(world: World) -> dict[str, Column]:
 
 
 def _message(type_: t.StructType, fields: Mapping[str, Column]) -> Column:
-    """Return a struct of ``type_``: ``fields`` as given, the others as nobody set them."""
+    """Return a struct of ``type_``: ``fields`` as given, the others with their defaults."""
     unknown = set(fields) - set(type_.names)
     assert not unknown, f"no field is called {sorted(unknown)}"
     return f.struct(
@@ -274,7 +274,7 @@ def _unit_fields() -> dict[str, Column]:
 
 
 def _decision(world: World) -> Column:
-    """Return why this broker: it and another were compared, and it had less."""
+    """Return a placement decision: two brokers were compared, and the chosen one had less load."""
     key = (f.col("object"), f.col("part"), f.col("number"))
     used = below(world, world.capacity_units // 2, "seen", *key)
     leased = f.lit(world.capacity_units)
@@ -303,7 +303,7 @@ def _decision(world: World) -> Column:
 
 
 def _load(world: World) -> Column:
-    """Return a load report; its sums are of all units, ``busiest`` are a few of them."""
+    """Return a load report: sums over all units, and a few ``busiest`` ones."""
     noise = f.lit(0.95) + fraction(world, "load", f.col("broker"), f.col("seq")) * 0.1
     bytes_in = f.floor(f.col("rate") * noise)
     measured = f.col("seq") + STARTS_MS

@@ -1,9 +1,9 @@
-"""A generated history as one DataFrame: made, counted, numbered, given its payloads.
+"""The steps of a generated history, as DataFrames.
 
     world -> objects and lives -> narrow events -> positions -> events, in the columns of exports
 
-Nothing is drawn that does not follow from the seed and the numbers of objects
-(``pipelines.generate.chance``), so every step may run again and gives the same.
+All randomness follows from the seed and the numbers of objects (``pipelines.generate.chance``), so
+a step that runs again gives the same result.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pipelines.generate.world import STARTS_MS, World
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Who takes part, each as the function of its name returns it; kept by the job, all are used
-    several times."""
+    """The objects of a history, each the result of the function of its name. The job keeps them on
+    disk, because all are used several times."""
 
     tenants: DataFrame
     namespaces: DataFrame
@@ -53,7 +53,7 @@ def narrow_events(spark: SparkSession, cast: Cast, world: World) -> DataFrame:
 
 def unit_events(lives: DataFrame) -> DataFrame:
     """Return the narrow events of ``pipelines.generate.lives.assignments``."""
-    # An end has the epoch that it ends, and comes before the next beginning.
+    # An unassignment has the epoch that it ends, and comes before the next assignment.
     seq = f.col("epoch") * 2 + (f.col("event_type") == UNASSIGNED).cast("long")
     return narrow(
         lives,
@@ -87,8 +87,8 @@ def events_before_days(narrow: DataFrame) -> DataFrame:
 def numbered(narrow: DataFrame, before_days: DataFrame) -> DataFrame:
     """Return the narrow events with ``position``: dense from 1 in each shard, in their order.
 
-    The rows of one file are together, in the order of their positions. Files are of these very
-    columns, so that Spark sees that nothing has to be sorted again when they are written.
+    The rows of one file are together, in the order of their positions. They are partitioned by the
+    columns of files, so that Spark need not sort them again to write them.
     """
     in_order = Window.partitionBy("file_shard", "file_day").orderBy(*ORDER)
     placed = narrow.withColumn("place", f.row_number().over(in_order))

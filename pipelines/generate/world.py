@@ -1,4 +1,4 @@
-"""How large a generated history is, and what follows from that. Nothing here knows Spark."""
+"""The size of a generated history, and the numbers that follow from it. Does not use Spark."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from nextgen.kernel.routing.slots import SlotTable, initial_table
 from pipelines.durations import DAY_MS, HOUR_MS, MINUTE_MS
 
 STARTS_MS = 1_767_225_600_000
-"""2026-01-01 00:00 UTC: when every generated history begins."""
+"""2026-01-01 00:00 UTC: the beginning of every generated history."""
 
 TOPICS_MAX = 200_000_000
 BROKERS_MAX = 1_000
 SHARDS_MAX = 64
 FOLDERS_MAX = 1_000
-"""Shards times days: each pair is a file at least, and the manifest is made on the driver."""
+"""Shards times days at most: each pair has a file, and the driver makes the manifest."""
 
 EVENTS_PER_TOPIC_MAX = 1_000
 
@@ -27,20 +27,20 @@ NAMESPACE_STRIDE = 16
 
 PARTITIONED_SHARE = 0.04
 USED_SHARE = 0.92
-"""Of topics: those that anybody ever looks up."""
+"""Part of topics that are ever looked up."""
 
 IDLE_SHARE = 0.45
-"""Of stays with a broker: those that end because nobody uses the unit any more."""
+"""Part of stays that end because the unit becomes idle."""
 
 OPENS_MS = 2 * HOUR_MS
-"""No broker fails before: until then the inventory of the first day is brought in."""
+"""Time of the first outage at the earliest: before, the first day's inventory is imported."""
 
 OUTAGES_PER_BROKER = 2
 OUTAGE_MS = 20 * MINUTE_MS
-"""From the first sign to the last unit that is back."""
+"""Length of an outage, from its first sign to the return of the last unit."""
 
 CALM_MS = 5 * MINUTE_MS
-"""Behind an outage, when what was asked for meanwhile is made up for."""
+"""Time after an outage, into which the events of clients during it are moved."""
 
 _EVENTS_OF_INVENTORY = 1.5
 _EVENTS_OF_OUTAGES = 2.2
@@ -49,7 +49,7 @@ _EVENTS_PER_STAY = 1.55
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What is asked for. The same values give the same events, whatever the cores or the cluster.
+    """The parameters of a history. Equal values give equal events on any machine or cluster.
 
     Raises:
         InvalidRequest: No such history can be made.
@@ -61,7 +61,7 @@ class World:
     shards: int = 4
     brokers: int = 8
     events_per_topic: float = 10.0
-    """On the average, load reports and recorded lookups not counted. The least is about 5."""
+    """Mean, without load reports and recorded lookups. The least is about 5."""
 
     def __post_init__(self) -> None:
         _check("topics", self.topics, 1, TOPICS_MAX)
@@ -90,17 +90,17 @@ class World:
 
     @property
     def outages(self) -> int:
-        """Of brokers, one at a time: half a day holds no more than six."""
+        """Number of broker outages, one at a time: at most six in half a day."""
         return min(OUTAGES_PER_BROKER * self.brokers, 12 * self.days - 2)
 
     @property
     def outage_slot_ms(self) -> int:
-        """Time in which there is exactly one outage."""
+        """Length of the slot of one outage."""
         return (self.length_ms - OPENS_MS) // self.outages
 
     @property
     def stays_mean(self) -> float:
-        """Of one unit: times that it is looked up or moved."""
+        """Mean number of stays of a unit."""
         return max(
             1.0,
             (self.events_per_topic - _EVENTS_OF_INVENTORY - _EVENTS_OF_OUTAGES) / _EVENTS_PER_STAY,
@@ -108,7 +108,7 @@ class World:
 
     @property
     def capacity_units(self) -> int:
-        """Of each broker: twice its share, so that one may be out."""
+        """Capacity of each broker: twice its share, so that one may be out."""
         return 1_000 * math.ceil((2.4 * self.topics / self.brokers + 100) / 1_000)
 
     @property

@@ -34,7 +34,7 @@ def load(
     heap: HeapOption = DEFAULT_HEAP,
     json_output: JsonFlag = False,
 ) -> None:
-    """Say who carries how much: series, percentiles, growth, skew, forecast of capacity."""
+    """Report load by broker, topic and tenant: series, percentiles, growth, skew, forecast."""
     from pipelines.load.job import JOB, run
 
     run_job(

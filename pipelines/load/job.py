@@ -1,7 +1,7 @@
-"""Reads an export, and writes what its load reports say of brokers, topics and their parents.
+"""Reads an export, and writes the load of brokers, topics and their parents from its load reports.
 
-The export is read twice: once for the reports and the sessions, which are few and kept, and once,
-two columns only, for what each shard has to do. Everything else is made from what is kept.
+The export is read twice: once for load reports and sessions, which are few and are cached, and
+once, two columns only, for the activity of each shard. The rest is computed from the cached rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHARDS_SHOWN_MAX = 256
 
 _KEPT = ".kept"
 SCOPES = ("cluster", "cluster, largest broker lost")
-"""Rows of a forecast that are about the cluster."""
+"""Scopes of the forecast that stand for the whole cluster."""
 
 
 def run(spark: SparkSession, url: str, out: Path, *, report: Path | None = None) -> Summary:
@@ -73,7 +73,7 @@ TABLES = ("series", "statistics", "skew", "shards", "shape", "forecast")
 def _keep_used(
     spark: SparkSession, export: ExportInput, folder: Path, summary: Summary
 ) -> DataFrame:
-    """Read the export once; account for its rows; return the few that load is made of."""
+    """Read the export once; account for its rows; return the load reports and session events."""
     seen = Observation("load")
     events = export.events(spark).select("shard_id", "position", "time", "event_type", *USED_TYPES)
     is_used = f.col("event_type").isin(*USED_TYPES)
@@ -101,7 +101,7 @@ def _facts(kept: DataFrame) -> Row:
         f.count("*").alias("reports"),
         f.count_distinct("broker_id").alias("brokers"),
         f.count_if("is_skewed").alias("skewed"),
-        # A timestamp would come to Python as the local time of this machine.
+        # Python would get a timestamp in the local time of this machine.
         f.min(f.unix_millis("time")).alias("first_ms"),
         f.max(f.unix_millis("time")).alias("last_ms"),
     ).collect()[0]
@@ -133,7 +133,7 @@ def _write(frame: DataFrame, folder: Path, name: str) -> None:
 
 
 def shown_rows(spark: SparkSession, folder: Path) -> Shown:
-    """Return what people are shown of the tables in ``folder``."""
+    """Return the rows of the tables in ``folder`` that the report shows."""
     tables = {name: spark.read.parquet(str(folder / name)) for name in TABLES}
     names = tables["statistics"]
 
@@ -157,7 +157,7 @@ def shown_rows(spark: SparkSession, folder: Path) -> Shown:
         shape=_rows(tables["shape"].orderBy("hour_of_day"), HOURS_SHOWN_MAX),
         forecast=_rows(
             tables["forecast"].orderBy(
-                # Those who have no room first.
+                # Scopes without free capacity come first.
                 ~f.col("scope").isin(*SCOPES),
                 f.asc_nulls_last("days_left"),
                 "scope",

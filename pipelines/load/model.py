@@ -1,4 +1,4 @@
-"""What of the job's tables a person reads."""
+"""The part of the job's tables that the report shows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOURS_SHOWN_MAX = 24
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The rows that people are shown. Each list is bounded."""
+    """The rows that the report shows. Each list is bounded."""
 
     skew: list[Row]
     shards: list[Row]

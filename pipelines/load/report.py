@@ -16,8 +16,8 @@ _BAR = "#33506e"
 _MEGA = 1_000_000.0
 
 _SEEN = (
-    "A broker reports its busiest topics and a sum of the others. What is said of topics, "
-    "namespaces and tenants is what was among the busiest: the quiet ones are in the sums of "
+    "A broker reports its busiest topics and a sum of the others. So figures of topics, "
+    "namespaces and tenants cover the busiest topics only: the quiet ones are in the sums of "
     "brokers only."
 )
 

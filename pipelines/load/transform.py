@@ -1,14 +1,14 @@
 """Load reports become hourly series of brokers, units, namespaces and tenants.
 
-The source are events ``broker_load_reported``: totals of a broker, and its busiest units. A unit is
-seen while it is among the busiest of its broker; what the others carry is known as a sum only.
+The source is the event ``broker_load_reported``: totals of a broker, and its busiest units. A unit
+is seen while it is among the busiest of its broker; of the others only the sum is known.
 Windows are by the event's ``time``, the leader's clock, because those of brokers differ.
 
 | column of a series | what it is |
 |---|---|
 | `level`, `name` | broker, topic (canonical name, its units added up), namespace or tenant |
 | `hour` | beginning of the hour, UTC |
-| `samples` | reports that say something of it in that hour |
+| `samples` | reports about it in that hour |
 | `bytes_per_second` | in and out, mean of the hour |
 | `units` | mean of the hour; null but for brokers |
 | `cpu_fraction`, `memory_bytes` | mean and most of the hour; null but for brokers |
@@ -29,12 +29,12 @@ ESTABLISHED = "broker_session_established"
 ENDED = "broker_session_ended"
 
 USED_TYPES = (REPORTED, GRANTED, ESTABLISHED, ENDED)
-"""What is folded of an export; everything else is counted and left."""
+"""The event types that this job uses. All others are only counted."""
 
 BROKER, TOPIC, NAMESPACE, TENANT = "broker", "topic", "namespace", "tenant"
 
 SKEW_OF_CLOCKS_MAX_MS = 5 * MINUTE_MS
-"""Between a broker's clock and the leader's, before a report counts as skewed."""
+"""Difference of a broker's clock from the leader's above which a report counts as skewed."""
 
 PERCENTILES = (0.5, 0.95, 0.99)
 
@@ -42,7 +42,7 @@ _SECONDS_PER_DAY = 86_400.0
 
 
 def used_events(events: DataFrame) -> DataFrame:
-    """Return the events that load is made of, with the columns that are needed."""
+    """Return the events that load is computed from, with the columns that this job needs."""
     return events.where(f.col("event_type").isin(*USED_TYPES)).select(
         "shard_id", "position", "time", "event_type", *USED_TYPES
     )
@@ -90,7 +90,7 @@ def topic_series(reports: DataFrame) -> DataFrame:
         topic_of(f.col("unit.name"), f.col("unit.unit")).alias("name"),
         (f.col("unit.bytes_in_per_second") + f.col("unit.bytes_out_per_second")).alias("bytes"),
     )
-    # First a unit's mean, then the sum of a topic's units: reports of brokers come in turn.
+    # The mean of a unit first, then the sum over a topic's units: brokers report at other times.
     by_unit = seen.groupBy("name", "unit_name", "hour").agg(
         f.avg("bytes").alias("bytes"), f.count("*").alias("samples")
     )
@@ -144,12 +144,12 @@ def statistics(series: DataFrame) -> DataFrame:
 
 
 def daily_shape(brokers: DataFrame) -> DataFrame:
-    """Return hour_of_day and relative: the cluster's load then, as a part of the mean of all."""
+    """Return hour_of_day and relative: the cluster's load in that hour, by the mean of all."""
     cluster = cluster_series(brokers)
     by_hour = cluster.groupBy(f.hour("hour").alias("hour_of_day")).agg(
         f.avg("bytes_per_second").alias("mean"), f.count("*").alias("hours")
     )
-    # 24 rows by then: one window over all of them.
+    # These are 24 rows: one window over all of them is cheap.
     whole = Window.partitionBy()
     overall = f.sum(f.col("mean") * f.col("hours")).over(whole) / f.sum("hours").over(whole)
     return by_hour.withColumn("overall", overall).select(
@@ -180,7 +180,7 @@ def skew(statistics: DataFrame) -> DataFrame:
 
 
 def shard_activity(events: DataFrame) -> DataFrame:
-    """Return per shard but the cluster manager's: events, topics_created, assignments."""
+    """Return per shard, without shard 0: events, topics_created, assignments."""
     kinds = events.where(f.col("shard_id") != CLUSTER_MANAGER_SHARD_ID).groupBy("shard_id")
     created = f.count_if(f.col("event_type") == "topic_created")
     assigned = f.count_if(f.col("event_type") == "topic_assigned")
@@ -195,17 +195,17 @@ def capacity(used: DataFrame) -> DataFrame:
     """Return broker_id and units granted of each broker whose latest session lives.
 
     A broker's sessions are events of one shard, so they are folded by position. The cluster
-    manager notes in its own log what was granted: positions there are of another order.
+    manager's own log repeats the grants, but its positions are not comparable with the shard's.
     """
     of_shards = f.col("shard_id") != CLUSTER_MANAGER_SHARD_ID
-    told = used.where(of_shards & (f.col("event_type") != REPORTED)).select(
+    session_events = used.where(of_shards & (f.col("event_type") != REPORTED)).select(
         "position",
         "event_type",
         _either("broker_id").alias("broker_id"),
         _either("session_id").alias("session_id"),
         f.col(f"{GRANTED}.units").alias("units"),
     )
-    changes = told.where(f.col("event_type").isin(ESTABLISHED, ENDED))
+    changes = session_events.where(f.col("event_type").isin(ESTABLISHED, ENDED))
     latest = changes.groupBy("broker_id").agg(
         f.max_by(f.struct("session_id", "event_type"), "position").alias("last")
     )
@@ -213,7 +213,7 @@ def capacity(used: DataFrame) -> DataFrame:
         "broker_id", f.col("last.session_id").alias("session_id")
     )
     granted = (
-        told.where(f.col("event_type") == GRANTED)
+        session_events.where(f.col("event_type") == GRANTED)
         .groupBy("broker_id", "session_id")
         .agg(f.max_by("units", "position").alias("units"))
     )
@@ -225,9 +225,9 @@ def capacity(used: DataFrame) -> DataFrame:
 def forecast(brokers: DataFrame, capacity: DataFrame) -> DataFrame:
     """Return when the straight line through the units of each broker meets its capacity.
 
-    Columns: scope (a broker's id, ``cluster``, or ``cluster, largest broker lost``), units_now (of
-    the line at the last hour), units_per_day, fit (r squared), capacity_units, days_left (null if
-    it never will; 0 if it has).
+    Columns: scope (a broker's id, ``cluster``, or ``cluster, largest broker lost``), units_now (the
+    line's value at the last hour), units_per_day, fit (r squared), capacity_units, days_left (0 if
+    the line is there already, null if it never gets there).
     """
     of_broker = brokers.select(f.col("name").alias("scope"), "hour", "units")
     whole = f.explode(f.array(f.lit("cluster"), f.lit("cluster, largest broker lost")))

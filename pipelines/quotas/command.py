@@ -32,16 +32,16 @@ def quotas(
     headroom: Annotated[
         int,
         typer.Option(
-            "--headroom", min=0, max=HEADROOM_PERCENT_MAX, help="Of brokers kept free, percent."
+            "--headroom", min=0, max=HEADROOM_PERCENT_MAX, help="Percent of brokers to keep free."
         ),
     ] = HEADROOM_PERCENT,
     floor: Annotated[
-        int, typer.Option("--floor", min=0, help="Least units of a tenant; one a shard if more.")
+        int, typer.Option("--floor", min=0, help="Least units of a tenant; at least one a shard.")
     ] = 0,
     version: Annotated[
         int,
         typer.Option(
-            "--quota-version", min=0, help="Of the quotas. 0: behind the last in the export."
+            "--quota-version", min=0, help="Version of the quotas. 0: the export's last, plus 1."
         ),
     ] = 0,
     report: ReportOption = None,
@@ -49,10 +49,10 @@ def quotas(
     heap: HeapOption = DEFAULT_HEAP,
     json_output: JsonFlag = False,
 ) -> None:
-    """Make quotas from what brokers carried and tenants had assigned.
+    """Make quotas from the load of brokers and the assignments of tenants.
 
-    Writes quotas.json to the folder, for 'nextgen quotas apply', and beside it what each quota was
-    made from. The same export gives the same file.
+    Writes quotas.json to the folder, for 'nextgen quotas apply', and beside it tables that explain
+    each quota. The same export gives the same file.
     """
     from pipelines.quotas.job import JOB, run
 

@@ -1,4 +1,4 @@
-"""Reads an export once, and writes the quotas that its history says."""
+"""Reads an export once, and writes the quotas that follow from its history."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from pipelines.running.summary import Summary
 
 JOB = "quotas"
 FILE = "quotas.json"
-"""What ``nextgen quotas apply`` takes."""
+"""The file that ``nextgen quotas apply`` reads."""
 
 BROKERS, TENANTS = "brokers", "tenants"
-"""Tables beside it: what each quota was made from."""
+"""Tables beside it, which explain each quota."""
 
 _NEEDS = "needs"
 
 ROWS_SHOWN_MAX = 200
-"""Of each table, for the page."""
+"""Rows of each table on the page."""
 
 CLOCK_BACK_MS = HOUR_MS
-"""A leader whose clock is behind its predecessor's by more than an hour is told of."""
+"""A note reports a leader whose clock is behind its predecessor's by more than this."""
 
 NOTES_MAX = 10
 
@@ -62,18 +62,18 @@ def run(
             have the floor.
         RowsLost: A bug: not every event was accounted for.
     """
-    asked = question or Question()
+    question = question or Question()
     export = open_export(url)
     if not _shard_ids(export):
         raise JobRefused(f"{export.url} holds no shard: there is nothing to make quotas from")
     summary = Summary(JOB, rows_in=export.rows)
     with replaced_folder(out, JOB) as folder:
-        made = _Making(spark, export, asked, folder)
+        made = _Making(spark, export, question, folder)
         found = made.facts(summary)
         try:
             made.write_brokers(found)
             made.write_needs(found)
-            version = asked.version or made.next_version(found)
+            version = question.version or made.next_version(found)
         finally:
             found.unpersist()
         summary.reconcile()
@@ -82,28 +82,28 @@ def run(
         _tell(summary, made, shares, quotas)
         made.drop_needs()
         if report is not None:
-            write_report(report, quotas, asked, shares, summary, *made.shown())
+            write_report(report, quotas, question, shares, summary, *made.shown())
             summary.outputs["report"] = str(report)
     summary.outputs |= {"file": str(out / FILE), "tables": str(out)}
     return summary
 
 
 class _Making:
-    """The steps of one run; each leaves a table in the folder, which the next one reads."""
+    """The steps of one run. Each one writes a table to the folder, which the next one reads."""
 
     def __init__(
-        self, spark: SparkSession, export: ExportInput, asked: Question, folder: Path
+        self, spark: SparkSession, export: ExportInput, question: Question, folder: Path
     ) -> None:
         self.spark = spark
         self.export = export
-        self.asked = asked
+        self.question = question
         self._folder = folder
         self._shards = len(_shard_ids(export))
-        # Each shard has room for one unit at least, or topics there could never be assigned.
-        self.floor_units = max(asked.floor_units, self._shards)
+        # Each shard gets one unit at least: without it no topic there could be assigned.
+        self.floor_units = max(question.floor_units, self._shards)
 
     def facts(self, summary: Summary) -> DataFrame:
-        """Return the facts, counting while they pass what becomes of every event."""
+        """Return the facts, and count for the summary how each event is used."""
         events = self.export.events(self.spark)
         read = Observation("read")
         kind = transform.kind_of()
@@ -123,17 +123,19 @@ class _Making:
         if counts["of_unknown_types"]:
             summary.find(
                 f"{counts['of_unknown_types']} events are of types that this release does not "
-                "know: quotas may lack what they say; export again with the newer release"
+                "know: quotas do not reflect them; export again with the newer release"
             )
         return found
 
     def write_brokers(self, found: DataFrame) -> None:
-        brokers = transform.broker_quotas(found, self.asked)
+        brokers = transform.broker_quotas(found, self.question)
         self._write(BROKERS, brokers.orderBy("broker_id"))
 
     def write_needs(self, found: DataFrame) -> None:
         in_shards = transform.shard_units(found, _end_hour(self.export))
-        needs = transform.tenant_needs(found, in_shards, self.asked, self._shards, self.floor_units)
+        needs = transform.tenant_needs(
+            found, in_shards, self.question, self._shards, self.floor_units
+        )
         self._write(_NEEDS, needs)
 
     def next_version(self, found: DataFrame) -> int:
@@ -141,10 +143,10 @@ class _Making:
         return int(set_before[0][0] or 0) + 1
 
     def write_tenants(self) -> Shares:
-        """Divide what there is; return what was divided.
+        """Divide the available units among tenants; return the totals.
 
         Raises:
-            JobRefused: There is not enough for the floors, or nothing at all.
+            JobRefused: There are too few units for the floors, or none.
         """
         brokers = (
             self.read(BROKERS)
@@ -168,14 +170,14 @@ class _Making:
         shares = Shares(brokers["units"], tenants["count"], tenants["units"], self.floor_units)
         if shares.spare_units < 0:
             raise JobRefused(
-                f"{shares.tenants} tenants with {shares.floor_units} units each are more than the "
-                f"{shares.available_units} units that brokers may be leased out"
+                f"{shares.tenants} tenants with {shares.floor_units} units each need more than the "
+                f"{shares.available_units} units of brokers that may be leased"
             )
         self._write(TENANTS, transform.tenant_quotas(chosen, shares).orderBy("tenant"))
         return shares
 
     def write_file(self, version: int) -> QuotaFile:
-        """Write the file of quotas; return what it says."""
+        """Write the file of quotas; return its content."""
         brokers = transform.as_object(self.read(BROKERS), "broker_id").collect()[0]["units"]
         tenants = transform.as_object(self.read(TENANTS), "tenant").collect()[0]["units"]
         positions = {str(key): last for key, last in sorted(self.export.positions().items())}
@@ -187,7 +189,7 @@ class _Making:
             {
                 "cluster_id": self.export.manifest.cluster_id,
                 "positions": positions,
-                "headroom_percent": self.asked.headroom_percent,
+                "headroom_percent": self.question.headroom_percent,
                 "floor_units": self.floor_units,
             },
         )
@@ -195,21 +197,21 @@ class _Making:
         return quotas
 
     def shown(self) -> tuple[list[Row], list[Row]]:
-        """Return what the page shows of brokers and tenants."""
+        """Return the rows of brokers and of tenants that the page shows."""
         brokers = self.read(BROKERS).orderBy(f.desc("quota_units"), "broker_id")
         tenants = self.read(TENANTS).orderBy(f.desc("quota_units"), "tenant")
         return brokers.limit(ROWS_SHOWN_MAX).collect(), tenants.limit(ROWS_SHOWN_MAX).collect()
 
     def tenants_over_quota(self) -> int:
-        """Return how many tenants have more than their quota: they keep it."""
+        """Return how many tenants have more units than their quota; they keep those units."""
         return int(self.read(TENANTS).where(f.col("units") > f.col("quota_units")).count())
 
     def tenants_left_out(self, shares: Shares) -> int:
-        """Return how many tenants have no quota: there is room for so many only."""
+        """Return how many tenants have no quota, because a file holds a limited number of them."""
         return int(self.read(_NEEDS).count()) - shares.tenants
 
     def drop_needs(self) -> None:
-        """Remove what was only needed between two steps."""
+        """Remove the table that is only needed between two steps."""
         shutil.rmtree(self._folder / _NEEDS)
 
     def read(self, name: str) -> DataFrame:
@@ -220,7 +222,7 @@ class _Making:
 
 
 def source_of(export: ExportInput) -> str:
-    """Return the digest of what an export holds: which cluster's log, up to which events."""
+    """Return a digest that identifies an export: the cluster, and the last position by shard."""
     held = {
         "cluster_id": export.manifest.cluster_id,
         "shards": {
@@ -262,12 +264,12 @@ def _tell(summary: Summary, made: _Making, shares: Shares, quotas: QuotaFile) ->
 
 
 def _notes(export: ExportInput) -> list[str]:
-    """Return what the reader of the quotas should know of the export."""
+    """Return remarks about the export that a reader of the quotas needs."""
     notes = _clock_notes(export)
     if CLUSTER_MANAGER_SHARD_ID not in export.positions():
         notes.append(
-            "the export has no log of the cluster manager: which quotas hold is not known from it, "
-            "so the version is 1 unless it is said"
+            "the export has no log of the cluster manager, so the version of the present quotas is "
+            "not known: the version is 1 unless --quota-version gives another"
         )
     for shard_id, shard in sorted(export.manifest.shards.items()):
         if shard.accepted_gaps:
@@ -288,6 +290,6 @@ def _clock_notes(export: ExportInput) -> list[str]:
         if back_ms > CLOCK_BACK_MS:
             notes.append(
                 f"the clock of shard {shard_id} goes back by {back_ms // 1_000} s between two "
-                "files: hours, and what is said of all but the fullest of them, may be wrong"
+                "files: figures by the hour, and percentiles over hours, may be wrong"
             )
     return notes

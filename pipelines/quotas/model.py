@@ -1,4 +1,4 @@
-"""What a run of the job is asked for, and the numbers that go from one step to the next."""
+"""The parameters of a run of the job, and the totals that one step hands to the next."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits.placement import QUOTA_UNITS_MAX
 
 HEADROOM_PERCENT = 20
-"""Of a broker, left free; and on top of what a tenant had in all but its fullest hours."""
+"""Part of a broker that stays free, and the part added to a tenant's 95th percentile of units."""
 
 HEADROOM_PERCENT_MAX = 90
 PERMILLE = 1_000
@@ -16,20 +16,20 @@ PERMILLE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """How quotas are to be made."""
+    """The parameters of a run."""
 
     headroom_percent: int = HEADROOM_PERCENT
     floor_units: int = 0
-    """Least that a tenant has; one unit in each shard if that is more."""
+    """Least units of a tenant; at least one unit for each shard."""
 
     version: int = 0
-    """Of the quotas; 0: behind the last that the export knows of."""
+    """Version of the quotas; 0: one more than the last in the export."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be.
+        """Check the bounds.
 
         Raises:
-            InvalidRequest: It cannot be.
+            InvalidRequest: A value is out of bounds.
         """
         if not 0 <= self.headroom_percent <= HEADROOM_PERCENT_MAX:
             raise InvalidRequest(f"headroom is 0 to {HEADROOM_PERCENT_MAX} percent")
@@ -40,18 +40,18 @@ class Question:
 
     @property
     def target_permille(self) -> int:
-        """How full a broker may be."""
+        """The part of a broker's capacity that may be leased."""
         return PERMILLE - 10 * self.headroom_percent
 
     @property
     def growth_permille(self) -> int:
-        """What a tenant may have for each thousand that it had."""
+        """Units of a tenant's quota for each thousand units that it had."""
         return PERMILLE + 10 * self.headroom_percent
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What there is, and what tenants would like of it."""
+    """The available units, and the units that tenants need."""
 
     available_units: int
     tenants: int
@@ -64,12 +64,12 @@ class Shares:
 
     @property
     def spare_units(self) -> int:
-        """What is left when every tenant has its floor."""
+        """Available units beyond the floors of all tenants."""
         return self.available_units - self.floors_units
 
     @property
     def wished_units(self) -> int:
-        """What tenants would like beyond their floors."""
+        """Units that tenants need beyond their floors."""
         return self.needed_units - self.floors_units
 
     @property

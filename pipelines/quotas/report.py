@@ -1,4 +1,4 @@
-"""The page of the job: what brokers may be leased out, what tenants may have, and why."""
+"""The page of the job: quotas of brokers and of tenants, and how they were made."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ BARS_MAX = 30
 _CAPACITY, _QUOTA, _PEAK = "#c9d3df", "#33506e", "#b8433a"
 
 _RULES = (
-    "A broker's quota is the part of its capacity that the headroom leaves, or the units with "
-    "which its load would be that part, if that is less. A tenant's is the need of its fullest "
-    "shard times the number of shards, for quotas are divided evenly: what it had there at most, "
-    "or the headroom on top of what it had in all but the fullest 5 % of hours. Where tenants "
-    "need more than brokers may be leased out, each has its floor, and its part of the rest."
+    "A broker's quota is its capacity less the headroom, or the number of units at which its load "
+    "would reach that level, if that is less. A tenant's quota is the need of its fullest shard "
+    "times the number of shards, because quotas are divided evenly among shards. The need is the "
+    "most units that it had there, or its 95th percentile over hours plus the headroom. If "
+    "tenants need more than brokers have, each gets its floor and a share of the rest."
 )
 
 
 def write_report(
     path: Path,
     quotas: QuotaFile,
-    asked: Question,
+    question: Question,
     shares: Shares,
     summary: Summary,
     brokers: Sequence[Row],
@@ -41,7 +41,7 @@ def write_report(
         f"Quotas, version {quotas.version}",
         f"{len(quotas.brokers):,} brokers with {shares.available_units:,} units, "
         f"{len(quotas.tenants):,} tenants that need {shares.needed_units:,}; headroom "
-        f"{asked.headroom_percent} %, made from {quotas.source}",
+        f"{question.headroom_percent} %, made from {quotas.source}",
     )
     page.add_text("How quotas are made", _RULES)
     if brokers:

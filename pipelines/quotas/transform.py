@@ -1,11 +1,10 @@
-"""From events to quotas: DataFrame to DataFrame, nothing is read or counted here.
+"""From events to quotas: DataFrame to DataFrame, without actions.
 
     events ──facts──┬─ loads and sessions ──▶ broker_quotas
                     └─ changes of units ────▶ shard_units ──▶ tenant_needs ──▶ tenant_quotas
 
 A tenant's units are folded in the order of positions, shard by shard, as the shards count them.
-What is made of them is about hours: how many it had at most in each hour, those hours included in
-which nothing changed.
+The result is the largest number in each hour, hours without a change included.
 """
 
 from __future__ import annotations
@@ -30,25 +29,25 @@ FACT_TYPES = {
     "tenant_deleted": TENANT,
     "quotas_set": QUOTAS,
 }
-"""Event types that quotas are made from, and what each tells of."""
+"""Event types that quotas are made from, and the kind of fact that each one gives."""
 
 FIRST_ASSIGNMENT = "first_lookup"
-"""Reason of an assignment of a unit that nobody had; every other one moves it."""
+"""Reason of an assignment of an unowned unit; every other reason moves an owned one."""
 
 LOAD_SPEAKS_PERMILLE = 50
-"""A broker that is less busy than this says nothing of what it could carry."""
+"""Load below which a report does not show how many units the broker could carry."""
 
 P95 = 0.95
 
 
 def kind_of() -> Column:
-    """Return what an event tells of, null for events that quotas are not made from."""
+    """Return the kind of fact that an event gives, null for events that quotas do not use."""
     pairs = [f.lit(text) for pair in FACT_TYPES.items() for text in pair]
     return f.element_at(f.create_map(*pairs), f.col("event_type"))
 
 
 def facts(events: DataFrame) -> DataFrame:
-    """Return what quotas are made from, one narrow row for each event that tells of it.
+    """Return one narrow row for each event that quotas are made from.
 
     Columns: kind, shard_id, position, hour (of the event's time, since 1970), name (of the tenant
     or broker), and by kind
@@ -92,11 +91,11 @@ def facts(events: DataFrame) -> DataFrame:
 
 
 def broker_quotas(found: DataFrame, question: Question) -> DataFrame:
-    """Return the brokers whose latest session lives, with what each may be leased out.
+    """Return the brokers whose latest session is live, with their quotas.
 
     Columns: broker_id, capacity_units, units_peak, units_p95, permille_peak, permille_p95 (both
-    over hours, null where nothing was reported), quota_units. A quota is the part of the capacity
-    that the headroom leaves, or the units with which the load would be that part, if that is less.
+    over hours, null without a report), quota_units. A quota is the capacity less the headroom, or
+    the number of units at which the load would reach that level, if that is less.
     """
     sessions = (
         found.where((f.col("kind") == SESSION) & f.col("name").isNotNull())
@@ -127,13 +126,13 @@ def broker_quotas(found: DataFrame, question: Question) -> DataFrame:
         speaks,
         f.floor(f.col("units_p95") * question.target_permille / f.col("permille_p95")),
     )
-    # A broker that carries more than it should with a single unit still has room for that one.
+    # A broker that a single unit overloads still gets a quota of one.
     quota = f.least(f.col("capacity_units"), f.greatest(f.lit(1), f.least(free, by_load)))
     return sessions.join(carried, "broker_id", "left").withColumn("quota_units", quota)
 
 
 def shard_units(found: DataFrame, end_hour: int) -> DataFrame:
-    """Return what each tenant had assigned in each shard, over the hours until ``end_hour``.
+    """Return the assigned units of each tenant in each shard, over the hours until ``end_hour``.
 
     Columns: tenant, shard_id, units (at the end), units_peak, units_p95 (over hours, from the
     first that the tenant had anything in).
@@ -151,7 +150,7 @@ def shard_units(found: DataFrame, end_hour: int) -> DataFrame:
     with_quiet = hours.withColumn(
         "quiet_hours", f.greatest(f.lit(0), next_hour - f.col("hour") - 1)
     )
-    # Of an hour in which something changed the most counts, of the quiet ones behind what was left.
+    # An hour with changes counts with its largest number, the quiet hours after it with its last.
     changed = f.struct(f.col("most").alias("units"), f.lit(1).cast("long").alias("hours"))
     quiet = f.struct(f.col("left").alias("units"), f.col("quiet_hours").alias("hours"))
     weighed = with_quiet.select(
@@ -167,12 +166,12 @@ def shard_units(found: DataFrame, end_hour: int) -> DataFrame:
 def tenant_needs(
     found: DataFrame, in_shards: DataFrame, question: Question, shards: int, floor_units: int
 ) -> DataFrame:
-    """Return what each tenant that there is needs.
+    """Return the need of each existing tenant.
 
     Columns: tenant, units (at the end), units_peak, units_p95 (sums over the shards),
-    need_units. A shard needs what the tenant had there at most, or the headroom on top of what it
-    had in all but its fullest hours. Quotas are divided evenly, so the fullest shard decides:
-    ``need_units`` is its need, times ``shards``.
+    need_units. The need in a shard is the most units that the tenant had there, or its 95th
+    percentile over hours plus the headroom. Quotas are divided evenly among shards, so
+    ``need_units`` is the need in the fullest shard, times ``shards``.
     """
     shard_need = f.greatest(
         f.col("units_peak"),
@@ -184,14 +183,14 @@ def tenant_needs(
         f.sum("units_p95").alias("units_p95"),
         f.max(shard_need).alias("fullest"),
     )
-    # What was said last counts: more may have been said, and lost with an accepted gap.
-    told = (
+    # The last known change counts: later ones may have been lost with an accepted gap.
+    lives = (
         found.where(f.col("kind") == TENANT)
         .groupBy(f.col("name").alias("tenant"))
         .agg(f.max_by("change", "position").alias("last_change"))
     )
     # Of a tenant whose creation was lost only its units are known.
-    present = used.join(told, "tenant", "full").where(f.coalesce("last_change", f.lit(1)) > 0)
+    present = used.join(lives, "tenant", "full").where(f.coalesce("last_change", f.lit(1)) > 0)
     need = f.greatest(f.lit(floor_units), f.coalesce(f.col("fullest"), f.lit(0)) * shards)
     return present.select(
         "tenant",
@@ -201,26 +200,26 @@ def tenant_needs(
 
 
 def largest_tenants(needs: DataFrame, most: int) -> DataFrame:
-    """Return the tenants with the largest needs, those with the lower names first among equals."""
+    """Return the tenants with the largest needs; equal needs are ordered by name."""
     return needs.orderBy(f.desc("need_units"), "tenant").limit(most)
 
 
 def tenant_quotas(needs: DataFrame, shares: Shares) -> DataFrame:
-    """Return ``needs`` with quota_units, together at most what is available.
+    """Return ``needs`` with quota_units, whose sum is at most the available units.
 
-    Every tenant has its floor. What is left is divided by what tenants need beyond it, if it does
-    not suffice for all.
+    Every tenant gets its floor. If the rest does not suffice for all needs, it is divided in
+    proportion to the needs beyond the floors.
     """
     beyond = f.col("need_units") - shares.floor_units
     if shares.is_scarce:
-        # Decimals: the product of two numbers of units may be more than a long has room for.
+        # Decimals, because the product of two numbers of units may overflow a long.
         product = beyond.cast("decimal(19,0)") * f.lit(shares.spare_units).cast("decimal(19,0)")
         beyond = f.floor(product / shares.wished_units).cast("long")
     return needs.withColumn("quota_units", f.lit(shares.floor_units) + beyond)
 
 
 def as_object(named: DataFrame, name: str) -> DataFrame:
-    """Return one row, ``units``: all quotas as one JSON object, by name."""
+    """Return one row with ``units``: all quotas as one JSON object, by name."""
     pairs = f.sort_array(f.collect_list(f.struct(name, "quota_units")))
     return named.agg(f.to_json(f.map_from_entries(pairs)).alias("units"))
 

@@ -1,4 +1,4 @@
-"""Up to where a rebuild folds each shard: what ``--as-of`` may say, and what it comes to."""
+"""Up to where a rebuild folds each shard: the values of ``--as-of``, and their positions."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pipelines.iso_time import TIME_EXAMPLE, parse_time, shown_option
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """``positions`` of some shards (the others are folded whole), or one ``time`` for all."""
+    """Last ``positions`` of some shards, the others being folded whole; or a ``time`` for all."""
 
     positions: Mapping[int, int] | None = None
     time: datetime | None = None
 
 
 END = AsOf()
-"""As of the end of the export."""
+"""Everything that the export has."""
 
 
 def parse_as_of(text: str) -> AsOf:
-    """Return what ``text`` says: ``shard:position,...``, or an ISO time; without a zone it is UTC.
+    """Parse ``shard:position,...`` or an ISO time, which is UTC without a zone.
 
     Raises:
         InvalidRequest: It is neither.
@@ -42,19 +42,19 @@ def parse_as_of(text: str) -> AsOf:
         ) from None
 
 
-def check_positions(asked: Mapping[int, int], exported: Mapping[int, int]) -> dict[int, int]:
-    """Return up to where each shard of an export is folded, given what was asked of some.
+def check_positions(requested: Mapping[int, int], exported: Mapping[int, int]) -> dict[int, int]:
+    """Return the last position to fold of each shard: the requested one, or the last exported one.
 
     Raises:
         JobRefused: The export does not reach so far, or has no such shard.
     """
-    unknown = sorted(set(asked) - set(exported))
+    unknown = sorted(set(requested) - set(exported))
     if unknown:
         raise JobRefused(f"the export has no shard {unknown[0]}, it has {sorted(exported)}")
-    for shard_id, position in sorted(asked.items()):
+    for shard_id, position in sorted(requested.items()):
         if position > exported[shard_id]:
             raise JobRefused(
                 f"the export of shard {shard_id} ends at position {exported[shard_id]}, "
-                f"{position} was asked for: export again"
+                f"{position} was requested: export again"
             )
-    return {**exported, **asked}
+    return {**exported, **requested}

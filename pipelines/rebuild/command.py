@@ -49,7 +49,7 @@ def rebuild(
     ] = "",
     wait_s: Annotated[
         float,
-        typer.Option("--wait-s", min=0, help="With --verify: for the export to reach the cluster."),
+        typer.Option("--wait-s", min=0, help="With --verify: wait until the export has caught up."),
     ] = REACHED_WITHIN_S,
     out: OutOption = OUT_DEFAULT,
     report: ReportOption = None,

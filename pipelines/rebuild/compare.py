@@ -1,4 +1,4 @@
-"""What differs between the rebuilt tables and what a live cluster says it has: DataFrames only."""
+"""Compares the rebuilt tables with the objects of a live cluster. DataFrames only."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _STATE: dict[str, t.DataType] = {
     "broker_id": t.StringType(),
     "session_id": t.StringType(),
 }
-"""All that is compared; what a kind of object does not have is null on both sides."""
+"""The compared columns. A column that a kind of object does not have is null on both sides."""
 
 _KEY = ("kind", "shard_id", "key")
 
 
 def differences(rebuilt: DataFrame, live: DataFrame) -> DataFrame:
-    """Return one row for each object that is not the same in both: kind, shard_id, key, what,
-    rebuilt, live.
+    """Return one row for each object that differs: kind, shard_id, key, what, rebuilt, live.
 
-    Both have the columns of ``comparable``. The last two are the states as JSON, null for none.
+    ``rebuilt`` and ``live`` are made by ``comparable_tables`` and ``comparable_live``. In a row
+    they are the object's two states as JSON, null where it is missing.
     """
     ours = rebuilt.select(*_KEY, F.col("state").alias("ours"))
     theirs = live.select(*_KEY, F.col("state").alias("theirs"))
@@ -64,7 +64,7 @@ def differences(rebuilt: DataFrame, live: DataFrame) -> DataFrame:
 def comparable_tables(folded: Mapping[str, DataFrame]) -> DataFrame:
     """Return the rows of rebuilt tables as ``differences`` takes them.
 
-    Of assignments those that somebody has: the others are not told by a cluster.
+    Assignments without an owner are left out, because a cluster does not report them.
     """
     objects = [_objects(folded[table.name], table) for table in tables.OBJECT_TABLES]
     assigned = folded[tables.ASSIGNMENTS].where("broker_id != ''")
@@ -114,7 +114,7 @@ def _unit_key(topic_id: Column) -> Column:
 
 
 def _entries(properties: Column) -> Column:
-    """Maps cannot be compared, and neither has an order to rely on."""
+    """Return a map as sorted entries: Spark cannot compare maps, and their order is undefined."""
     return F.array_sort(F.map_entries(properties))
 
 

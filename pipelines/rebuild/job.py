@@ -28,14 +28,14 @@ _FOLDED = "folded"
 _NO_TRACE = "without_a_trace"
 _UNKNOWN = "of_unknown_types"
 _BEHIND = "behind_as_of"
-"""What becomes of an event."""
+"""How the fold uses an event."""
 
 _WITH_BIRTH = (tables.TENANTS, tables.NAMESPACES, tables.TOPICS, tables.SESSIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class FoldInput:
-    """Events to fold: of each shard up to a position. ``files`` hold all of them."""
+    """The events to fold: those of each shard up to a position. ``files`` contain all of them."""
 
     export: ExportInput
     positions: Mapping[int, int]
@@ -52,7 +52,7 @@ class FoldInput:
 
     @property
     def lost_events(self) -> int:
-        """Events up to the positions that the export lost, which somebody accepted."""
+        """Events up to the positions that are missing in gaps that an operator accepted."""
         return sum(
             max(0, min(gap.last_position, self.positions.get(shard_id, 0)) - gap.first_position + 1)
             for shard_id, shard in self.export.manifest.shards.items()
@@ -79,7 +79,7 @@ def run(
 
 
 def choose_input(spark: SparkSession, export: ExportInput, as_of: AsOf) -> FoldInput:
-    """Return what is to be folded. Files that begin behind are not opened.
+    """Return the events to fold. Files that begin behind the last position are not opened.
 
     Raises:
         JobRefused: The export does not reach so far.
@@ -121,7 +121,7 @@ def write_tables(spark: SparkSession, chosen: FoldInput, folder: Path, summary: 
     folded[tables.SESSIONS] = transform.fold_sessions(events, unborn[tables.SESSIONS])
     for name, rows in folded.items():
         _write(rows, folder / name, written[name])
-    # From what was written: nothing is folded twice.
+    # Read the written tables, so that nothing is folded twice.
     stored = {name: read_table(spark, folder, name) for name in folded}
     _write(transform.policies_of(stored), folder / tables.POLICIES, written[tables.POLICIES])
     summary.numbers["rows"] = {name: rows.get[_ROWS] for name, rows in written.items()}
@@ -143,10 +143,10 @@ def _write(rows: DataFrame, path: Path, counted: Observation) -> None:
 
 
 def _account(summary: Summary, chosen: FoldInput, events: DataFrame) -> None:
-    """Count what becomes of the events.
+    """Count how the fold uses the events.
 
-    A pass of its own, over three narrow columns: what an ``Observation`` counts before a shuffle is
-    counted again when an executor is lost, and so would never add up after it.
+    This is a pass of its own, over three narrow columns. An ``Observation`` before a shuffle counts
+    rows again when an executor is lost, so its totals would not add up.
     """
     kind = F.col("event_type")
     becomes = (
@@ -169,8 +169,8 @@ def _account(summary: Summary, chosen: FoldInput, events: DataFrame) -> None:
     }
     if counts.get(_UNKNOWN):
         summary.find(
-            f"{counts[_UNKNOWN]} events are of types that this release does not know: what they "
-            "changed is not in the tables; export again with the newer release"
+            f"{counts[_UNKNOWN]} events are of types that this release does not know: their "
+            "changes are not in the tables; export again with the newer release"
         )
     summary.reconcile()
 
@@ -180,8 +180,8 @@ def _positions_at(
 ) -> dict[int, int]:
     """Return the last position of each shard before its first event later than ``time``.
 
-    Clocks may go back when a shard's leader changes, positions do not: what is stamped earlier
-    and comes behind a later event is behind.
+    Clocks may go back when a shard's leader changes, positions do not. So an event with an earlier
+    time behind one that is later than ``time`` is left out.
     """
     time_ms = unix_ms(time)
     later = [file for file in export.shard_files if file.last_time_ms > time_ms]

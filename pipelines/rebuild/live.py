@@ -1,7 +1,7 @@
 """A live cluster as Spark reads it: one partition for each shard, each as of one position.
 
-The one place where Python runs beside Spark's executors: docs/adr/0043. What is read here differs
-from one reading to the next, so it is written down once, and only what was written is used.
+This is the one place where Python runs beside Spark's executors: docs/adr/0043. Two readings of a
+live cluster differ, so one reading is written to disk, and only that copy is used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from protos.nextgen.v1.inventory_pb2 import LIFE_STATE_DELETING, Item
 FORMAT = "nextgen-live"
 
 COMPLETE = "complete"
-"""Kind of the last row of each shard: the snapshot is whole, and this many items came before."""
+"""Kind of each shard's last row, which marks a whole snapshot and has its number of items."""
 
 LIVE_SCHEMA = t.StructType(
     [
@@ -56,17 +56,18 @@ LIVE_SCHEMA = t.StructType(
         t.StructField("session_id", t.StringType()),
     ]
 )
-"""``kind`` is tenant, namespace, topic, assignment, or ``COMPLETE``; ``as_of_position`` is the
-snapshot's. Of an assignment, ``object_id`` is the topic's."""
+"""``kind`` is tenant, namespace, topic, assignment, or ``COMPLETE``. ``as_of_position`` is the
+position of the snapshot. ``object_id`` of an assignment is its topic's id."""
 
 _WIDTH = len(LIVE_SCHEMA)
 
 
 def live_snapshots(spark: SparkSession, targets: Sequence[str], shards: Sequence[int]) -> DataFrame:
-    """Return what the cluster behind these discovery nodes holds: ``LIVE_SCHEMA``.
+    """Return the objects of the cluster behind these discovery nodes: ``LIVE_SCHEMA``.
 
-    Each reading asks the cluster anew: write it down, and use what was written. Executors read the
-    cluster secret from the file that this process' environment names: it must be there, too.
+    Each action on the frame reads the cluster anew: write it to disk once, and use the copy.
+    Executors read the cluster secret from the file that this process' environment names, so the
+    file must exist on their machines too.
 
     Raises:
         RefusesToStart: The environment names a secret that cannot be used.
@@ -80,7 +81,7 @@ def live_snapshots(spark: SparkSession, targets: Sequence[str], shards: Sequence
 
 
 def unavailable(error: PySparkException) -> Unavailable:
-    """Return why a shard was not read: the last words of the executor that failed at it."""
+    """Return the error for a shard that was not read: the last line of the executor's error."""
     lines = [line.strip() for line in str(error).splitlines() if "nextgen." in line]
     return Unavailable(f"the cluster cannot be read: {lines[-1] if lines else error}"[:500])
 
@@ -121,7 +122,7 @@ class LiveReader(DataSourceReader):  # type: ignore[misc]
         return [InputPartition(shard_id) for shard_id in self._shards]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """Yield a shard's items, and that they are all.
+        """Yield a shard's items, then the row ``COMPLETE``.
 
         Raises:
             MetadataError: No replica of the shard answers.
@@ -178,15 +179,15 @@ def _common_columns(value: Any) -> tuple[Any, ...]:
     life = None
     if hasattr(value, "state"):
         life = DELETING if value.state == LIFE_STATE_DELETING else ACTIVE
-    # As clients pack them, and so as events have them: one text for one meaning.
+    # Pack policies as clients and events do, so that equal policies are equal texts.
     packed = value.policies.SerializeToString(deterministic=True)
     return (dict(value.properties), value.version, life, packed or None, value.policies_version)
 
 
 def _assignment(item: Item) -> tuple[Any, ...]:
     value = item.assignment
-    said = (None,) * 8
-    return (value.topic_id, *said, value.unit, value.epoch, value.broker_id, value.session_id)
+    unset = (None,) * 8
+    return (value.topic_id, *unset, value.unit, value.epoch, value.broker_id, value.session_id)
 
 
 def _unknown(_: Item) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The page of the job: what there was, where, of whom; and what a live cluster has otherwise."""
+"""The page of the job: rows by table, shard and tenant, and differences to a live cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_report(
     for sentence in summary.findings:
         page.add_text("Finding", sentence)
     page.add_table("Tables", ("table", "rows"), list(rows.items()))
-    page.add_table("Events", ("what became of them", "events"), [*summary.rows_accounted.items()])
+    page.add_table("Events", ("use", "events"), [*summary.rows_accounted.items()])
     shards = _by_shard(spark, folder, numbers["positions"])
     page.add_plot("Topics by shard", _bars([row[0] for row in shards], [row[2] for row in shards]))
     page.add_table("Shards", ("shard", "as of position", "topics", "units assigned"), shards)

@@ -1,7 +1,7 @@
-"""One shard of a live cluster, whole, as of one position: what its change stream begins with.
+"""A snapshot of one shard of a live cluster, as of one position: the start of its change stream.
 
-The items are spooled to a file before the first of them is used, so that a leader that dies half
-way costs a new beginning and nothing else, and memory stays small whatever the shard holds.
+The items are spooled to a file before the first of them is used. So a leader that dies half way
+costs a retry and nothing else, and memory stays small for a shard of any size.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from protos.nextgen.v1.shard_service_pb2 import (
 KINDS = (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC, KIND_ASSIGNMENT)
 
 CALL_TIMEOUT_MS = 15_000
-"""For some discovery node to say which shards there are."""
+"""Time-out for a discovery node's list of shards."""
 
 SNAPSHOT_TIMEOUT_MS = 60_000
-"""To begin anew at another replica; a snapshot that goes on may take longer."""
+"""Time for attempts at further replicas; a snapshot that makes progress may take longer."""
 
 BACKOFF_MS = 250
 
@@ -51,7 +51,7 @@ _LENGTH = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything a shard had after ``position``; the items are in the spool."""
+    """The state of a shard as of ``position``; the items are in the spool."""
 
     position: int
     items: int
@@ -61,7 +61,7 @@ async def shards_of(targets: Sequence[str]) -> list[int]:
     """Return the shards of the cluster behind these discovery nodes.
 
     Raises:
-        Unavailable: The cluster knows of none yet.
+        Unavailable: The cluster has no shard map yet.
         MetadataError: No node answers.
     """
     nodes = DiscoveryNodes(targets)
@@ -73,15 +73,15 @@ async def shards_of(targets: Sequence[str]) -> list[int]:
         await nodes.close()
     shards = sorted(one.shard_id for one in cluster.shard_map.shards)
     if not shards:
-        raise Unavailable("no shard map is known there yet")
+        raise Unavailable("the cluster has no shard map yet")
     return shards
 
 
 async def spool_snapshot(targets: Sequence[str], shard_id: int, spool: BinaryIO) -> Snapshot:
-    """Write what a shard holds to ``spool``, from some replica, its leader by preference.
+    """Write a shard's snapshot to ``spool``, from its leader if possible, else another replica.
 
     Raises:
-        MetadataError: No replica gave one whole in ``SNAPSHOT_TIMEOUT_MS``.
+        MetadataError: No replica sent a whole snapshot within ``SNAPSHOT_TIMEOUT_MS``.
     """
     loop = asyncio.get_running_loop()
     give_up_at = loop.time() + SNAPSHOT_TIMEOUT_MS / 1_000
@@ -106,7 +106,7 @@ async def spool_snapshot(targets: Sequence[str], shard_id: int, spool: BinaryIO)
 
 
 def spooled_items(spool: BinaryIO) -> Iterator[Item]:
-    """Yield the items in ``spool``, in the order they came in."""
+    """Yield the items in ``spool``, in the order in which they arrived."""
     spool.seek(0)
     while header := spool.read(_LENGTH.size):
         (length,) = _LENGTH.unpack(header)

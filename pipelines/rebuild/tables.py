@@ -1,6 +1,6 @@
-"""The tables that a rebuild makes, and which events make them.
+"""The tables that a rebuild makes, and the events that each one is folded from.
 
-Each has one row for each object that there is, with the columns of the shard's view
+A table has one row for each existing object, with the columns of the shard's view
 (``shards/projections``) and two more: ``shard_id``, and ``position``, of the last event that
 changed the row.
 """
@@ -23,7 +23,7 @@ DELETING = "deleting"
 
 POLICY_SET = "policy_set"
 POLICY_CLEARED = "policy_cleared"
-"""The event types that tenants, namespaces and topics share: their ``scope`` says whose it is."""
+"""Event types of tenants, namespaces and topics alike: ``scope`` says which of them is meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class ObjectTable:
 
     name: str
     scope: str
-    """What it is called in events: the first word of their types, and of its id."""
+    """The kind's name in events: the first word of their types and of the field with its id."""
 
     parent: str = ""
     """Scope of the parent whose id it keeps."""
@@ -62,7 +62,7 @@ class ObjectTable:
 
     @property
     def event_types(self) -> tuple[str, ...]:
-        """Types of its own; the policies' come on top."""
+        """Event types of this kind alone, without the policies'."""
         own = (self.created, self.properties_set, self.deleted)
         return (*own, self.deletion_started, self.deletion_aborted) if self.has_life else own
 
@@ -92,7 +92,7 @@ FOLDED_TYPES = (
     *ASSIGNMENT_TYPES,
     *SESSION_TYPES,
 )
-"""Types of events that some row rests on. The others leave no trace in these tables."""
+"""Event types that change a row of some table. All others leave no trace in these tables."""
 
 
 def _fields(*columns: tuple[str, t.DataType]) -> t.StructType:
@@ -176,4 +176,4 @@ SCHEMAS: dict[str, t.StructType] = {
         ("position", t.LongType()),
     ),
 }
-"""Columns of each table, in their order. Numbers that the view keeps unsigned are longs."""
+"""Columns of each table, in order. Unsigned numbers of the view are longs."""

@@ -1,8 +1,8 @@
-"""The fold: events, as ``pipelines.exports.event_schema`` has them, to rows as of the last of them.
+"""The fold: from events (``pipelines.exports.event_schema``) to rows as of the last event.
 
-What an event does is what ``shards/projections/evolution.py`` and the aggregates behind it do, and
-a test folds the same events both ways. It rests on two things that a log has: positions are the
-order, and whatever happened before the last creation of an object says nothing about it.
+An event has the same effect as in ``shards/projections/evolution.py`` and its aggregates; a test
+folds the same events both ways. The fold relies on two properties of a log: positions give the
+order, and events before the last creation of an object do not affect it.
 
     tenants, namespaces, topics, sessions   one sort by name and position
     assignments                             one hash aggregation, of numbers only
@@ -36,20 +36,20 @@ from pipelines.rebuild.tables import (
 )
 
 UNBORN = "unborn"
-"""What an observation of events about nothing counts."""
+"""Name of the observed count of events about objects that were never created."""
 
 
 def fold_objects(
     events: DataFrame, table: ObjectTable, unborn: Observation | None = None
 ) -> DataFrame:
-    """Return the rows of ``SCHEMAS[table.name]``: what was created and not deleted since.
+    """Return the rows of ``SCHEMAS[table.name]``: the objects that exist after the last event.
 
     ``version`` is 1 at the creation and grows with each event about the object. ``unborn`` counts
-    events about objects that were never created, as ``UNBORN``: a log has none.
+    events about objects that were never created, as ``UNBORN``; in a valid log there are none.
     """
     kind = F.col("event_type")
     changes = _with_birth(_changes_of(events, table), _BY_NAME, table.created, unborn)
-    # What was said before the last creation was said of another object.
+    # Events before the last creation are about another object of the same name.
     folded = (
         changes.where("position >= born_at")
         .groupBy(*_BY_NAME)
@@ -78,16 +78,16 @@ def fold_objects(
 
 
 def fold_assignments(events: DataFrame) -> DataFrame:
-    """Return the rows of ``SCHEMAS["assignments"]``: of every unit that was ever assigned.
+    """Return the rows of ``SCHEMAS["assignments"]``: one for every unit that was ever assigned.
 
-    ``broker_id`` and ``session_id`` are empty while nobody has the unit. Units of a topic go with
-    it, their epochs too.
+    ``broker_id`` and ``session_id`` of an unowned unit are empty. When a topic is deleted, its
+    units and their epochs are removed too.
     """
     changes = _assignment_changes(events)
     order = F.col("position")
     latest = changes.groupBy("shard_id", "topic_id", "unit", "name").agg(
-        # Only numbers, so that Spark aggregates by hash and does not sort: who has the unit is
-        # carried as a hash, and looked up below.
+        # Numbers only, so that Spark aggregates by hash and does not sort: the owner is carried as
+        # a hash, and looked up below.
         F.max_by("owner", order).alias("owner"),
         F.max_by("epoch", order).alias("epoch"),
         F.max(order).alias("position"),
@@ -108,8 +108,8 @@ def fold_assignments(events: DataFrame) -> DataFrame:
 def fold_sessions(events: DataFrame, unborn: Observation | None = None) -> DataFrame:
     """Return the rows of ``SCHEMAS["sessions"]``: the latest session of every broker ever seen.
 
-    ``started_at_ms`` has when the last sessions of the broker began, oldest first. ``unborn`` as
-    in ``fold_objects``.
+    ``started_at_ms`` has the times at which the broker's last sessions began, oldest first.
+    ``unborn`` as in ``fold_objects``.
     """
     kind, order = F.col("event_type"), F.col("position")
     changes = _with_birth(_session_changes(events), _BY_BROKER, ESTABLISHED, unborn).where(
@@ -117,7 +117,7 @@ def fold_sessions(events: DataFrame, unborn: Observation | None = None) -> DataF
     )
     is_of_latest = order >= F.col("born_at")
     latest = kind.isin(ESTABLISHED) & is_of_latest
-    # Counted from the end, so that only as many as are kept are ever held.
+    # Count from the end, so that memory holds only the sessions that are kept.
     starts_from_here = F.count(F.when(F.col("established_at_ms") > 0, 1)).over(
         Window.partitionBy(*_BY_BROKER)
         .orderBy("position")
@@ -151,7 +151,7 @@ def fold_sessions(events: DataFrame, unborn: Observation | None = None) -> DataF
 def policies_of(folded: Mapping[str, DataFrame]) -> DataFrame:
     """Return the rows of ``SCHEMAS["policies"]``, from the rows of the three object tables.
 
-    Of every object whose policies were ever set; ``policies`` are null once they are cleared.
+    There is a row for every object whose policies were ever set; cleared ``policies`` are null.
     """
     parts = [
         folded[table.name]
@@ -200,7 +200,7 @@ def is_up_to(positions: Mapping[int, int]) -> Column:
 # Helpers of the folds ------------------------------------------------------------------------
 
 _NOBODY = 0
-"""Owner of a unit that nobody has."""
+"""Stands for the owner of an unowned unit."""
 
 _TOPIC_DELETED = "topic_deleted"
 
@@ -221,7 +221,7 @@ _CHANGED_FIELDS: dict[str, tuple[str, bool | int]] = {
     "drain_units_per_second": (DRAIN_SET, 0),
     "revision": (DRAIN_SET, 0),
 }
-"""Of a session: what changes while it lasts, by which event, and what it begins with."""
+"""Columns that change during a session: the event that changes each, and the initial value."""
 
 _BY_BROKER = ("shard_id", "broker_id")
 _BY_NAME = ("shard_id", "name")
@@ -231,7 +231,7 @@ def _with_birth(
     changes: DataFrame, key: Sequence[str], birth: str, unborn: Observation | None
 ) -> DataFrame:
     """Add ``born_at``: the position of the last birth of the object, null if it has none."""
-    # Sorted by position too: the aggregation behind it finds its input in order.
+    # Sort by position too, so that the aggregation behind it gets its input in order.
     whole = (
         Window.partitionBy(*key)
         .orderBy("position")
@@ -241,12 +241,12 @@ def _with_birth(
     dated = changes.withColumn("born_at", born)
     if unborn is None:
         return dated
-    # In the stage that writes: there, what is counted is counted once, whoever dies.
+    # Count in the stage that writes: a retry of that stage does not count rows twice.
     return dated.observe(unborn, F.count_if(F.col("born_at").isNull()).alias(UNBORN))
 
 
 def _latest(column: str, counts: Column) -> Column:
-    """Return the aggregate: ``column`` of the last event for which ``counts`` holds."""
+    """Return an aggregate: ``column`` of the last event for which ``counts`` holds."""
     return F.max_by(column, F.when(counts, F.col("position"))).alias(column)
 
 
@@ -268,7 +268,7 @@ def _changes_of(events: DataFrame, table: ObjectTable) -> DataFrame:
         else F.lit(None).cast("string")
     )
     created = table.created
-    own = events.where(kind.isin(*named))  # By itself, so that Parquet skips what has none of it.
+    own = events.where(kind.isin(*named))  # Alone, so that Parquet skips row groups without them.
     return own.where(kind.isin(*table.event_types) | is_policy).select(
         "shard_id",
         "position",
@@ -317,7 +317,7 @@ def _deleted_topics(events: DataFrame) -> DataFrame:
 
 
 def _owners(changes: DataFrame) -> DataFrame:
-    """Return broker and session by the hash that stands for them."""
+    """Return the broker and session of each owner hash."""
     distinct = (
         changes.where(F.col("owner") != _NOBODY)
         .select("owner", "broker_id", "session_id")
@@ -325,15 +325,15 @@ def _owners(changes: DataFrame) -> DataFrame:
     )
     alike = F.concat(F.lit("two owners of units have the hash "), F.col("owner").cast("string"))
     one_each = distinct.groupBy("owner").agg(
-        F.max(F.struct("broker_id", "session_id")).alias("who"), F.count(F.lit(1)).alias("owners")
+        F.max(F.struct("broker_id", "session_id")).alias("pair"), F.count(F.lit(1)).alias("owners")
     )
-    # Once in a billion histories: then it is said, and nothing is given to the wrong broker.
-    who = F.when(F.col("owners") == 1, F.col("who")).otherwise(F.raise_error(alike))
-    return one_each.select("owner", who.alias("who")).select("owner", "who.*")
+    # Two owners collide in one of a billion histories. Fail then, rather than name a wrong owner.
+    pair = F.when(F.col("owners") == 1, F.col("pair")).otherwise(F.raise_error(alike))
+    return one_each.select("owner", pair.alias("pair")).select("owner", "pair.*")
 
 
 def _session_changes(events: DataFrame) -> DataFrame:
-    """Return one row for each event about a broker's session, its load left out."""
+    """Return one row for each event about a broker's session, load reports excluded."""
     born = F.col(ESTABLISHED)
     return events.where(F.col("event_type").isin(*SESSION_TYPES)).select(
         "shard_id",

@@ -1,7 +1,7 @@
-"""Verifies a rebuild: the tables at a live cluster's positions are what that cluster says it has.
+"""Verifies a rebuild: the tables at a live cluster's positions equal the cluster's snapshot.
 
-The cluster is asked first, and its positions are whatever they are. Then the export has to reach
-them, and the fold ends there: so nobody has to stop for the comparison.
+The snapshot is taken first, at whatever positions the shards are. The export then has to reach
+these positions, and the fold ends there. So writers need not pause for the comparison.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ LIVE = "live"
 DIFFERENCES = "differences"
 
 LOOK_S = 0.25
-"""Between two looks at a manifest that does not reach far enough yet."""
+"""Between two reads of a manifest that does not reach the snapshot's positions yet."""
 
 REACHED_WITHIN_S = 60.0
-"""For an exporter that runs beside to write what the cluster had when it was asked."""
+"""Time for a running exporter to reach the snapshot's positions."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveSnapshot:
-    """What a cluster held, written down. ``positions`` by shard; ``items`` of all of them."""
+    """The objects of a cluster, on disk. ``positions`` by shard; ``items`` of all shards."""
 
     rows: DataFrame
     positions: Mapping[int, int]
@@ -52,9 +52,9 @@ def run_verified(
     targets: Sequence[str],
     reached_within_s: float = REACHED_WITHIN_S,
 ) -> Summary:
-    """Rebuild at the positions where the cluster is, compare, and write tables and differences.
+    """Rebuild at the cluster's present positions, compare, and write tables and differences.
 
-    Each difference is a finding; all of them are in the folder ``differences``.
+    Each difference is a finding; the folder ``differences`` has all of them.
 
     Raises:
         ExportRefused: There is no export that this release reads.
@@ -62,7 +62,7 @@ def run_verified(
         MetadataError: The cluster cannot be read.
         RowsLost: A bug: not every event or item was accounted for.
     """
-    open_export(export_url)  # What cannot be read is refused before a cluster is asked.
+    open_export(export_url)  # Refuse an unreadable export before reading the cluster.
     summary = Summary(JOB)
     with replaced_folder(out, JOB) as draft:
         live = take_snapshot(spark, targets, draft)
@@ -75,10 +75,10 @@ def run_verified(
 
 
 def take_snapshot(spark: SparkSession, targets: Sequence[str], folder: Path) -> LiveSnapshot:
-    """Write down what every shard of the cluster holds.
+    """Write the objects of every shard of the cluster to ``folder``.
 
     Raises:
-        MetadataError: It cannot be read.
+        MetadataError: The cluster cannot be read.
         RowsLost: A bug: items went missing on the way.
     """
     shards = asyncio.run(shards_of(targets))
@@ -94,13 +94,13 @@ def take_snapshot(spark: SparkSession, targets: Sequence[str], folder: Path) -> 
         .agg(
             F.max("as_of_position").alias("position"),
             F.count_if(~is_end).alias("items"),
-            F.sum(F.when(is_end, F.col("items"))).alias("told"),
+            F.sum(F.when(is_end, F.col("items"))).alias("sent"),
         )
         .limit(len(shards) + 1)
         .collect()
     )
-    if [row for row in by_shard if row["items"] != row["told"]] or len(by_shard) != len(shards):
-        raise RowsLost(f"{JOB}: the shards {shards} told other items than were read: {by_shard}")
+    if [row for row in by_shard if row["items"] != row["sent"]] or len(by_shard) != len(shards):
+        raise RowsLost(f"{JOB}: the shards {shards} sent other items than were read: {by_shard}")
     return LiveSnapshot(
         rows.where(~is_end),
         {row["shard_id"]: row["position"] for row in by_shard},
@@ -109,10 +109,10 @@ def take_snapshot(spark: SparkSession, targets: Sequence[str], folder: Path) -> 
 
 
 def _reaching(export_url: str, positions: Mapping[int, int], within_s: float) -> ExportInput:
-    """Return the export once it reaches ``positions``; somebody else writes it.
+    """Wait until the export, which another process writes, reaches ``positions``; return it.
 
     Raises:
-        JobRefused: It does not in time, or it has other shards.
+        JobRefused: It does not reach them in time, or it has other shards.
     """
     give_up_at = time.monotonic() + within_s
     while True:

@@ -1,3 +1,3 @@
-"""Reports for people: one HTML file each, with everything in it; values as people read them.
-``report`` of each job calls ``page``; ``running.summary`` shares the texts of values.
+"""Reports for people: one self-contained HTML file each, and the text form of values.
+``report`` of each job calls ``page``; ``running.summary`` uses the text form too.
 """

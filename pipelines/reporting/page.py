@@ -1,4 +1,4 @@
-"""One page of HTML that needs nothing beside it: tables, sentences and plots as SVG."""
+"""One self-contained page of HTML: tables, sentences and plots as SVG."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pipelines.errors import JobRefused
 from pipelines.reporting.value_text import value_text
 
 ROWS_SHOWN_MAX = 200
-"""Of one table. A page is read by people."""
+"""Rows of one table. People read the page."""
 
 
 def plain_label(name: object) -> str:
-    """Return a name for a plot, to be shown as it is: a dollar sign would begin a formula."""
+    """Return a name with dollar signs escaped, which begin a formula in a plot's label."""
     return str(name).replace("$", r"\$")
 
 
@@ -36,7 +36,7 @@ class _Section:
 
 @dataclass(slots=True)
 class Page:
-    """Built from top to bottom, then written once. All text is escaped."""
+    """A page, built from top to bottom and written once. All text is escaped."""
 
     title: str
     subtitle: str = ""
@@ -48,7 +48,7 @@ class Page:
     def add_table(
         self, heading: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], text: str = ""
     ) -> None:
-        """Add a table; of more than ``ROWS_SHOWN_MAX`` rows the first are shown, and it says so."""
+        """Add a table. Of more than ``ROWS_SHOWN_MAX`` rows it shows the first, with a remark."""
         shown = rows[:ROWS_SHOWN_MAX]
         self.sections.append(_Section(heading, text, columns, shown, len(rows) - len(shown)))
 
@@ -57,7 +57,7 @@ class Page:
         drawn = io.StringIO()
         figure.savefig(drawn, format="svg", bbox_inches="tight", metadata={"Date": None})
         svg = drawn.getvalue()
-        # Ours, and from the first tag on: a prologue has no place inside a page.
+        # Drop the XML prologue, which may not stand inside a page.
         self.sections.append(_Section(heading, text, plot=Markup(svg[svg.index("<svg") :])))
 
     def render(self) -> str:

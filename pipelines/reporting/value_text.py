@@ -1,10 +1,10 @@
-"""Values as people read them, in the table of a summary and in the tables of a page."""
+"""The text form of values, in the table of a summary and in the tables of a page."""
 
 from __future__ import annotations
 
 
 def value_text(value: object) -> str:
-    """Return yes or no, a number with its thousands apart, nothing for None, or the text."""
+    """Return yes or no, a number with thousands separators, "" for None, or the text."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -25,8 +25,8 @@ from pipelines.running.summary import Summary
 OUT_DEFAULT = Path("reshard")
 
 SETTINGS = {"spark.sql.codegen.wholeStage": "false"}
-"""The hash of names is many small expressions. Compiled as one method with all around them they
-are more than the JVM translates to machine code; one by one they are not: half the time."""
+"""The hash of names is many small expressions. One method of all of them is too large for the JVM
+to translate to machine code. Compiled one by one they take half the time."""
 
 
 def register(app: typer.Typer) -> None:
@@ -36,21 +36,21 @@ def register(app: typer.Typer) -> None:
 
 def reshard(
     names: Annotated[
-        str, typer.Option("--names", metavar="EXPORT|generated:N", help="Whose slots are counted.")
+        str, typer.Option("--names", metavar="EXPORT|generated:N", help="The names to count.")
     ],
     shards_to: Annotated[
-        int, typer.Option("--shards-to", min=1, help="Shards that there will be.")
+        int, typer.Option("--shards-to", min=1, help="Number of shards after the change.")
     ],
     shards_from: Annotated[
         int | None,
-        typer.Option("--shards-from", min=1, help="Shards that there are; default: the export's."),
+        typer.Option("--shards-from", min=1, help="Shards before it; default: the export's."),
     ] = None,
     map_file: Annotated[
         Path | None,
-        typer.Option("--map", help="The map that holds, as JSON: version, and ranges by shard."),
+        typer.Option("--map", help="The present map, as JSON: version, and ranges by shard."),
     ] = None,
     rate: Annotated[
-        float, typer.Option("--rate", min=0.001, help="Items that a shard moves in a second.")
+        float, typer.Option("--rate", min=0.001, help="Items that a shard moves per second.")
     ] = job.ITEMS_PER_SECOND,
     out: OutOption = OUT_DEFAULT,
     report: ReportOption = None,
@@ -58,7 +58,7 @@ def reshard(
     heap: HeapOption = DEFAULT_HEAP,
     json_output: JsonFlag = False,
 ) -> None:
-    """Plan another number of shards: what moves, in which order, and how long it takes."""
+    """Plan another number of shards: which slots move, in which order, and how long it takes."""
     if shards_from is not None and map_file is not None:
         raise typer.BadParameter("--shards-from and --map say the same thing: give one of them")
     options = ReshardOptions(

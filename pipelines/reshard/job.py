@@ -31,19 +31,19 @@ JOB = "reshard"
 GENERATED = "generated:"
 
 ITEMS_PER_SECOND = 5_000.0
-"""Rows of a view that one shard sends and another takes in a second, if nobody says otherwise."""
+"""Default number of rows of a view that one shard sends to another per second."""
 
 NAMES_PER_PARTITION = 500_000
 CHI_SQUARE_Z_MAX = 4.0
-"""Beyond it names and hash do not go together: once in some ten thousand runs by chance."""
+"""Above this the hash spreads the names unevenly. Chance alone exceeds it once in 10,000 runs."""
 
 TABLES = ("slots", "shards", "moves", "slot_moves")
 
 
 @dataclass(frozen=True, slots=True)
 class ReshardOptions:
-    """``names`` is an export, or generated:N. Without ``shards_from`` and ``map_file`` the map that
-    holds is the export's own."""
+    """``names`` is an export, or generated:N. Without ``shards_from`` and ``map_file`` the present
+    map is the one in the export."""
 
     names: str
     shards_to: int
@@ -68,7 +68,7 @@ def run(
     after = maps.table_after(before, options.shards_to)
     with replaced_folder(out, JOB) as folder:
         volumes = _volumes(spark, export, generated or 0, before)
-        # 16,385 rows: written down once, because everything below is made from them.
+        # 16,385 rows: written to disk once, because everything below is made from them.
         volumes.coalesce(1).write.parquet(str(folder / "volumes"))
         counted = spark.read.parquet(str(folder / "volumes"))
         tables = _tables(spark, counted, before, after, options.items_per_second)
@@ -133,7 +133,7 @@ def _tables(
 
 
 def _account(summary: Summary, volumes: DataFrame, rows_in: int, of_events: bool) -> None:
-    """Say what became of the rows: they are of a slot, or of none."""
+    """Account for the rows: some belong to a slot, the others to none."""
     rows = "events" if of_events else "topics"
     of_slot = f.sum(f.when(f.col("slot").isNotNull(), f.col(rows)).otherwise(0))
     of_none = f.sum(f.when(f.col("slot").isNull(), f.col(rows)).otherwise(0))
@@ -144,8 +144,8 @@ def _account(summary: Summary, volumes: DataFrame, rows_in: int, of_events: bool
     summary.rows_read = sum(summary.rows_accounted.values())
     if counted[2]:
         summary.find(
-            f"{counted[2]} topics are in another shard than the map says: the plan is for another "
-            "cluster; give its map by --map"
+            f"{counted[2]} topics are in another shard than the map says: the map is of another "
+            "cluster; give this cluster's map by --map"
         )
 
 

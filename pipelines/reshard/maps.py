@@ -1,4 +1,4 @@
-"""The two slot tables of a plan: the one that holds, and the one for another number of shards."""
+"""The two slot tables of a plan: the present one, and the one for the new number of shards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID, ExportInput
 
 
 def table_of_shards(shards: int) -> SlotTable:
-    """Return the first table that a cluster with shards 1 to ``shards`` makes."""
+    """Return the first table of a new cluster with shards 1 to ``shards``."""
     _check_count(shards)
     return initial_table(range(1, shards + 1))
 
@@ -24,7 +24,7 @@ def table_of_shards(shards: int) -> SlotTable:
 def table_after(before: SlotTable, shards: int) -> SlotTable:
     """Return the next table for ``shards`` shards; as few slots as possible move.
 
-    More: ids behind the highest come in. Fewer: those with the highest ids go.
+    New shards get ids behind the highest one. If there are fewer, the highest ids are removed.
     """
     _check_count(shards)
     ids = list(before.shard_ids)[:shards]
@@ -51,7 +51,7 @@ def table_of_file(path: Path) -> SlotTable:
 
 
 def table_of_export(spark: SparkSession, export: ExportInput) -> SlotTable:
-    """Return the latest table that the cluster manager's log in the export has.
+    """Return the latest slot table in the export's log of the cluster manager.
 
     Raises:
         JobRefused: The export does not have that log, or no table is in it.
@@ -78,10 +78,10 @@ def _give(owners: dict[int, int], shard_id: int, first: int, last: int) -> None:
     owners |= dict.fromkeys(slots, shard_id)
 
 
-def _version(told: object) -> int:
-    if not isinstance(told, int) or told < 0:
-        raise ValueError(f"{told!r} is no version")
-    return told
+def _version(value: object) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is no version")
+    return value
 
 
 def _check_count(shards: int) -> None:

@@ -13,13 +13,13 @@ from pipelines.reporting.page import Page
 from pipelines.running.summary import Summary
 
 SHOWN_MAX = 500
-"""Rows of one table that come to the driver."""
+"""Rows of one table that the driver collects."""
 
 BINS = 60
 
 
 def write_report(path: Path, summary: Summary, tables: Mapping[str, DataFrame]) -> None:
-    """Write the page for the plan that ``tables`` are."""
+    """Write the page for the plan in ``tables``."""
     numbers = summary.numbers
     subtitle = (
         f"{numbers['shards_before']} to {numbers['shards_after']} shards: "

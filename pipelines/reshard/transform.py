@@ -1,6 +1,6 @@
 """From names to slots, from slots to moves. Pure: DataFrame -> DataFrame.
 
-What a slot holds is counted in one pass. Everything behind that is about 16,384 rows.
+The content of slots is counted in one pass. All later steps work on 16,384 rows.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from nextgen.kernel.routing.slots import SlotTable
 from pipelines.columns.slots import slot_owners, topic_routing_key, unit_routing_key, with_slot
 
 VOLUMES = ("tenants", "namespaces", "topics", "units", "events")
-"""What is counted by slot; ``events`` are those of the history that speak of the slot's names."""
+"""The counts by slot; ``events`` are the events in the history about the slot's names."""
 
 ITEMS = ("tenants", "namespaces", "topics", "units")
-"""What is copied when a slot moves: one row of a shard's view each."""
+"""The rows of a shard's view that are copied when a slot moves."""
 
 GENERATED_TENANTS = 10_000
 GENERATED_NAMESPACES = 8
@@ -25,10 +25,10 @@ GENERATED_NAMESPACES = 8
 def generated_keys(spark: SparkSession, names: int, partitions: int) -> DataFrame:
     """Return ``names`` different routing keys of topics, column ``key``.
 
-    A tenth of the tenants has about half of the names. Same number, same names.
+    A tenth of the tenants has about half of the names. Equal arguments give equal names.
     """
     number = f.col("id")
-    # The cube of an even fraction: low numbers are many.
+    # The cube of a uniform fraction favours low numbers.
     even = f.pmod(f.xxhash64(number), f.lit(1_000_000)) / 1_000_000
     tenant = (even * even * even * GENERATED_TENANTS).cast("int")
     namespace = f.pmod(number, f.lit(GENERATED_NAMESPACES))
@@ -37,9 +37,9 @@ def generated_keys(spark: SparkSession, names: int, partitions: int) -> DataFram
 
 
 def volumes_of_keys(keys: DataFrame) -> DataFrame:
-    """Return how many ``topics`` each slot has; the other volumes are 0. Slots without are absent.
+    """Return the number of ``topics`` by slot; the other volumes are 0. Empty slots have no row.
 
-    Also ``astray``, 0: see ``volumes_of_events``.
+    The column ``astray`` is 0: see ``volumes_of_events``.
     """
     counted = with_slot(keys, "key").groupBy("slot").agg(f.count("*").alias("topics"))
     zero = f.lit(0).cast("long")
@@ -48,10 +48,10 @@ def volumes_of_keys(keys: DataFrame) -> DataFrame:
 
 
 def volumes_of_events(events: DataFrame, owners: DataFrame) -> DataFrame:
-    """Return by slot what is there after all ``events``, and ``astray``: names in another shard.
+    """Return the volumes by slot after all ``events``, and ``astray``: names in a wrong shard.
 
-    ``owners`` is what ``slot_owners`` returns. The slot is null in the row of events that belong to
-    no slot: of brokers, capacity, and the cluster.
+    ``owners`` is the result of ``slot_owners``. The events that belong to no slot (of brokers,
+    capacity and the cluster) are counted in a row whose slot is null.
     """
     keyed = events.select(
         "shard_id",
@@ -62,7 +62,7 @@ def volumes_of_events(events: DataFrame, owners: DataFrame) -> DataFrame:
         _unit().alias("unit"),
     )
     kind_of = f.col("event_type")
-    # Of a unit only the last word counts: one long, so that the aggregation stays a hash one.
+    # Only a unit's last event counts. It is one long, so that Spark aggregates by hash.
     word = f.shiftleft("position", 1).bitwiseOR((kind_of == "topic_assigned").cast("long"))
     per_unit = (
         with_slot(keyed, "key")
@@ -158,8 +158,8 @@ def ordered_slot_moves(slots: DataFrame, moves: DataFrame) -> DataFrame:
 def slot_skew(slots: DataFrame) -> DataFrame:
     """Return one row: how evenly topics lie in slots.
 
-    ``chi_square_z`` is how many standard deviations the chi-square statistic is from what throwing
-    the names into slots blindly would give: beyond 4 the hash and the names do not go together.
+    ``chi_square_z`` is the distance of the chi-square statistic from that of a uniform random
+    placement, in standard deviations. Above 4 the hash spreads these names unevenly.
     """
     mean = f.col("topics_total") / SLOT_COUNT
     expected = f.lit(float(SLOT_COUNT - 1))
@@ -193,7 +193,7 @@ def _items() -> Column:
 
 
 def _key() -> Column:
-    """Return the routing key of what an event speaks of; null where it speaks of no name."""
+    """Return the routing key of an event's object; null for events about no name."""
     plain = [
         f.col(f"{kind}_{change}.name")
         for kind in ("tenant", "namespace")

@@ -1,4 +1,4 @@
-"""The JVM that Spark runs on: is there one, and is it new enough."""
+"""Finds the JVM that Spark runs on, and checks its version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JAVA_VERSION_MIN = 17
 """Spark 4 runs on Java 17 and later."""
 
 VERSION_TIMEOUT_S = 20
-"""For a JVM to say its version."""
+"""Time-out for a JVM to print its version."""
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
@@ -27,7 +27,7 @@ def check_java() -> str:
     """Return the path of a JVM that Spark can use.
 
     Raises:
-        JobRefused: There is none; the message says which package has one.
+        JobRefused: There is none. The message names a package to install.
     """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(os.path.join(home, "bin", "java") if home else "java")
@@ -35,7 +35,7 @@ def check_java() -> str:
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java here"
         raise JobRefused(f"Spark needs Java {JAVA_VERSION_MIN} or newer, and {where}: {_ADVICE}")
     try:
-        told = subprocess.run(
+        result = subprocess.run(
             [java, "-version"],
             capture_output=True,
             text=True,
@@ -44,9 +44,9 @@ def check_java() -> str:
         )
     except subprocess.TimeoutExpired as error:
         raise JobRefused(f"{java} does not say its version within {VERSION_TIMEOUT_S} s") from error
-    match = _VERSION.search(told.stderr + told.stdout)
+    match = _VERSION.search(result.stderr + result.stdout)
     if match is None:
-        raise JobRefused(f"{java} does not say its version: {told.stderr.strip()[:200]}")
+        raise JobRefused(f"{java} does not say its version: {result.stderr.strip()[:200]}")
     if int(match.group(1)) < JAVA_VERSION_MIN:
         raise JobRefused(
             f"Spark needs Java {JAVA_VERSION_MIN} or newer, {java} is {match.group(1)}: {_ADVICE}"

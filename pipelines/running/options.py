@@ -1,4 +1,4 @@
-"""Options that all jobs share, and how a job is run: session, clock, summary, exit code."""
+"""Options that all jobs share, and the frame of a run: session, clock, summary, exit code."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def run_job(
     settings: Mapping[str, str] | None = None,
     afterwards: Callable[[Summary], None] | None = None,
 ) -> None:
-    """Run ``work`` in a session of its own; print its summary; end with the exit code it means.
+    """Run ``work`` in a session of its own, print its summary, and exit with its exit code.
 
-    ``afterwards`` is what is left to do without Spark, once its session has ended. Expected errors
-    become one sentence on stderr.
+    ``afterwards`` runs after the session has ended, for steps that do not need Spark. Expected
+    errors become one sentence on stderr.
     """
     began = time.monotonic()
     try:

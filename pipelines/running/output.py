@@ -1,4 +1,4 @@
-"""What a job writes: a folder that appears whole, in the place of the one before."""
+"""A job's output folder, which replaces the previous one in one step."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from nextgen.kernel.input.json_fields import parse_json
 from pipelines.errors import JobRefused
 
 MARKER = "_job.json"
-"""In every folder that a job wrote. Readers of Parquet skip names that begin like this."""
+"""Marks a folder that a job wrote. Readers of Parquet skip names with this first character."""
 
 
 @contextmanager
 def replaced_folder(path: Path, job: str) -> Iterator[Path]:
-    """Yield an empty folder beside ``path``; it takes the place of ``path`` if the block ends well.
+    """Yield an empty folder beside ``path`` that replaces ``path`` when the block succeeds.
 
-    If it does not, what was at ``path`` is as before.
+    If the block raises, ``path`` is unchanged.
 
     Raises:
         JobRefused: ``path`` holds something that this job did not write, or the disk refuses.
@@ -41,13 +41,13 @@ def replaced_folder(path: Path, job: str) -> Iterator[Path]:
         finally:
             _clear_up(path, before)
     except OSError as error:
-        # The block may have met another file that cannot be had.
+        # The error may be about another file that the block used.
         reason = error.strerror or str(error)
         raise JobRefused(f"{error.filename or path} cannot be written or read: {reason}") from error
 
 
 def _clear_up(path: Path, before: Path) -> None:
-    """Remove what was replaced; put it back if what was to replace it did not come."""
+    """Remove the replaced folder, or put it back if its replacement failed."""
     if path.exists():
         shutil.rmtree(before, ignore_errors=True)
     elif before.exists():

@@ -1,4 +1,4 @@
-"""A progress bar on stderr of what Spark does, task by task."""
+"""A progress bar on stderr that shows Spark's tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 LOOK_S = 0.5
-"""Between two looks at what Spark is at: asking costs it next to nothing."""
+"""Between two polls of Spark's status, which cost next to nothing."""
 
 
 @contextmanager

@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 from pipelines.running.java import check_java
 
 LOCAL_MASTER = "local[2]"
-"""Where jobs run if nobody says otherwise: two cores of this machine."""
+"""Default master: two cores of this machine."""
 
 HEAP = "2g"
-"""Of the driver, which in local mode does all the work. It spills what does not fit."""
+"""Memory of the driver, which does all the work in local mode. It spills to disk beyond that."""
 
 SHUFFLE_PARTITIONS = 8
-"""Local: a few per core, so that no task's share outgrows a small heap."""
+"""Shuffle partitions in local mode: a few per core, so that a task's share fits a small heap."""
 
 _LOOPBACK = "127.0.0.1"
 
@@ -37,32 +37,32 @@ def open_session(
 ) -> Iterator[SparkSession]:
     """Return a session named after ``job``; it ends with the block.
 
-    ``master`` is what Spark calls so: local[N], spark://host:port, ... ``settings`` win over ours.
-    Times are UTC in every session, whatever the machine thinks.
+    ``master`` is a Spark master: local[N], spark://host:port, ... ``settings`` override the
+    defaults. Times are UTC in every session, whatever the machine's zone.
 
     Raises:
         JobRefused: There is no JVM that can run Spark.
     """
     check_java()
     is_local = master.startswith("local")
-    # Workers are started by these, not by what PATH happens to name python3.
+    # Spark starts workers with this interpreter, not with the python3 in PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     chosen = {
         "spark.driver.memory": heap,
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
-        # Otherwise each column that is written down asks the JVM three times who wrote it.
+        # Without this, each column expression makes three calls to the JVM for its call site.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB_STATE_STORE,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # A file that a filter cannot read is a refusal, never a few rows less.
+        # An unreadable file is an error, never fewer rows.
         "spark.sql.files.ignoreCorruptFiles": "false",
         "spark.sql.files.ignoreMissingFiles": "false",
-        # It drops what led to no row while the query runs, and with it what was observed there.
+        # This rule drops empty parts of a running query, and the observations on them.
         "spark.sql.adaptive.optimizer.excludedRules": PROPAGATE_EMPTY,
     }
     if is_local:

@@ -1,4 +1,4 @@
-"""What a job says at its end: one JSON line, or a table, and whether its rows add up."""
+"""A job's summary: one JSON line, or a table, and the check that its rows add up."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from nextgen.kernel.input.printable import printable, printable_json
 from pipelines.reporting.value_text import value_text
 
 FINDINGS_SHOWN_MAX = 20
-"""Findings that are printed; all of them are in the files that the job wrote."""
+"""Findings that are printed; the job's files have all of them."""
 
 
 class RowsLost(Exception):
-    """Rows went missing between a job's input and what it made of them. A bug, never hidden."""
+    """Rows went missing between a job's input and its result: a bug, which is never hidden."""
 
 
 @dataclass(slots=True)
 class Summary:
-    """Numbers of one run. ``findings`` are sentences; a job with any has not passed."""
+    """Numbers of one run. ``findings`` are sentences; a job with findings has failed."""
 
     job: str
     rows_in: int = 0
-    """Rows that the input says it has."""
+    """Number of rows by the input's own description."""
     rows_read: int = 0
     """Rows that Spark counted while it read them."""
     rows_accounted: dict[str, int] = field(default_factory=dict)
-    """What became of them, by what: used, beyond the asked position, ... Adds up to rows_read."""
+    """Rows by their use: used, beyond the asked position, ... The sum is ``rows_read``."""
     numbers: dict[str, Any] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     findings_total: int = 0
     elapsed_s: float = 0.0
     outputs: dict[str, str] = field(default_factory=dict)
-    """Files and folders that were written, by what they are."""
+    """Written files and folders, by their kind."""
 
     @property
     def is_ok(self) -> bool:
         return not self.findings and not self.findings_total
 
     def find(self, sentence: str) -> None:
-        """Note something that is wrong."""
+        """Add a finding."""
         self.findings_total += 1
         if len(self.findings) < FINDINGS_SHOWN_MAX:
             self.findings.append(sentence)
 
     def reconcile(self) -> None:
-        """Check that every row of the input became something.
+        """Check that every row of the input is accounted for.
 
         Raises:
-            RowsLost: It did not.
+            RowsLost: A row is not.
         """
         accounted = sum(self.rows_accounted.values())
         if self.rows_in != self.rows_read or accounted != self.rows_read:
@@ -80,7 +80,7 @@ class Summary:
 
 
 def print_summary(summary: Summary, *, as_json: bool) -> None:
-    """Print one line of JSON, or what a person reads, to stdout."""
+    """Print one line of JSON, or a table for people, to stdout."""
     if as_json:
         document = json.dumps(summary.as_dict(), ensure_ascii=False, default=str)
         sys.stdout.write(printable_json(document) + "\n")
@@ -95,7 +95,7 @@ def print_summary(summary: Summary, *, as_json: bool) -> None:
     for name, path in summary.outputs.items():
         table.add_row(name, printable(path))
     table.add_row("seconds", f"{summary.elapsed_s:.1f}")
-    # Names that users made are shown as they are, whatever is in brackets or between colons.
+    # Without markup: users' names may contain brackets and colons.
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(table)
     for sentence in summary.findings:

@@ -22,7 +22,7 @@ from pipelines.running.options import (
 from pipelines.slo.model import OBJECTIVE_PER_CENT, Question
 
 Since = Annotated[
-    str, typer.Option("--since", metavar="TIME", help="First minute, ISO 8601; UTC if not said.")
+    str, typer.Option("--since", metavar="TIME", help="First minute, ISO 8601; UTC without a zone.")
 ]
 Until = Annotated[
     str, typer.Option("--until", metavar="TIME", help="Minutes before this time, ISO 8601.")
@@ -53,8 +53,8 @@ def slo(
 ) -> None:
     """Judge minutes, days and months of lookups as 'nextgen slo' does it live.
 
-    The export must have the cluster manager's log (shard 0). Ends with 4 if windows are recorded
-    twice or cannot be.
+    The export must have the cluster manager's log (shard 0). Exits with 4 if a window is recorded
+    twice or is impossible.
     """
     from pipelines.slo.job import JOB, run
 

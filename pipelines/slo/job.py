@@ -1,7 +1,7 @@
-"""Reads an export, and writes what its windows of lookups say of availability.
+"""Reads an export, and writes availability from its recorded windows of lookups.
 
 Every file is read once: those of shard 0 for the windows, those of the others for the changes of
-ownership in bad minutes. Everything else is made from these two results, which are small.
+ownership in bad minutes. The rest is computed from these two results, which are small.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from pipelines.slo.windows import recorded_windows as recorded
 JOB = "slo"
 
 LATE_MS = MINUTE_MS
-"""A window that is recorded later than this behind its minute's end is told as a late one: a
-discovery process reports each within seconds, if there is a cluster manager."""
+"""A window recorded later than this after the end of its minute counts as late. A discovery
+process reports each window within seconds while the cluster manager is up."""
 
 MONTHS_SHOWN_MAX = 120
 DAYS_SHOWN_MAX = 400
 WORST_SHOWN_MAX = 100
 REASONS_SHOWN_MAX = 40
-"""Rows that come to the driver, for the summary and the page."""
+"""Rows that the driver collects, for the summary and the page."""
 
 NOTES_MAX = 10
-"""Gaps that are named."""
+"""Gaps that notes list."""
 
 
 def run(
@@ -69,26 +69,26 @@ def run(
         ExportRefused: It is no export, or of a newer release.
         RowsLost: A bug.
     """
-    asked = question or Question()
+    question = question or Question()
     export = open_export(url)
     managers = _managers_files(export)
     summary = Summary(JOB, rows_in=export.rows)
     with replaced_folder(out, JOB) as folder:
         tables = _Tables(spark, folder)
-        facts = _write_windows(tables, export.events(spark, managers), asked, summary)
+        facts = _write_windows(tables, export.events(spark, managers), question, summary)
         windows = tables.read("windows")
         tables.write_small("minutes", minutes_of(windows), "node_id", "began_at_ms")
         _write_changes(tables, export, export.shard_files, summary)
-        answer = _write_results(tables, asked.objective_per_cent)
+        answer = _write_results(tables, question.objective_per_cent)
         summary.reconcile()
         notes = _gap_notes(export) + _clock_notes(facts)
-        summary.numbers = _numbers(tables.read("minutes"), answer, asked) | {"notes": notes}
+        summary.numbers = _numbers(tables.read("minutes"), answer, question) | {"notes": notes}
         _find(windows, facts, summary)
-        if asked.is_checked:
-            _find_missed_months(answer, asked, summary)
+        if question.is_checked:
+            _find_missed_months(answer, question, summary)
     summary.outputs = {name: str(out / name) for name in tables.names}
     if report is not None:
-        write_report(report, url, asked, answer, summary)
+        write_report(report, url, question, answer, summary)
         summary.outputs["report"] = str(report)
     return summary
 
@@ -102,12 +102,12 @@ class _Tables:
         self._schemas: dict[str, StructType] = {}
 
     def write(self, name: str, frame: DataFrame) -> None:
-        """Write what may be large: as many files as it has partitions."""
+        """Write a frame that may be large: one file per partition."""
         frame.write.parquet(f"{self._folder}/{name}")
         self._schemas[name] = frame.schema
 
     def write_small(self, name: str, frame: DataFrame, *order: str) -> None:
-        """Write one file, in ``order``: some rows for each minute at most."""
+        """Write a small frame as one file, in ``order``: it has a few rows for each minute."""
         self.write(name, frame.coalesce(1).sortWithinPartitions(*order))
 
     @property
@@ -115,7 +115,7 @@ class _Tables:
         return list(self._schemas)
 
     def read(self, name: str) -> DataFrame:
-        """Return what was written. Its schema is known: no file is opened for that."""
+        """Return a written table. Its schema is known, so no file is opened for it."""
         return self.spark.read.schema(self._schemas[name]).parquet(f"{self._folder}/{name}")
 
 
@@ -124,21 +124,21 @@ def _managers_files(export: ExportInput) -> list[ExportFile]:
     if exported is None or not exported.files:
         raise JobRefused(
             f"{export.url} has no log of the cluster manager (shard {CLUSTER_MANAGER_SHARD_ID}), "
-            "where windows of lookups are recorded: run 'nextgen export run' on it once more, "
-            "which adds what that log still has"
+            "where windows of lookups are recorded: run 'nextgen export run' on it once more to "
+            "add the rest of that log"
         )
     return list(exported.files)
 
 
-def _write_windows(tables: _Tables, events: DataFrame, asked: Question, summary: Summary) -> Row:
-    """Read the cluster manager's log; account for its rows. Returns what its windows are like."""
+def _write_windows(tables: _Tables, events: DataFrame, question: Question, summary: Summary) -> Row:
+    """Read the cluster manager's log and account for its rows. Return ``_facts`` of its windows."""
     seen = Observation("windows")
     observed = events.select("position", "time", "event_type", WINDOW_EVENT).observe(
         seen,
         f.count(f.lit(1)).alias("rows"),
         f.count_if(f.col("event_type") != WINDOW_EVENT).alias("others"),
     )
-    fated = classified(recorded(observed), since_ms=asked.since_ms, until_ms=asked.until_ms)
+    fated = classified(recorded(observed), since_ms=question.since_ms, until_ms=question.until_ms)
     tables.write_small("windows", fated, "position")
     counted = seen.get
     summary.rows_read += counted["rows"]
@@ -149,7 +149,7 @@ def _write_windows(tables: _Tables, events: DataFrame, asked: Question, summary:
 
 
 def _facts(windows: DataFrame) -> Row:
-    """Return one row: how many windows have each fate, and what their times are like."""
+    """Return one row: the number of windows by fate, and the extremes of their times."""
     delay_ms = f.when(f.col("fate") != IMPOSSIBLE, f.col("delay_ms"))
     return windows.agg(
         *(f.count_if(f.col("fate") == fate).alias(fate) for fate in _FATES),
@@ -172,10 +172,10 @@ _FATES = {
 def _write_changes(
     tables: _Tables, export: ExportInput, files: Sequence[ExportFile], summary: Summary
 ) -> None:
-    """Read the logs of shards; account for their rows."""
+    """Read the logs of the shards, and account for their rows."""
     seen, judged = Observation("shards"), Observation("changes")
     events = export.events(tables.spark, files).select("time", "event_type", *CHANGE_EVENTS)
-    told = with_bad_minutes(
+    changes = with_bad_minutes(
         ownership_events(events).observe(
             seen,
             f.count(f.lit(1)).alias("rows"),
@@ -183,7 +183,7 @@ def _write_changes(
         ),
         tables.read("minutes"),
     ).observe(judged, f.count_if("is_bad").alias("bad"))
-    tables.write("changes", ownership_changes(told))
+    tables.write("changes", ownership_changes(changes))
     counted, bad = seen.get, judged.get["bad"]
     summary.rows_read += counted["rows"]
     summary.rows_accounted |= {
@@ -194,7 +194,7 @@ def _write_changes(
 
 
 def _write_results(tables: _Tables, objective_per_cent: float) -> Answer:
-    """Write what follows from minutes and changes; return what is shown of it."""
+    """Write the tables made from minutes and changes; return the rows that the page shows."""
     minutes, changes = tables.read("minutes"), tables.read("changes")
     tables.write_small("days", days_of(minutes, objective_per_cent), "node_id", "day")
     tables.write_small("months", months_of(minutes, objective_per_cent), "node_id", "month")
@@ -216,11 +216,11 @@ def _first(frame: DataFrame, rows: int) -> list[Row]:
     return list(frame.limit(rows).collect())
 
 
-# What is told -----------------------------------------------------------------------------------
+# Summary ----------------------------------------------------------------------------------------
 
 
-def _numbers(minutes: DataFrame, answer: Answer, asked: Question) -> dict[str, Any]:
-    """Return what the summary tells; totals are those of the live meter over the same windows."""
+def _numbers(minutes: DataFrame, answer: Answer, question: Question) -> dict[str, Any]:
+    """Return the summary's numbers; totals equal the live meter's over the same windows."""
     is_cluster = f.col("node_id") == CLUSTER
     found = minutes.agg(
         f.count_if(is_cluster).alias("minutes"),
@@ -233,7 +233,7 @@ def _numbers(minutes: DataFrame, answer: Answer, asked: Question) -> dict[str, A
     counted: dict[str, Any] = found.asDict()
     return counted | {
         "availability_per_cent": round(100 * (1 - bad / total), 4) if total else 100.0,
-        "objective_per_cent": asked.objective_per_cent,
+        "objective_per_cent": question.objective_per_cent,
         "months": {
             row["month"]: {
                 "availability_per_cent": round(row["availability_per_cent"], 4),
@@ -250,9 +250,9 @@ def _numbers(minutes: DataFrame, answer: Answer, asked: Question) -> dict[str, A
 
 
 def _find(windows: DataFrame, facts: Row, summary: Summary) -> None:
-    """Tell of windows that should not be in the log, each by its position."""
+    """Add a finding for each window that should not be in the log, with its position."""
     is_wrong = f.col("fate").isin(REPEATED, IMPOSSIBLE)
-    # A window can be wrong in two ways, and is one finding all the same.
+    # A window that is wrong in two ways is still one finding.
     if not facts[REPEATED] + facts[IMPOSSIBLE] + facts["contradicted"]:
         return
     wrong = windows.where(is_wrong | f.col("is_contradicted"))
@@ -265,13 +265,13 @@ def _find(windows: DataFrame, facts: Row, summary: Summary) -> None:
     summary.findings_total = wrong.count()
 
 
-def _find_missed_months(answer: Answer, asked: Question, summary: Summary) -> None:
+def _find_missed_months(answer: Answer, question: Question, summary: Summary) -> None:
     for row in answer.months:
         if row["node_id"] == CLUSTER and not row["is_met"]:
             summary.find(
                 f"{row['month']}: {row['bad_minutes']} of {row['minutes']} minutes were bad, "
                 f"{row['availability_per_cent']:.3f} % were good, the objective is "
-                f"{asked.objective_per_cent} %"
+                f"{question.objective_per_cent} %"
             )
 
 
@@ -288,18 +288,18 @@ def _gap_notes(export: ExportInput) -> list[str]:
     ]
 
 
-def _clock_notes(told: Row) -> list[str]:
-    """Return what the times of records say, in words."""
+def _clock_notes(facts: Row) -> list[str]:
+    """Return remarks about the times of records."""
     notes = []
-    if told["late"]:
+    if facts["late"]:
         notes.append(
-            f"{told['late']} windows were recorded more than {LATE_MS // 1000} s late, up to "
-            f"{told['delay_ms'] / 1000:.0f} s: they count in the minute that they are of"
+            f"{facts['late']} windows were recorded more than {LATE_MS // 1000} s late, up to "
+            f"{facts['delay_ms'] / 1000:.0f} s: they count in the minute that they are of"
         )
-    if told["early"]:
+    if facts["early"]:
         notes.append(
-            f"{told['early']} windows were recorded before their minute was over, up to "
-            f"{-told['least_ms'] / 1000:.1f} s: clocks of discovery nodes are ahead of the "
+            f"{facts['early']} windows were recorded before their minute was over, up to "
+            f"{-facts['least_ms'] / 1000:.1f} s: clocks of discovery nodes are ahead of the "
             "cluster manager's, or that one went back"
         )
     return notes

@@ -1,4 +1,4 @@
-"""What is asked of the job, and what of its answer a person reads."""
+"""The parameters of the job, and the part of its result that the page shows."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pyspark.sql import Row
 
 OBJECTIVE_PER_CENT = 99.9
-"""Of the minutes with lookups of a month that are to be good."""
+"""Default objective: percent of a month's minutes with lookups that must be good."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked. Times are Unix time of windows' beginnings, ``until_ms`` excluded."""
+    """The parameters of a run: windows that begin at ``since_ms`` or later, before ``until_ms``."""
 
     objective_per_cent: float = OBJECTIVE_PER_CENT
     since_ms: int | None = None
@@ -24,7 +24,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a person reads, bounded; the whole is in the files."""
+    """The rows that the page shows, bounded. The files have all rows."""
 
     months: Sequence[Row]
     """Of the cluster and of nodes, by node and month."""

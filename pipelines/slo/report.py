@@ -1,4 +1,4 @@
-"""The page of the job: months and what they leave of the budget, days, worst minutes, units."""
+"""The page of the job: months and their error budgets, days, worst minutes, units."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ _SLOWER_THAN = ((10, "#8fbf8a"), (100, "#e3a93b"), (1_000, "#d06a2e"), (3_000, "
 
 
 def write_report(
-    path: Path, source: str, asked: Question, answer: Answer, summary: Summary
+    path: Path, source: str, question: Question, answer: Answer, summary: Summary
 ) -> None:
     """Write the page, whole or not at all."""
     numbers = summary.numbers
     page = Page(
         "Availability of lookups",
         f"{source}: {numbers['minutes']:,} minutes with lookups, {numbers['bad_minutes']:,} bad, "
-        f"{numbers['availability_per_cent']} % good; objective {asked.objective_per_cent} %",
+        f"{numbers['availability_per_cent']} % good; objective {question.objective_per_cent} %",
     )
     page.add_text("What a bad minute is", _RULE)
     if answer.days:
-        page.add_plot("Good minutes, day by day", _availability(answer.days, asked))
+        page.add_plot("Good minutes, day by day", _availability(answer.days, question))
         page.add_plot(
             "What is left of the month's error budget",
             _budget(answer.days),
@@ -131,15 +131,15 @@ def _add_tables(page: Page, answer: Answer) -> None:
 # Plots ----------------------------------------------------------------------------------------
 
 
-def _availability(days: Sequence[Any], asked: Question) -> Figure:
+def _availability(days: Sequence[Any], question: Question) -> Figure:
     figure = Figure(figsize=(10, 3))
     axes = figure.subplots()
     shares = [row["availability_per_cent"] for row in days]
-    colours = [_BAD if share < asked.objective_per_cent else _GOOD for share in shares]
+    colours = [_BAD if share < question.objective_per_cent else _GOOD for share in shares]
     axes.bar([row["day"] for row in days], shares, color=colours, width=0.8)
-    axes.axhline(asked.objective_per_cent, color=_LINE, linewidth=1)
-    lowest = min([*shares, asked.objective_per_cent])
-    # What matters lies right below a hundred.
+    axes.axhline(question.objective_per_cent, color=_LINE, linewidth=1)
+    lowest = min([*shares, question.objective_per_cent])
+    # The interesting values lie right below a hundred.
     axes.set_ylim(max(0.0, lowest - (100 - lowest) * 0.2 - 0.01), 100)
     axes.set_ylabel("good minutes, %")
     figure.autofmt_xdate()
@@ -167,7 +167,7 @@ def _latencies(days: Sequence[Any]) -> Figure:
     for bound_ms, colour in _SLOWER_THAN:
         above = LOOKUP_WINDOW_BOUNDS_MS.index(bound_ms) + 1
         shares = [100 * sum(row["latency_counts"][above:]) / row["lookups"] for row in days]
-        # None has no place on this axis: the line has a hole there.
+        # A logarithmic axis has no zero: the line has a hole there.
         shown = [share or math.nan for share in shares]
         axes.plot(dates, shown, marker=".", color=colour, label=f"above {bound_ms:,} ms")
     axes.set_yscale("log")

@@ -1,10 +1,10 @@
 """Availability from windows of lookups: by minute, day and month, of nodes and of the cluster.
 
-    windows --add up--> minutes --judge--> days, months        as ``nextgen slo`` does it live
+    windows --add up--> minutes --judge--> days, months        the same as ``nextgen slo`` live
 
 A minute is good or bad as a whole. Minutes without lookups are neither, and have no row. Lookups
-are not recorded by topic, so what the log can say of topics is whose ownership changed in minutes
-that were bad: ``ownership_changes``.
+are not recorded by topic. About topics the log only has the ownership changes in bad minutes:
+``ownership_changes``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ CHANGE_COLUMNS = ("name", "began_at_ms", "event_type", "reason", "changes")
 def minutes_of(windows: DataFrame) -> DataFrame:
     """Return the minutes of each node, its processes added up, and those of all nodes together.
 
-    ``windows`` are classified; those that count are taken. Columns: node_id (empty: the cluster),
-    began_at_ms, minute (timestamp), and those of ``added_up``.
+    ``windows`` is the result of ``classified``; only counted windows are used. Columns: node_id
+    (empty: the cluster), began_at_ms, minute (timestamp), and those of ``added_up``.
     """
     counted = windows.where(f.col("fate") == COUNTED)
     minute = f.timestamp_millis("began_at_ms").alias("minute")
@@ -41,7 +41,7 @@ def minutes_of(windows: DataFrame) -> DataFrame:
 
 
 def days_of(minutes: DataFrame, objective_per_cent: float) -> DataFrame:
-    """Return the UTC days of each node and of the cluster, as far as they have lookups.
+    """Return the UTC days of each node and of the cluster that have lookups.
 
     Columns: node_id, month (yyyy-MM), day (date), minutes (with lookups), bad_minutes,
     availability_per_cent, lookups, errors, too_slow, p50_ms_at_most, p99_ms_at_most,
@@ -70,8 +70,8 @@ def months_of(minutes: DataFrame, objective_per_cent: float) -> DataFrame:
     """Return the UTC months of each node and of the cluster: availability and error budget.
 
     Columns: node_id, month (yyyy-MM), and as ``days_of`` minutes to latency_counts; then
-    tolerated_minutes (bad ones that the objective allows among those with lookups),
-    budget_burned_per_cent (bad of tolerated), calendar_minutes (that the month has),
+    tolerated_minutes (bad minutes that the objective allows among those with lookups),
+    budget_burned_per_cent (bad by tolerated minutes), calendar_minutes (of the whole month),
     calendar_budget_minutes, calendar_budget_burned_per_cent, is_met.
     """
     first_day = f.trunc("minute", "month").alias("first_day")
@@ -118,10 +118,10 @@ def worst_minutes(minutes: DataFrame, changes: DataFrame) -> DataFrame:
 
 
 def ownership_events(events: DataFrame) -> DataFrame:
-    """Return every event of shards, with what an ownership change needs.
+    """Return every event of shards, with the columns of an ownership change.
 
-    Columns: is_change, event_type, began_at_ms (of the minute it was decided in, by the shard
-    leader's clock), name, reason (null if it is no change).
+    Columns: is_change, event_type, began_at_ms (of the minute of the decision, by the shard
+    leader's clock), name, reason (both null unless ``is_change``).
     """
     assigned, unassigned = (f.col(name) for name in CHANGE_EVENTS)
     return events.select(
@@ -136,24 +136,24 @@ def ownership_events(events: DataFrame) -> DataFrame:
 
 
 def with_bad_minutes(events: DataFrame, minutes: DataFrame) -> DataFrame:
-    """Add is_bad to ``ownership_events``: a change in a minute that was bad, for whomever.
+    """Add is_bad to ``ownership_events``: a change in a minute that was bad for any node.
 
     Every row of ``events`` is in the result once.
     """
     bad = minutes.where("is_bad").select("began_at_ms").distinct()
-    told = events.join(f.broadcast(bad.withColumn("_bad", f.lit(True))), "began_at_ms", "left")
+    joined = events.join(f.broadcast(bad.withColumn("_bad", f.lit(True))), "began_at_ms", "left")
     is_bad = f.col("is_change") & f.coalesce("_bad", f.lit(False))
-    return told.withColumn("is_bad", is_bad).drop("_bad")
+    return joined.withColumn("is_bad", is_bad).drop("_bad")
 
 
-def ownership_changes(told: DataFrame) -> DataFrame:
+def ownership_changes(events: DataFrame) -> DataFrame:
     """Return how often the ownership of each unit changed in bad minutes, by minute and reason.
 
-    ``told`` is of ``with_bad_minutes``. Columns: ``CHANGE_COLUMNS``; name is the canonical one of
-    the topic or partition.
+    ``events`` is the result of ``with_bad_minutes``. Columns: ``CHANGE_COLUMNS``; name is the
+    canonical name of the topic or partition.
     """
     keys = CHANGE_COLUMNS[:-1]
-    return told.where("is_bad").groupBy(*keys).agg(f.count(f.lit(1)).alias("changes"))
+    return events.where("is_bad").groupBy(*keys).agg(f.count(f.lit(1)).alias("changes"))
 
 
 def worst_topics(changes: DataFrame) -> DataFrame:
@@ -191,7 +191,7 @@ def change_reasons(changes: DataFrame) -> DataFrame:
 # Inside ---------------------------------------------------------------------------------------
 
 _ROUNDING = 1e-9
-"""Minutes. 99.9 of 100 is no binary fraction."""
+"""Tolerance in minutes: 99.9 per cent is not a binary fraction."""
 
 _MINUTE_KEYS = ("node_id", "began_at_ms")
 _TOTALS = (

@@ -1,8 +1,7 @@
 """Windows of lookups as columns: which of them count, how they add up, and the verdict on a sum.
 
-The rule is that of ``kernel.governance.lookup_slo``, which the live meter uses; its numbers are
-taken from there. A frame of sums has ``errors`` and ``latency_counts``; ``judged`` adds what
-follows.
+The rule and its numbers are those of ``kernel.governance.lookup_slo``, which the live meter uses
+too. A frame of sums has ``errors`` and ``latency_counts``; ``judged`` adds the verdict.
 """
 
 from __future__ import annotations
@@ -24,14 +23,15 @@ COUNTED = "counted"
 REPEATED = "repeated"
 IMPOSSIBLE = "impossible"
 OUTSIDE = "outside"
-"""What becomes of a recorded window. ``outside`` the time that was asked for."""
+"""The fates of a recorded window. ``outside``: not in the requested time."""
 
 
 def recorded_windows(events: DataFrame) -> DataFrame:
     """Return the windows among events of shard 0, one row each, as they were recorded.
 
     Columns: position, recorded_at_ms (the cluster manager's clock), node_id, process, began_at_ms,
-    told_lookups, told_errors, told_too_slow, latency_counts, told_bad.
+    recorded_lookups, recorded_errors, recorded_too_slow, latency_counts, told_bad (the recorded
+    verdict; its name is a published column).
     """
     window = f.col(WINDOW_EVENT)
     return events.where(f.col("event_type") == WINDOW_EVENT).select(
@@ -40,9 +40,9 @@ def recorded_windows(events: DataFrame) -> DataFrame:
         window["node_id"].alias("node_id"),
         window["process"].alias("process"),
         window["began_at_ms"].alias("began_at_ms"),
-        window["lookups"].alias("told_lookups"),
-        window["errors"].alias("told_errors"),
-        window["too_slow"].alias("told_too_slow"),
+        window["lookups"].alias("recorded_lookups"),
+        window["errors"].alias("recorded_errors"),
+        window["too_slow"].alias("recorded_too_slow"),
         window["latency_counts"].alias("latency_counts"),
         window["is_bad"].alias("told_bad"),
     )
@@ -51,13 +51,13 @@ def recorded_windows(events: DataFrame) -> DataFrame:
 def classified(
     windows: DataFrame, *, since_ms: int | None = None, until_ms: int | None = None
 ) -> DataFrame:
-    """Add to each recorded window its fate, and in words what is wrong with it.
+    """Add to each recorded window its fate, and a description of what is wrong with it.
 
-    Of several possible windows of one minute of a process the first by position counts.
-    ``since_ms`` and ``until_ms`` bound the beginning of windows, the latter excluded. Adds fate,
-    why (null if nothing is wrong), delay_ms (from the minute's end to the record: negative if
-    clocks differ), is_contradicted (the recorded verdict is another one), errors and latency_counts
-    (null if it is impossible) and those of ``judged``.
+    Of several valid windows of one process and minute, the first by position counts. ``since_ms``
+    and ``until_ms`` bound the beginning of windows, the latter excluded. Added columns: fate, why
+    (null if nothing is wrong), delay_ms (from the minute's end to the record: negative if clocks
+    differ), is_contradicted (the recorded verdict differs from the computed one), errors and
+    latency_counts (null for an impossible window) and those of ``judged``.
     """
     same = Window.partitionBy("node_id", "process", "began_at_ms")
     possible_position = f.when(f.col("why").isNull(), f.col("position"))
@@ -76,22 +76,23 @@ def classified(
         .when(is_outside, OUTSIDE)
         .otherwise(COUNTED)
         .alias("fate"),
-        # Numbers that cannot be are not computed with.
-        f.when(f.col("why").isNull(), f.col("told_errors")).alias("errors"),
+        # Impossible numbers are kept out of the sums.
+        f.when(f.col("why").isNull(), f.col("recorded_errors")).alias("errors"),
         f.when(f.col("why").isNull(), f.col("latency_counts")).alias("latency_counts"),
         f.try_subtract("recorded_at_ms", f.try_add("began_at_ms", f.lit(LOOKUP_WINDOW_MS))).alias(
             "delay_ms"
         ),
     )
     repeats = f.concat(f.lit("repeats position "), f.col("first_position").cast("string"))
-    told = judged(fated).withColumns(
+    verdicts = judged(fated).withColumns(
         {
             "why": f.when(f.col("fate") == REPEATED, repeats).otherwise(f.col("why")),
             "is_contradicted": (f.col("fate") != IMPOSSIBLE)
             & (f.coalesce("told_bad", f.lit(False)) != f.col("is_bad")),
         }
     )
-    return told.drop("first_position", "told_lookups", "told_errors", "told_too_slow")
+    internal = ("first_position", "recorded_lookups", "recorded_errors", "recorded_too_slow")
+    return verdicts.drop(*internal)
 
 
 def added_up(windows: DataFrame, *keys: str | Column) -> DataFrame:
@@ -100,7 +101,7 @@ def added_up(windows: DataFrame, *keys: str | Column) -> DataFrame:
     Columns: the keys, errors, latency_counts, parts (windows in the sum), bad_parts, and those of
     ``judged``. The order is Spark's.
     """
-    # A sum for each class: buffers of fixed width are what Spark aggregates by hashing.
+    # One sum per class: Spark aggregates by hash only with buffers of fixed width.
     classes = [f"class_{number}" for number in range(LATENCY_CLASSES)]
     sums = [
         f.sum(f.get("latency_counts", f.lit(number))).alias(name)
@@ -116,11 +117,11 @@ def added_up(windows: DataFrame, *keys: str | Column) -> DataFrame:
 
 
 def judged(sums: DataFrame) -> DataFrame:
-    """Add to sums what follows from ``errors`` and ``latency_counts``.
+    """Add the verdict on sums, from their ``errors`` and ``latency_counts``.
 
-    Columns: lookups, slow (above a second), too_slow, p50_ms_at_most and p99_ms_at_most (bounds of
-    the class that the quantile is in; null above 3,000 ms), is_bad, why_bad (in the words of the
-    live meter; empty if it is a good one).
+    Added columns: lookups, slow (above a second), too_slow, p50_ms_at_most and p99_ms_at_most
+    (bounds of the quantile's class; null above 3,000 ms), is_bad, why_bad (in the words of the live
+    meter; empty for a good one).
     """
     counts = f.col("latency_counts")
     with_totals = sums.withColumns(
@@ -140,7 +141,7 @@ def judged(sums: DataFrame) -> DataFrame:
 
 
 def _why_impossible() -> Column:
-    """Return what is wrong with a recorded window in words, null if it can be."""
+    """Return a description of an impossible window, null for a possible one."""
     counts = f.col("latency_counts")
     classes = f.coalesce(f.size(counts), f.lit(0))
     lookups = sum_of(counts)
@@ -155,24 +156,24 @@ def _why_impossible() -> Column:
             ~is_countable | ~lookups.between(1, LOOKUPS_PER_WINDOW_MAX),
             filled(
                 f"has {{}} lookups, 1 to {LOOKUPS_PER_WINDOW_MAX} are possible",
-                f.col("told_lookups"),
+                f.col("recorded_lookups"),
             ),
         )
         .when(
-            (lookups != f.col("told_lookups")) | (too_slow != f.col("told_too_slow")),
+            (lookups != f.col("recorded_lookups")) | (too_slow != f.col("recorded_too_slow")),
             filled(
                 "says {} lookups, {} of them too slow; its classes have {} and {}",
-                f.col("told_lookups"),
-                f.col("told_too_slow"),
+                f.col("recorded_lookups"),
+                f.col("recorded_too_slow"),
                 lookups,
                 too_slow,
             ),
         )
         .when(
-            ~f.col("told_errors").between(too_slow, lookups),
+            ~f.col("recorded_errors").between(too_slow, lookups),
             filled(
                 "has {} errors of {} lookups, of which {} took too long",
-                f.col("told_errors"),
+                f.col("recorded_errors"),
                 lookups,
                 too_slow,
             ),

@@ -38,22 +38,22 @@ def stream(
     ] = False,
     delay_s: Annotated[
         float,
-        typer.Option("--delay-s", min=0, help="Events further behind the latest one are late."),
+        typer.Option("--delay-s", min=0, help="An event further behind the latest one is late."),
     ] = job.DELAY_MS / 1000,
     every_s: Annotated[
-        float, typer.Option("--every-s", min=0.1, help="Between two looks at the manifest.")
+        float, typer.Option("--every-s", min=0.1, help="Seconds between reads of the manifest.")
     ] = job.EVERY_S,
     rows_per_batch: Annotated[
-        int, typer.Option("--rows-per-batch", min=1, help="Most rows of one micro-batch.")
+        int, typer.Option("--rows-per-batch", min=1, help="Rows of one micro-batch at most.")
     ] = job.ROWS_PER_BATCH,
     out: Annotated[
-        Path, typer.Option("--out", help="Folder of tables and a checkpoint; a stream goes on.")
+        Path, typer.Option("--out", help="Folder of tables and checkpoint; a restart resumes.")
     ] = OUT_DEFAULT,
     master: MasterOption = DEFAULT_MASTER,
     heap: HeapOption = DEFAULT_HEAP,
     json_output: JsonFlag = False,
 ) -> None:
-    """Keep tables of inventory, brokers' load and assignment changes true to a growing export."""
+    """Keep tables of inventory, load and assignment changes up to date with a growing export."""
     options = StreamOptions(
         is_once=once,
         delay_ms=round(delay_s * 1000),

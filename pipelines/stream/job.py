@@ -1,4 +1,4 @@
-"""Follows an export: one query, whose batches put the rows that they changed into the tables."""
+"""Follows an export with one query. Each batch writes the rows that it changed to the tables."""
 
 from __future__ import annotations
 
@@ -45,48 +45,48 @@ from pipelines.stream.transform import (
 JOB = "stream"
 
 DELAY_MS = 10 * MINUTE_MS
-"""How far behind the latest event an event may be and still count in its own minute: an exporter
-that follows closes its files every five minutes."""
+"""An event this far behind the latest one still counts in its own minute. A following exporter
+closes its files every five minutes."""
 
 ROWS_PER_BATCH = 200_000
-"""Of one micro-batch: bounds its memory when a stream begins with years of history."""
+"""Rows of one micro-batch: bounds its memory when a stream begins with years of history."""
 
 EVERY_S = 5.0
-"""Between two looks at the manifest."""
+"""Seconds between two reads of the manifest."""
 
 LAYOUT = 2
-"""Of a stream's folder: its tables, its checkpoint and the state in it. A release that changes one
-of them counts on; it cannot go on with what another layout left."""
+"""Version of a stream's folder: its tables, its checkpoint and the state in it. A release that
+changes one of them increments it, and cannot resume from a folder of another version."""
 
 LAYOUT_UNMARKED = 1
-"""Two queries, whose folder said nothing of a layout."""
+"""The layout with two queries, whose folder had no version yet."""
 
 STATE_PARTITIONS = 1
-"""For the life of a checkpoint. A state of shards, brokers and open minutes is small, and each of
-its partitions costs a batch a commit."""
+"""State partitions, fixed for the life of a checkpoint. The state of shards, brokers and open
+minutes is small, and each partition costs every batch a commit."""
 
 WATCH_S = 0.2
 
 STARTS_MAX = 5
-"""Of a query, before its Python process is said to be broken and not only slow."""
+"""Attempts to start a query before its Python process counts as broken, not only slow."""
 
 _PROCESS_LATE = "Python worker failed to connect back"
 
 _SETTINGS = {
     "spark.sql.shuffle.partitions": str(STATE_PARTITIONS),
-    # A batch without rows would only move the watermark, which nobody is waiting for.
+    # A batch without rows would only move the watermark, which has no effect by itself.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    # A batch writes down what it changed in the state; the files of RocksDB follow now and then.
+    # A batch writes a log of its changes to the state; RocksDB files are uploaded now and then.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
 
 _WRITTEN = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
-"""What is whole is what ``current.json`` names: no file of Spark's says so as well."""
+"""``current.json`` names the complete folders, so Spark need not write success files."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How a stream runs. ``is_once``: read what there is, then end."""
+    """Options of a stream. ``is_once``: read the present export, then end."""
 
     is_once: bool
     delay_ms: int = DELAY_MS
@@ -95,7 +95,7 @@ class StreamOptions:
 
 
 class StreamTables:
-    """The folder of one stream: its tables, which are all of the same batch, and its checkpoint."""
+    """The folder of one stream: its tables, all as of the same batch, and its checkpoint."""
 
     def __init__(self, out: Path) -> None:
         self.out = out.absolute()
@@ -123,8 +123,8 @@ class StreamTables:
         """Put the rows that changed in ``batch`` into their tables, and publish all at once."""
         published = self._rows.published()
         if published.batch >= batch:
-            # A kill came before Spark noted the end of this batch. The state of the query still
-            # has to be made, and is when the rows are asked for.
+            # The process was killed before Spark noted the end of this batch. Computing the rows
+            # again restores the query's state.
             rows.write.format("noop").mode("overwrite").save()
             return
         folder = self._rows.folder_of(batch)
@@ -140,10 +140,10 @@ class StreamTables:
 
 
 def open_parts(parts: Mapping[str, str], delay_ms: int) -> dict[str, str]:
-    """Return the parts that a batch can change: not the days whose minutes are all closed.
+    """Return the parts that a batch can change: all but the days whose minutes are all closed.
 
-    An event is counted in a minute that ends later than ``delay_ms`` before the latest event of
-    the batches before, which is not older than the newest day.
+    A batch counts every event in a minute that ends at most ``delay_ms`` before the latest event of
+    the previous batches. That latest event lies in the newest day or later.
     """
     days = {
         name: date.fromisoformat(name.removeprefix(f"{CHANGES}-"))
@@ -166,14 +166,14 @@ def run(
     options: StreamOptions,
     on_batch: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> Summary:
-    """Follow ``export`` until it is read (``is_once``) or somebody interrupts; see the tables.
+    """Follow ``export`` until it is read (``is_once``) or Ctrl-C; the tables are in ``out``.
 
     Raises:
         ExportRefused: There is no export, or it is of a newer schema.
-        JobRefused: ``out`` is another stream's, or a file cannot be read. The tables are as they
-            were after the last whole batch; the stream goes on from there when it is run again.
+        JobRefused: ``out`` is another stream's, or a file cannot be read. The tables stay as of the
+            last complete batch, and the next run resumes from there.
     """
-    # Absolute: executors need not be where this process is.
+    # Absolute: executors may have another working directory.
     url = open_export(export).url
     tables = StreamTables(out)
     _claim(tables.out, url, options.delay_ms)
@@ -184,7 +184,7 @@ def run(
 
 
 def _claim(out: Path, export: str, delay_ms: int) -> None:
-    """Make ``out`` the folder of this stream; refuse a folder that is anything else."""
+    """Make ``out`` the folder of this stream; refuse a folder with any other content."""
     mark = {"job": JOB, "export": export, "layout": LAYOUT, "delay_ms": delay_ms}
     path = out / MARKER
     try:
@@ -210,11 +210,11 @@ def _check_mark(out: Path, found: dict[str, Any], mark: dict[str, Any]) -> None:
             "it is made anew from the export"
         )
     if found["delay_ms"] != mark["delay_ms"]:
-        # Minutes that ended with that delay have no state to count on from.
+        # The state of minutes that were closed with that delay is gone.
         delay_s = found["delay_ms"] / 1000
         raise JobRefused(
-            f"{out} counts events as late behind {delay_s:g} s: go on with --delay-s {delay_s:g}, "
-            "or name another folder"
+            f"{out} was made with --delay-s {delay_s:g}: resume with the same delay, or name "
+            "another folder"
         )
 
 
@@ -222,7 +222,7 @@ def start(
     spark: SparkSession, export: str, tables: StreamTables, options: StreamOptions
 ) -> StreamingQuery:
     """Start the query behind ``tables``, from its checkpoint if there is one."""
-    # Settings of the stream are nobody else's.
+    # A session of its own, so that the stream's settings affect no other query.
     session = spark.newSession()
     for name, value in _SETTINGS.items():
         session.conf.set(name, value)
@@ -244,7 +244,7 @@ def start(
 
 @dataclass(slots=True)
 class Progress:
-    """What the query says of its batches, from this start on."""
+    """The batches that the query has reported since this start."""
 
     batches: int = 0
     batch_ms_max: int = 0
@@ -256,7 +256,7 @@ class Progress:
         last = query.lastProgress
         if last is None or last.batchId <= self.seen:
             return
-        # All that Spark keeps take long to be told, for a look every moment.
+        # Fetching Spark's whole list of reports is too slow for every poll.
         for one in [last] if last.batchId == self.seen + 1 else query.recentProgress:
             if one.batchId <= self.seen or not one.numInputRows:
                 continue
@@ -282,13 +282,13 @@ def follow(
     progress: Progress,
     on_batch: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> None:
-    """Begin the query and wait until it has ended, or Ctrl-C; see ``progress``.
+    """Start the query and wait until it ends, or Ctrl-C; report its batches to ``progress``.
 
-    On a busy machine a Python process may need longer to start than Spark waits. The query is then
-    begun again: it goes on from its checkpoint.
+    On a busy machine a Python process may take longer to start than Spark waits. The query is then
+    started again, and resumes from its checkpoint.
 
     Raises:
-        JobRefused: It has failed.
+        JobRefused: The query failed.
     """
     for starts_left in reversed(range(STARTS_MAX)):
         try:
@@ -307,14 +307,14 @@ def _watch(
             while not query.awaitTermination(WATCH_S) and not interrupted.is_set():
                 progress.take(query, on_batch)
     finally:
-        # What a batch had not published is read again at the next start.
+        # The next start reads an unpublished batch again.
         query.stop()
     progress.take(query, on_batch)
 
 
 @contextmanager
 def _interrupts() -> Iterator[Event]:
-    """Yield what is set by Ctrl-C, so that no call to the JVM is broken off in its middle."""
+    """Yield an event that Ctrl-C sets, so that it interrupts no call to the JVM half way."""
     interrupted = Event()
     if current_thread() is not main_thread():
         yield interrupted
@@ -327,7 +327,7 @@ def _interrupts() -> Iterator[Event]:
 
 
 def _cause(error: PySparkException) -> str:
-    """Return the sentence of ours in what Spark says, or its first line."""
+    """Return this project's message inside Spark's error, or the error's first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line.partition(": ")[2] for line in lines if line.startswith("nextgen.")]
     return (ours[-1] if ours else lines[0])[:500]
@@ -342,7 +342,7 @@ def _summary(
 ) -> Summary:
     summary = Summary(JOB)
     shards = tables.inventory(spark)
-    # One row: as many positions as there are shards, which the manifest has in memory anyway.
+    # One row with a position per shard, which the manifest has in memory too.
     reached = shards.agg(f.collect_list(f.struct("shard_id", "position")).alias("shards")).first()
     manifest = read_manifest(open_store(export))
     kinds = ("inventory_events", "assignment_events", "broker_events")

@@ -1,7 +1,7 @@
-"""How far a stream is in an export: the last position by shard, always at the end of a file.
+"""Offsets of a stream in an export: the last position by shard, always at the end of a file.
 
-A file that the manifest names never changes and files of a shard follow each other without overlap,
-so two offsets name the same events for ever. All functions are pure.
+Files in the manifest never change, and files of a shard do not overlap. So two offsets always
+delimit the same events. All functions are pure.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from nextgen.export.errors import ExportRefused
 from nextgen.export.format.manifest import ExportFile, Manifest, ShardExported
 
 FILES_PER_BATCH_MAX = 500
-"""A file is of one day, and a batch writes a folder a day."""
+"""Files of one batch at most. A file is of one day, and a batch writes a folder per day."""
 
 Offset = dict[str, Any]
 """``cluster_id``, and ``positions``: the last position by shard id, as JSON has it (text keys)."""
 
 
 def first_offset(manifest: Manifest) -> Offset:
-    """Return the offset in front of the first event."""
+    """Return the offset before the first event."""
     return {"cluster_id": manifest.cluster_id, "positions": {}}
 
 
 def next_offset(manifest: Manifest, start: Offset, rows_max: int | None) -> Offset:
-    """Return how far the next batch goes: whole files, at most ``rows_max`` rows if more than one,
-    and at most ``FILES_PER_BATCH_MAX``.
+    """Return the end of the next batch: one whole file, and further ones up to ``rows_max`` rows
+    and ``FILES_PER_BATCH_MAX`` files in all.
 
     The file whose first event is the earliest comes first, so that shards advance together.
 
@@ -105,7 +105,7 @@ def _files_behind(shard_id: int, shard: ShardExported, position: int) -> tuple[E
 
 def _check_cluster(manifest: Manifest, offset: Offset) -> None:
     unread = set(offset["positions"]) - set(map(str, manifest.shards))
-    # An export may be told only later whose it is.
+    # An export may get its cluster id only later.
     is_others = offset["cluster_id"] not in ("", manifest.cluster_id)
     if is_others or unread:
         raise ExportRefused(
@@ -115,7 +115,7 @@ def _check_cluster(manifest: Manifest, offset: Offset) -> None:
 
 
 def _check_boundary(shard_id: int, shard: ShardExported, position: int) -> None:
-    """Refuse a position inside a file or behind the end: that export was made anew."""
+    """Refuse a position inside a file or behind the end: the export was recreated."""
     if position and position not in {file.last_position for file in shard.files}:
         raise ExportRefused(
             f"the stream has read shard {shard_id} up to {position}, where no file of this export "

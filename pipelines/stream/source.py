@@ -1,8 +1,9 @@
-"""The export as a source of Structured Streaming: what manifests name, each event exactly once.
+"""The export as a source of Structured Streaming: the manifest's events, each exactly once.
 
-Spark's own file source takes what a folder lists, and an export's folder may list a file that does
-not exist for readers: docs/adr/0046. Here an offset is what ``offsets`` says, the manifest is asked
-for the next one, and files come to Spark as Arrow batches: no row is handled in Python.
+Spark's own file source reads every file in a folder, but an export's folder may contain files that
+the manifest does not name and readers must ignore: docs/adr/0046. This source has the offsets of
+``offsets``, takes the next one from the manifest, and passes files to Spark as Arrow batches, so
+that no row is handled in Python.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _PATHS: dict[str, tuple[str, ...]] = {
     "bytes_out_per_second": (_LOAD + "bytes_out_per_second",),
     "connections": (_LOAD + "connections",),
 }
-"""Columns of the stream, and where in an event each comes from: the first that is not null."""
+"""Columns of the stream, and the fields of an event that each takes the first non-null of."""
 
 SEEN = "seen_until"
 """Time of the latest event of all batches before this one; null in the first."""
@@ -83,8 +84,8 @@ STREAM_SCHEMA = t.StructType(
 def export_stream(spark: SparkSession, url: str, rows_per_batch: int) -> DataFrame:
     """Return the events of the export at ``url`` as a stream: ``STREAM_SCHEMA``, order is Spark's.
 
-    A batch has whole files: at most ``rows_per_batch`` rows unless one file has more. It is read by
-    as many tasks as run at the same time: each costs a call of a Python process.
+    A batch has whole files: at most ``rows_per_batch`` rows unless one file has more. The number of
+    tasks that read it is the number of cores, because each task costs a call of a Python process.
     """
     spark.dataSource.register(ExportStreamSource)
     reader = spark.readStream.format(FORMAT).option("url", url)
@@ -110,7 +111,7 @@ class ExportStreamSource(DataSource):  # type: ignore[misc]
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Files, as they go to the executor that reads them."""
+    """Files that one task reads."""
 
     url: str
     files: tuple[ExportFile, ...]
@@ -121,14 +122,14 @@ class ExportStreamReader(
     DataSourceStreamReader,  # type: ignore[misc]
     SupportsTriggerAvailableNow,  # type: ignore[misc]
 ):
-    """See the module. What has been read is in Spark's checkpoint, not here."""
+    """See the module. Spark's checkpoint, not this object, has the offset that was read."""
 
     def __init__(self, url: str, rows_per_batch: int, tasks: int) -> None:
         self._url = url
         self._rows_per_batch = rows_per_batch
         self._tasks = tasks
         self._available: Manifest | None = None
-        """All that a stream which ends by itself will read."""
+        """The last offset of a stream that ends by itself."""
 
     def initialOffset(self) -> offsets.Offset:
         return offsets.first_offset(self._manifest())
@@ -154,7 +155,7 @@ class ExportStreamReader(
         """Yield the rows of some files.
 
         Raises:
-            ExportRefused: One is missing, damaged, or not what the manifest says.
+            ExportRefused: A file is missing, damaged, or differs from the manifest.
         """
         part: _Part = partition.value
         for file in part.files:
@@ -189,7 +190,7 @@ def _batches(url: str, file: ExportFile, seen_until_ms: int | None) -> Iterator[
 
 
 def _flat(batch: pa.RecordBatch, seen_until_ms: int | None) -> pa.RecordBatch:
-    """Return the columns of ``STREAM_SCHEMA``: null is what the file's version does not have."""
+    """Return the columns of ``STREAM_SCHEMA``; those that the file's version lacks are null."""
     columns = [_column(batch, name, paths) for name, paths in _PATHS.items()]
     seen = None if seen_until_ms is None else datetime.fromtimestamp(seen_until_ms / 1000, UTC)
     columns.append(pa.repeat(pa.scalar(seen, _ARROW[SEEN]), batch.num_rows))

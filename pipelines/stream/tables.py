@@ -1,11 +1,11 @@
-"""Tables that grow by batches, each batch in them exactly once, whatever the moment of a kill.
+"""Tables that grow by batches. Each batch is applied exactly once, even if the process is killed.
 
-    TABLE/current.json                      which folders are the table, and which batch made it
-    TABLE/batch=00000000000000000012/...    what that batch wrote: Parquet
+    TABLE/current.json                      the folders of the table, and the last batch
+    TABLE/batch=00000000000000000012/...    the Parquet files of that batch
 
-A batch writes its folder, then replaces ``current.json`` at once. A batch that is run again,
+A batch writes its folder, then replaces ``current.json`` atomically. A batch that runs again,
 because Spark did not note its end, finds itself in ``current.json`` or writes its folder anew.
-Readers use what ``current.json`` names. Folders that it has not named for one batch are removed.
+Readers use the folders in ``current.json``. A folder is removed one batch after its last mention.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BATCH_FOLDER = re.compile(r"batch=\d{20}")
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What ``current.json`` says. ``parts`` are folders relative to the table, by part."""
+    """The content of ``current.json``. ``parts`` are folders relative to the table, by part."""
 
     batch: int = NO_BATCH
     parts: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class BatchedTable:
         self.folder = folder
 
     def published(self) -> Published:
-        """Return what readers are to read.
+        """Return the folders that readers use.
 
         Raises:
             JobRefused: It is damaged.
@@ -60,13 +60,13 @@ class BatchedTable:
             raise JobRefused(f"{path} is damaged ({error}): remove the folder of tables") from error
 
     def folder_of(self, batch: int) -> Path:
-        """Return where a batch writes, empty: what an earlier attempt left is gone."""
+        """Return the folder for a batch, emptied of an earlier attempt's files."""
         folder = self.folder / f"batch={batch:020d}"
         shutil.rmtree(folder, ignore_errors=True)
         return folder
 
     def publish(self, batch: int, parts: Mapping[str, str]) -> None:
-        """Make ``parts`` the table, and remove what two publications no longer name."""
+        """Make ``parts`` the table; remove folders that neither this nor the last batch names."""
         before = self.published()
         assert batch > before.batch, f"batch {batch} is published behind {before.batch}"
         content = json.dumps({"batch": batch, "parts": dict(parts)}, indent=1) + "\n"

@@ -1,4 +1,4 @@
-"""What a stream of events is folded into: counts and loads as they are, changes by the minute.
+"""The folds of the stream: present counts and loads, and assignment changes by the minute.
 
 Pure: DataFrame -> DataFrame. ``table_rows`` is the stateful one.
 """
@@ -22,10 +22,10 @@ ROWS_SCHEMA = (
     "messages_out_per_second double, bytes_in_per_second double, bytes_out_per_second double, "
     "connections long, load_time timestamp"
 )
-"""Columns of ``table_rows``, and of the files that keep them: each table uses some."""
+"""Columns of ``table_rows`` and of the files with its rows. Each table uses some of them."""
 
 PART = "part"
-"""Rows that are written together: a table, of assignment changes those of a day."""
+"""Key of the rows written together: one table, or one day of assignment changes."""
 
 _KEYS = ("table", "shard_id", "broker_id", "minute_end", "change", "reason", "is_late")
 
@@ -49,9 +49,10 @@ _ASSIGNED, _UNASSIGNED = "topic_assigned", "topic_unassigned"
 def table_rows(events: DataFrame, delay_ms: int) -> DataFrame:
     """Return the rows of all tables, by ``table``: one aggregation, so one state for the stream.
 
-    A shard's row and a broker's tell everything since position 1. That of a minute, change, reason
-    and lateness counts assignments; its state ends with the delay. So the state grows with shards
-    and brokers, not with topics or time. In update mode, these are the rows that a batch changed.
+    The row of a shard or broker covers all events since position 1. The row of a minute, change,
+    reason and lateness counts assignments, and its state is dropped after the delay. So the state
+    grows with shards and brokers, not with topics or time. In update mode, the result has the rows
+    that a batch changed.
     """
     kind_of = f.col("event_type")
     is_load = kind_of == "broker_load_reported"
@@ -59,9 +60,9 @@ def table_rows(events: DataFrame, delay_ms: int) -> DataFrame:
         f.sum(_delta(f"{kind}_created", f"{kind}_deleted")).alias(name)
         for name, kind in _KINDS.items()
     ]
-    # One by one: fixed-width buffers keep this a hash aggregation, a struct would make it a sort.
+    # One column each: fixed-width buffers allow a hash aggregation, a struct would need a sort.
     reported = [f.max_by(name, _where(is_load)).alias(name) for name in _LOAD]
-    # Ends of minutes may be ahead of the latest event by a minute, this watermark never is.
+    # The end of a minute may be up to a minute later than the latest event; the watermark is not.
     keyed = _keyed(events, delay_ms).withWatermark(
         "minute_end", f"{delay_ms + MINUTE_MS} milliseconds"
     )
@@ -88,12 +89,12 @@ def table_rows(events: DataFrame, delay_ms: int) -> DataFrame:
 def _keyed(events: DataFrame, delay_ms: int) -> DataFrame:
     """Return each event once for its shard, and once more for its broker or for its minute.
 
-    An event is late if its minute had ended ``delay_ms`` before the latest event of the batches
-    before. Spark would drop it without a word. It is counted in the minute of that latest event,
-    with ``is_late``: so the counts are those of all events, and none is lost.
+    An event is late if its minute ended more than ``delay_ms`` before the latest event of the
+    previous batches. Spark would drop it silently. So it is counted in the minute of that latest
+    event, with ``is_late``, and no event is lost.
 
-    Rows that are of no minute have no time for the watermark: it neither follows them nor ends
-    their state.
+    Rows of shards and brokers have no time: they neither move the watermark nor lose their state
+    to it.
     """
     is_change = _is_change(f.col("event_type"))
     is_of_broker = f.col("broker_id").isNotNull()
@@ -127,10 +128,10 @@ def _keyed(events: DataFrame, delay_ms: int) -> DataFrame:
 
 
 def merged(before: DataFrame, changed: DataFrame) -> DataFrame:
-    """Return ``before`` with the rows that changed, by ``PART``, ordered by it and the keys.
+    """Return ``before`` with the changed rows applied, with ``PART``, ordered by it and the keys.
 
-    Each event of a row is one more in it: of two rows with the same keys, that with more is the
-    later. There are few, so they are merged in one task, and nothing is shuffled.
+    The number of events in a row only grows: of two rows with the same keys, the one with more
+    events is the later. Rows are few, so one task merges them without a shuffle.
     """
     keys = [name if name != "minute_end" else "minute" for name in _KEYS]
     others = [f"max_by({name}, events) AS {name}" for name in before.columns if name not in keys]
@@ -141,7 +142,7 @@ def merged(before: DataFrame, changed: DataFrame) -> DataFrame:
 
 
 def inventory(rows: DataFrame) -> DataFrame:
-    """Return a row per shard of ``table_rows``: events, position reached, and what is there.
+    """Return a row per shard of ``table_rows``: events, last position, and numbers of objects.
 
     Columns: shard_id, events, position, latest_event_time, tenants, namespaces, topics,
     inventory_events, assignment_events, broker_events.
@@ -159,10 +160,10 @@ def inventory(rows: DataFrame) -> DataFrame:
 
 
 def brokers(rows: DataFrame) -> DataFrame:
-    """Return a row per broker of ``table_rows``: has it a session, and what it reported last.
+    """Return a row per broker of ``table_rows``: whether it has a session, and its last report.
 
-    Columns: broker_id, shard_id, is_live, and those of the load report; ``load_time`` is the
-    leader's clock when it was recorded. Null for a broker that has reported nothing.
+    Columns: broker_id, shard_id, is_live, and those of the load report, which are null for a broker
+    without one. ``load_time`` is the leader's clock when the report was recorded.
     """
     is_live = "coalesce(established_position, 0) > coalesce(ended_position, 0) AS is_live"
     columns = ("broker_id", "shard_id", is_live, *_LOAD, "load_time")

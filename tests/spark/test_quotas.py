@@ -249,7 +249,7 @@ def test_events_that_are_not_known_and_a_clock_that_goes_back_are_told(
     assert "1 events are of types that this release does not know" in summary.findings[0]
     notes = " ".join(summary.numbers["notes"])
     assert f"the clock of shard {shard_id} goes back" in notes
-    assert "the version is 1 unless it is said" in notes
+    assert "the version is 1 unless --quota-version gives another" in notes
 
 
 @pytest.mark.parametrize("damage", ["cut", "newer", "nothing"])

@@ -43,7 +43,8 @@ STUCK = (*[0] * (LATENCY_CLASSES - 1), 2)
 
 RECORDED = (
     "position long, recorded_at_ms long, node_id string, process string, began_at_ms long, "
-    "told_lookups long, told_errors long, told_too_slow long, latency_counts array<long>, "
+    "recorded_lookups long, recorded_errors long, recorded_too_slow long, "
+    "latency_counts array<long>, "
     "told_bad boolean"
 )
 

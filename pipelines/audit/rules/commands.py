@@ -1,4 +1,4 @@
-"""Commands: each is carried out once, however often it is sent."""
+"""Commands: a shard executes each one once, however often a client sends it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pipelines.audit.finding import Broken, findings
 
 
 def command_findings(facts: DataFrame) -> DataFrame:
-    """Return findings: commands whose events do not follow on each other.
+    """Return findings: commands whose events do not have consecutive positions.
 
-    All events of a command are of one record of its shard. A shard knows its commands for
-    ``OUTCOME_WINDOW_POSITIONS``; one that comes again later is not judged. ``position`` is the last
+    All events of a command are in one record of its shard. A shard remembers its commands for
+    ``OUTCOME_WINDOW_POSITIONS``; a repetition after that is not judged. ``position`` is the last
     event, ``other_position`` the first.
     """
     by_command = (

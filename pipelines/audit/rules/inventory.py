@@ -1,4 +1,4 @@
-"""Tenants, namespaces, topics and the gates of their parents: what may follow what."""
+"""Tenants, namespaces, topics and the gates of their parents: the allowed orders of events."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pipelines.audit.finding import Broken, findings
 from pipelines.audit.rules.place_number import place_of, shard_and_position
 
 _NOBODY = 0
-"""Instead of an id: there is none. No id is hashed to 0, but by a chance of 2^-64."""
+"""Stands for "no id". An id hashes to 0 with a chance of 2^-64."""
 
 
 def life_findings(facts: DataFrame, deleted: DataFrame, settled_ms: int) -> DataFrame:
     """Return findings about each tenant, namespace and topic, by its name.
 
-    ``deleted`` has the ids (object, deleted_shard_id, deleted_position, deleted_at_ms) of tenants
-    and namespaces that were deleted: small, it is broadcast. What happened after ``settled_ms``
-    may have its counterpart in what another shard has not exported.
+    ``deleted`` has the ids (object, deleted_shard_id, deleted_position, deleted_at_ms) of deleted
+    tenants and namespaces. It is small and is broadcast. The counterpart of an event after
+    ``settled_ms`` may be in another shard's log and not exported yet.
     """
-    told = facts.where(f.col("event_type").isin(*LIFE_TYPES, *POLICY_TYPES)).select(
+    events = facts.where(f.col("event_type").isin(*LIFE_TYPES, *POLICY_TYPES)).select(
         "shard_id", "position", "event_type", "subject", "object", "parent", "number"
     )
     in_order = Window.partitionBy("subject").orderBy("shard_id", "position")
@@ -29,7 +29,7 @@ def life_findings(facts: DataFrame, deleted: DataFrame, settled_ms: int) -> Data
     kind = _kind()
     is_life = kind.isin("created", "deleted")
     frame = (
-        told.withColumn("kind", kind)
+        events.withColumn("kind", kind)
         .withColumns(
             {
                 "previous_shard": f.lag("shard_id").over(in_order),
@@ -99,7 +99,7 @@ def _life_rules() -> list[Broken]:
 
 
 def ids_given_twice(facts: DataFrame) -> DataFrame:
-    """Return findings: ids of tenants, namespaces or topics that were given more than once."""
+    """Return findings: ids that more than one tenant, namespace or topic was created with."""
     created = facts.where(
         f.col("event_type").isin("tenant_created", "namespace_created", "topic_created")
     )
@@ -120,8 +120,8 @@ def ids_given_twice(facts: DataFrame) -> DataFrame:
 
 
 def gate_findings(facts: DataFrame) -> DataFrame:
-    """Return findings about each gate: children come and go only while it is open for them."""
-    told = facts.where(f.col("gate").isNotNull()).select(
+    """Return findings about gates: children are created and deleted only while theirs is open."""
+    events = facts.where(f.col("gate").isNotNull()).select(
         "shard_id", "position", "event_type", "gate", "parent", "number"
     )
     before = (
@@ -136,7 +136,7 @@ def gate_findings(facts: DataFrame) -> DataFrame:
     open_for = f.when(f.col("event_type") == "parent_gate_opened", f.col("parent")).when(
         f.col("event_type") == "parent_gate_closed", f.lit(_NOBODY)
     )
-    frame = told.withColumns(
+    frame = events.withColumns(
         {
             "open_for": f.coalesce(_last(open_for, before), f.lit(_NOBODY)),
             "gate_position": _last(f.when(is_gate, f.col("position")), before),
@@ -168,9 +168,10 @@ def gate_findings(facts: DataFrame) -> DataFrame:
 
 
 def gates_left_open(facts: DataFrame, deleted: DataFrame, settled_ms: int) -> DataFrame:
-    """Return findings: gates that are open in the end, for a parent that was deleted.
+    """Return findings: gates that are still open although their parent was deleted.
 
-    All shards close theirs before the parent goes. ``deleted`` as for ``life_findings``.
+    All shards close their gates before the parent is deleted. ``deleted`` as for
+    ``life_findings``.
     """
     is_opened = f.col("event_type") == "parent_gate_opened"
     last = (
@@ -194,7 +195,8 @@ def gates_left_open(facts: DataFrame, deleted: DataFrame, settled_ms: int) -> Da
 def unknown_parents(facts: DataFrame, settled_ms: int) -> DataFrame:
     """Return findings: one for each parent that children name and no shard has created.
 
-    ``position`` is the first child or gate in the lowest shard, ``found`` how many events name it.
+    ``position`` is the first child or gate in the lowest shard, ``found`` the number of events
+    that name the parent.
     """
     is_made = f.col("event_type").isin("tenant_created", "namespace_created")
     made = f.when(is_made, f.struct(f.col("object").alias("id"), f.lit(True).alias("is_made")))
@@ -221,7 +223,7 @@ def unknown_parents(facts: DataFrame, settled_ms: int) -> DataFrame:
 
 
 def deleted_parents(facts: DataFrame) -> DataFrame:
-    """Return when and where tenants and namespaces were deleted, by their ids."""
+    """Return time, shard and position of the deletion of each tenant and namespace, by id."""
     return facts.where(f.col("event_type").isin("tenant_deleted", "namespace_deleted")).select(
         f.col("object").alias("deleted_object"),
         f.col("shard_id").alias("deleted_shard_id"),
@@ -231,7 +233,7 @@ def deleted_parents(facts: DataFrame) -> DataFrame:
 
 
 def _kind() -> Column:
-    """Return what an event does to its subject, whatever that is."""
+    """Return the kind of change: created, deleted, ... whatever the subject is."""
     event_type = f.col("event_type")
     plain = f.regexp_replace(event_type, "^(tenant|namespace|topic)_", "")
     return f.when(event_type.isin(*POLICY_TYPES), f.lit("policies")).otherwise(plain)

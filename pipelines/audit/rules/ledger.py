@@ -1,4 +1,4 @@
-"""The cluster manager's log: records, leases and versions only go forward, within their grants."""
+"""The cluster manager's log: records and versions only grow, and leases stay within grants."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID
 
 
 def ledger_findings(facts: DataFrame, settled_ms: int) -> DataFrame:
-    """Return findings about the events of shard 0, and about grants, which come from the others.
+    """Return findings about the events of shard 0, and about the grants in the other shards' logs.
 
-    What happened after ``settled_ms`` may have its counterpart in what another shard has not
-    exported.
+    The counterpart of an event after ``settled_ms`` may be in another shard's log and not exported
+    yet.
     """
     own = facts.where(f.col("shard_id") == CLUSTER_MANAGER_SHARD_ID)
     return (
@@ -25,17 +25,17 @@ def ledger_findings(facts: DataFrame, settled_ms: int) -> DataFrame:
 
 
 def _account_findings(own: DataFrame) -> DataFrame:
-    told = own.where(f.col("event_type").isin(RECORDED, GRANTED, LEASED, RELEASED)).select(
+    events = own.where(f.col("event_type").isin(RECORDED, GRANTED, LEASED, RELEASED)).select(
         *("shard_id", "position", "event_type", "subject", "session"),
         *("of_shard", "number", "units"),
-        *(f.col(f"told.{name}") for name in ("term", "expires_at_ms", "revision", "is_live")),
+        *(f.col(f"details.{name}") for name in ("term", "expires_at_ms", "revision", "is_live")),
     )
     # By broker, so that one shuffle serves the windows: of a broker, a session and a lease.
-    frame = _with_lease_state(_with_record_state(told.repartition("subject")))
+    frame = _with_lease_state(_with_record_state(events.repartition("subject")))
     return findings(frame, [*_record_rules(), *_lease_rules()])
 
 
-def _with_record_state(told: DataFrame) -> DataFrame:
+def _with_record_state(events: DataFrame) -> DataFrame:
     broker = Window.partitionBy("subject").orderBy("position")
     before = broker.rowsBetween(Window.unboundedPreceding, -1)
     is_record = f.col("event_type") == RECORDED
@@ -43,7 +43,7 @@ def _with_record_state(told: DataFrame) -> DataFrame:
     def last(name: str) -> Column:
         return f.last(f.when(is_record, f.col(name)), ignorenulls=True).over(before)
 
-    return told.withColumns(
+    return events.withColumns(
         {
             "at_position": last("position"),
             "at_session": last("session"),
@@ -54,7 +54,7 @@ def _with_record_state(told: DataFrame) -> DataFrame:
     )
 
 
-def _with_lease_state(told: DataFrame) -> DataFrame:
+def _with_lease_state(events: DataFrame) -> DataFrame:
     lease = Window.partitionBy("subject", "session", "of_shard").orderBy("position")
     so_far = (
         Window.partitionBy("subject", "session")
@@ -65,13 +65,13 @@ def _with_lease_state(told: DataFrame) -> DataFrame:
     units = f.when(kind == LEASED, f.col("units")).when(kind == RELEASED, f.lit(0))
 
     def before(value: Column) -> Column:
-        # What was released begins anew: it has units, and nothing that a lease of it must keep to.
+        # A release ends a lease: the next one has units, and no earlier bounds to keep to.
         return f.lag(f.when(kind == LEASED, value)).over(lease)
 
     def last_grant(name: str) -> Column:
         return f.last(f.when(kind == GRANTED, f.col(name)), ignorenulls=True).over(so_far)
 
-    return told.withColumns(
+    return events.withColumns(
         {
             "before": f.lag("position").over(lease),
             "before_version": before(f.col("number")),
@@ -141,7 +141,7 @@ def _not_before(rule: str, name: str, before: str) -> Broken:
 
 
 def _grant_findings(facts: DataFrame, settled_ms: int) -> DataFrame:
-    """Return findings: sessions of which the cluster manager counts on more than was granted."""
+    """Return findings: sessions whose units at the cluster manager exceed the shard's grant."""
     is_counted = f.col("shard_id") == CLUSTER_MANAGER_SHARD_ID
     counted = f.when(is_counted & (f.col("time_ms") < settled_ms), f.col("number"))
     given = f.when(~is_counted, f.col("number"))
@@ -174,11 +174,11 @@ def _grant_findings(facts: DataFrame, settled_ms: int) -> DataFrame:
 
 
 def _forward_findings(own: DataFrame) -> DataFrame:
-    told = own.where(f.col("event_type").isin(WINDOW, MAP, QUOTAS)).select(
+    events = own.where(f.col("event_type").isin(WINDOW, MAP, QUOTAS)).select(
         "shard_id", "position", "event_type", "subject", "number"
     )
     in_order = Window.partitionBy("event_type", "subject").orderBy("position")
-    frame = told.withColumns(
+    frame = events.withColumns(
         {"before": f.lag("position").over(in_order), "last": f.lag("number").over(in_order)}
     )
     number, after = f.col("number"), f.coalesce(f.col("last"), f.lit(0)) + 1

@@ -1,4 +1,4 @@
-"""Units and their owners, brokers and their sessions: who may have what, and since when."""
+"""Units and their owners, brokers and their sessions: which broker may own a unit, and when."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ FIRST_LOOKUP = "first_lookup"
 BROKER_LOST = "broker_lost"
 EPOCH_USED = "epoch_used"
 TAKEN_OVER = (BROKER_LOST, "broker_full", "moved", "drained", "rebalanced", "pinned", EPOCH_USED)
-"""Reasons to give a unit that has an owner to another one."""
+"""Reasons to move an owned unit to another owner."""
 LEFT = ("topic_deleted", "idle", "unloaded")
-"""Reasons to take a unit from its owner and give it to nobody."""
+"""Reasons to unassign a unit."""
 
 
 def unit_findings(facts: DataFrame, sessions: DataFrame, settled_ms: int, lag_ms: int) -> DataFrame:
     """Return findings about each assigned unit and its topic, by the topic's id.
 
-    ``sessions`` are those of ``sessions_of``: small, they are broadcast. One shuffle: what concerns
-    a unit and what concerns its topic lie in one partition. ``lag_ms`` is by how much a session may
-    seem to end after it was known to have ended, by clocks that differ.
+    ``sessions`` is the small, broadcast result of ``sessions_of``. There is one shuffle, because
+    the events of a unit and of its topic lie in one partition. ``lag_ms`` is how much later than
+    its consequences a session may seem to end, because clocks differ.
     """
     wanted = ("topic_created", "topic_deleted", ASSIGNED, UNASSIGNED)
-    told = facts.where(f.col("event_type").isin(*wanted)).select(
+    events = facts.where(f.col("event_type").isin(*wanted)).select(
         "shard_id",
         "position",
         "time_ms",
@@ -37,12 +37,12 @@ def unit_findings(facts: DataFrame, sessions: DataFrame, settled_ms: int, lag_ms
         "session",
         "number",
         "reason",
-        f.coalesce("told.used_epoch", f.lit(0)).alias("used_epoch"),
+        f.coalesce("details.used_epoch", f.lit(0)).alias("used_epoch"),
         _code("event_type", wanted).alias("kind"),
     )
     # By topic, so that one shuffle serves both windows: of a topic and of each of its units.
-    told = told.repartition("object")
-    frame = _with_unit_state(told)
+    events = events.repartition("object")
+    frame = _with_unit_state(events)
     topic = Window.partitionBy("object").orderBy("shard_id", "position")
     before = topic.rowsBetween(Window.unboundedPreceding, -1)
     kind = f.col("kind")
@@ -68,9 +68,9 @@ def unit_findings(facts: DataFrame, sessions: DataFrame, settled_ms: int, lag_ms
     return findings(frame, rules)
 
 
-def _with_unit_state(told: DataFrame) -> DataFrame:
+def _with_unit_state(events: DataFrame) -> DataFrame:
     unit = Window.partitionBy("object", "unit").orderBy("shard_id", "position")
-    frame = told.withColumns(
+    frame = events.withColumns(
         {
             "before_kind": f.lag("kind").over(unit),
             "before_epoch": f.lag("number").over(unit),
@@ -92,7 +92,8 @@ def _with_unit_state(told: DataFrame) -> DataFrame:
 def _epoch_rules() -> list[Broken]:
     """Return the rules about a unit's owner and the one before it: at most one has the unit.
 
-    Epochs are dense, but for those that jumped over what the unit's ledger knew: the event says so.
+    Epochs are dense, except where an assignment skipped the epochs that the unit's ledger had
+    already seen. The event then carries ``used_epoch``.
     """
     is_assigned = f.col("kind") == 2
     had_owner, epoch = f.col("had_owner"), f.col("number")
@@ -151,7 +152,7 @@ def _epoch_rules() -> list[Broken]:
 
 
 def _reason_rules(settled_ms: int, lag_ms: int) -> list[Broken]:
-    """Return the rules about why a unit was given or taken."""
+    """Return the rules about the reason of an assignment or unassignment."""
     is_assigned, is_unassigned = f.col("kind") == 2, f.col("kind") == 3
     reason, before = f.col("reason"), f.col("before_position")
     taken = f.col("lost_session").isNotNull() & (f.col("time_ms") < settled_ms)
@@ -177,10 +178,10 @@ def _reason_rules(settled_ms: int, lag_ms: int) -> list[Broken]:
 
 
 def _topic_rules() -> list[Broken]:
-    """Return the rules about a unit and the topic that it is of."""
+    """Return the rules about a unit and its topic."""
     is_assigned = f.col("kind") == 2
     partition, partitions = f.col("partition"), f.col("partitions")
-    # Of a whole topic there is no number: it is assigned where there are no partitions.
+    # A whole topic has no partition number: it is assigned if the topic has no partitions.
     is_beyond = f.when(partition.isNull(), partitions > 0).otherwise(partition >= partitions)
     return [
         Broken(
@@ -210,11 +211,11 @@ def _topic_rules() -> list[Broken]:
 
 def sessions_of(facts: DataFrame) -> DataFrame:
     """Return one row per session of a broker: session, session_broker, session_shard,
-    began_position, began_at_ms, ended_position, ended_at_ms. Null where it did not begin, or did
-    not end."""
+    began_position, began_at_ms, ended_position, ended_at_ms. A beginning or end that is not in the
+    log is null."""
     is_begin, is_end = f.col("event_type") == ESTABLISHED, f.col("event_type") == ENDED
-    told = facts.where((is_begin | is_end) & (f.col("shard_id") != 0))
-    return told.groupBy("session").agg(
+    events = facts.where((is_begin | is_end) & (f.col("shard_id") != 0))
+    return events.groupBy("session").agg(
         f.max(f.when(is_begin, f.col("broker"))).alias("session_broker"),
         f.max("shard_id").alias("session_shard"),
         f.min(f.when(is_begin, f.col("position"))).alias("began_position"),
@@ -227,10 +228,11 @@ def sessions_of(facts: DataFrame) -> DataFrame:
 def assigned_sessions(
     facts: DataFrame, sessions: DataFrame, settled_ms: int, lag_ms: int
 ) -> DataFrame:
-    """Return findings: assignments to sessions that were not, of another broker, or long ended.
+    """Return findings: assignments to sessions that never were, are of another broker, or ended.
 
-    One for each session and shard: the first, or of ended ones the latest. ``lag_ms`` is how long
-    after a session's end a leader may not have heard of it, by clocks that differ.
+    One finding per session and shard: the first assignment, or the latest to an ended session.
+    ``lag_ms`` is how long after a session's end a leader may still assign to it: it has not learned
+    of the end yet, or clocks differ.
     """
     used = (
         facts.where(f.col("event_type") == ASSIGNED)
@@ -286,11 +288,11 @@ def assigned_sessions(
 
 def broker_findings(facts: DataFrame) -> DataFrame:
     """Return findings about each broker's sessions, in the log of the broker's own shard."""
-    told = facts.where(f.col("shard_id") != 0).select(
+    events = facts.where(f.col("shard_id") != 0).select(
         "shard_id", "position", "event_type", "subject", "session", "number", "units"
     )
-    # Load is reported all the time; the first and the last of a session say as much as all.
-    loads = told.where(f.col("event_type") == LOAD).groupBy("shard_id", "subject", "session")
+    # Brokers report load all the time. A session's first and last report bound all the others.
+    loads = events.where(f.col("event_type") == LOAD).groupBy("shard_id", "subject", "session")
     ends = loads.agg(f.array(f.min("position"), f.max("position")).alias("ends"))
     rows = ends.select(
         "shard_id",
@@ -301,7 +303,7 @@ def broker_findings(facts: DataFrame) -> DataFrame:
         f.lit(None).cast("long").alias("number"),
         f.lit(None).cast("long").alias("units"),
     )
-    others = told.where(f.col("event_type").isin(ESTABLISHED, ENDED, GRANTED, DRAIN))
+    others = events.where(f.col("event_type").isin(ESTABLISHED, ENDED, GRANTED, DRAIN))
     frame = _with_session_state(others.unionByName(rows))
     return findings(frame, _broker_rules())
 
@@ -383,5 +385,5 @@ def _broker_rules() -> list[Broken]:
 
 
 def _code(column: str, values: tuple[str, ...]) -> Column:
-    """Return the place of a value among ``values``, as an int: of fixed width in a sort."""
+    """Return the index of a value in ``values``: an int, which has a fixed width in a sort."""
     return (f.array_position(f.array(*map(f.lit, values)), f.col(column)) - 1).cast("int")

@@ -1,4 +1,4 @@
-"""Shard and position as one number, which sorts as they do: what aggregations compare."""
+"""Shard and position packed into one number that sorts as they do, for aggregations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 POSITION_BITS = 46
-"""Of a position beside its shard of 5 digits: 70 million million events of one shard."""
+"""Bits for the position; the rest holds a shard id of 5 digits. Room for 7e13 events a shard."""
 
 
 def place_of() -> Column:
@@ -16,7 +16,7 @@ def place_of() -> Column:
 
 
 def shard_and_position(place: str, shard: str, position: str) -> list[Column]:
-    """Return the two columns, called ``shard`` and ``position``, that the column ``place`` says."""
+    """Unpack the column ``place`` into two columns, called ``shard`` and ``position``."""
     return [
         f.shiftright(place, POSITION_BITS).cast("int").alias(shard),
         f.col(place).bitwiseAND(f.lit((1 << POSITION_BITS) - 1)).alias(position),

@@ -1,4 +1,4 @@
-"""Positions, terms, times and files: whether each event is there once, in its place."""
+"""Positions, terms, times and files: whether the export has each event once, in its place."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from nextgen.export.format.schema import SCHEMA_VERSION, UNKNOWN_TYPE
 from pipelines.audit.finding import Broken, findings
 
 BLOCK = 64
-"""Positions that one long has a bit for. A block has so many events that nothing is sorted here,
-and is exact: each position of it is there, or not, or more often than its bit can say."""
+"""Positions in a block: one bit of a long for each. Blocks are folded by hashing, without a sort.
+A block shows exactly which of its positions are missing, and whether any occurs more than once."""
 
 GAP_SCHEMA = t.StructType(
     [
@@ -20,7 +20,7 @@ GAP_SCHEMA = t.StructType(
         t.StructField("last_position", t.LongType(), nullable=False),
     ]
 )
-"""Of position ranges: accepted gaps, and what the manifest says that a shard has."""
+"""A range of positions: an accepted gap, or the positions that the manifest gives for a shard."""
 
 FILE_SCHEMA = t.StructType(
     [
@@ -33,7 +33,7 @@ FILE_SCHEMA = t.StructType(
         t.StructField("last_time_ms", t.LongType()),
     ]
 )
-"""Of files as their manifest tells them; null is what it does not tell."""
+"""Files as the manifest describes them; a field that it does not have is null."""
 
 _BACK = "time_back_ms"
 
@@ -58,8 +58,9 @@ def blocks_of(facts: DataFrame) -> DataFrame:
 def holes_of(blocks: DataFrame, accepted: DataFrame, promised: DataFrame) -> DataFrame:
     """Return the position ranges that are missing: shard_id, first_position, last_position.
 
-    ``accepted`` (``GAP_SCHEMA``) are not missing; ``promised`` says up to where each shard goes. Of
-    several holes inside one block the range is told from the first to the last of them.
+    Positions in ``accepted`` (``GAP_SCHEMA``) do not count as missing. ``promised`` has the last
+    position of each shard. Several holes inside one block are reported as one range, from the first
+    to the last of them.
     """
     there = blocks.select("shard_id", "block", "bits").unionByName(_blocks_of_gaps(accepted))
     merged = there.groupBy("shard_id", "block").agg(f.bit_or("bits").alias("bits"))
@@ -69,9 +70,9 @@ def holes_of(blocks: DataFrame, accepted: DataFrame, promised: DataFrame) -> Dat
     in_order = Window.partitionBy("shard_id").orderBy("block")
     previous = f.coalesce(f.lag("last").over(in_order), f.lit(0))
     between = placed.withColumn("previous", previous).where("first > previous + 1")
-    # Ones below the lowest missing bit, counted from the first that is there.
+    # Number of ones from the first position present up to the lowest missing one.
     ones = _trailing_zeros(f.bitwise_not(_shifted_to_first()))
-    # And ones above the highest missing bit, counted from the last that is there.
+    # Number of ones from the last position present down to the highest missing one.
     ones_above = _leading_zeros(f.bitwise_not(_shifted_to_last()))
     inside = placed.withColumn("missing", f.col("last") - f.col("first") + 1 - f.bit_count("bits"))
     ends = placed.groupBy("shard_id").agg(f.max("last").alias("end"))
@@ -94,7 +95,7 @@ def holes_of(blocks: DataFrame, accepted: DataFrame, promised: DataFrame) -> Dat
 
 
 def crowded_blocks(blocks: DataFrame) -> DataFrame:
-    """Return (shard_id, block) of the blocks in which a position is there more than once."""
+    """Return (shard_id, block) of the blocks in which a position occurs more than once."""
     summed = blocks.groupBy("shard_id", "block").agg(
         f.sum("rows").alias("rows"), f.bit_or("bits").alias("bits")
     )
@@ -102,7 +103,7 @@ def crowded_blocks(blocks: DataFrame) -> DataFrame:
 
 
 def duplicates_of(facts: DataFrame, crowded: DataFrame) -> DataFrame:
-    """Return findings: the positions of ``crowded`` blocks that are there more than once."""
+    """Return findings: the positions of ``crowded`` blocks that occur more than once."""
     block = f.floor(f.col("position") / BLOCK).cast("long")
     counted = (
         facts.select("shard_id", "position", block.alias("block"))
@@ -115,7 +116,7 @@ def duplicates_of(facts: DataFrame, crowded: DataFrame) -> DataFrame:
 
 
 def holes_as_findings(holes: DataFrame) -> DataFrame:
-    """Return findings: each hole at its first position; the other one is its last."""
+    """Return findings: ``position`` is the first of a hole, ``other_position`` the last."""
     frame = holes.withColumnRenamed("first_position", "position")
     missing = f.col("last_position") - f.col("position") + 1
     always = f.col("last_position").isNotNull()
@@ -142,8 +143,8 @@ def clocks_of(blocks: DataFrame) -> DataFrame:
     """Return one row per shard: rows, first_time_ms, last_time_ms, time_back_ms, back_at.
 
     ``time_back_ms`` is the most by which a block's time lies before that of an earlier block,
-    ``back_at`` the first position of that block: the shard's leaders had clocks that differ, or one
-    was set. Times say nothing of order, so this is no finding.
+    ``back_at`` the first position of that block. The clocks of the shard's leaders differed, or one
+    was set. Order follows from positions, not from times, so this is no finding.
     """
     merged = blocks.groupBy("shard_id", "block").agg(
         f.sum("rows").alias("rows"),
@@ -169,7 +170,7 @@ def clocks_of(blocks: DataFrame) -> DataFrame:
 
 
 def files_read(facts: DataFrame) -> DataFrame:
-    """Return what was read of each file: one row per ``file`` and shard."""
+    """Return positions, times and rows that were read: one row per ``file`` and shard."""
     return facts.groupBy("file", "shard_id").agg(
         f.count("*").alias("rows_read"),
         f.min("position").alias("first_read"),
@@ -181,12 +182,13 @@ def files_read(facts: DataFrame) -> DataFrame:
     )
 
 
-def compared_files(told: DataFrame, read: DataFrame) -> DataFrame:
-    """Return findings: files of ``told`` (``FILE_SCHEMA``, with ``file``) that ``read`` belies.
+def compared_files(listed: DataFrame, read: DataFrame) -> DataFrame:
+    """Return findings: files whose rows in ``read`` differ from ``listed``.
 
-    ``position`` is the file's first one by its name, ``other_position`` the first that was read.
+    ``listed`` has the columns of ``FILE_SCHEMA`` and ``file``.
+    ``position`` is the first position in the file's name, ``other_position`` the first one read.
     """
-    named = told.select(
+    named = listed.select(
         "file",
         f.col("shard_id").alias("named_shard"),
         "first_position",

@@ -1,9 +1,9 @@
-"""Slots and their shards: what is created lies in the shard that has the slot of its key.
+"""Slots and their shards: an object is created in the shard that has the slot of its key.
 
 map in shard 0, slots that shards adopted  →  claims (slot, shard)  →  created keys, hashed to slots
 
-A shard adopts its slots once, by its first event, and no slot moves after that. So a name is at
-home in each shard that the map or the shard itself ever said to have its slot, and only there.
+A shard adopts its slots once, by its first event, and no slot moves after that. So the shards in
+which a name may be are those that have its slot by the map or by their own first event.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID
 
 
 def home_findings(facts: DataFrame) -> DataFrame:
-    """Return findings: slots that two have, and what was created where its slot is not.
+    """Return findings: slots of two shards, and objects created in a shard without their slot.
 
-    Of slots that neither a map nor a shard's own log tells, nothing is found.
+    A slot that neither a map nor a shard's own log mentions gives no finding.
     """
     is_of_map = f.col("is_of_map")
     adoption = f.struct("shard", "place")
@@ -40,14 +40,14 @@ def home_findings(facts: DataFrame) -> DataFrame:
 
 
 def _claims(facts: DataFrame) -> DataFrame:
-    """Return which slot is which shard's by whose word: slot, shard (int), place (of the event),
-    is_of_map.
+    """Return the claims of shards to slots: slot, shard (int), place (of the event), is_of_map.
 
-    The cluster manager's log is shard 0: the word of a map has a lower place than that of a shard.
+    A claim comes from a shard map or from the shard's own adoption. The cluster manager's log is
+    shard 0, so a claim by a map has a lower place than any adoption.
     """
     maps = (
-        facts.where((f.col("event_type") == MAP) & (f.octet_length("told.slot_owners") > 0))
-        .groupBy(f.col("told.slot_owners").alias("slot_owners"))
+        facts.where((f.col("event_type") == MAP) & (f.octet_length("details.slot_owners") > 0))
+        .groupBy(f.col("details.slot_owners").alias("slot_owners"))
         .agg(f.min(place_of()).alias("place"))
         .select(
             "slot_owners",
@@ -62,9 +62,9 @@ def _claims(facts: DataFrame) -> DataFrame:
         .select(
             f.col("shard_id").alias("shard"),
             place_of().alias("place"),
-            f.explode("told.slot_ranges").alias("range"),
+            f.explode("details.slot_ranges").alias("range"),
         )
-        # What no shard would adopt is no reason to count to it.
+        # A damaged range may name slots that do not exist: do not count up to them.
         .withColumn("last", f.least(f.col("range.last"), f.lit(SLOT_COUNT - 1)))
         .where(f.col("range.first") <= f.col("last"))
         .select(
@@ -85,7 +85,7 @@ def _claims(facts: DataFrame) -> DataFrame:
 def _taken_slots(slots: DataFrame) -> DataFrame:
     """Return findings: one for each adoption of slots that are another shard's.
 
-    They are those of the shards that the map says; of the lowest that has them if no map says any.
+    Slots belong to the shards that the map names; without a map, to the lowest shard that has them.
     """
     judged = slots.select("first", "map_shards", f.explode("adoptions").alias("adoption")).select(
         "first", "map_shards", "adoption.*"
