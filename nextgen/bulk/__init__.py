@@ -1,5 +1,5 @@
-"""Bulk loading: a folder of load files, and the loader that brings it to the shards of a map.
+"""Bulk loading: a folder of load files, and the loader that creates its topics in the shards.
 
-What a load that ended early has created stays; a second run goes on and is harmless.
+Topics that an interrupted load has created stay. A second run continues, and creates none twice.
 The command line and the pipelines call it.
 """

@@ -1,4 +1,4 @@
-"""Load files as the requests they become: runs of ascending names, each within its bounds."""
+"""Cuts load files into the blocks of requests: ascending names, within the bounds of a request."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NAMESPACE_COLUMN = "namespace"
 
 
 def read_column(folder: Path, files: Sequence[LoadFile], column: str) -> Iterator[list[str]]:
-    """Yield what is in a text column of ``files``, in order, some thousands at a time.
+    """Yield the values of a text column of ``files``, in order, some thousands at a time.
 
     Raises:
-        LoadRefused: A file is no Parquet file, lacks the column or holds another number of rows.
+        LoadRefused: A file is no Parquet file, lacks the column or has another number of rows.
     """
     for file in files:
         path, rows = folder / file.path, 0
@@ -36,7 +36,7 @@ def read_column(folder: Path, files: Sequence[LoadFile], column: str) -> Iterato
 
 
 def blocks_of(folder: Path, files: Sequence[LoadFile], *, skip: int = 0) -> Iterator[list[str]]:
-    """Yield the names of ``files`` behind the first ``skip``, in blocks that one request carries.
+    """Yield the names of ``files`` behind the first ``skip``, in blocks of one request each.
 
     Raises:
         LoadRefused: As ``read_column``.

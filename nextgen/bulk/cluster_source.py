@@ -1,4 +1,4 @@
-"""Where shards and their leaders are, asked of discovery: what a router of a tool goes by."""
+"""The shard map and leaders, fetched from discovery for the request router of a tool."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
 ASK_TIMEOUT_MS = 10_000
-"""For some discovery node to answer."""
+"""Time-out for an answer of any discovery node."""
 
 ASK_PAUSE_MS = 100
-"""Between two questions while somebody waits for a change."""
+"""Between two requests while a caller waits for a change."""
 
 
 class AskedCluster:
-    """A ``ClusterSource`` that asks when somebody waits, and never else. Close it."""
+    """A ``ClusterSource`` that polls discovery only while a caller waits. Close it."""
 
     def __init__(self, endpoints: Sequence[str]) -> None:
         self.view = ClusterView()
@@ -33,11 +33,11 @@ class AskedCluster:
         self._listeners.append(listener)
 
     async def ask(self) -> None:
-        """Learn what a discovery node knows.
+        """Merge a discovery node's view of the cluster into this one.
 
         Raises:
-            Unavailable: None knows a shard map.
-            MetadataError: None answers.
+            Unavailable: No discovery node has a shard map.
+            MetadataError: No discovery node answers.
         """
         update = await self._nodes.call(
             "GetCluster", GetClusterRequest(), ClusterUpdate, timeout_ms=ASK_TIMEOUT_MS
@@ -46,12 +46,12 @@ class AskedCluster:
         for listener in self._listeners:
             listener(self.view, update)
         if self.view.slot_table is None:
-            raise Unavailable("discovery knows no shard map yet")
+            raise Unavailable("discovery has no shard map yet")
 
     async def wait_until(
         self, predicate: Callable[[ClusterView], bool], timeout_ms: int | None = None
     ) -> bool:
-        """Return whether ``predicate`` came true in time; discovery is asked again and again."""
+        """Poll discovery until ``predicate`` is true; return whether it came true in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (ASK_TIMEOUT_MS if timeout_ms is None else timeout_ms) / 1000
         while not predicate(self.view):

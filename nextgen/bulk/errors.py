@@ -1,4 +1,4 @@
-"""Why a load does not begin, or ends early. What was created stays; again is harmless."""
+"""Why a load does not begin, or ends early. Created topics stay, and a repetition is harmless."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from nextgen.kernel.errors import RefusesToStart
 
 
 class LoadRefused(RefusesToStart):
-    """The folder is not fit: no load files, damaged ones, or ones for another shard map."""
+    """The folder is unusable: no load files, damaged ones, or files for another shard map."""
 
     reason = "LOAD_REFUSED"

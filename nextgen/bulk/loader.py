@@ -1,9 +1,9 @@
-"""Brings a folder of load files into a cluster: each shard's names to its leader, block by block.
+"""Loads a folder of load files into a cluster: each shard's names to its leader, block by block.
 
     file ──▶ block ──▶ up to BULK_IN_FLIGHT_MAX requests per shard ──▶ answers in order ──▶ counts
 
-Shards are loaded side by side. Whatever goes wrong on the way, a request is sent again: topics that
-are there already are counted as existing. So a load may be ended at any moment and begun again.
+Shards are loaded in parallel. A request that fails is sent again: topics that exist already are
+counted as existing. So a load may be stopped at any moment and started again.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 
 REFUSED = "refused.jsonl"
-"""In the folder: what shards refused in the last load and those that it resumed, one JSON object a
-line. What a load that was killed had not noted yet comes again when it is resumed."""
+"""File in the folder with the names that shards refused in this load and those that it resumes, one
+JSON object a line. A killed load's unsaved refusals are repeated when it is resumed."""
 
 PATIENCE_S = 120.0
-"""A shard that takes nothing for so long ends the load. It can be resumed."""
+"""The load ends when a shard has accepted no block for this long. It can be resumed."""
 
 PAUSE_S = 0.25
-"""Before a block is sent again."""
+"""Pause before a block is sent again."""
 
 SAVE_S = 2.0
-"""Between two notes of how far the load is."""
+"""Between two saves of the load's progress."""
 
 _PASSING = (Indefinite, NotLeader, Overloaded, Unavailable)
 
@@ -78,16 +78,16 @@ async def load_folder(
     resume: bool = False,
     on_loaded: OnLoaded = lambda loaded: None,
 ) -> Loaded:
-    """Create the topics of ``folder`` in the cluster that discovery nodes at ``endpoints`` know.
+    """Create the topics of ``folder`` in the cluster of the discovery nodes at ``endpoints``.
 
-    ``parents``: create the tenants and namespaces that are missing. ``resume``: go on behind what
-    was answered for when the last load of the same files ended, if the cluster still has that.
-    ``on_loaded`` is called after each answer, with counts that go on changing.
+    ``parents``: create missing tenants and namespaces first. ``resume``: continue behind the last
+    answered name of the previous load of the same files, if the cluster still has that name.
+    ``on_loaded`` is called after each answer, always with the same object of growing counts.
 
     Raises:
-        LoadRefused: The files are damaged or were made for another shard map, or the folder takes
-            no notes.
-        MetadataError: The cluster did not answer for ``PATIENCE_S``; what was created stays.
+        LoadRefused: The files are damaged or were made for another shard map, or the load's
+            progress cannot be written to the folder.
+        MetadataError: The cluster did not answer for ``PATIENCE_S``; created topics stay.
     """
     began = time.monotonic()
     manifest = read_load_manifest(folder)
@@ -117,7 +117,7 @@ async def load_folder(
 
 def _check_map(manifest: LoadManifest, source: AskedCluster) -> None:
     table = source.view.slot_table
-    assert table is not None, "asking raises without a map"
+    assert table is not None, "the request raises if there is no map"
     if table.owners != manifest.table.owners:
         raise LoadRefused(
             f"the files were made for version {manifest.table.version} of a shard map, the "
@@ -126,7 +126,7 @@ def _check_map(manifest: LoadManifest, source: AskedCluster) -> None:
 
 
 class Shards(Protocol):
-    """What carries a request to a shard's leader: a ``ShardRouter``."""
+    """Sends requests to a shard's leader: a ``ShardRouter``."""
 
     async def call(
         self, shard_id: int, request: ShardRequest, *, timeout_ms: int
@@ -156,7 +156,7 @@ class FolderLoad:
             loaded.shards[shard_id] = ShardLoaded(sum(file.rows for file in files))
 
     async def skip_loaded(self, client: Client) -> None:
-        """Begin each shard behind what was written down, if its last name is there."""
+        """Start each shard behind its saved progress, if the last name of that exists."""
         for shard_id, note in read_loaded(self._folder).items():
             shard = self._loaded.shards.get(shard_id)
             refused = sum(note.refusals.values())
@@ -168,11 +168,11 @@ class FolderLoad:
                 shard.last_name = note.last_name
 
     async def run(self) -> None:
-        """Load all shards; what was answered for is written down however it ends.
+        """Load all shards. The progress is saved even if the load fails.
 
         Raises:
-            LoadRefused: A file was changed meanwhile, or the folder takes no notes.
-            MetadataError: A shard takes nothing.
+            LoadRefused: A file was changed meanwhile, or the progress cannot be written.
+            MetadataError: A shard accepted no block for ``PATIENCE_S``.
         """
         self._refusals_kept = min(self._loaded.total("refused"), BULK_REFUSALS_KEPT_MAX)
         mode: Literal["a", "w"] = "a" if self._loaded.total("rows") else "w"
@@ -188,7 +188,8 @@ class FolderLoad:
                     self._save(refused)
         except OSError as error:
             raise LoadRefused(
-                f"{self._folder} takes no notes of the load: {error.strerror or error}"
+                f"the load's progress cannot be written to {self._folder}: "
+                f"{error.strerror or error}"
             ) from error
 
     async def _load_shard(self, shard_id: int, files: Sequence[LoadFile], refused: TextIO) -> None:
@@ -213,7 +214,7 @@ class FolderLoad:
         under_way: deque[tuple[list[str], asyncio.Task[BulkCreateResponse]]],
         refused: TextIO,
     ) -> None:
-        """Take the oldest block's answer in."""
+        """Wait for the oldest block's answer, and count it."""
         block, task = under_way[0]
         answer = await task
         under_way.popleft()
@@ -241,12 +242,12 @@ class FolderLoad:
 
     def _save(self, refused: TextIO) -> None:
         self._saved_at = time.monotonic()
-        # First what was refused: names that are noted as answered for do not come again.
+        # Refusals first: a resumed load does not repeat names that are saved as answered.
         refused.flush()
         save_loaded(self._folder, self._load, self._loaded)
 
     async def _send(self, shard_id: int, block: list[str]) -> BulkCreateResponse:
-        """Return the answer to ``block``, sent as often as it takes."""
+        """Send ``block`` until there is an answer; return that."""
         give_up_at = time.monotonic() + PATIENCE_S
         while True:
             request = ShardRequest(bulk_create=BulkCreateRequest(names=block))
@@ -270,6 +271,6 @@ class FolderLoad:
 
 
 def _first(group: ExceptionGroup[Exception]) -> Exception:
-    """Return the failure to tell of: an expected one if there is any."""
+    """Return the failure to report: an expected one if there is any."""
     known = [each for each in group.exceptions if isinstance(each, MetadataError)]
     return known[0] if known else group.exceptions[0]

@@ -1,11 +1,11 @@
-"""The manifest of a folder of load files: what is in it, and for which shard map it was made.
+"""The manifest of a folder of load files: its files, and the shard map that it was made for.
 
     load.json                              this
     shard=00001/part-00000.parquet         one column ``name``, ascending, over all files too
     namespaces/part-00000.parquet          ``namespace``, ``topics``: the parents, each once
-    rejects/*.parquet                      what of the inventory is no topic's name, and why
+    rejects/*.parquet                      rows that are not a topic's name, with reasons
 
-A file that it does not name is not loaded.
+A file that the manifest does not name is not loaded.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class LoadFile:
 
 @dataclass(frozen=True, slots=True)
 class LoadManifest:
-    """What one folder holds. The files of a shard are in the order of their names."""
+    """The content of one folder. A shard's files are ordered by the topic names in them."""
 
     table: SlotTable
     shards: Mapping[int, tuple[LoadFile, ...]]
     namespaces: tuple[LoadFile, ...]
-    """Their ``first_name`` and ``last_name`` are those of namespaces."""
+    """Files of the namespaces; ``first_name`` and ``last_name`` are names of namespaces."""
     namespace_count: int
     rows_read: int
-    """Of the inventory: topics, duplicates and rejects together."""
+    """Rows of the inventory: topics, duplicates and rejects together."""
     duplicates: int
     rejects: int
 
@@ -59,7 +59,7 @@ class LoadManifest:
         return sum(file.rows for files in self.shards.values() for file in files)
 
     def to_json(self) -> str:
-        """Return the canonical text: the same folder, the same bytes."""
+        """Return the canonical text: equal manifests give equal bytes."""
         owners = base64.b64encode(zlib.compress(self.table.to_bytes(), 9)).decode("ascii")
         fields = {
             "format": FORMAT,
@@ -101,10 +101,10 @@ def read_load_manifest(folder: Path) -> LoadManifest:
 
 
 def check_files(folder: Path, manifest: LoadManifest) -> None:
-    """Check that every file is there, as long as it should be, and of this content.
+    """Check that every file exists and has the length and hash in the manifest.
 
     Raises:
-        LoadRefused: One is not.
+        LoadRefused: A file is missing or differs.
     """
     files = [file for shard in manifest.shards.values() for file in shard]
     for file in (*files, *manifest.namespaces):
@@ -118,10 +118,10 @@ def check_files(folder: Path, manifest: LoadManifest) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the digest of a file's content, as ``LoadFile.sha256`` has it.
+    """Return the digest of a file's content, in the form of ``LoadFile.sha256``.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     with path.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

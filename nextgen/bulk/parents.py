@@ -1,4 +1,4 @@
-"""Tenants and namespaces that the topics of a load need, created by ordinary commands."""
+"""Creates the tenants and namespaces that the topics of a load need, by ordinary commands."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.routing.names import parse_namespace
 
 COMMANDS_IN_FLIGHT_MAX = 32
-"""Creates on their way at the same time: enough to share entries of the log."""
+"""Concurrent requests: enough of them for a shard to commit several in one entry of its log."""
 
 
 @dataclass(slots=True)
 class ParentsCreated:
-    """How many were not there before."""
+    """Numbers of created tenants and namespaces; existing ones are not counted."""
 
     tenants: int = 0
     namespaces: int = 0
@@ -32,7 +32,7 @@ async def create_parents(client: Client, folder: Path, manifest: LoadManifest) -
 
     Raises:
         LoadRefused: The list of namespaces cannot be read.
-        Refused: One may not be created; those before it were.
+        Refused: The cluster refuses one; those before it were created.
         MetadataError: The cluster does not answer.
     """
     created = ParentsCreated()

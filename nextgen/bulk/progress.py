@@ -1,4 +1,4 @@
-"""How far a load has got: counts for those who watch, and a file to go on from."""
+"""The progress of a load: counts for people, and a file from which it can be resumed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ LOADED = ".loaded.json"
 
 @dataclass(slots=True)
 class ShardLoaded:
-    """One shard's part. ``rows`` are answered for without a gap from the first on."""
+    """Counts of one shard. ``rows``: answered rows, from the first on without a gap."""
 
     rows_total: int
     rows: int = 0
     skipped: int = 0
-    """Of ``rows``: those that an earlier load was answered for, and that are there."""
+    """The part of ``rows`` that an earlier load was answered for and the cluster still has."""
     created: int = 0
     existing: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
-    """How many, by rejection code, those of the load that this one resumes too."""
+    """Refused rows by rejection code, including those of the load that this one resumes."""
     last_name: str = ""
 
     @property
@@ -36,7 +36,7 @@ class ShardLoaded:
 
 @dataclass(slots=True)
 class Loaded:
-    """What a load came to. ``is_whole``: every row was created, found, refused or skipped."""
+    """The result of a load. ``is_whole``: every row was created, found, refused or skipped."""
 
     shards: dict[int, ShardLoaded] = field(default_factory=dict)
     tenants_created: int = 0
@@ -49,7 +49,7 @@ class Loaded:
 
     @property
     def refusals(self) -> Counter[str]:
-        """How many, by rejection code."""
+        """Refused rows by rejection code."""
         return sum((shard.refusals for shard in self.shards.values()), Counter())
 
     @property
@@ -83,18 +83,18 @@ OnLoaded = Callable[[Loaded], None]
 
 @dataclass(frozen=True, slots=True)
 class ShardNote:
-    """How far a shard was when that was written down."""
+    """The saved progress of one shard."""
 
     rows: int
     last_name: str
-    """The greatest of the names that are there."""
+    """The greatest name that was created or found."""
     refusals: Mapping[str, int]
 
 
 def save_loaded(folder: Path, load: str, loaded: Loaded) -> None:
-    """Write down how far each shard is, whole or not at all.
+    """Save the progress of each shard, atomically.
 
-    ``load`` is the ``fingerprint`` of the files that are loaded: others may have taken their place.
+    ``load`` is the ``fingerprint`` of the loaded files: other files may replace them later.
 
     Raises:
         OSError: The disk refuses.
@@ -116,10 +116,10 @@ def save_loaded(folder: Path, load: str, loaded: Loaded) -> None:
 
 
 def read_loaded(folder: Path) -> dict[int, ShardNote]:
-    """Return, by shard, what was written down for these very load files.
+    """Return the saved progress by shard for the present load files.
 
-    Nothing if they were made again since, or the file says nothing that makes sense: the load then
-    begins anew, which is harmless.
+    Empty if the files were made again since, or the saved progress is damaged: the load then starts
+    at the beginning, which is harmless.
     """
     try:
         told = parse_json((folder / LOADED).read_text(encoding="utf-8"))
@@ -131,7 +131,7 @@ def read_loaded(folder: Path) -> dict[int, ShardNote]:
 
 
 def fingerprint(folder: Path) -> str:
-    """Return what tells the load files of ``folder`` from all others.
+    """Return a digest that identifies the load files of ``folder``.
 
     Raises:
         OSError: The manifest cannot be read.

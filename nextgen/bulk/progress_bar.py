@@ -1,4 +1,4 @@
-"""How far a load is, as a bar on stderr, for people."""
+"""A progress bar of a load on stderr, for people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nextgen.bulk.progress import Loaded, OnLoaded
 
 @contextmanager
 def load_progress(*, is_shown: bool) -> Iterator[OnLoaded]:
-    """Give what shows how far a load is; without a terminal, or unless ``is_shown``, nothing."""
+    """Yield a listener that draws the bar. It does nothing without a terminal or ``is_shown``."""
     if not is_shown or not sys.stderr.isatty():
         yield lambda _loaded: None
         return

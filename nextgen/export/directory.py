@@ -1,10 +1,10 @@
-"""One export's directory: whose it is, what it holds, and how a file gets into it.
+"""One export's directory: its owner, its content, and how a file is added.
 
     draft written and synced  →  renamed, folder synced  →  manifest replaced
 
 A kill between any two steps leaves drafts, and at most one file per shard that the manifest does
-not name; it begins where the shard's export ends, so it is known as what was left and is removed
-by the next run. Anything else that is not named is not ours, and refused.
+not name. That file begins where the shard's export ends, so the next run recognises and removes
+it. Any other unnamed file is foreign, and the directory is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nextgen.export.stores.store import Draft, Store, StoredFile
 from nextgen.kernel.limits.stream import EXPORT_FILES_MAX
 
 NAMED_MAX = 5
-"""Files named in one refusal."""
+"""Files that one refusal names at most."""
 
 
 class ExportDirectory:
@@ -54,22 +54,22 @@ class ExportDirectory:
 
     @classmethod
     def open_for_writing(cls, store: Store, *, cluster_id: str = "") -> ExportDirectory:
-        """Take the directory, make it on first use, remove what a killed run left.
+        """Lock the directory, create it on first use, remove the leftovers of a killed run.
 
         ``cluster_id`` is empty if it is not known.
 
         Raises:
-            ExportRefused: It is in use, holds what is not ours, or lacks what the manifest names.
-                Nothing was touched.
-            WrongExport: It holds another cluster's log. Nothing was touched.
+            ExportRefused: It is in use, has foreign files, or lacks files that the manifest names.
+                Nothing was changed.
+            WrongExport: It holds another cluster's log. Nothing was changed.
             ExportStopped: The disk refuses.
         """
         with disk_errors(store):
-            # Looked at before the lock is made: a refusal touches nothing.
+            # Check before the lock is made, so that a refusal changes nothing.
             _check_ours(store, cluster_id)
             store.acquire()
             try:
-                # Again under the lock: another exporter may have ended only then.
+                # Check again under the lock: another exporter may have written until then.
                 manifest, files = _check_ours(store, cluster_id)
                 for path in _leftovers(store, manifest, files):
                     store.remove(path)
@@ -85,16 +85,16 @@ class ExportDirectory:
         return cls(store, wanted)
 
     def close(self) -> None:
-        """Let the next exporter in. Harmless when closed already."""
+        """Release the lock. Harmless when closed already."""
         with contextlib.suppress(OSError):
             self.store.release()
 
     def publish(self, draft: Draft, shard_id: int, file: ExportFile, last_event: Any) -> None:
-        """Give a whole draft its name, then name it in the manifest.
+        """Rename a complete draft, then add it to the manifest.
 
         Raises:
             ExportRefused: The manifest is full, or another exporter took over.
-            OSError: The disk refuses. The export is as it was before.
+            OSError: The disk refuses. The export is unchanged.
         """
         with self._changing:
             shard = self._manifest.shard(shard_id)
@@ -116,7 +116,7 @@ class ExportDirectory:
             )
 
     def accept_gap(self, shard_id: int, last_position: int) -> None:
-        """Note that a shard's export goes on behind ``last_position``.
+        """Record a gap: the shard's export continues behind ``last_position``.
 
         Raises:
             OSError: The disk refuses.
@@ -141,12 +141,12 @@ class ExportDirectory:
 
 
 def event_digest(event: Any) -> str:
-    """Return the name of one event: equal only if all of it is."""
+    """Return the digest of one event: equal only for equal events."""
     return hashlib.sha256(event.SerializeToString(deterministic=True)).hexdigest()
 
 
 def load_manifest(store: Store) -> Manifest | None:
-    """Return what is exported, None if there is no manifest.
+    """Return the manifest, None if there is none.
 
     Raises:
         ExportRefused: It is not a manifest that this release can read.
@@ -160,7 +160,7 @@ def load_manifest(store: Store) -> Manifest | None:
 
 
 def read_manifest(store: Store) -> Manifest:
-    """Return what is exported.
+    """Return the manifest.
 
     Raises:
         ExportRefused: There is no export, or not one that this release can read.
@@ -174,25 +174,25 @@ def read_manifest(store: Store) -> Manifest:
 
 @contextlib.contextmanager
 def disk_errors(store: Store) -> Any:
-    """Turn what the disk says into ``ExportStopped``."""
+    """Turn errors of the disk into ``ExportStopped``."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
         raise ExportStopped(
-            f"{store.url} cannot be written or read ({reason}): what the manifest names is whole; "
-            "when that is mended, run the export again and it goes on where it stopped"
+            f"{store.url} cannot be written or read ({reason}): files in the manifest are whole; "
+            "repair the disk and run the export again, it continues where it stopped"
         ) from error
 
 
 def shown_names(names: Sequence[str]) -> str:
-    """Return ``names`` as a refusal tells them: the first few, and how many there are more."""
+    """Return ``names`` for a refusal: the first few, and the number of the others."""
     more = len(names) - NAMED_MAX
     return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _check_ours(store: Store, cluster_id: str) -> tuple[Manifest | None, list[StoredFile]]:
-    """Return the manifest, and the data files and drafts that are there."""
+    """Return the manifest, and the data files and drafts in the directory."""
     manifest = load_manifest(store)
     files = store.list()
     foreign = [file.path for file in files if kind_of(file.path) is Kind.FOREIGN]
@@ -233,7 +233,7 @@ def _check_present(store: Store, manifest: Manifest, files: Sequence[StoredFile]
 
 
 def _leftovers(store: Store, manifest: Manifest | None, files: Sequence[StoredFile]) -> list[str]:
-    """Return files that a killed run left; raise ExportRefused unless all others are as named."""
+    """Return the files that a killed run left; raise ExportRefused if there are foreign ones."""
     if manifest is None:
         return []
     _check_present(store, manifest, files)

@@ -1,4 +1,4 @@
-"""Why an export does not begin, or does not go on. What was exported stays as it is."""
+"""Why an export does not begin or stops. Exported files stay as they are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from nextgen.kernel.errors import RefusesToStart, WrongCluster
 
 
 class ExportRefused(RefusesToStart):
-    """The directory is not fit: foreign files, a damaged or newer manifest, another exporter."""
+    """The directory is unusable: foreign files, a damaged or newer manifest, another exporter."""
 
     reason = "EXPORT_REFUSED"
 
@@ -18,15 +18,15 @@ class WrongExport(WrongCluster):
 
 
 class ExportGap(RefusesToStart):
-    """The log was cut behind the export: ``first`` to ``last`` cannot be read any more."""
+    """The log was cut after the export's end: ``first`` to ``last`` can no longer be read."""
 
     reason = "EXPORT_GAP"
 
     def __init__(self, shard_id: int, first: int, last: int) -> None:
         super().__init__(
             f"shard {shard_id}: positions {first} to {last} are not in the log any more and not "
-            f"in the export. Restore the export from a copy that has them, or go on behind them "
-            f"with --accept-gap, which names the gap in the manifest"
+            f"in the export. Restore the export from a copy that has them, or continue behind "
+            f"them with --accept-gap, which records the gap in the manifest"
         )
         self.shard_id = shard_id
         self.first = first
@@ -34,6 +34,6 @@ class ExportGap(RefusesToStart):
 
 
 class ExportStopped(RefusesToStart):
-    """The disk refuses, or is full. Every file that the manifest names is whole; run again."""
+    """The disk refuses, or is full. Every file in the manifest is whole. Run again later."""
 
     reason = "EXPORT_STOPPED"

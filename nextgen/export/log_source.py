@@ -1,4 +1,4 @@
-"""What an export reads: the logs of all shards, and that of the cluster manager as shard 0."""
+"""The logs that an export reads: those of all shards, and the cluster manager's as shard 0."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from protos.nextgen.v1.shard_service_pb2 import GetNodeStatusRequest, NodeStatus
 from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
 
 CALL_TIMEOUT_MS = 15_000
-"""For some discovery node to answer."""
+"""Time-out for an answer of any discovery node."""
 
 STATUS_TIMEOUT_MS = 2_000
-"""For one process to say how far its replicas are; one that is down is left out."""
+"""Time-out for one process to report its replicas' positions. A process that is down is skipped."""
 
 POSITIONS_ATTEMPTS = 20
 POSITIONS_PAUSE_MS = 500
-"""Ten seconds for every shard to have a leader."""
+"""Attempts, over ten seconds, until every shard has a leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """How far a shard's log is, as far as its replicas say. ``position`` None: none does."""
+    """A shard's commit position by its replicas' reports. ``position`` None: no replica reports."""
 
     position: int | None = None
     by_leader: bool = False
-    """Only a leader knows everything that is committed."""
+    """Whether the leader reported. A follower may not know the latest commit position."""
 
     def with_replica(self, position: int, *, is_leader: bool) -> Committed:
-        """Return what is known with another replica's word."""
+        """Return this merged with another replica's report."""
         return Committed(max(self.position or 0, position), self.by_leader or is_leader)
 
 
@@ -55,7 +55,7 @@ class LogSource(Protocol):
     """The logs of a cluster, by shard and position."""
 
     async def positions(self) -> Mapping[int, Committed]:
-        """Return how far each shard is.
+        """Return the commit position of each shard.
 
         Raises:
             MetadataError: The shards are not known.
@@ -73,7 +73,7 @@ class LogSource(Protocol):
 async def known_positions(log: LogSource, *, from_leaders: bool) -> dict[int, Committed]:
     """Return the commit position of every shard; with ``from_leaders``, as its leader knows it.
 
-    For a shard that gets no leader in time, it is the position that its other replicas know.
+    For a shard without a leader in time, it is the highest position that other replicas report.
 
     Raises:
         Unavailable: No replica of some shard answers.
@@ -87,11 +87,11 @@ async def known_positions(log: LogSource, *, from_leaders: bool) -> dict[int, Co
         if found and not silent and (is_certain or is_last):
             return dict(found)
         await asyncio.sleep(POSITIONS_PAUSE_MS / 1000)
-    raise Unavailable(f"no replica of shards {silent} says how far it is")
+    raise Unavailable(f"no replica of shards {silent} reports its position")
 
 
 class ClusterLog:
-    """A live cluster. Reads at followers, so that leaders do not pay for it."""
+    """A live cluster. Reads at followers, to spare leaders the load."""
 
     def __init__(self, discovery_endpoints: Sequence[str]) -> None:
         self._endpoints = tuple(discovery_endpoints)
@@ -126,7 +126,7 @@ class ClusterLog:
 
 
 async def _replicas(cluster: ClusterUpdate) -> list[ReplicaStatus]:
-    """Return what every replica that answers says of itself."""
+    """Return the status of every replica that answers."""
     addresses = [node.grpc for node in cluster.nodes if node.kind == "shard" and node.grpc]
     answers = await asyncio.gather(
         *(_ask(address, _node_replicas) for address in addresses),

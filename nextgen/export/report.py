@@ -1,4 +1,4 @@
-"""What an export and a check of it tell."""
+"""The summary of an export, and the report of a check."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ FINDINGS_TOLD_MAX = 50
 
 
 def bytes_per_event(size_bytes: int, events: int) -> float:
-    """Return the share of one event, 0 of none."""
+    """Return the mean size of an event, 0 if there is none."""
     return round(size_bytes / events, 2) if events else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ExportSummary:
-    """What one run added. ``positions`` are the last exported ones by shard."""
+    """The events and files that one run added. ``positions``: last exported ones by shard."""
 
     url: str
     events: int
@@ -29,7 +29,7 @@ class ExportSummary:
     """Events, or parts of them, that this release has no columns for: kept as bytes."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return it with text keys, rates included."""
+        """Return the summary as a JSON object, with rates."""
         return asdict(self) | {
             "positions": {str(shard): last for shard, last in sorted(self.positions.items())},
             "shards": len(self.positions),
@@ -40,7 +40,7 @@ class ExportSummary:
 
 @dataclass(slots=True)
 class CheckReport:
-    """What a check found. ``ok``: nothing that contradicts the manifest, or the log."""
+    """The result of a check. ``ok``: nothing contradicts the manifest or the log."""
 
     url: str
     shards: int = 0
@@ -50,17 +50,17 @@ class CheckReport:
     gaps: int = 0
     duplicates: int = 0
     differences: int = 0
-    """Events that are not those of the log, at least one for each file that differs."""
+    """Events that differ from the log, at least one for each file that differs."""
     accepted_gaps: int = 0
     unfinished_files: int = 0
-    """Drafts and files that no manifest names yet: a run is under way, or was killed."""
+    """Drafts and files that the manifest does not name yet: a run is active, or was killed."""
     untyped_events: int = 0
     compared_events: int = 0
     not_retained_events: int = 0
-    """Exported events that the log does not have any more, so that nothing compares them."""
+    """Exported events that the log no longer has, so that they are not compared."""
     compared_with_log: bool = False
     digests: dict[int, str] = field(default_factory=dict)
-    """By shard: of all exported events in order."""
+    """By shard, the digest of all its exported events in order."""
     problems: int = 0
     findings: list[str] = field(default_factory=list)
 
@@ -71,15 +71,15 @@ class CheckReport:
     def find(self, sentence: str) -> None:
         """Note a contradiction."""
         self.problems += 1
-        self.tell(sentence)
+        self.note(sentence)
 
-    def tell(self, sentence: str) -> None:
-        """Note something that is no contradiction."""
+    def note(self, sentence: str) -> None:
+        """Add a remark that is not a contradiction."""
         if len(self.findings) < FINDINGS_TOLD_MAX:
             self.findings.append(sentence)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it with text keys."""
+        """Return the report as a JSON object."""
         return (
             {"ok": self.ok}
             | asdict(self)

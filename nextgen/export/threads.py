@@ -1,4 +1,4 @@
-"""Blocking work off the event loop, which never outlives who asked for it."""
+"""Runs blocking work off the event loop. The work never outlives its caller."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
-    """Return what ``work`` returns, from a thread.
+    """Return the result of ``work``, which runs in a thread.
 
-    A thread cannot be cancelled: who is cancelled waits for its end all the same, so that what it
-    writes to is not closed under it.
+    A thread cannot be cancelled. So a cancelled caller waits until the thread ends, and does not
+    close a file that the thread still writes to.
     """
     running = join(asyncio.to_thread(work, *arguments))
     try:

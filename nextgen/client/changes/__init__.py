@@ -1,5 +1,5 @@
-"""Follows a shard's changes for a subscriber, and finds the watches that a change concerns.
+"""Follows a shard's changes for a subscriber, and finds the watches that a change matches.
 
-A watch learns every change that concerns it, in order, from replica to replica.
+A watch gets every change that matches it, in order, also when it moves to another replica.
 Discovery and shards follow changes with it; shards also serve changes with its index.
 """

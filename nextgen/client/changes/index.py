@@ -1,9 +1,9 @@
-"""Who watches what: finds, for a change, the watches that it concerns, however many there are.
+"""An index of watches. It finds those that a change matches, at a cost independent of their number.
 
-By kind, then by name and by prefix. Prefixes are kept by their length, so a change costs one
-look-up for its name and one for each distinct length of a prefix, not one for each watch. Shards
-match with it, and so do their subscribers: an update names the watches that it is for only where
-its receiver could not find them itself.
+Watches are indexed by kind, then by name and by prefix. Prefixes are grouped by length, so a change
+costs one look-up for its name and one for each distinct length of a prefix, not one per watch.
+Shards match with this index, and so do their subscribers: an update lists the watches that it is
+for only if its receiver cannot find them itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from protos.nextgen.v1.inventory_pb2 import (
 )
 
 WATCHED_KINDS = (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC, KIND_ASSIGNMENT)
-"""What can be watched."""
+"""The kinds of objects that can be watched."""
 
 _KIND_OF_TEN: dict[int, Kind] = {
     2: KIND_TENANT,
@@ -31,17 +31,17 @@ _KIND_OF_TEN: dict[int, Kind] = {
     4: KIND_TOPIC,
     6: KIND_ASSIGNMENT,
 }
-"""By the tens of a payload's number: they are given out by subject, see ``events.proto``."""
+"""Kinds by the tens of a payload's field number, which ``events.proto`` assigns by subject."""
 
 _KIND_OF_SCOPE: dict[str, Kind] = {
     PolicyLevel.TENANT.value: KIND_TENANT,
     PolicyLevel.NAMESPACE.value: KIND_NAMESPACE,
     PolicyLevel.TOPIC.value: KIND_TOPIC,
 }
-"""Policies are of an object of any kind: their event says of which."""
+"""Policies belong to an object of any kind: the ``scope`` of their event gives the kind."""
 
 Change = tuple[Kind, str]
-"""What an event is about: a kind and a name."""
+"""The object of an event: a kind and a name."""
 
 
 def _watched_payloads() -> dict[str, tuple[Kind, str]]:
@@ -58,7 +58,7 @@ _PAYLOADS = _watched_payloads()
 
 
 def change_of(event: Event) -> Change | None:
-    """Return what ``event`` is about, None if it is about nothing that can be watched."""
+    """Return the object of ``event``, None if it is of a kind that cannot be watched."""
     payload = event.WhichOneof("payload")
     if payload in ("policy_set", "policy_cleared"):
         said = getattr(event, payload)
@@ -89,13 +89,13 @@ class _KindIndex(Generic[Owner, Watch]):
 
 
 class ChangeIndex(Generic[Owner, Watch]):
-    """Watches by what they want. Each has an owner, so that those of one owner are found alone."""
+    """Watches by filter. Each has an owner, so that one owner's watches can be found alone."""
 
     def __init__(self) -> None:
         self._kinds: dict[int, _KindIndex[Owner, Watch]] = {}
 
     def __bool__(self) -> bool:
-        """Whether anything is watched. What is kept by kind stays when its last watch has gone."""
+        """Whether there is any watch. A kind's index stays when its last watch is removed."""
         return any(kind.names or kind.prefixes for kind in self._kinds.values())
 
     def add(
@@ -107,7 +107,7 @@ class ChangeIndex(Generic[Owner, Watch]):
         prefix: str = "",
         names: Collection[str] = (),
     ) -> None:
-        """Let ``watch`` be found for ``names``, or, with none, for what begins with ``prefix``."""
+        """Add ``watch`` for ``names``, or, without names, for all names with ``prefix``."""
         for kind in kinds:
             of_kind = self._kinds.setdefault(kind, _KindIndex())
             if not names:
@@ -125,7 +125,7 @@ class ChangeIndex(Generic[Owner, Watch]):
         prefix: str = "",
         names: Collection[str] = (),
     ) -> None:
-        """Take back an ``add`` with the same arguments."""
+        """Undo an ``add`` with the same arguments."""
         for kind in kinds:
             of_kind = self._kinds.get(kind)
             if of_kind is None:
@@ -139,7 +139,7 @@ class ChangeIndex(Generic[Owner, Watch]):
                 _discard(of_kind.names, name, owner, watch)
 
     def find(self, change: Change) -> Iterator[Mapping[Owner, Mapping[Watch, None]]]:
-        """Yield the watches that want ``change``, by owner. An owner may come more than once."""
+        """Yield the watches that match ``change``, by owner. An owner may occur more than once."""
         kind, name = change
         of_kind = self._kinds.get(kind)
         if of_kind is None:
@@ -153,7 +153,7 @@ class ChangeIndex(Generic[Owner, Watch]):
                 yield bucket
 
     def find_of(self, owner: Owner, change: Change) -> Iterator[Watch]:
-        """Yield the watches of one owner that want ``change``, each once."""
+        """Yield the watches of one owner that match ``change``, each once."""
         seen: set[Watch] = set()
         for bucket in self.find(change):
             for watch in bucket.get(owner, ()):

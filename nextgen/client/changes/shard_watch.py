@@ -4,9 +4,10 @@
        ▲                                                                   │
        └── 20 to 500 ms, or a new leader is pushed ◀── error, silence, a new leader
 
-Each watch keeps its place over reconnects: its listener is told every event that concerns it once
-and in order, or ``on_reset`` and a snapshot where that cannot be. Updates for all watches together
-(watch_id 0) carry each event once; whom it concerns is found here as the shard found it.
+Each watch keeps its position over reconnects: its listener gets every matching event once and in
+order, or ``on_reset`` and a snapshot if events were missed. An update for all watches together
+(watch_id 0) carries each event once; the watches that it matches are found here with the same index
+as in the shard.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class WatchLink(Protocol):
-    """Says where a shard is served; a ``ClusterLink`` is one."""
+    """Gives the endpoints of a shard's replicas; a ``ClusterLink`` is one."""
 
     @property
     def view(self) -> ClusterView: ...
@@ -69,8 +70,9 @@ class WatchLink(Protocol):
 class ShardWatch:
     """The stream of one subscriber to one shard. ``run`` it as a task; cancel that to stop.
 
-    ``at_leader`` False spreads the load: any replica is asked. Leased and acknowledged watches
-    are served by the leader only, so they need ``at_leader``; a stream has either, not both.
+    With ``at_leader`` False any replica may serve the stream, which spreads the load. Only the
+    leader serves leased and acknowledged watches, so they need ``at_leader``; one stream has leased
+    or acknowledged watches, not both.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class ShardWatch:
         self.heard_at = float("-inf")
         """When the last update arrived, on the event loop's clock, in seconds."""
         self.is_current = False
-        """Whether the stream stands and has delivered something."""
+        """Whether the stream is connected and has delivered an update."""
         self._link = link
         self._at_leader = at_leader
         self._places = WatchPlaces()
@@ -98,12 +100,12 @@ class ShardWatch:
 
     @property
     def resets(self) -> int:
-        """Watches that had to begin again since the start."""
+        """Number of resets of watches since the start."""
         return self._places.resets
 
     @property
     def position(self) -> int:
-        """Up to where every watch that is not behind was told everything."""
+        """The position up to which every live watch has its events."""
         return self._places.position
 
     def add(
@@ -120,12 +122,12 @@ class ShardWatch:
         on_created: CreationListener | None = None,
         acknowledged: bool = False,
     ) -> int:
-        """Watch for ``listener``; return an id that stays the same over reconnects.
+        """Add a watch for ``listener``; return its id, which stays the same over reconnects.
 
-        ``from_position`` 0 begins with a snapshot, or ``without_snapshot`` at the present. Works
-        before ``run`` and at any time later. A watch that the shard refuses is told so by
-        ``on_ended``. For an ``acknowledged`` watch effective writes wait: what its listener was
-        told counts as taken in, or what ``acknowledge_with`` says of it.
+        ``from_position`` 0 begins with a snapshot, or with ``without_snapshot`` at the present
+        position. Works before ``run`` and at any time later. If the shard refuses the watch, its
+        listener gets ``on_ended``. Effective writes wait for an ``acknowledged`` watch: a change is
+        acknowledged when its listener has returned, or as ``acknowledge_with`` decides.
 
         Raises:
             Overloaded: There are ``WATCHES_PER_STREAM_MAX`` already.
@@ -150,26 +152,28 @@ class ShardWatch:
         return watch_id
 
     def acknowledge_with(self, in_effect: Callable[[int], int]) -> None:
-        """Have ``in_effect`` say up to where what acknowledged watches were told has taken effect.
+        """Let ``in_effect`` decide up to which position acknowledged watches have applied changes.
 
-        It is given up to where they were told, and asked after each update and ``acknowledge``.
+        It gets the position up to which they were delivered, and is called after each update and
+        each ``acknowledge``. The returned position is acknowledged.
         """
         self._in_effect = in_effect
 
     def withhold_with(self, withheld: Callable[[], Collection[int]]) -> None:
-        """Have ``withheld`` say of which acknowledged watches nothing is to be acknowledged: what
-        they were told has not taken effect. It is asked when ``acknowledge_with``'s is."""
+        """Let ``withheld`` name acknowledged watches that must not be acknowledged yet, because
+        their changes have not taken effect. It is called together with that of
+        ``acknowledge_with``."""
         self._withheld = withheld
 
     def complete_with(self, complete_term: Callable[[], int]) -> None:
         """Send what ``complete_term`` returns with each acknowledgement; see ``WatchRenew``.
 
-        It is called when the acknowledgement leaves, behind every watch that was added before.
+        It is called when the acknowledgement is sent, after all watches that were added before.
         """
         self._complete_term = complete_term
 
     def acknowledge(self) -> None:
-        """Say anew what acknowledged watches have taken in: more of it has taken effect."""
+        """Send a new acknowledgement: more changes have taken effect."""
         if self._requests is not None and self._places.has_acknowledged:
             self._requests.renew_with(self._renewal)
 
@@ -179,16 +183,16 @@ class ShardWatch:
             self._requests.remove(watch_id)
 
     def position_of(self, watch_id: int) -> int:
-        """Return up to where a watch was told everything: where it could be resumed.
+        """Return the position up to which a watch has its events, from which it can be resumed.
 
         0 while its snapshot is not complete.
         """
         return self._places.position_of(watch_id)
 
     def is_level(self, watch_id: int) -> bool:
-        """Return whether a watch was told everything up to ``heard_at``.
+        """Return whether a watch has all its events up to ``heard_at``.
 
-        False until its snapshot is complete, and behind a reconnect until it has caught up.
+        False until its snapshot is complete, and after a reconnect until it has caught up.
         """
         return self._places.is_level(watch_id)
 
@@ -200,7 +204,7 @@ class ShardWatch:
             term = self._link.view.leader_term(self.shard_id)
             endpoint = self._hint or self._endpoint(self._link.view)
             self._hint = None
-            assert endpoint is not None, "a replica was known a moment ago"
+            assert endpoint is not None, "the wait above returns when a replica is known"
             try:
                 await self._follow_until_superseded(endpoint, term)
                 backoff_ms = _BACKOFF_MS_MIN
@@ -232,7 +236,7 @@ class ShardWatch:
         return random.choice(others) if others else leader
 
     async def _follow_until_superseded(self, endpoint: str, term: int) -> None:
-        """Follow at ``endpoint``; return when another node is known to lead with a higher term."""
+        """Follow at ``endpoint``; return when another node leads with a higher term."""
         if not self._at_leader:
             await self._follow(endpoint)
             return
@@ -260,7 +264,7 @@ class ShardWatch:
             requests.add(request)
         if (leased := self._places.leased_position) is not None:
             requests.renew(leased, _now_ms())
-        # Behind every watch: from here on the shard knows all that concerns this subscriber.
+        # After every watch: from this request on the shard knows all watches of this subscriber.
         self.acknowledge()
         writing = join(requests.write_to(call))
         try:
@@ -271,7 +275,7 @@ class ShardWatch:
                 self._take(update, endpoint)
                 async with timeout(self._silence_s):
                     update = await self._read(call, endpoint, writing)
-                # What came to life after a silence may have waited on the way.
+                # An update after a silence may have been delayed on the way, so it is not used.
                 if asyncio.get_running_loop().time() - self.heard_at > self._silence_s:
                     raise ConnectionLost(f"{endpoint} was silent for {self._silence_s} s")
         finally:
@@ -294,7 +298,7 @@ class ShardWatch:
                 self._requests.remove(ended)
         is_leased = update.watch_id and update.watch_id == self._places.leased_id
         if is_leased and self._requests is not None:
-            # Only now: a move ends the former owner on the strength of it.
+            # Acknowledge after the listeners returned: a move relies on it to end the former owner.
             self._requests.renew(self._places.leased_position or 0, _now_ms())
             return
         self.acknowledge()
@@ -313,10 +317,10 @@ class ShardWatch:
         )
 
     def _take_error(self, watch_id: int, error: MetadataError, endpoint: str) -> None:
-        """One watch has ended there.
+        """Handle an update that ends one watch.
 
         Raises:
-            MetadataError: Another replica may serve it: so the stream has to go there.
+            MetadataError: Another replica may serve the watch, so the stream has to move there.
         """
         if isinstance(error, PositionAhead) and not error.is_final:
             self._hint = self._link.view.leader_endpoint(self.shard_id)
@@ -330,13 +334,13 @@ class ShardWatch:
     ) -> WatchShardUpdate:
         update = await call.read()
         if not isinstance(update, WatchShardUpdate):
-            # The status says why, if there is a reason.
+            # The status carries the reason, if there is one.
             code = await call.code()
             raise Unavailable(f"{endpoint} ended the watch ({code.name})")
         if update.HasField("error") and not update.watch_id:
             raise from_detail(update.error)
         if writing.done():
-            raise ConnectionLost(f"{endpoint} takes no requests any more")
+            raise ConnectionLost(f"{endpoint} no longer accepts requests")
         return update
 
 

@@ -1,7 +1,7 @@
-"""The watches of one subscriber at one shard: who listens, and how far each was told.
+"""The watches of one subscriber at one shard: their listeners and positions.
 
-A watch is told by updates of its own until one carries nothing but its position. From then on it
-is level: told by the updates of the whole stream, until the stream breaks.
+A watch first gets updates of its own, until one carries nothing but a position. From then on the
+watch is live: it gets the updates of the whole stream, until the stream breaks.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from protos.nextgen.v1.inventory_pb2 import Item, Kind
 from protos.nextgen.v1.shard_service_pb2 import WatchAdd, WatchShardUpdate
 
 LeaseListener = Callable[[int, int], None]
-"""Is called with ``confirmed_at_ms`` and ``ttl_ms`` after each update of a leased watch was taken
-in: what is known may be used for ``ttl_ms`` from ``confirmed_at_ms`` on, a time of this event
-loop's clock in milliseconds. The position is acknowledged once it has returned."""
+"""Called with ``confirmed_at_ms`` and ``ttl_ms`` after each update of a leased watch was applied.
+Cached data may be used for ``ttl_ms`` from ``confirmed_at_ms`` on, a time of this event loop's
+clock in milliseconds. The position is acknowledged when the call has returned."""
 
 CreationListener = Callable[[Sequence[str] | None], None]
-"""Is called with each update of a leased watch, before its position takes effect: with the names of
-the topics that came into being, or None if the shard's leader does not name them."""
+"""Called with each update of a leased watch, before its position takes effect: with the names of
+the created topics, or None if the shard's leader does not name them."""
 
 _PROGRESS_SECONDS = WATCH_PROGRESS_MS / 1_000
 
@@ -33,32 +33,32 @@ _logger = structlog.get_logger(__name__)
 
 
 class WatchListener(Protocol):
-    """Is told what one watch sees. Called on the event loop, in order, never concurrently.
+    """Receives the changes of one watch. Called on the event loop, in order, never concurrently.
 
-    A listener that raises ends its own watch, by ``on_ended``, and no other.
+    A listener that raises ends its own watch, by ``on_ended``, and no other watch.
     """
 
     def on_reset(self) -> None:
-        """Forget everything: a snapshot follows, or, without one, the present."""
+        """Discard everything received so far: a snapshot follows, or the present without one."""
 
     def on_items(self, items: Sequence[Item]) -> None:
-        """Take in a part of the snapshot."""
+        """Receive a part of the snapshot."""
 
     def on_snapshot_complete(self, position: int) -> None:
-        """All items of the snapshot were given, as of ``position``."""
+        """All items of the snapshot, which is as of ``position``, were delivered."""
 
     def on_events(self, events: Sequence[Event]) -> None:
-        """Take in what happened next, in order of position, each event once."""
+        """Receive the next events, in order of position, each event once."""
 
     def on_position(self, position: int) -> None:
-        """Everything up to ``position`` that concerns the watch was given."""
+        """All matching events up to ``position`` were delivered."""
 
     def on_ended(self, error: MetadataError) -> None:
-        """The watch ended for good; nothing is called afterwards."""
+        """The watch ended for good. No method is called afterwards."""
 
 
 class _Place:
-    """One watch: what it is of, who listens, how far it was told."""
+    """One watch: its filter, its listener, its position."""
 
     __slots__ = (
         "add",
@@ -83,15 +83,16 @@ class _Place:
         self.on_lease = on_lease
         self.on_created = on_created
         self.position = add.from_position
-        """Everything up to it was told by updates of the watch's own, or by its last event."""
+        """Position up to which updates of its own brought its events, or position of its last
+        event."""
         self.is_level = False
         self.has_begun = bool(add.from_position)
-        """False where the next thing told is a beginning: nothing before it holds."""
+        """False if the next update starts anew: the listener must discard everything before it."""
         self.told_position = 0
-        """What its listener was last told by ``on_position``."""
+        """The position of the last ``on_position``."""
 
     def begin_again(self) -> None:
-        """Nothing that was told holds any more."""
+        """Start the watch anew: everything that was delivered is void."""
         self.position = self.told_position = 0
         self.is_level = self.has_begun = False
 
@@ -100,17 +101,17 @@ class _Place:
 
 
 class WatchPlaces:
-    """Takes the updates of one stream after the other to the listeners of its watches."""
+    """Delivers the updates of successive streams to the listeners of their watches."""
 
     def __init__(self) -> None:
         self.resets = 0
-        """Watches that had to begin again since the start."""
+        """Number of resets of watches since the start."""
         self.position = 0
-        """Up to where every level watch was told everything, in the newest stream that said so."""
+        """Position up to which every live watch has its events, by the newest stream with one."""
         self.leased_id = 0
         """The leased watch, 0 without one."""
         self._level_position = 0
-        """The same, in this stream."""
+        """The same, of the present stream."""
         self._last_id = 0
         self._places: dict[int, _Place] = {}
         self._index: ChangeIndex[None, _Place] = ChangeIndex()
@@ -124,18 +125,18 @@ class WatchPlaces:
 
     @property
     def leased_position(self) -> int | None:
-        """Up to where the leased watch was taken in, None without one."""
+        """The position up to which the leased watch was applied, None without a leased watch."""
         place = self._places.get(self.leased_id)
         return None if place is None else place.position
 
     @property
     def has_acknowledged(self) -> bool:
-        """Whether effective writes wait for what these watches take in."""
+        """Whether effective writes wait for acknowledgements of these watches."""
         return bool(self._acknowledged)
 
     def taken_in(self) -> tuple[int, list[int]]:
-        """Return up to where the acknowledged watches were told everything, and those of them
-        that are behind: the position does not count for them."""
+        """Return the position up to which acknowledged watches have their events, and the ids of
+        those that are behind, for which the position does not count."""
         behind = [each for each in self._acknowledged if not self._places[each].is_level]
         return self._level_position, sorted(behind)
 
@@ -153,7 +154,7 @@ class WatchPlaces:
         on_created: CreationListener | None = None,
         acknowledged: bool = False,
     ) -> int:
-        """Begin a watch and return its id; ids count up from 1.
+        """Add a watch and return its id; ids count up from 1.
 
         Raises:
             Overloaded: There are ``WATCHES_PER_STREAM_MAX`` already.
@@ -194,23 +195,23 @@ class WatchPlaces:
         return True
 
     def end(self, watch_id: int, error: MetadataError) -> None:
-        """Forget a watch and tell its listener why."""
+        """Remove a watch and pass ``error`` to its listener."""
         place = self._places.get(watch_id)
         if place is not None and self.remove(watch_id):
             _call(place, lambda: place.listener.on_ended(error))
 
     def position_of(self, watch_id: int) -> int:
-        """Return up to where a watch was told everything, 0 before its beginning is complete."""
+        """Return the position up to which a watch has its events, 0 during its snapshot."""
         place = self._places.get(watch_id)
         return 0 if place is None else self._position(place)
 
     def is_level(self, watch_id: int) -> bool:
-        """Return whether a watch was told everything that its stream was."""
+        """Return whether a watch has all the events that its stream delivered."""
         place = self._places.get(watch_id)
         return place is not None and place.is_level
 
     def request(self, watch_id: int) -> WatchAdd:
-        """Return what asks for a watch from where it was told to."""
+        """Return the request that adds a watch from its present position on."""
         place = self._places[watch_id]
         add = WatchAdd()
         add.CopyFrom(place.add)
@@ -218,23 +219,23 @@ class WatchPlaces:
         return add
 
     def requests(self) -> Iterator[WatchAdd]:
-        """Yield what asks for every watch, in the order in which they were added."""
+        """Yield the requests for all watches, in the order in which they were added."""
         for watch_id in self._places:
             yield self.request(watch_id)
 
     def disconnected(self) -> None:
-        """The stream broke: each watch stays where it was told to."""
+        """Note that the stream broke: each watch keeps its position."""
         for place in self._places.values():
             place.position = self._position(place)
             place.is_level = False
             if not place.position:
-                # What it was given of a snapshot holds no longer: the next one is another one.
+                # The items of an unfinished snapshot are void: the next stream sends another one.
                 place.begin_again()
         self._level_position = 0
         self._ttl_ms = 0
 
     def take(self, update: WatchShardUpdate, now: float) -> Sequence[int]:
-        """Take an update without an error in; return the watches that ended by it.
+        """Deliver an update without an error; return the ids of watches that ended by it.
 
         ``now`` is in seconds of any clock that never goes back.
         """
@@ -262,13 +263,13 @@ class WatchPlaces:
         self.position = max(self.position, self._level_position)
         for place, events in concerned.items():
             place.position = events[-1].position
-            if self._tell(place, lambda p=place, e=events: p.listener.on_events(e)):  # type: ignore[misc]
-                self._tell_position(place)
+            if self._notify(place, lambda p=place, e=events: p.listener.on_events(e)):  # type: ignore[misc]
+                self._notify_position(place)
         if now - self._positions_at >= _PROGRESS_SECONDS:
             self._positions_at = now
             for place in tuple(self._places.values()):
                 if place.is_level:
-                    self._tell_position(place)
+                    self._notify_position(place)
 
     def _take_own(self, place: _Place, update: WatchShardUpdate) -> None:
         if update.reset:
@@ -277,18 +278,18 @@ class WatchPlaces:
         is_told = bool(update.items or update.snapshot_complete or update.events)
         if update.reset and not is_told and not update.position:
             return
-        if not self._tell_own(place, update):
+        if not self._deliver_own(place, update):
             return
         place.position = max(place.position, update.position)
-        if not self._tell_position(place):
+        if not self._notify_position(place):
             return
         if place.add.leased:
             self._take_lease(place, update)
         elif not is_told:
             place.is_level = True
 
-    def _tell_own(self, place: _Place, update: WatchShardUpdate) -> bool:
-        """Tell a listener what an update of its watch holds; return whether the watch goes on."""
+    def _deliver_own(self, place: _Place, update: WatchShardUpdate) -> bool:
+        """Deliver an update of one watch to its listener; return whether the watch continues."""
         listener = place.listener
         calls: list[Callable[[], None]] = []
         if not place.has_begun:
@@ -304,26 +305,26 @@ class WatchPlaces:
         if on_created is not None:
             created = update.created if update.names_creations else None
             calls.append(lambda: on_created(created))
-        return all(self._tell(place, call) for call in calls)
+        return all(self._notify(place, call) for call in calls)
 
     def _take_lease(self, place: _Place, update: WatchShardUpdate) -> None:
         self._ttl_ms = update.ttl_ms or self._ttl_ms
         on_lease = place.on_lease
         if on_lease is not None and update.confirmed_at_ms:
-            self._tell(place, lambda: on_lease(update.confirmed_at_ms, self._ttl_ms))
+            self._notify(place, lambda: on_lease(update.confirmed_at_ms, self._ttl_ms))
 
     def _position(self, place: _Place) -> int:
         return max(place.position, self._level_position) if place.is_level else place.position
 
-    def _tell_position(self, place: _Place) -> bool:
+    def _notify_position(self, place: _Place) -> bool:
         position = self._position(place)
         if position <= place.told_position:
             return True
         place.told_position = position
-        return self._tell(place, lambda: place.listener.on_position(position))
+        return self._notify(place, lambda: place.listener.on_position(position))
 
-    def _tell(self, place: _Place, call: Callable[[], None]) -> bool:
-        """Call a listener; return whether its watch goes on."""
+    def _notify(self, place: _Place, call: Callable[[], None]) -> bool:
+        """Call a listener; return whether its watch continues."""
         if self._places.get(place.add.watch_id) is not place:
             # Another listener removed it.
             return False
@@ -337,7 +338,7 @@ class WatchPlaces:
 
 
 def _call(place: _Place, call: Callable[[], None]) -> Exception | None:
-    """Call a listener; a mistake in one must not cost the others their stream."""
+    """Call a listener; return its exception, which must not end the other watches' stream."""
     try:
         call()
     except Exception as error:

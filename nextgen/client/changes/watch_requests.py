@@ -1,4 +1,4 @@
-"""What a subscriber says on one change stream, in order, while it is not said yet."""
+"""The queue of a subscriber's requests that were not sent on its change stream yet, in order."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 
 _WAITING_MAX = 2 * WATCHES_PER_STREAM_MAX
-"""Every watch of a stream may be added, and every one removed, before the shard reads it."""
+"""Enough to add and remove every watch of a stream before the shard reads a request."""
 
 
 class WatchRequests:
-    """The requests of one stream; begins with its opening."""
+    """The requests of one stream; the first one opens it."""
 
     def __init__(self, shard_id: int, subscriber_id: str) -> None:
         opening = WatchOpen(shard_id=shard_id, subscriber_id=subscriber_id)
@@ -39,21 +39,21 @@ class WatchRequests:
         self._append(WatchShardRequest(remove=WatchRemove(watch_id=watch_id)))
 
     def renew(self, acked_position: int, asked_at_ms: int) -> None:
-        """Acknowledge a position; only the newest that waits is said."""
+        """Queue the acknowledgement of a position; it replaces one that was not sent yet."""
         renewal = WatchRenew(acked_position=acked_position, asked_at_ms=asked_at_ms)
         self.renew_with(lambda: renewal)
 
     def renew_with(self, renewal: Callable[[], WatchRenew]) -> None:
-        """Acknowledge what ``renewal`` says at the moment it is sent, behind every request that
-        was made before; only the newest that waits is asked."""
+        """Queue an acknowledgement behind all earlier requests; it replaces one that was not sent
+        yet. ``renewal`` is called when it is sent, for its content at that moment."""
         self._renewal = renewal
         self._wake.set()
 
     async def write_to(self, call: Any) -> None:
-        """Say what there is to say, for ever.
+        """Send queued requests to ``call`` until cancelled.
 
         Raises:
-            Overloaded: The shard does not read: the stream has to begin anew.
+            Overloaded: The shard does not read its requests. The stream has to start anew.
         """
         while True:
             await self._wake.wait()
@@ -61,12 +61,12 @@ class WatchRequests:
             while self._waiting or self._renewal is not None:
                 if self._is_overrun:
                     raise Overloaded(f"{_WAITING_MAX} requests wait for the shard to read them")
-                # Behind what it may be about.
+                # After the requests of watches that it may acknowledge.
                 if self._waiting:
                     await call.write(self._waiting.popleft())
                     continue
                 renewal, self._renewal = self._renewal, None
-                assert renewal is not None, "nobody else takes it"
+                assert renewal is not None, "no other task takes it"
                 await call.write(WatchShardRequest(renew=renewal()))
 
     def _append(self, request: WatchShardRequest) -> None:

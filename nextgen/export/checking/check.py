@@ -1,7 +1,7 @@
 """Checks an export: its manifest and files, and with a live cluster every event of it.
 
-Nothing is changed, and a run that goes on meanwhile does not disturb: the manifest that was read
-first says what is checked.
+A check changes nothing, and an exporter may run meanwhile: the check covers the manifest that it
+read first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def check_export(
 ) -> CheckReport:
     """Read all of an export; with ``endpoints`` (discovery nodes) compare it with the logs.
 
-    Whatever is wrong is a finding of the report, a cluster that does not answer too.
+    Every fault is a finding of the report. So is a cluster that does not answer.
 
     Raises:
         ExportStopped: The disk refuses.
@@ -45,7 +45,7 @@ async def check_export(
 
 
 async def check_log(store: Store, log: LogSource | None) -> CheckReport:
-    """Do what ``check_export`` says, with any store and any log."""
+    """Do the work of ``check_export``, with any store and any log."""
     report = CheckReport(store.url)
     try:
         manifest = await in_thread(read_manifest, store)
@@ -86,7 +86,7 @@ async def _comparison(
 
 
 def _check_names(store: Store, manifest: Manifest, report: CheckReport) -> None:
-    """Say which files are not the manifest's."""
+    """Report files that the manifest does not name."""
     named = manifest.paths
     for file in store.list():
         kind = kind_of(file.path)
@@ -96,14 +96,14 @@ def _check_names(store: Store, manifest: Manifest, report: CheckReport) -> None:
             report.unfinished_files += 1
         elif kind is Kind.DATA and file.path not in named:
             name = data_name(file.path)
-            assert name is not None, "a data file's name says its positions"
+            assert name is not None, "a data file's name has its positions"
             if name.first_position > manifest.shard(name.shard_id).position:
                 report.unfinished_files += 1
             else:
                 report.duplicates += 1
                 report.find(f"{file.path} is not in the manifest, which has its positions already")
     if report.unfinished_files:
-        report.tell(
+        report.note(
             f"{report.unfinished_files} files are not in the manifest yet: a run is under way, "
             "or the next one removes them"
         )
@@ -132,7 +132,7 @@ class _ShardCheck:
         report.shards += 1
 
     def events_of(self, file: ExportFile) -> Iterator[list[Any]]:
-        """Check one file; yield its events, a row group at a time, as far as they can be read.
+        """Check one file; yield its readable events, a row group at a time.
 
         Every step blocks.
         """
@@ -148,7 +148,7 @@ class _ShardCheck:
             self._damaged(file, f"cannot be read: {' '.join(str(error).split())[:200]}")
 
     def finish(self) -> None:
-        """Check what concerns the shard as a whole."""
+        """Check the shard as a whole."""
         self._pass_accepted_gaps()
         report, shard = self._report, self._shard
         if shard.position != self._next_position - 1:
@@ -169,7 +169,7 @@ class _ShardCheck:
         self._report.untyped_events += file.untyped_events
 
     def _follow_on(self, file: ExportFile) -> None:
-        """Check that the file's range follows on the one before it."""
+        """Check that the file begins where the one before it ends."""
         self._pass_accepted_gaps()
         expected, first = self._next_position, file.first_position
         if first > expected:
@@ -189,9 +189,9 @@ class _ShardCheck:
         while gap := self._gaps.get(self._next_position):
             self._next_position = gap.last_position + 1
             self._report.accepted_gaps += 1
-            self._report.tell(
+            self._report.note(
                 f"shard {self._shard_id}: positions {gap.first_position} to {gap.last_position} "
-                "were not in the log any more when they were to be exported; that was accepted"
+                "had been cut from the log before they were exported; an operator accepted the gap"
             )
 
     def _is_whole(self, file: ExportFile, opened: BinaryIO) -> bool:
@@ -237,7 +237,8 @@ class _ShardCheck:
                 raise ValueError(f"its column {field.name!r} is not of the schema")
 
     def _check_events(self, file: ExportFile, position: int, events: Sequence[Any]) -> None:
-        """Check that rows are those of ``position`` and on, of the file's shard and date."""
+        """Check that events have consecutive positions from ``position``, and the file's shard and
+        date."""
         name = data_name(file.path)
         assert name is not None, "the manifest was checked when it was read"
         days = set()
@@ -272,7 +273,7 @@ def _hashed(opened: Any) -> tuple[int, str]:
 
 
 def _is_grown(older: pa.DataType, known: pa.DataType) -> bool:
-    """Return whether ``known`` has everything that ``older`` has, of the same type."""
+    """Return whether ``known`` has every field of ``older``, with the same type."""
     if not pa.types.is_struct(older):
         return bool(older == known)
     if not pa.types.is_struct(known):

@@ -12,7 +12,7 @@ from nextgen.kernel.errors import MetadataError, PositionAhead, PositionCompacte
 
 
 class LogComparison:
-    """Reads the log again for each row group. What is found goes into the report."""
+    """Reads the log again for each row group, and reports differences."""
 
     def __init__(self, log: LogSource, known: Mapping[int, Committed], report: CheckReport) -> None:
         self._log = log
@@ -21,10 +21,10 @@ class LogComparison:
         self._left_out: set[int] = set()
         self._oldest: dict[int, int] = {}
         self.is_complete = True
-        """Whether everything was compared that the logs still have."""
+        """Whether every event that the logs still have was compared."""
 
     async def compare(self, shard_id: int, path: str, events: Sequence[Any]) -> None:
-        """Compare events of one file; they come in order."""
+        """Compare events of one file, which are in order."""
         if not events or shard_id in self._left_out:
             return
         if shard_id not in self._known:
@@ -52,8 +52,8 @@ class LogComparison:
         wanted = events[-1].position - first + 1
         differing: list[int] = []
         compared = 0
-        # What is committed comes, also from a replica that is behind; what is not is waited for
-        # by nobody.
+        # Read up to the commit position: a replica that is behind will reach it. Waiting for a
+        # later position might never end.
         is_committed = (self._known[shard_id].position or 0) >= events[-1].position
         read = self._log.pages(shard_id, first, follow=is_committed, limit=wanted)
         async with aclosing(read) as pages:
@@ -65,7 +65,7 @@ class LogComparison:
         self._report.compared_events += compared
         if compared < wanted:
             if not self._known[shard_id].by_leader:
-                raise Unavailable("no leader says how far its log is")
+                raise Unavailable("no leader reports its commit position")
             differing.append(first + compared)
         if differing:
             self._report.differences += len(differing)

@@ -1,4 +1,4 @@
-"""How far an export is, seen from outside: its manifest, and the cluster if it answers."""
+"""The progress of an export, from its manifest, and from the cluster if it answers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from nextgen.kernel.errors import MetadataError
 async def export_status(
     url: str | os.PathLike[str], *, endpoints: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return a document with the export and, by shard, how far it is behind.
+    """Return a document with the export and, by shard, its lag behind the log.
 
-    ``commit_position`` and what follows from it are None where the cluster does not say it.
+    ``commit_position`` and the values computed from it are None if the cluster does not report it.
 
     Raises:
         ExportRefused: There is no export.
@@ -31,7 +31,7 @@ async def export_status(
 
 
 async def status_of(store: Store, log: LogSource | None) -> dict[str, Any]:
-    """Do what ``export_status`` says, with any store and any log."""
+    """Do the work of ``export_status``, with any store and any log."""
     manifest = await in_thread(read_manifest, store)
     known: Mapping[int, Committed] = {}
     error = ""

@@ -1,5 +1,5 @@
 """The format of an export: the columns of ``Event``, Parquet files, the manifest.
 
-Columns only grow, and rows give back the events that they were made of.
+Columns are only added, and rows can be turned back into the events that they were made of.
 The other packages of ``nextgen.export`` and the pipelines call it.
 """

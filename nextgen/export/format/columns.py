@@ -1,8 +1,8 @@
-"""Events become columns: by type, field by field, never row by row.
+"""Turns events into columns: by type and field, never row by row.
 
-What columns cannot say is not dropped: an event of a type, or with a field, that this release
-does not know, and one with a number beyond 63 bits (its column has the largest number that fits),
-is kept whole in ``raw``.
+Columns cannot represent every event: not a type or field that this release does not know, and not
+a number beyond 63 bits (its column gets the largest number that fits). Such an event is also kept
+whole in ``raw``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ INT64_MAX = 2**63 - 1
 
 
 class EventColumns:
-    """Builds tables of the schema of ``event``. Holds nothing of what it has built."""
+    """Builds tables of the schema of ``event``. Keeps no reference to them."""
 
     def __init__(self, event: Any = Event.DESCRIPTOR) -> None:
         self.schema = event_schema(event)
@@ -60,7 +60,8 @@ class EventColumns:
         return pa.Table.from_arrays([*envelope, *arrays], schema=self.schema)
 
     def _payload(self, kind: str, events: Sequence[Any]) -> tuple[pa.Array, list[int]]:
-        """Return the column of events of one type, and the places that it does not say all of."""
+        """Return the column of events of one type, and the indexes of events that it cannot
+        represent whole."""
         field = self._payloads[kind]
         messages = list(map(attrgetter(kind), events))
         if _message_fields(field.message_type):
@@ -105,7 +106,7 @@ def _numbers(events: Iterable[Any], name: str, type_: pa.DataType) -> pa.Array:
 
 
 def _spread(dense: pa.Array, is_there: pa.Array) -> pa.Array:
-    """Return the values of ``dense`` in the rows that are there, null in the others."""
+    """Return the values of ``dense`` in the rows where ``is_there`` holds, null in the others."""
     if len(dense) == len(is_there):
         return dense
     places = pc.subtract(pc.cumulative_sum(pc.cast(is_there, pa.int32())), 1)
@@ -153,7 +154,7 @@ def _maps(values: Sequence[Any], field: FieldDescriptor) -> pa.Array:
 
 
 def _values(values: list[Any], field: FieldDescriptor) -> pa.Array:
-    """Return one value each; ``field`` says the type, repeated or not."""
+    """Return a column of ``values``, of the type of ``field``, which may be repeated."""
     if field.message_type is not None:
         return _structs(values, field.message_type)
     if field.enum_type is not None:
@@ -167,14 +168,14 @@ def _values(values: list[Any], field: FieldDescriptor) -> pa.Array:
 
 
 def _with_unknown(messages: Sequence[Any]) -> list[int]:
-    """Return the places of messages in which a newer release wrote fields that are not known."""
+    """Return the indexes of messages with fields that this release does not know."""
     if not any(map(len, map(UnknownFieldSet, messages))):
         return []
     return [place for place, one in enumerate(messages) if len(UnknownFieldSet(one))]
 
 
 def _has_unknown(message: Any) -> bool:
-    """Return whether there are such fields in ``message`` or in a message in it."""
+    """Return whether ``message``, or a message in it, has unknown fields."""
     return len(UnknownFieldSet(message)) > 0 or any(
         _has_unknown(inner)
         for field in _message_fields(message.DESCRIPTOR)
@@ -196,7 +197,7 @@ def _message_fields(descriptor: Any) -> tuple[FieldDescriptor, ...]:
 
 
 _MESSAGE_FIELDS: dict[str, tuple[FieldDescriptor, ...]] = {}
-"""By message type; as many as the contracts have."""
+"""Cache by message type; bounded by the number of types in the contracts."""
 
 
 def _inner(message: Any, field: FieldDescriptor) -> Iterable[Any]:
@@ -209,7 +210,7 @@ def _inner(message: Any, field: FieldDescriptor) -> Iterable[Any]:
 
 
 def _saturated(message: Any) -> Any:
-    """Return ``message`` itself if its numbers fit, else a copy with the largest that does."""
+    """Return ``message`` if its numbers fit 63 bits, else a copy with those that do not reduced."""
     copied = type(message)()
     copied.CopyFrom(message)
     return copied if _saturate(copied) else message

@@ -1,5 +1,4 @@
-"""The manifest: the only thing that says what is exported. A file that it does not name does not
-exist for a reader.
+"""The manifest: the list of an export's files. Readers ignore every file that it does not name.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ExportFile:
-    """One closed file: one shard, one date, positions without a hole."""
+    """One closed file: events of one shard and one date, with consecutive positions."""
 
     path: str
     first_position: int
@@ -29,17 +28,17 @@ class ExportFile:
     bytes: int
     sha256: str
     first_time_ms: int
-    """Of the earliest event; leaders' clocks differ, so it need not be the first one's."""
+    """Earliest time of an event; clocks differ, so it need not be that of the first event."""
     last_time_ms: int
-    """Of the latest event."""
+    """Latest time of an event."""
     schema_version: int
     untyped_events: int
-    """Rows with ``raw``: columns do not say all of these events."""
+    """Rows with ``raw``, whose events columns cannot represent whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Positions that the log did not have any more, and somebody agreed to do without."""
+    """Positions that had been cut from the log, whose loss an operator accepted."""
 
     first_position: int
     last_position: int
@@ -47,33 +46,33 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class ShardExported:
-    """What is exported of one shard. ``position`` is the last, ``files`` are in order."""
+    """The exported part of one shard, up to ``position``. ``files`` are in order."""
 
     position: int = 0
     last_event_sha256: str = ""
-    """Of the event at ``position``: a log with another event there is another cluster's."""
+    """Digest of the event at ``position``: a log with another event there is another cluster's."""
     files: tuple[ExportFile, ...] = ()
     accepted_gaps: tuple[Gap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What one directory holds. ``cluster_id`` is empty if nobody said it."""
+    """The content of one export. ``cluster_id`` is empty if it is not known."""
 
     cluster_id: str
     reader_id: str
-    """Under which the replicas keep the log for this export."""
+    """Name of the reader for which the replicas pin the log."""
     generation: int = 0
     """Grows by one whenever the manifest is replaced."""
     schema_version: int = SCHEMA_VERSION
     shards: Mapping[int, ShardExported] = field(default_factory=dict)
 
     def shard(self, shard_id: int) -> ShardExported:
-        """Return what is exported of a shard."""
+        """Return the exported part of a shard."""
         return self.shards.get(shard_id, ShardExported())
 
     def with_shard(self, shard_id: int, exported: ShardExported) -> Manifest:
-        """Return the next generation, in which a shard is as given."""
+        """Return the next generation of the manifest, with ``exported`` for that shard."""
         return replace(
             self,
             generation=self.generation + 1,
@@ -87,12 +86,12 @@ class Manifest:
 
     @property
     def paths(self) -> set[str]:
-        """Every file that exists."""
+        """The paths of all files."""
         return {file.path for shard in self.shards.values() for file in shard.files}
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the file's content: JSON, one exported file a line."""
+    """Return the content of the manifest's file: JSON, with one exported file a line."""
     shards = []
     for shard_id, shard in sorted(manifest.shards.items()):
         head = json.dumps(
@@ -123,10 +122,10 @@ def _file_fields(file: ExportFile) -> dict[str, Any]:
 
 
 def decode_manifest(content: bytes, where: str) -> Manifest:
-    """Return the manifest that ``content`` is; ``where`` is named in refusals.
+    """Parse ``content``; ``where`` is named in refusals.
 
     Raises:
-        ExportRefused: It is no manifest, of a later release, or contradicts itself.
+        ExportRefused: It is not a manifest, of a later release, or contradicts itself.
     """
     try:
         fields = parse_json(content)
@@ -188,12 +187,12 @@ def _check_shard(shard_id: int, shard: ShardExported, where: str) -> None:
         if name is None or (name.shard_id, name.first_position, name.last_position) != recorded:
             raise ExportRefused(
                 f"{where} names {file.path!r} for positions {file.first_position} to "
-                f"{file.last_position} of shard {shard_id}: it was changed by somebody else"
+                f"{file.last_position} of shard {shard_id}: another program changed it"
             )
     ends = [file.last_position for file in shard.files]
     ends += [gap.last_position for gap in shard.accepted_gaps]
     if shard.position != max(ends, default=0):
         raise ExportRefused(
             f"{where} says that shard {shard_id} is exported up to {shard.position}, but its "
-            f"files end at {max(ends, default=0)}: it was changed by somebody else"
+            f"files end at {max(ends, default=0)}: another program changed it"
         )

@@ -1,4 +1,4 @@
-"""One Parquet file: how its columns are encoded, and a writer that knows what it has written."""
+"""One Parquet file: the encodings of its columns, and a writer that counts and hashes it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from nextgen.kernel.limits.stream import (
 from protos.nextgen.v1.events_pb2 import Event
 
 ZSTD_LEVEL = 3
-"""Measured: level 9 takes a third longer, and saves less than a twentieth."""
+"""Compression level. Measured: level 9 takes a third longer, and saves less than a twentieth."""
 
 WRITTEN_BYTES = 1024 * 1024
-"""Handed to the draft at a time."""
+"""Bytes that are passed to the draft at a time."""
 
 _UNIQUE = ("causation_id", "raw")
 _UNIQUE_SUFFIX = ".topic_id"
@@ -36,7 +36,7 @@ METADATA_SCHEMA = b"nextgen.schema_version"
 
 
 class FileWriter:
-    """Writes the events of one shard and one date into a draft, in the order they come.
+    """Writes the events of one shard and one date into a draft, in the given order.
 
     Blocks, and is used by one thread at a time. Memory is bounded: events become columns by
     ``EXPORT_BATCH_EVENTS``, columns a row group by ``EXPORT_ROW_GROUP_ROWS``.
@@ -53,7 +53,7 @@ class FileWriter:
             compression="zstd",
             compression_level=ZSTD_LEVEL,
             write_statistics=["position", "time", "event_type"],
-            # The Parquet types say everything; a copy of the schema would be 20 kB a file.
+            # The Parquet types suffice; a copy of the Arrow schema would add 20 kB to each file.
             store_schema=False,
             **_encodings(columns.schema),
         )
@@ -74,12 +74,12 @@ class FileWriter:
 
     @property
     def bytes(self) -> int:
-        """Written so far; what waits for its row group is not counted."""
+        """Bytes written so far, without the events that wait for their row group."""
         return self._sink.bytes
 
     @property
     def sha256(self) -> str:
-        """Of the file, once closed."""
+        """Hash of the closed file."""
         return self._sink.sha256.hexdigest()
 
     def add(self, events: Sequence[Any]) -> None:
@@ -100,14 +100,14 @@ class FileWriter:
         self.rows += len(events)
 
     def close(self) -> None:
-        """Write what waits, and the footer. The draft is whole then, and not published."""
+        """Write the remaining events and the footer. The draft is then complete and unpublished."""
         self._make_columns()
         self._write_row_group()
         self._writer.close()
         self._sink.drain()
 
     def abandon(self) -> None:
-        """Free what the writer holds, and write nothing more."""
+        """Free the writer's memory, and write nothing more."""
         self._sink.is_abandoned = True
         self._writer.close()
 
@@ -133,7 +133,7 @@ class FileWriter:
 
 
 class _HashingSink:
-    """What Parquet writes into, many small pieces: a draft, counted and hashed on the way."""
+    """The sink of the Parquet writer: buffers, counts and hashes what it passes to a draft."""
 
     closed = False
 
@@ -154,7 +154,7 @@ class _HashingSink:
         return len(data)
 
     def drain(self) -> None:
-        """Hand what waits to the draft."""
+        """Pass the buffered bytes to the draft."""
         waiting, self._waiting = bytes(self._waiting), bytearray()
         if waiting:
             self.sha256.update(waiting)
@@ -164,18 +164,18 @@ class _HashingSink:
         return self.bytes
 
     def flush(self) -> None:
-        """Durability comes with publishing."""
+        """Do nothing: publishing makes the file durable."""
 
     def close(self) -> None:
-        """The draft is closed by whoever publishes it."""
+        """Do nothing: publishing closes the draft."""
 
 
 def _encodings(schema: pa.Schema) -> dict[str, Any]:
-    """Return how each column is encoded.
+    """Return the encoding of each column.
 
-    Numbers as differences; names as differences from the one before, with which they share their
-    beginning; random ids as they are, a dictionary of them would be as long; the rest, which
-    repeats, through dictionaries.
+    Numbers are delta-encoded. Names are delta-encoded too, because neighbours share a prefix.
+    Random ids are plain, because a dictionary of them would be as long. All other columns repeat
+    their values and use dictionaries.
     """
     dictionaries: list[str] = []
     encodings: dict[str, str] = {}
@@ -203,9 +203,9 @@ def _choose(
 
 
 def open_file(file: BinaryIO) -> pq.ParquetFile:
-    """Open a file that was written here.
+    """Open a file of ``FileWriter``.
 
     Raises:
-        pyarrow.ArrowException, OSError: It is damaged.
+        pyarrow.ArrowException, OSError: The file is damaged.
     """
     return pq.ParquetFile(file)

@@ -1,4 +1,4 @@
-"""Columns become events again: what a program reads that wants events, and what checks compare."""
+"""Turns columns back into events, for programs that read events, and for checks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from nextgen.export.format.schema import IS_PRESENT, UNKNOWN_TYPE, is_map, map_f
 from protos.nextgen.v1.events_pb2 import Event
 
 ROWS_AT_A_TIME = 16_384
-"""Rows of one table that are Python objects at a time."""
+"""Rows of a table that are converted to Python objects at a time."""
 
 
 def events_of(table: pa.Table) -> Iterator[Event]:
     """Yield the events of a table in its order, each as it was in the log.
 
-    Columns that a table does not have, because an older release wrote it, are those of events
-    that did not exist.
+    A table of an older release lacks the columns of later event types. It has no such events.
     """
     for start in range(0, table.num_rows, ROWS_AT_A_TIME):
         yield from _events_of(table.slice(start, ROWS_AT_A_TIME))

@@ -1,11 +1,11 @@
 """The columns of an export, derived from the descriptor of ``Event``.
 
     position .. event_type   the envelope
-    raw                      the whole event, where columns cannot say all of it
+    raw                      the whole event, where columns cannot represent it
     tenant_created, ...      a struct for each event type, null in rows of the others
 
-Every type that ``events.proto`` has is a column, so none can be forgotten. What the columns are
-named and typed is a promise to readers: it only grows (``README.md`` in this folder).
+Columns are derived for every type in ``events.proto``, so none can be forgotten. Their names and
+types are a promise to readers: columns are only added (``README.md`` in this folder).
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from google.protobuf.descriptor import FieldDescriptor
 from protos.nextgen.v1.events_pb2 import Event
 
 SCHEMA_VERSION = 4
-"""Grows by one with each change of ``events.proto`` that adds columns."""
+"""Version of the columns, incremented by each change of ``events.proto`` that adds some."""
 
 UNKNOWN_TYPE = "unknown"
-"""``event_type`` of an event that a newer release wrote, of a type that this one has not."""
+"""``event_type`` of an event of a newer release, whose type this release does not know."""
 
 PAYLOAD = "payload"
 
 IS_PRESENT = "is_present"
-"""The one column, always true, of a message without fields: Parquet has no empty structs."""
+"""The only column, always true, of a message without fields: Parquet has no empty structs."""
 
 DEPTH_MAX = 8
-"""Of messages in messages: one that contains itself has no columns."""
+"""Depth of nested messages at most: a message that contains itself cannot become columns."""
 
 _SCALARS: dict[int, pa.DataType] = {
     FieldDescriptor.CPPTYPE_INT32: pa.int32(),
     FieldDescriptor.CPPTYPE_INT64: pa.int64(),
     FieldDescriptor.CPPTYPE_UINT32: pa.int64(),
-    # Readers on the JVM have no unsigned numbers; see ``columns`` for what does not fit.
+    # Readers on the JVM have no unsigned numbers; ``columns`` handles numbers that do not fit.
     FieldDescriptor.CPPTYPE_UINT64: pa.int64(),
     FieldDescriptor.CPPTYPE_DOUBLE: pa.float64(),
     FieldDescriptor.CPPTYPE_FLOAT: pa.float32(),
@@ -59,18 +59,18 @@ def event_schema(event: Any = Event.DESCRIPTOR) -> pa.Schema:
     """Return the schema of exported files.
 
     Raises:
-        TypeError: A payload has a shape that columns cannot have.
+        TypeError: Columns cannot represent the shape of a payload.
     """
     return pa.schema([*ENVELOPE, *(pa.field(f.name, type_of(f)) for f in payload_fields(event))])
 
 
 def payload_fields(event: Any = Event.DESCRIPTOR) -> list[FieldDescriptor]:
-    """Return the event types, by number."""
+    """Return the fields of the event types, ordered by number."""
     return sorted(event.oneofs_by_name[PAYLOAD].fields, key=lambda field: field.number)
 
 
 def type_of(field: FieldDescriptor, depth: int = 0) -> pa.DataType:
-    """Return the type of the column that ``field`` becomes."""
+    """Return the type of the column for ``field``."""
     if depth > DEPTH_MAX:
         raise TypeError(f"{field.full_name} is nested too deeply for columns")
     if is_map(field):
@@ -86,7 +86,7 @@ def is_map(field: FieldDescriptor) -> bool:
 
 
 def map_fields(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor]:
-    """Return what the keys and the values of a map are."""
+    """Return the fields of the keys and of the values of a map."""
     entry: Any = field.message_type
     return entry.fields_by_name["key"], entry.fields_by_name["value"]
 

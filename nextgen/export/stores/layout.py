@@ -1,11 +1,11 @@
-"""Names of an export's files, and which names are ours.
+"""Names of an export's files; any other name is foreign.
 
-    manifest.json                                  what is exported
+    manifest.json                                  the exported files
     shard=00001/date=2026-11-22/FIRST-LAST.parquet
     shard=00001/date=2026-11-22/.FIRST.draft       being written
     .exporter.lock, .exporter.json, .manifest.draft
 
-Readers of Parquet folders skip names that begin with a dot or an underscore, and so do we.
+Readers of Parquet folders skip names that begin with a dot or an underscore, and so does this one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DRAFT = re.compile(r"shard=\d{5}/date=\d{4}-\d{2}-\d{2}/\.\d{20}\.draft", re.AS
 
 
 class Kind(Enum):
-    """What a file in the directory is, by its name."""
+    """The kind of a file in the directory, by its name."""
 
     DATA = "data"
     DRAFT = "draft"
@@ -39,7 +39,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DataName:
-    """What the name of a data file says."""
+    """The parts of a data file's name."""
 
     shard_id: int
     date: str
@@ -48,7 +48,7 @@ class DataName:
 
     @property
     def path(self) -> str:
-        """Relative to the export, with slashes."""
+        """The path relative to the export, with slashes."""
         name = f"{self.first_position:020d}-{self.last_position:020d}.parquet"
         return f"{folder_of(self.shard_id, self.date)}/{name}"
 
@@ -59,7 +59,7 @@ def folder_of(shard_id: int, date: str) -> str:
 
 
 def draft_path(shard_id: int, date: str, first_position: int) -> str:
-    """Return where a file is written whose last position is not known yet."""
+    """Return the path of an unfinished file, whose last position is not known yet."""
     return f"{folder_of(shard_id, date)}/.{first_position:020d}.draft"
 
 
@@ -69,12 +69,12 @@ def day_of(time_ms: int) -> int:
 
 
 def date_of(day: int) -> str:
-    """Return YYYY-MM-DD of a day."""
+    """Return a day as YYYY-MM-DD."""
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)).strftime("%Y-%m-%d")
 
 
 def data_name(path: str) -> DataName | None:
-    """Return what the name of a data file says, None if it is not one."""
+    """Parse the name of a data file; None if it is not one."""
     match = _DATA.fullmatch(path)
     if match is None:
         return None
@@ -83,7 +83,7 @@ def data_name(path: str) -> DataName | None:
 
 
 def kind_of(path: str) -> Kind:
-    """Return what the file at ``path``, relative to the export, is."""
+    """Return the kind of the file at ``path``, relative to the export."""
     if path in (MANIFEST, MANIFEST_DRAFT, LOCK, LEASE):
         return Kind.CONTROL
     if _DATA.fullmatch(path):

@@ -1,7 +1,7 @@
-"""An export in a directory of this machine: what is published survives a power cut.
+"""An export in a local directory. Published files survive a power cut.
 
 A data file is written under a draft's name, synced, renamed, its folder synced; then the manifest
-is replaced in the same way. Whatever the moment of a kill, the manifest names whole files only.
+is replaced in the same way. So after a kill at any moment the manifest names complete files only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nextgen.export.stores.store import StoredFile
 
 
 class Disk:
-    """Each step by which a directory changes, so that tests can make every one of them fail."""
+    """The operations that change a directory, one by one, so that tests can make each one fail."""
 
     def make_folder(self, path: Path) -> None:
         path.mkdir(exist_ok=True)
@@ -50,7 +50,7 @@ class Disk:
 
 
 class LocalStore:
-    """See ``Store``. Another exporter is kept away with flock: a killed one holds nothing."""
+    """See ``Store``. Uses flock against a second exporter; a killed one holds no lock."""
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         self._directory = directory
@@ -75,7 +75,7 @@ class LocalStore:
                 f"{self.url} is in use by another exporter, process {owner}: stop that one, "
                 "or export to a directory of your own"
             ) from None
-        # A courtesy to whoever comes second; a full disk is no reason to stay away.
+        # Only for a second exporter's error message, so a full disk is no reason to fail.
         with contextlib.suppress(OSError):
             os.ftruncate(lock, 0)
             os.pwrite(lock, f"{os.getpid()}\n".encode("ascii"), 0)
@@ -87,7 +87,7 @@ class LocalStore:
             os.close(lock)
 
     def confirm(self) -> None:
-        """The lock lasts as long as the process."""
+        """Do nothing: the lock lasts as long as the process."""
 
     def list(self) -> Sequence[StoredFile]:
         found = []
@@ -95,7 +95,7 @@ class LocalStore:
             folders.sort()
             for name in sorted(names):
                 path = Path(folder, name)
-                # A draft may be renamed while somebody looks.
+                # A draft may be renamed during the listing.
                 with contextlib.suppress(FileNotFoundError):
                     relative = path.relative_to(self._directory).as_posix()
                     found.append(StoredFile(relative, path.stat().st_size))

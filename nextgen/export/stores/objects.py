@@ -1,10 +1,10 @@
 """An export on anything that pyarrow or fsspec can open: object stores, memory.
 
-An object appears at once and whole, so nothing is renamed: a file is spooled on this machine and
-uploaded when it is closed. There is no lock either. The exporter writes its name with an expiry
-into ``.exporter.json``, renews it, and reads it before each file and each manifest: a second one
-is refused by name, one that slept longer than its lease stops. Between that look and the write
-that follows there is room for another; ``check`` names what such a pair has done.
+An object appears atomically, so nothing is renamed: a file is spooled on this machine and uploaded
+when it is closed. There is no lock. Instead the exporter holds a lease: it writes its name with an
+expiry into ``.exporter.json``, renews it, and reads it before each file and each manifest. A second
+exporter is refused, and one that paused longer than its lease stops. Two exporters can still race
+between this read and the following write; ``check`` reports the damage.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def file_system_of(url: str) -> tuple[Any, str]:
     """Return the pyarrow file system of ``url``, and the folder in it.
 
     Raises:
-        ExportRefused: Neither library knows it, or what it needs is not installed.
+        ExportRefused: Neither library supports it, or a package for it is not installed.
     """
     try:
         system, folder = fs.FileSystem.from_uri(url)
@@ -51,7 +51,8 @@ def file_system_of(url: str) -> tuple[Any, str]:
 
 
 class ObjectStore:
-    """See ``Store``. ``wall_clock_ms`` is compared with other machines': see the lease's length."""
+    """See ``Store``. ``wall_clock_ms`` is compared with that of other machines: the length of the
+    lease allows for clock skew."""
 
     def __init__(
         self,
@@ -128,12 +129,12 @@ class ObjectStore:
         self._system.delete_file(self._at(path))
 
     def upload(self, path: str, source: BinaryIO) -> None:
-        """Write a data file from ``source``; a name that is taken is refused."""
+        """Write a data file from ``source``; refuse a name that exists already."""
         self.confirm()
         target = self._at(path)
         if self._system.get_file_info(target).type != fs.FileType.NotFound:
             raise ExportRefused(f"{target} is there already, and was not exported by this run")
-        # Some stores have folders, and want them made.
+        # Some stores have real folders, which must be created.
         self._system.create_dir(target.rpartition("/")[0], recursive=True)
         with self._system.open_output_stream(target) as stream:
             shutil.copyfileobj(source, stream, COPY_BYTES)
@@ -152,7 +153,7 @@ class ObjectStore:
         self._renewed_ms = now_ms
 
     def _lease(self) -> tuple[str, int]:
-        """Return who has the lease and until when; an unreadable one is nobody's."""
+        """Return the owner and expiry of the lease; an unreadable lease has no owner."""
         content = self.read(LEASE)
         try:
             fields = parse_json(content or b"{}")
@@ -174,7 +175,7 @@ class ObjectDraft:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        # It lives as long as the draft, which ends in publish or discard.
+        # The file lives as long as the draft, which ends in publish or discard.
         self._spool: Any = tempfile.TemporaryFile(prefix="nextgen-export-")  # noqa: SIM115
 
     def write(self, data: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Where an export is kept: a port with two adapters."""
+"""The storage of an export: a port with two adapters."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import BinaryIO, Protocol
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file that is there. ``path`` is relative to the export, with slashes."""
+    """An existing file. ``path`` is relative to the export, with slashes."""
 
     path: str
     bytes: int
 
 
 class Draft(Protocol):
-    """A data file that is being written; nobody reads it before it is published."""
+    """A data file that is being written. Readers ignore it before it is published."""
 
     def write(self, data: bytes) -> int: ...
 
     def publish(self, path: str) -> None:
-        """Make it durable under its name. It must not be there already.
+        """Make the file durable under its name, which must not exist yet.
 
         Raises:
-            ExportRefused: It is there, or another exporter took over.
+            ExportRefused: The name exists, or another exporter took over.
             OSError: The disk refuses.
         """
 
     def discard(self) -> None:
-        """Remove it as well as possible. Harmless when published."""
+        """Try to remove the file. Harmless when published."""
 
 
 class Store(Protocol):
@@ -37,20 +37,20 @@ class Store(Protocol):
 
     @property
     def url(self) -> str:
-        """What people call it."""
+        """The store's address, for messages."""
 
     def acquire(self) -> None:
-        """Keep every other exporter away, making the directory on first use.
+        """Lock the store against other exporters; create the directory on first use.
 
         Raises:
             ExportRefused: Another exporter uses it.
         """
 
     def release(self) -> None:
-        """Let the next exporter in. Harmless when not acquired."""
+        """Release the lock. Harmless when not acquired."""
 
     def confirm(self) -> None:
-        """Renew what ``acquire`` gave, if it must be renewed.
+        """Renew the lock of ``acquire``, if it expires.
 
         Raises:
             ExportRefused: Another exporter took over.
@@ -60,13 +60,13 @@ class Store(Protocol):
         """Return every file, hidden ones included; none if there is no directory."""
 
     def read(self, path: str) -> bytes | None:
-        """Return a small file's content, None if it is not there."""
+        """Return a small file's content, None if it does not exist."""
 
     def replace(self, path: str, content: bytes) -> None:
-        """Write a small file at once: a reader sees the old or the new content."""
+        """Write a small file atomically: a reader sees the old or the new content."""
 
     def draft(self, path: str) -> Draft:
-        """Begin a data file; ``path`` is the draft's own."""
+        """Begin a data file; ``path`` is the path of the draft."""
 
     def open(self, path: str) -> BinaryIO:
         """Open a file for reading, seekable."""

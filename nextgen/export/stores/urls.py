@@ -1,4 +1,4 @@
-"""Which store a URL means: a directory of this machine, or what pyarrow and fsspec open."""
+"""Chooses the store for a URL: a local directory, or a file system of pyarrow or fsspec."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def is_local(url: str) -> bool:
 
 
 def local_path(url: str) -> Path:
-    """Return the directory that a local ``url`` means."""
+    """Return the directory of a local ``url``."""
     text = unquote(urlsplit(url).path) if url.startswith("file://") else url
     return Path(text).expanduser().absolute()
 
 
 def open_store(url: str | os.PathLike[str]) -> Store:
-    """Return the store of ``url``; nothing is touched yet.
+    """Return the store of ``url``, without accessing it.
 
     Raises:
         ExportRefused: No library for it is installed.

@@ -1,5 +1,5 @@
-"""A run of the exporter: it turns every shard's log into files and names them.
+"""A run of the exporter: it writes every shard's log to files and adds them to the manifest.
 
-A run that was killed goes on where the manifest ends.
+A run after a kill continues where the manifest ends.
 The command line calls it.
 """

@@ -1,4 +1,4 @@
-"""How far an export is, for people and for Prometheus."""
+"""The progress of an export, for people and for Prometheus."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ShardProgress:
     commit_position: int = 0
     """The last position that a replica reported as committed."""
     oldest_waiting_ms: int | None = None
-    """Unix time of the first event that was read and is not exported yet."""
+    """Unix time of the first event that was read but not exported yet."""
     exported_time_ms: int = 0
     """Unix time of the latest exported event, 0 before the first."""
     rows: int = 0
@@ -34,14 +34,14 @@ class ShardProgress:
         return max(0, self.commit_position - self.exported_position)
 
     def seconds_behind(self, now_ms: int) -> float:
-        """Return the age of what is not exported: 0 if everything is."""
+        """Return the age of the first event that is not exported; 0 if all are."""
         since_ms = self.oldest_waiting_ms or self.exported_time_ms
         if not self.positions_behind or not since_ms:
             return 0.0
         return max(0, now_ms - since_ms) / 1000
 
     def published(self, file: ExportFile) -> None:
-        """Count a file that the manifest names."""
+        """Count a file that was added to the manifest."""
         self.exported_position = file.last_position
         self.exported_time_ms = file.last_time_ms
         self.oldest_waiting_ms = None
@@ -52,7 +52,7 @@ class ShardProgress:
 
 
 Progress = dict[int, ShardProgress]
-"""By shard; as many as the cluster has, ``SHARDS_MAX`` at most."""
+"""Progress by shard, for ``SHARDS_MAX`` shards at most."""
 
 _GAUGES: tuple[tuple[str, str, Callable[[ShardProgress, int], float]], ...] = (
     ("position", "Last exported position.", lambda one, _now: one.exported_position),
@@ -68,7 +68,7 @@ _COUNTERS: tuple[tuple[str, str, Callable[[ShardProgress], int]], ...] = (
 
 
 class ProgressMetrics(Collector):
-    """Tells Prometheus the progress as it is when asked. One label: the shard."""
+    """Reports the present progress at each scrape. Its one label is the shard."""
 
     def __init__(
         self,

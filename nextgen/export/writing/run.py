@@ -1,4 +1,4 @@
-"""Runs an export: all shards of a cluster, its cluster manager's log too, into one directory."""
+"""Runs an export: all shards of a cluster, and its cluster manager's log, into one directory."""
 
 from __future__ import annotations
 
@@ -41,19 +41,20 @@ async def run_export(
     stop: asyncio.Event | None = None,
     progress: Progress | None = None,
 ) -> ExportSummary:
-    """Export every shard of a cluster to a directory, from where that export ends.
+    """Export every shard of a cluster to a directory, from the end of the present export on.
 
-    Ends when everything is exported that was committed when it began; with ``follow`` when
-    ``stop`` is set, which ends the other kind early. What was read is in files then.
-    ``endpoints`` are discovery nodes. ``cluster_id``, if known, is compared with the export's.
-    ``progress`` is filled as the run goes on. An export of other shards that has nothing of shard 0
-    begins that one where the cluster manager's log does; if it was cut, the gap is accepted.
+    Without ``follow`` the run ends at the positions that were committed at its beginning. With
+    ``follow`` it runs until ``stop`` is set. ``stop`` ends the other kind early too. At the end all
+    events that were read are in files. ``endpoints`` are discovery nodes. ``cluster_id``, if known,
+    is compared with the export's. ``progress`` is filled during the run. If an export has shards
+    but not shard 0, that one begins where the cluster manager's log begins; a cut beginning is
+    accepted.
 
     Raises:
-        ExportRefused: The directory is not fit, or another exporter uses it.
+        ExportRefused: The directory is unusable, or another exporter uses it.
         WrongExport: It holds another cluster's log.
-        ExportGap: The log was cut behind the export, and ``accept_gap`` is not set.
-        ExportStopped: The disk refuses. Run again, and it goes on.
+        ExportGap: The log was cut after the export's end, and ``accept_gap`` is not set.
+        ExportStopped: The disk refuses. The next run continues.
         MetadataError: The cluster does not answer.
     """
     return await export_log(
@@ -79,7 +80,7 @@ async def export_log(
     stop: asyncio.Event | None = None,
     progress: Progress | None = None,
 ) -> ExportSummary:
-    """Do what ``run_export`` says, with any log and any store."""
+    """Do the work of ``run_export``, with any log and any store."""
     began = time.monotonic()
     directory = await in_thread(_open, store, cluster_id)
     try:
@@ -125,7 +126,7 @@ class _Run:
         self._stop = stop
         self._progress = progress
         exported = directory.manifest.shards
-        # An export may be older than shard 0 is in exports: nobody pinned that log for it.
+        # Exports of early releases lack shard 0, so that log was not pinned for them.
         self._is_managers_log_late = bool(exported) and CLUSTER_MANAGER_GROUP_ID not in exported
 
     async def run(self) -> None:
@@ -160,7 +161,7 @@ class _Run:
         )
 
     def _start(self, group: TaskGroup, positions: Mapping[int, int]) -> None:
-        """Start the shards that do not run yet."""
+        """Start the export of the shards that are not being exported yet."""
         for shard_id, position in sorted(positions.items()):
             known = self._progress.get(shard_id)
             if known is not None:
@@ -189,7 +190,7 @@ class _Run:
         try:
             self._start(group, await self._positions())
         except (Unavailable, Indefinite) as error:
-            # Those that are known go on, and end if they cannot.
+            # The known shards continue, and fail by themselves if they cannot.
             _log.warning("export_shards_not_known", error=str(error))
 
     async def _stopped_within(self, timeout_ms: int) -> bool:
@@ -203,7 +204,7 @@ class _Run:
 
 @asynccontextmanager
 async def _lease_kept(directory: ExportDirectory) -> AsyncIterator[None]:
-    """Renew the store's lease while the block runs; it fails when the lease is lost."""
+    """Renew the store's lease while the block runs; the block fails when the lease is lost."""
     block = asyncio.current_task()
     assert block is not None
 
@@ -231,6 +232,6 @@ def _confirm(directory: ExportDirectory) -> None:
 
 
 def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first failure of several: the others are mostly its consequences."""
+    """Return the first of several failures: the others are mostly its consequences."""
     first = failures.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first

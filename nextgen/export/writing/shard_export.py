@@ -1,4 +1,4 @@
-"""Exports one shard: reads its log from where the export ends, and hands it to its files."""
+"""Exports one shard: reads its log from the end of the export on, and writes it to files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nextgen.kernel.limits.stream import EXPORT_PAGES_WAITING, EXPORT_PIN_RENEWE
 from nextgen.tasks.background import cancel_and_wait, join
 
 LAST_EVENT_ATTEMPTS = 10
-"""Looks for the last exported event before its absence is believed: a replica may be behind."""
+"""Attempts to read the last exported event before it counts as absent: a replica may be behind."""
 
 LAST_EVENT_PAUSE_MS = 300
 
@@ -37,9 +37,9 @@ _log = structlog.get_logger(__name__)
 class ShardExport:
     """One shard of one run. ``run`` once.
 
-    ``target`` is the position to export up to; None: go on until ``stop`` is set.
-    With ``accept_cut_beginning`` a log that was cut before anything of it was exported is exported
-    from where it begins; with ``accept_gap`` any gap is accepted.
+    ``target`` is the position to export up to; None: continue until ``stop`` is set.
+    With ``accept_cut_beginning`` the export may begin with a log whose beginning was cut already;
+    with ``accept_gap`` any gap is accepted.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class ShardExport:
         return f"<ShardExport shard={self.shard_id} next={self._files.next_position}>"
 
     async def run(self) -> None:
-        """Export until the target is reached or ``stop`` is set; what was read is in files then.
+        """Export until the target is reached or ``stop`` is set. All read events are then in files.
 
         Raises:
             WrongExport: The log is not the one that was exported.
-            ExportGap: The log was cut behind the export.
+            ExportGap: The log was cut after the export's end.
             ExportStopped, ExportRefused: Nothing more can be written.
             MetadataError: No replica answers.
         """
@@ -104,7 +104,7 @@ class ShardExport:
         return is_there or self._stop.is_set()
 
     async def _copy(self) -> None:
-        """Copy until done. What was read before an error is published all the same."""
+        """Copy until done. Events that were read before an error are published too."""
         pages: asyncio.Queue[EventPage] = asyncio.Queue(EXPORT_PAGES_WAITING)
         reading = join(self._read(pages))
         stopping = join(self._stop.wait())
@@ -149,7 +149,7 @@ class ShardExport:
             self._opened_at = self._clock()
 
     def _seconds_to_close(self) -> float | None:
-        """Return after how long the open file is old enough, None if there is no such moment."""
+        """Return the time until the open file must be closed for its age, None if never."""
         if self._opened_at is None or self._target is not None:
             return None
         return max(0.0, self._opened_at + self._limits.age_ms / 1000 - self._clock())
@@ -168,7 +168,7 @@ class ShardExport:
         try:
             found = await self._digest_at(exported.position)
         except PositionCompacted:
-            # Cut right behind it is no gap; what follows decides.
+            # The last exported event was cut. That alone is no gap: the next event decides.
             return
         if found != exported.last_event_sha256:
             raise WrongExport(
@@ -215,12 +215,12 @@ class ShardExport:
             await self._pin()
 
     async def _pin(self) -> None:
-        """Keep the log from the last exported event on, which the next run compares."""
+        """Pin the log from the last exported event on; the next run compares that event."""
         position = max(1, self._files.exported_position)
         try:
             await self._log.pin(self.shard_id, self._directory.manifest.reader_id, position)
         except PositionCompacted:
-            # Reading says what is missing, and whether it matters.
+            # Reading finds out whether events are missing.
             return
         except MetadataError as error:
             if not isinstance(error, Unavailable | Indefinite):

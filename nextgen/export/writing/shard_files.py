@@ -1,4 +1,4 @@
-"""The files of one shard, as its events come: which file an event belongs to, and when one ends."""
+"""Divides the events of one shard into files, and decides when a file ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from nextgen.kernel.limits.stream import (
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """When a file is closed. ``age_ms`` counts from its first event and only while following."""
+    """Limits at which a file is closed. ``age_ms`` counts from the file's first event, and only
+    while following."""
 
     rows: int = EXPORT_FILE_ROWS_MAX
     bytes: int = EXPORT_FILE_BYTES_MAX
@@ -32,11 +33,11 @@ class FileLimits:
 
 
 class ShardFiles:
-    """Cuts the events of one shard into files. Blocks; used by one thread at a time.
+    """Writes the events of one shard to files. Blocks; used by one thread at a time.
 
-    A file holds one UTC day: whenever the day of the next event is another one the file ends, also
-    when a new leader's clock goes back over midnight. So every file's range has no hole, ranges
-    ascend, and a folder's date is that of every event in it.
+    A file holds events of one UTC day: it ends when the next event is of another day, also when a
+    new leader's clock goes back over midnight. So positions in a file are consecutive, files
+    ascend, and the date of a folder is that of every event in it.
     """
 
     def __init__(
@@ -56,24 +57,24 @@ class ShardFiles:
 
     @property
     def exported_position(self) -> int:
-        """The last event that the manifest covers."""
+        """Position of the last event in the manifest."""
         return self._directory.manifest.shard(self.shard_id).position
 
     @property
     def next_position(self) -> int:
-        """The event that is to come next, published or not."""
+        """Position of the event that ``add`` expects next."""
         return (self._open.last_position if self._open else self.exported_position) + 1
 
     @property
     def oldest_waiting_ms(self) -> int | None:
-        """Time of the first event that the manifest does not cover, None if there is none."""
+        """Time of the first event that is not in the manifest, None if there is none."""
         return self._open.first_event_ms if self._open else None
 
     def add(self, events: Sequence[Any]) -> None:
-        """Take events, the first of which is ``next_position``; publishes files that are full.
+        """Add events, the first of which is at ``next_position``; publish files that are full.
 
         Raises:
-            ExportStopped: The disk refuses; what was not published is forgotten.
+            ExportStopped: The disk refuses. Events that were not published are dropped.
             ExportRefused: See ``ExportDirectory.publish``.
         """
         if events:
@@ -83,12 +84,12 @@ class ShardFiles:
                 self._add_of_day(day, part)
 
     def close_file(self) -> None:
-        """Publish what there is, if there is anything. Raises as ``add``."""
+        """Publish the open file, if there is one. Raises as ``add``."""
         with self._forgetting_what_failed():
             self._close_file()
 
     def abandon(self) -> None:
-        """Forget what is not published. Harmless when there is nothing."""
+        """Drop the open file. Harmless if there is none."""
         opened, self._open = self._open, None
         if opened is not None:
             with contextlib.suppress(OSError):
@@ -145,7 +146,7 @@ class ShardFiles:
 
 
 class _OpenFile:
-    """A file that is being written, and what its line in the manifest will say."""
+    """A file that is being written, and the values of its entry in the manifest."""
 
     def __init__(
         self, day: int, date: str, draft: Draft, writer: FileWriter, first_event: Any
@@ -187,7 +188,7 @@ class _OpenFile:
 
 
 def _by_day(events: Sequence[Any]) -> Iterator[tuple[int, Sequence[Any]]]:
-    """Yield events in their order, cut where the day changes."""
+    """Yield runs of events of one day, in order."""
     if not events:
         return
     days = [day_of(event.time_ms) for event in events]

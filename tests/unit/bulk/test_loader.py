@@ -236,7 +236,7 @@ async def test_a_folder_that_takes_no_notes_is_refused(
     tmp_path: Path, manifest: LoadManifest, shards: FakeShards
 ) -> None:
     (tmp_path / REFUSED).mkdir()
-    with pytest.raises(LoadRefused, match="takes no notes"):
+    with pytest.raises(LoadRefused, match="progress cannot be written"):
         await make(tmp_path, manifest, shards)[0].run()
     assert not shards.topics
 

@@ -260,7 +260,7 @@ async def test_without_a_leader_a_shorter_log_is_not_compared_and_says_so(
     report = await found(export, log)
 
     assert (report.differences, report.compared_with_log) == (0, False)
-    assert "no leader says" in report.findings[0]
+    assert "no leader reports" in report.findings[0]
 
 
 @pytest.mark.parametrize("count", [FINDINGS_TOLD_MAX, FINDINGS_TOLD_MAX + 1])
