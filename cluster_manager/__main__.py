@@ -14,7 +14,7 @@ from nextgen.runtime.telemetry.observability import observed
 
 
 def main() -> None:
-    """Run until asked to stop; see ``nextgen.runtime.lifecycle.process`` for the exit codes."""
+    """Run until a signal stops it; see ``nextgen.runtime.lifecycle.process`` for exit codes."""
     try:
         config: ManagerConfig = parse_config(sys.argv[1:], os.environ)
         configure_logging(component=COMPONENT, node=config.node_id)

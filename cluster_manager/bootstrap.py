@@ -50,7 +50,7 @@ from protos.nextgen.v1 import (
 COMPONENT = "cluster_manager"
 
 STOP_GRACE_MS = 500
-"""For calls in progress when the process stops. Streams were redirected before."""
+"""Grace for calls in progress when the process stops. Streams were redirected before."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -70,8 +70,8 @@ async def serve(
     ``make_host`` takes the arguments of ``PySyncObjHost``; the simulation adds an environment.
 
     Raises:
-        RefusesToStart: See the sentence.
-        ReplicaStopped: The process must end; a restart recovers or says what is wrong.
+        RefusesToStart: The message has the reason.
+        ReplicaStopped: The process must end; a restart recovers or reports the fault.
     """
     credentials = credentials_of_node(config.cluster_id, config.cluster_secret_file)
     async with AsyncExitStack() as stack:
@@ -126,11 +126,11 @@ async def serve(
         peers = keep("peers", PeerKeeper(log, members, host.mesh.is_connected).run)
         stack.callback(peers.cancel)
         _register_metrics(config, host, manager, stack)
-        await _serve_until_asked(config, shutdown, manager, log, credentials, stack)
+        await _serve_until_shutdown(config, shutdown, manager, log, credentials, stack)
 
 
 def _endpoints(config: ManagerConfig) -> dict[str, str]:
-    """Return where each replica is reached over gRPC, by node id."""
+    """Return the gRPC address of each replica, by node id."""
     return {
         peer.node_id: str(config.advertise if peer.node_id == config.node_id else peer.grpc)
         for peer in config.peers
@@ -159,7 +159,7 @@ def _register_metrics(
         stack.callback(REGISTRY.unregister, collector)
 
 
-async def _serve_until_asked(
+async def _serve_until_shutdown(
     config: ManagerConfig,
     shutdown: Shutdown,
     manager: ClusterManager,
@@ -188,7 +188,7 @@ async def _serve_until_asked(
     )
     try:
         await shutdown.wait()
-        # While the streams still stand, so that nodes see the next leader without a gap.
+        # Before the streams end, so that nodes see the next leader without a gap.
         await manager.hand_over()
         manager.stop()
         await server.stop(STOP_GRACE_MS)
@@ -219,10 +219,10 @@ def _new_grpc_server(manager: ClusterManager, log: ReplicatedLog, gate: MemberGa
 async def _follow_role(
     log: ReplicatedLog, manager: ClusterManager, server: GrpcServer, shutdown: Shutdown
 ) -> None:
-    """Keep the health service true, and end the process when the replica has stopped.
+    """Keep the health service up to date, and end the process when the replica has stopped.
 
     Raises:
-        ReplicaStopped: It stopped by itself.
+        ReplicaStopped: The replica stopped by itself.
     """
     changed = asyncio.Event()
     roles: list[Role] = []

@@ -21,7 +21,7 @@ from nextgen.runtime.settings import (
 )
 
 REPLICAS_MAX = 7
-"""Replicas of the cluster manager: every one of them fsyncs every event."""
+"""Replicas of the cluster manager at most: each one fsyncs every event."""
 
 _PEER_FORM = "node_id=raft_host:raft_port=grpc_host:grpc_port"
 
@@ -59,13 +59,13 @@ class ManagerConfig:
     data_directory: Path
     peers: tuple[Peer, ...]
     initial_shard_nodes: int = 3
-    """The first map is made when so many shard nodes have joined, and spreads over them."""
+    """Number of shard nodes that must have joined before the first map is made over them."""
     shards: int = 4
     replication_factor: int = 3
     tracing: TraceSettings = NO_TRACES
 
     cluster_secret_file: Path | None = None
-    """What peers prove their membership with (ADR 0057); None: every peer is accepted."""
+    """The secret by which peers prove their membership (ADR 0057); None: every peer is accepted."""
 
     cluster_secret_required: bool = True
     """Whether peers without proof are refused; False while a secret is introduced or changed."""
@@ -113,7 +113,7 @@ def parse_peers(text: str) -> tuple[Peer, ...]:
     """Return the replicas that ``--peers`` names.
 
     Raises:
-        RefusesToStart: It is not of the form that the flag has.
+        RefusesToStart: The text does not have the flag's form.
     """
     given = read_settings("--peers", "", (Flag("--peers", ""),), ["--peers", text], {})
     peers = tuple(_peers(given))

@@ -1,4 +1,4 @@
-"""What the cluster manager needs from outside, beside the replicated log."""
+"""The ports of the cluster manager, except the replicated log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Clock(Protocol):
         ...
 
     def monotonic_ms(self) -> int:
-        """Return the time since some moment. It never goes backwards."""
+        """Return the time since an arbitrary moment. It never goes backwards."""
         ...
 
     def call_at(self, monotonic_ms: int, callback: Callable[[], None]) -> Callable[[], None]:
@@ -28,12 +28,12 @@ class View(Protocol):
     """The stored fold of group 0's log."""
 
     def load(self) -> tuple[ClusterState, int]:
-        """Return the state and the index of the last entry that it holds. Blocks shortly."""
+        """Return the state and the index of the last entry in it. Blocks for a short time."""
         ...
 
 
 class Grantor(Protocol):
-    """Asks broker managers to let capacity be leased out."""
+    """Requests grants of capacity from broker managers."""
 
     async def grant(self, *, broker_id: str, session_id: str, units: int) -> int:
         """Return how many units of the session are granted in all, at most ``units`` wanted.
@@ -42,6 +42,6 @@ class Grantor(Protocol):
         ``CAPACITY_GRANT_MS_MAX``.
 
         Raises:
-            MetadataError: Nobody could be asked, or the session is not live there.
+            MetadataError: The broker manager cannot be reached, or the session is not live there.
         """
         ...

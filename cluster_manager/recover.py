@@ -2,8 +2,8 @@
 
     python -m cluster_manager.recover --node-dir DIR --peers PEERS --lost cm-2 --lost cm-3
 
-``PEERS`` as the process itself is given them. For a cluster manager of which a majority of the
-disks is gone for good (ADR 0049). ``nextgen shards recover 0`` runs it.
+``PEERS`` is the value of the process's own ``--peers``. For a cluster manager that has lost a
+majority of its disks for good (ADR 0049). ``nextgen shards recover 0`` runs it.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def main() -> None:
 
 
 def raise_versions(connection: sqlite3.Connection) -> None:
-    """Let map and quotas go on behind any version that the lost replicas may have handed out:
-    a node that holds one of these would ignore another of the same number."""
+    """Raise the versions of map and quotas above any that the lost replicas may have published: a
+    node that has one of those would ignore another map or quotas of the same version."""
     for table in (SHARD_MAP, QUOTAS):
         sql = f"UPDATE {table.name} SET version = ((version >> ?) + 1) << ?"
         connection.execute(sql, (GENERATION_BITS, GENERATION_BITS)).close()

@@ -1,4 +1,4 @@
-"""Protobuf to domain and back: the events of group 0's log, and what travels to nodes."""
+"""Protobuf to domain and back: the events of group 0's log, and the updates for nodes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def change_from_proto(
     """Return the wish.
 
     Raises:
-        InvalidRequest: It is none that is known here.
+        InvalidRequest: This release does not know the kind of change.
     """
     change = _CHANGES.get(request.change)
     if change is None:
@@ -110,13 +110,13 @@ def set_quotas_from_proto(request: cluster_pb.SetQuotasRequest) -> SetQuotas:
 
 
 def event_to_proto(event: ClusterEvent) -> events_pb.Event:
-    """Return ``event`` as it is stored."""
+    """Return the stored form of ``event``."""
     payload, to_proto = _TO_PROTO[type(event)]
     return events_pb.Event(schema_version=SCHEMA_VERSION, **{payload: to_proto(event)})
 
 
 def event_from_proto(event: events_pb.Event) -> ClusterEvent:
-    """Return a stored event. One that is not the cluster manager's is a broken log."""
+    """Return a stored event. An event of another component means that the log is broken."""
     payload = event.WhichOneof("payload")
     assert payload in _FROM_PROTO, f"event {payload} does not belong into group 0's log"
     return _FROM_PROTO[payload](getattr(event, payload))
@@ -138,7 +138,7 @@ def events_of_entry(entry: Entry) -> Iterator[ClusterEvent]:
 
 
 def delta_update(events: Iterable[ClusterEvent]) -> cluster_pb.ClusterUpdate | None:
-    """Return what nodes have to know of ``events``; None if nothing."""
+    """Return the update that ``events`` mean for nodes; None if there is none."""
     update = cluster_pb.ClusterUpdate()
     for event in events:
         match event:
@@ -151,8 +151,8 @@ def delta_update(events: Iterable[ClusterEvent]) -> cluster_pb.ClusterUpdate | N
             case QuotasSet(quotas):
                 update.quotas.CopyFrom(quotas_to_proto(quotas))
             case _:
-                # The capacity ledger concerns the shard that asked, and it has its answer;
-                # windows of lookups are for who reads the log.
+                # A shard has its leases in the answer to its request; windows of lookups are
+                # for readers of the log.
                 pass
     return update if update.ByteSize() else None
 
@@ -162,7 +162,7 @@ def full_update(
     leaders: Iterable[cluster_pb.LeaderReport],
     manager_endpoints: Iterable[str],
 ) -> cluster_pb.ClusterUpdate:
-    """Return everything that a node has to know."""
+    """Return the whole state that a node needs."""
     update = cluster_pb.ClusterUpdate(
         full=True,
         leaders=leaders,
@@ -179,12 +179,12 @@ def full_update(
 
 def _capacity_leased(stored: events_pb.CapacityLeased) -> CapacityLeased:
     leased = _LEASED.from_stored(stored)
-    # Without a version it was written when nobody recorded the use: all of it may be used.
+    # Without a version it is of a release that did not record the use: all of it may be used.
     return leased if leased.version else replace(leased, units_used=leased.units)
 
 
 def _only(field: str, event: type, conversion: Conversion) -> Conversion:
-    """Return how an ``event`` of one field is stored: as the field's value is."""
+    """Return the stored form of an ``event`` with one field: that of the field's value."""
     to_proto, from_proto = conversion
     value_of = attrgetter(field)
     return lambda made: to_proto(value_of(made)), lambda stored: event(from_proto(stored))
@@ -218,7 +218,7 @@ _EVENTS: dict[str, tuple[type, Conversion]] = {
         FieldMap(CapacityLeaseReleased, events_pb.CapacityLeaseReleased).one,
     ),
 }
-"""By the name of the payload."""
+"""Decoders by the name of the payload."""
 
 _TO_PROTO: dict[type, tuple[str, Callable[[Any], Any]]] = {
     event: (payload, to_proto) for payload, (event, (to_proto, _)) in _EVENTS.items()

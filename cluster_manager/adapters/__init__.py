@@ -1,3 +1,3 @@
-"""What joins a replica to the world: gRPC servers, the stored view, shards asked for grants.
-Each adapter fulfils a port or calls the service. ``bootstrap`` puts them together.
+"""Adapters of a replica: gRPC servers, the stored view, requests to shards for grants.
+Each adapter implements a port or calls the service. ``bootstrap`` wires them.
 """

@@ -1,4 +1,4 @@
-"""``ReadEvents`` and ``PinLog`` of ``ShardService`` for shard 0: group 0's log, for the same tools.
+"""``ReadEvents`` and ``PinLog`` of ``ShardService`` for shard 0: tools read group 0's log by them.
 
 The other methods of ``ShardService`` answer UNIMPLEMENTED here.
 """
@@ -32,7 +32,7 @@ BATCH_EVENTS_MAX = 500
 """Events in one answer."""
 
 BATCH_BYTES_MAX = 1024 * 1024
-"""Bytes of entries read at once: with their places in the log below one gRPC message."""
+"""Bytes of entries read at once. With their log indexes they stay below one gRPC message."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -44,7 +44,7 @@ class EventLogServicer:
         self._log = log
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """Register with ``server``. What is not registered is answered UNIMPLEMENTED by gRPC."""
+        """Register with ``server``. gRPC answers unregistered methods with UNIMPLEMENTED."""
         read_events = grpc.unary_stream_rpc_method_handler(
             self.ReadEvents,
             request_deserializer=shard_pb.ReadEventsRequest.FromString,
@@ -63,7 +63,7 @@ class EventLogServicer:
     async def PinLog(
         self, request: shard_pb.PinLogRequest, _context: Context
     ) -> shard_pb.PinLogResponse:
-        """Keep the log for a reader by name, and tell who reads; see ``answer_pin_log``."""
+        """Pin the log for a named reader, and list the readers; see ``answer_pin_log``."""
         try:
             _check_shard(request.shard_id)
             return await answer_pin_log(self._log, request)
@@ -73,7 +73,7 @@ class EventLogServicer:
     async def ReadEvents(
         self, request: shard_pb.ReadEventsRequest, context: Context
     ) -> AsyncIterator[shard_pb.EventBatch]:
-        """Send events from ``from_position`` on; with ``follow`` until the caller goes."""
+        """Send events from ``from_position`` on; with ``follow`` until the caller disconnects."""
         try:
             _check_shard(request.shard_id)
             await self._check_position(request.from_position)
@@ -89,7 +89,7 @@ class EventLogServicer:
             yield refusal
 
     async def _check_position(self, position: int) -> None:
-        """Refuse what lies beyond the next position; only a confirmed leader says so for good."""
+        """Refuse a position beyond the next one. Only a confirmed leader's refusal is final."""
         if position <= self._log.commit_position + 1:
             return
         if self._log.is_leader:
@@ -146,7 +146,7 @@ def _check_shard(shard_id: int) -> None:
 def _selected(
     entries: Sequence[Entry], position: int, wanted: EventFilter, left: int | None
 ) -> tuple[list[events_pb.Event], int]:
-    """Return the wanted events from ``position`` on, at most ``left``, and where to go on."""
+    """Return at most ``left`` wanted events from ``position`` on, and the next position to read."""
     selected: list[events_pb.Event] = []
     for entry in entries:
         for event in filled_events(entry, shard_id=0):

@@ -21,10 +21,10 @@ from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import cluster_service_pb2_grpc as cluster_grpc
 
 LEASE_MS_MAX = 5_000
-"""One ``LeaseCapacity`` call: grants at broker managers, then a commit."""
+"""Time-out of a ``LeaseCapacity`` call: grants at broker managers, then a commit."""
 
 CHANGE_REPLICAS_MS_MAX = 3_000
-"""One ``ChangeReplicas`` or ``SetQuotas`` call: a commit, and a round trip that confirms
+"""Time-out of a ``ChangeReplicas`` or ``SetQuotas`` call: a commit, and a round trip that confirms
 leadership."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -33,7 +33,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class ClusterServicer(cluster_grpc.ClusterServiceServicer):
-    """Carries calls to the ``ClusterManager`` and its answers back."""
+    """Passes calls to the ``ClusterManager``, and its answers back."""
 
     def __init__(self, manager: ClusterManager) -> None:
         self._manager = manager
@@ -131,11 +131,11 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
             connection.end(None)
             reading.cancel()
             ending.cancel()
-            # Not cancelled: gRPC would keep the write that is under way, and take no other.
+            # Do not cancel the write: gRPC would keep it pending, and accept no other.
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, Exception):
-                # Broken, not failed: a mistake of ours must not look like a node that left.
+                # A bug of this process must not look like a node that disconnected.
                 raise outcome
         if connection.error is not None:
             await _write(context, self._error_update(connection.error))
@@ -143,7 +143,7 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, "silent, slow or replaced")
 
     async def _read_messages(self, connection: NodeConnection, context: Context) -> None:
-        """Take the node's messages until it ends the stream or says what it may not."""
+        """Handle the node's messages until it ends the stream or sends an invalid one."""
         while True:
             try:
                 message = await _read(context)
@@ -171,10 +171,10 @@ async def _first_message(context: Context) -> cluster_pb.Hello:
 
 
 async def _read(context: Context) -> cluster_pb.NodeMessage | None:
-    """Return the node's next message, None once it says no more.
+    """Return the node's next message, None at the end of its stream.
 
     Raises:
-        InvalidRequest: What came is no message: see ``MalformedRequests``.
+        InvalidRequest: The bytes are not a message: see ``MalformedRequests``.
     """
     try:
         message = await context.read()
@@ -184,7 +184,7 @@ async def _read(context: Context) -> cluster_pb.NodeMessage | None:
 
 
 async def _write_updates(connection: NodeConnection, context: Context) -> None:
-    """Send updates until the stream ends or the node takes none any more."""
+    """Send updates until the stream ends or the node stops reading."""
     while True:
         update = await connection.next_update()
         if update is None or not await _write(context, update):
@@ -192,7 +192,7 @@ async def _write_updates(connection: NodeConnection, context: Context) -> None:
 
 
 async def _write(context: Context, update: cluster_pb.ClusterUpdate) -> bool:
-    """Send one update; return whether it went out before ``JOIN_WRITE_MS_MAX``."""
+    """Send one update; return whether it was written within ``JOIN_WRITE_MS_MAX``."""
     try:
         async with timeout(JOIN_WRITE_MS_MAX / 1_000):
             await context.write(update)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class LoopClock:
-    """Make it on the loop that its timers are to run on."""
+    """The clock and timers of the running event loop. Create it on that loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -20,6 +20,6 @@ class LoopClock:
         return int(self._loop.time() * 1_000)
 
     def call_at(self, monotonic_ms: int, callback: Callable[[], None]) -> Callable[[], None]:
-        # One millisecond more: the loop may be early by less than its clock's resolution, and
-        # whoever looks at the time again must find that it is due.
+        # One millisecond more: the loop may be early by up to its clock's resolution, and a
+        # callback that reads the time must find that it is due.
         return self._loop.call_at((monotonic_ms + 1) / 1_000, callback).cancel

@@ -1,4 +1,4 @@
-"""The cluster manager's numbers for Prometheus, read when asked for."""
+"""The cluster manager's metrics for Prometheus, computed at each scrape."""
 
 from __future__ import annotations
 

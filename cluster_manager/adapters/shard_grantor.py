@@ -1,4 +1,4 @@
-"""The ``Grantor`` port: asks broker managers through the shards' ``Exchange``."""
+"""The ``Grantor`` port: requests grants from broker managers by the shards' ``Exchange``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from protos.nextgen.v1.shard_service_pb2 import GrantCapacityRequest, ShardReque
 
 
 class OwnClusterSource:
-    """Where the cluster manager itself takes routes from: what it tells everybody else."""
+    """The cluster manager's own source of routes: the updates that it pushes to nodes."""
 
     def __init__(self) -> None:
         self.view = ClusterView()
@@ -27,7 +27,7 @@ class OwnClusterSource:
         self._listeners: list[ChangeListener] = []
 
     def apply(self, update: ClusterUpdate) -> None:
-        """Merge what was pushed to the nodes."""
+        """Merge an update that was pushed to the nodes."""
         self.view.apply(update)
         for listener in self._listeners:
             listener(self.view, update)

@@ -25,7 +25,7 @@ from nextgen.replication.view.database import recreate_table
 from nextgen.replication.view.store import ViewStore
 
 REPLICAS_WITHOUT_PARTS = 0x6F0E_5379
-"""Fingerprint of the tables in which a placement had nothing but replicas."""
+"""Fingerprint of the tables before placements had joining and leaving replicas."""
 
 
 WITHOUT_LOOKUP_REPORTS = 0x5614_D090
@@ -42,7 +42,7 @@ _SILENT_BROKER = {
     "revision": "0",
 }
 _SILENT_LEASE = {"version": "0", "units_used": "units", "term": "0"}
-"""Of a lease that was recorded without its use every unit counts as used."""
+"""A lease that an earlier release recorded without its use counts as fully used."""
 
 
 def open_view_store(directory: Path) -> ViewStore:
@@ -96,8 +96,8 @@ class StoredView:
 
     def load(self) -> tuple[ClusterState, int]:
         """See ``View.load``."""
-        # Asked first: entries that are applied in between are folded a second time by the
-        # caller, which changes nothing, because every event says how things are after it.
+        # Read the index first: the caller folds entries that are applied in between a second time,
+        # which changes nothing, because every event carries the state after it.
         index = self._store.applied().index
         with self._store.read_transaction() as connection:
             return load_state(connection), index

@@ -1,14 +1,14 @@
-"""How many units of each broker a shard is offered. A policy, not a rule: the ledger's rules hold
-whatever comes out here.
+"""How many units of each broker a shard is offered. This is a policy: the ledger's rules hold for
+any offer.
 
-Blocks start at capacity / (2 x shards), so that every shard's first block leaves half of the broker
-over; the quota takes the capacity's place where it is less. A block grows when more than four
-fifths of it are used, or while the shard says that it wants more: by half of what is left at most,
-so that nobody can take everything at once, and by a quarter or by the wish at most, because what
-was leased comes back late: what one shard holds and does not use, the others lack. A shard that
-uses more than its lease, which it does after one expired that it still used, gets what it uses
-before anything else. A broker that is given nothing anyway, because it is drained or in quarantine,
-is leased no more than a first block and what is used.
+Blocks start at capacity / (2 x shards), so that the first blocks of all shards use half of the
+broker. A quota below the capacity takes its place. A block grows when more than four fifths of it
+are used, or while the shard requests more. It grows by at most half of the free units, so that no
+shard can take all at once, and by at most a quarter of the block or the requested units, because
+unused units come back late and the other shards lack them meanwhile. A shard that uses more than
+its lease, because the lease expired while in use, gets the used units first. A drained or
+quarantined broker, which gets no new units anyway, is leased up to a first block and the used
+units.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def units_to_offer(
     """Return, by broker id, the total that the shard's lease should have.
 
     Args:
-        brokers: Brokers whose session is live and that were granted something.
+        brokers: Brokers with a live session and a grant.
         used: Units in use by broker id; only for sessions that are live.
-        units_wanted: Units that the shard needs beyond what it holds; 0 for a plain renewal.
-        closed: Ids of brokers that are given nothing.
+        units_wanted: Units that the shard needs beyond its leases; 0 for a plain renewal.
+        closed: Ids of brokers that get no new units.
 
-    A broker without a unit left for a shard that has none of it is not in the answer.
+    A broker is not in the result if the shard has no lease of it and it has no free unit.
     """
     offers: dict[str, int] = {}
     left: dict[str, int] = {}
@@ -65,7 +65,7 @@ def units_to_offer(
 
 
 def _grow_for_wish(offers: dict[str, int], left: dict[str, int], units_wanted: int) -> None:
-    """Let blocks grow, the broker with most left first, until the wish is met."""
+    """Grow blocks, that of the broker with most free units first, until the request is met."""
     for broker_id in sorted(left, key=lambda key: (-left[key], key)):
         if units_wanted <= 0:
             return
@@ -75,7 +75,7 @@ def _grow_for_wish(offers: dict[str, int], left: dict[str, int], units_wanted: i
 
 
 def _half(units: int) -> int:
-    """Return half of ``units``, rounded up so that the last unit is not out of reach."""
+    """Return half of ``units``, rounded up so that the last unit can be leased."""
     return (max(0, units) + 1) // 2
 
 

@@ -1,8 +1,8 @@
 """The broker directory: every broker's present session, as its broker manager reported it.
 
-The epoch of a session grows with each session of a broker id. Reports may arrive late, twice and
-from two leaders of one shard; the higher epoch wins, within an epoch the higher revision, and once
-a session is recorded as ended it stays so: a session that ended never returns.
+Each session of a broker id has a higher epoch than the one before. Reports may arrive late, twice
+and from two leaders of one shard. The higher epoch wins, and within an epoch the higher revision.
+A session that was recorded as ended never returns.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Broker:
     zone: str = ""
     rack: str = ""
     quarantined_until_ms: int = 0
-    """Unix time; nothing is assigned to it before, 0 for no quarantine."""
+    """Unix time before which nothing is assigned to the broker, 0 for no quarantine."""
 
     draining: bool = False
     drain_units_per_second: int = 0
     revision: int = 0
-    """Counts what was changed within the session."""
+    """Counts the changes within the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class RecordBroker:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRecorded:
-    """This is the broker's session from here on."""
+    """The broker's session from this event on."""
 
     broker: Broker
 
@@ -72,7 +72,7 @@ INITIAL = BrokerDirectory()
 
 
 def decide(state: BrokerDirectory, command: RecordBroker) -> Accepted[BrokerRecorded] | Rejected:
-    """Accept what is newer than what is known; what is known already changes nothing."""
+    """Accept a report that is newer than the recorded session; a repeated one changes nothing."""
     broker = command.broker
     if not broker.broker_id or not broker.session_id or not 1 <= broker.epoch <= STORED_INTEGER_MAX:
         return Rejected(

@@ -12,15 +12,15 @@ the shard reported:
     returned  the shard stopped using the rest BEFORE it sent the return. The return names the
               version of the lease, so one that is late or repeated is recognised and refused
     expired   the shard's leaders sent no request for so long that every lease has ended there. The
-              units that the shard reported as used last stay reserved
+              units in the shard's last report of use stay reserved
 
-What was assigned under a lease is served on after it ended. ``version`` grows by one with each
-change of the units and is never used twice within a session, so a lease of no unit is kept.
-``term`` is that of the shard's leader that was answered last. Requests of earlier terms are
-refused: an earlier leader may call units unused that its successor has assigned.
+Units that were assigned under a lease are served on after it ended. ``version`` grows by one with
+each change of the units and is never used twice within a session, so a lease of no unit is kept.
+``term`` is that of the shard leader that got the last answer. Requests of earlier terms are
+refused: an earlier leader may return units that its successor has assigned.
 
-The ledger folds ``BrokerRecorded`` and ``QuotasSet`` too: a session's capacity, its beginning and
-its end are facts of the broker directory, and two records of one fact could disagree.
+The ledger folds ``BrokerRecorded`` and ``QuotasSet`` too. A session's capacity, beginning and end
+are facts of the broker directory; a second record of them could disagree.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ SESSION_ENDED = "session_ended"
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Units one shard may have assigned to one session. ``expires_at_ms`` is Unix time, for
-    people and for the shard's next answer: nothing is freed by it."""
+    """Units of a session that one shard may have assigned. ``expires_at_ms`` is Unix time, for
+    people and for the shard's next answer. Its passing frees nothing."""
 
     units: int
     expires_at_ms: int
     version: int = 0
     units_used: int = 0
-    """As the shard reported last."""
+    """Units in use by the shard's last report."""
 
     term: int = 0
 
@@ -71,7 +71,7 @@ class Ledger:
 
     accounts: Mapping[str, Account] = field(default_factory=dict)
     quotas: Mapping[str, int] = field(default_factory=dict)
-    """Units that may be leased out in all; of other brokers as many as were granted."""
+    """Quotas: units that may be leased in all. Other brokers are limited by their grants only."""
 
     def live_account(self, broker_id: str, session_id: str) -> Account | None:
         """Return the account of exactly this session while it is live."""
@@ -81,30 +81,30 @@ class Ledger:
         return account
 
     def free_units(self, broker_id: str) -> int:
-        """Return what can still be leased out of the grant and within the quota."""
+        """Return the units that can still be leased within the grant and the quota."""
         account = self.accounts[broker_id]
         bound = min(account.granted_units, self.quotas.get(broker_id, account.granted_units))
         return max(0, bound - account.leased_units)
 
     def leasable_units(self, broker_id: str) -> int:
-        """Return how many units of the broker may be leased out if all is granted."""
+        """Return how many units of the broker may be leased if its whole capacity is granted."""
         capacity_units = self.accounts[broker_id].capacity_units
         return min(capacity_units, self.quotas.get(broker_id, capacity_units))
 
     def lease_of(self, broker_id: str, shard_id: int) -> Lease | None:
-        """Return what a shard holds of a broker's present session."""
+        """Return a shard's lease of a broker's present session."""
         account = self.accounts.get(broker_id)
         return account.leases.get(shard_id) if account else None
 
     def term_of(self, shard_id: int) -> int:
-        """Return the latest term of the shard whose leader was answered with a lease."""
+        """Return the latest term of the shard whose leader got a lease."""
         held = (account.leases.get(shard_id) for account in self.accounts.values())
         return max((lease.term for lease in held if lease is not None), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordGrant:
-    """The broker manager granted ``units`` of a session in all."""
+    """Record that the broker manager granted ``units`` of a session in all."""
 
     broker_id: str
     session_id: str
@@ -113,9 +113,9 @@ class RecordGrant:
 
 @dataclass(frozen=True, slots=True)
 class LeaseCapacity:
-    """Let a shard have ``units`` of a session in all, at least until ``expires_at_ms``.
+    """Lease ``units`` of a session in all to a shard, at least until ``expires_at_ms``.
 
-    ``units_used`` is what its leader of ``term`` says that it uses.
+    ``units_used`` is the use that its leader of ``term`` reports.
     """
 
     broker_id: str
@@ -129,9 +129,9 @@ class LeaseCapacity:
 
 @dataclass(frozen=True, slots=True)
 class ReturnUnits:
-    """A shard returns what exceeds ``units`` of the lease with this ``version``.
+    """Return the units of a shard's lease with this ``version`` that exceed ``units``.
 
-    Do not repeat it blindly: a return that was accepted once is refused the second time.
+    Do not repeat it blindly: an accepted return is refused the second time.
     """
 
     broker_id: str
@@ -157,7 +157,7 @@ class ExpireLease:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseLeases:
-    """Free whatever is leased of this session: it ended."""
+    """Free all leases of this session, which has ended."""
 
     broker_id: str
     session_id: str
@@ -168,7 +168,7 @@ Command = RecordGrant | LeaseCapacity | ReturnUnits | ExpireLease | ReleaseLease
 
 @dataclass(frozen=True, slots=True)
 class CapacityGranted:
-    """``units`` of the session may be leased out in all."""
+    """``units`` of the session may be leased in all."""
 
     broker_id: str
     session_id: str
@@ -256,7 +256,7 @@ def _session_expired(broker_id: str, session_id: str) -> Rejected:
 def _stale_term(command: LeaseCapacity | ReturnUnits, held: Lease) -> Rejected:
     return Rejected(
         RejectionCode.STALE_EPOCH,
-        f"shard {command.shard_id} was told its lease at term {held.term}, "
+        f"shard {command.shard_id} got its lease at term {held.term}, "
         f"the request is of term {command.term}",
     )
 
@@ -289,7 +289,7 @@ def _decide_record_grant(state: Ledger, command: RecordGrant) -> Accepted[Ledger
             f"{command.units} units of broker {command.broker_id} were granted, "
             f"it has {account.capacity_units}",
         )
-    # A grant never shrinks: a smaller one is an answer that was overtaken by a later one.
+    # A grant never shrinks: a smaller one is an answer that a later one overtook.
     if command.units <= account.granted_units:
         return Accepted(())
     return Accepted((CapacityGranted(command.broker_id, command.session_id, command.units),))
@@ -340,13 +340,13 @@ def _decide_return(state: Ledger, command: ReturnUnits) -> Accepted[LedgerEvent]
         return Rejected(
             RejectionCode.VERSION_MISMATCH,
             f"the lease of shard {command.shard_id} of broker {command.broker_id} is at version "
-            f"{held.version}, what is returned is of version {command.version}",
+            f"{held.version}, the return is of version {command.version}",
         )
     if not 0 <= command.units < held.units:
         return Rejected(
             RejectionCode.NOT_ALLOWED,
             f"shard {command.shard_id} has {held.units} units of broker {command.broker_id}: "
-            f"to keep {command.units} of them returns nothing",
+            f"keeping {command.units} of them returns nothing",
         )
     return Accepted((_leased(command, _shrunk(held, command.units)),))
 
@@ -380,7 +380,7 @@ def _evolve_broker_recorded(state: Ledger, event: BrokerRecorded) -> Ledger:
     broker = event.broker
     known = state.accounts.get(broker.broker_id)
     if known is not None and known.session_id == broker.session_id:
-        # Capacity that shrinks within a session leaves what was granted before as it is.
+        # A grant stays as it is when the capacity shrinks within a session.
         capacity_units = max(broker.capacity_units, known.granted_units)
         account = replace(known, is_live=broker.is_live, capacity_units=capacity_units)
     else:

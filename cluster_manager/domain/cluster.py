@@ -1,6 +1,6 @@
 """The cluster manager's whole hard state, and the decisions that touch more than one part of it.
 
-Such a decision leaves one record: its parts take effect together or not at all.
+Such a decision makes one record, so its parts take effect together or not at all.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ClusterEvent = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Everything that the log of group 0 says."""
+    """The fold of group 0's whole log."""
 
     membership: Membership = field(default_factory=Membership)
     shard_map: ShardMap | None = None
@@ -62,7 +62,7 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True)
 class FirstMapPlan:
-    """When and how the cluster gets its first shard map: a matter of configuration."""
+    """The configuration of the first shard map: when it is made, and its size."""
 
     initial_shard_nodes: int
     shards: int
@@ -75,7 +75,7 @@ INITIAL = ClusterState()
 def decide_register(
     state: ClusterState, node: Node, plan: FirstMapPlan
 ) -> Accepted[ClusterEvent] | Rejected:
-    """Register ``node``; the one that completes the initial shard nodes brings the first map."""
+    """Register ``node``. The last of the initial shard nodes causes the first shard map."""
     registration = membership.decide(state.membership, RegisterNode(node))
     if isinstance(registration, Rejected):
         return registration
@@ -91,7 +91,7 @@ def decide_register(
 
 
 def decide_broker_report(state: ClusterState, broker: Broker) -> Accepted[ClusterEvent] | Rejected:
-    """Record a broker's session. Leases of the session that ended by it are freed with it."""
+    """Record a broker's session. If it ends an earlier one, free the leases of that."""
     recorded = broker_directory.decide(state.directory, RecordBroker(broker))
     if isinstance(recorded, Rejected):
         return recorded
@@ -104,14 +104,14 @@ def decide_broker_report(state: ClusterState, broker: Broker) -> Accepted[Cluste
             state.ledger, ReleaseLeases(known.broker_id, known.session_id)
         )
         released = release.events if isinstance(release, Accepted) else ()
-    # The leases go first: the record that ends the session closes its account.
+    # Free the leases first: the record that ends the session closes its account.
     return Accepted((*released, *recorded.events))
 
 
 def decide_change_replicas(
     state: ClusterState, command: ChangeReplicas
 ) -> Accepted[ClusterEvent] | Rejected:
-    """Take an operator's wish into the shard map. What is added must be a known shard node."""
+    """Add an operator's wish to the shard map. An added node must be a known shard node."""
     node = state.membership.nodes.get(command.node_id)
     if command.change is Change.ADD and (node is None or node.kind != SHARD_KIND):
         if node is None:
@@ -129,7 +129,7 @@ def decide_change_replicas(
 def decide_members_report(
     state: ClusterState, command: TakeMembers
 ) -> Accepted[ClusterEvent] | Rejected:
-    """Make the shard map say what a shard's leader reports of its log."""
+    """Update the shard map to the members that a shard's leader reports."""
     shard_nodes = state.membership.of_kind(SHARD_KIND)
     strangers = {*command.voters, *command.learners} - set(shard_nodes)
     if strangers:
@@ -142,7 +142,7 @@ def decide_members_report(
 
 
 def decide_set_quotas(state: ClusterState, command: SetQuotas) -> Accepted[ClusterEvent] | Rejected:
-    """Set quotas that fit what the brokers of the directory have."""
+    """Set quotas that fit the capacities of the brokers in the directory."""
     decision = quotas.decide(state.quotas, command, state.directory)
     return decision if isinstance(decision, Rejected) else Accepted(decision.events)
 

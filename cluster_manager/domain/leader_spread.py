@@ -1,10 +1,9 @@
 """Spreading leaders: which leadership, if any, should move next.
 
-Each shard's first replica should lead it; first replicas are spread evenly, so leaders are too.
-The shards of a first replica that is away are spread over the nodes that are left. A replica that
-is to be removed should lead nothing; one that is joining is no replica yet.
-One transfer at a time, and only of a leadership that was stable for a while: whatever made
-leaders move must not be made worse by moving more of them.
+Each shard's first replica should lead it; first replicas are spread evenly, so leaders are too. If
+a node is away, the shards that it should lead are spread over the other nodes. A leaving replica
+should lead nothing, and a joining one cannot lead yet. Only one transfer runs at a time, and only
+of a leadership that was stable for a while, so that transfers do not add to an ongoing disturbance.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from dataclasses import dataclass
 from cluster_manager.domain.shard_map import Placement
 
 STABLE_MS = 2_000
-"""A leadership younger than this is left alone: the preferred node may just have restarted and
-would still be catching up, and the leader waits ``SESSION_RETURN_MS`` for brokers to come to it."""
+"""A younger leadership is not moved: the preferred node may have restarted and still be catching
+up, and the leader waits ``SESSION_RETURN_MS`` for its brokers to reconnect."""
 
 TRANSFER_MS_MAX = 3_000
-"""A transfer that has not shown an effect by then is given up; another shard gets its turn."""
+"""A transfer without effect is given up after this time, and another shard gets its turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """The leader of a shard, and since when this manager knows it (its monotonic clock)."""
+    """A shard's leader, and when this manager learned of it (its monotonic clock)."""
 
     node_id: str
     since_ms: int
@@ -43,7 +42,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """When a transfer of a shard was last requested, and from which leader."""
+    """The last requested transfer of a shard: its time, and the leader then."""
 
     leader: str
     at_ms: int
@@ -51,9 +50,9 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do: a transfer to ask for, and when to look again if nothing changes before.
+    """The next action: a transfer to request, and when to decide again if nothing changes.
 
-    ``look_again_at_ms`` is None when only a change can make something to do.
+    ``look_again_at_ms`` is None if only a change can make another transfer useful.
     """
 
     transfer: Transfer | None
@@ -71,8 +70,8 @@ def next_step(
 
     Args:
         connected: Ids of the connected nodes; both leader and target must be among them.
-        attempts: The last attempt per shard. One that is younger than ``TRANSFER_MS_MAX`` and
-            has not moved the leader yet is under way: nothing else starts until then.
+        attempts: The last attempt per shard. One that is younger than ``TRANSFER_MS_MAX`` and has
+            not moved the leader is still running, and no other transfer starts meanwhile.
     """
     misplaced = _misplaced(placements, leaders, connected)
     for transfer in misplaced:
@@ -88,7 +87,7 @@ def next_step(
     ripe = [transfer for transfer in misplaced if ripe_at_ms[transfer.shard_id] <= now_ms]
     if not ripe:
         return Step(None, min(ripe_at_ms.values(), default=None))
-    # The one whose last attempt is longest ago: one that keeps failing does not block the others.
+    # Take the shard with the oldest attempt, so that one that keeps failing blocks no other.
     chosen = min(ripe, key=lambda transfer: _last_tried(attempts, transfer))
     return Step(chosen, now_ms + TRANSFER_MS_MAX)
 
@@ -124,8 +123,8 @@ def _wanted_leaders(
             led[staying[0]] += 1
         else:
             homeless.append(placement)
-    # While a first replica is away, the one with the least to lead takes its shard; among equals
-    # the present leader keeps it, so that nothing moves without a gain.
+    # While a first replica is away, the node that leads the fewest shards should lead its shard.
+    # Among equals the present leader keeps it, so that nothing moves without a gain.
     for placement in homeless:
         leadership = leaders.get(placement.shard_id)
         present = leadership.node_id if leadership is not None else None

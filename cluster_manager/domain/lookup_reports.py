@@ -1,7 +1,7 @@
-"""Windows of lookups that discovery processes report: each minute of a process is taken once.
+"""Windows of lookups that discovery processes report: each minute of a process is recorded once.
 
-All that is kept is the last minute of each process: windows come in order, so one that is not
-later has been taken or comes too late.
+The state is the last minute of each process. Windows are sent in order, so one that is not later
+was recorded already or is too late.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class RecordLookupWindow:
 
     window: LookupWindow
     now_ms: int
-    """Unix time at the cluster manager."""
+    """Unix time of the cluster manager's clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookupWindowRecorded:
-    """The window counts. Whether it was a bad one follows from it."""
+    """The window counts. Its verdict follows from its numbers."""
 
     window: LookupWindow
 
 
 @dataclass(frozen=True, slots=True)
 class LookupReports:
-    """Where the last window of each process began. The mapping is never changed in place."""
+    """When the last window of each process began. The mapping is never changed in place."""
 
     last_began_at_ms: Mapping[ProcessKey, int] = field(default_factory=dict)
 
@@ -53,7 +53,7 @@ INITIAL = LookupReports()
 def decide(
     state: LookupReports, command: RecordLookupWindow
 ) -> Accepted[LookupWindowRecorded] | Rejected:
-    """Accept a window that can be, and that is later than the last of its process."""
+    """Accept a possible window that is later than the last one of its process."""
     window = command.window
     absurd = _why_absurd(window, command.now_ms)
     if absurd:
@@ -82,12 +82,12 @@ def evolve(state: LookupReports, event: LookupWindowRecorded) -> LookupReports:
 
 
 def forgotten_before_ms(began_at_ms: int) -> int:
-    """Return the time before which a process's last window began that is forgotten."""
+    """Return the time before which a process's last window must have begun to be forgotten."""
     return began_at_ms - 2 * LOOKUP_WINDOW_LATE_MS_MAX
 
 
 def _remembered(state: LookupReports, began_at_ms: int) -> Mapping[ProcessKey, int]:
-    """Return the processes of which windows may still come, seen from this window."""
+    """Return the processes that may still send windows, at the time of this window."""
     limit_ms = forgotten_before_ms(began_at_ms)
     return {key: last for key, last in state.last_began_at_ms.items() if last >= limit_ms}
 

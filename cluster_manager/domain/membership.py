@@ -1,7 +1,7 @@
-"""Which nodes belong to the cluster, and where each of them listens.
+"""The members of the cluster, and the addresses where each of them listens.
 
-A node that registered stays a member while it is away: whether it is connected at the moment is
-soft state. Only shard nodes and discovery nodes are members; brokers are in the directory.
+A registered node stays a member while it is away; its connection is soft state. Only shard nodes
+and discovery nodes are members; brokers are in the broker directory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MEMBER_KINDS = frozenset({SHARD_KIND, DISCOVERY_KIND})
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One process. ``raft_host`` and ``raft_port`` are empty but for shard nodes."""
+    """One process. Only a shard node has ``raft_host`` and ``raft_port``."""
 
     node_id: str
     kind: str
@@ -38,7 +38,7 @@ class RegisterNode:
 
 @dataclass(frozen=True, slots=True)
 class NodeRegistered:
-    """The node is a member and listens there from here on."""
+    """The node is a member and listens at these addresses from this event on."""
 
     node: Node
 

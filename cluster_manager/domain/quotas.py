@@ -1,10 +1,10 @@
-"""Quotas: how much of a broker may be leased out, and how much a tenant may have assigned.
+"""Quotas: the most units of a broker that may be leased, and of a tenant that may be assigned.
 
-Quotas are set as a whole. Each set has a version, one above the version before, and a request that
-was made from an earlier version is refused. A broker or tenant that the set does not name has no
-quota. What is leased or assigned beyond a quota stays; nothing is added to it.
+Quotas are set all together. Each set has a version, one above the version before, and a request
+that was made from an earlier version is refused. A broker or tenant that is not in the set has no
+quota. Units beyond a quota stay leased or assigned, but no more are added.
 
-The sum of the tenants' quotas may not exceed what the brokers' quotas allow to be leased, and a
+The sum of the tenants' quotas may not exceed the units that brokers' quotas allow to lease, and a
 broker's quota may not exceed its capacity. Both are checked when quotas are set. A broker whose
 capacity shrinks later is still bounded by its capacity.
 """
@@ -31,17 +31,17 @@ class Quotas:
     """Units by broker id and by tenant. The mappings are never changed in place."""
 
     version: int = 0
-    """0: none were ever set."""
+    """0: no quotas were ever set."""
 
     brokers: Mapping[str, int] = field(default_factory=dict)
     tenants: Mapping[str, int] = field(default_factory=dict)
     source: str = ""
-    """Digest of what they were made from, for people."""
+    """Digest of the export that they were made from, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetQuotas:
-    """Let these quotas hold. ``named`` counts the names before they became keys."""
+    """Replace all quotas. ``named`` is the number of names before duplicates were removed."""
 
     quotas: Quotas
     named: int
@@ -49,7 +49,7 @@ class SetQuotas:
 
 @dataclass(frozen=True, slots=True)
 class QuotasSet:
-    """These quotas hold from here on."""
+    """These quotas hold from this event on."""
 
     quotas: Quotas
 
@@ -60,9 +60,9 @@ INITIAL = Quotas()
 def decide(
     state: Quotas, command: SetQuotas, directory: BrokerDirectory
 ) -> Accepted[QuotasSet] | Rejected:
-    """Accept the next version of quotas that fit what the brokers have.
+    """Accept the next version of quotas if they fit the brokers' capacities.
 
-    Quotas that hold already are accepted again, without an event.
+    The present quotas are accepted again, without an event.
     """
     quotas = command.quotas
     if quotas == state and quotas.version:
@@ -109,7 +109,7 @@ def _refused_version(state: Quotas, version: int) -> Rejected | None:
         return None
     return Rejected(
         RejectionCode.VERSION_MISMATCH,
-        f"the quotas that hold are of version {state.version}, so the next are "
+        f"the present quotas are of version {state.version}, so the next are "
         f"{state.version + 1}: these are {version}",
     )
 

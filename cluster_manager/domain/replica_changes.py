@@ -1,12 +1,12 @@
-"""Changing a shard's replicas: what an operator wishes, and what the shard's leader reports.
+"""Changing a shard's replicas: by an operator's wish, and by the reports of the shard's leader.
 
     ADD ──▶ joining ──(reported a voter)──▶ replica ◀──CANCEL── leaving ◀── REMOVE
                │                                                  │
                └──CANCEL──▶ leaving ──(reported as gone)──▶ not named
 
-The map says what is wanted, the shard's log what is. A wish only names a node; the shard's leader
-carries it out in its log, and its report makes the wish a fact. Until then the node stays named, so
-that it keeps its replica: a node that no placement names puts its replica aside.
+The map has the wanted replicas, the shard's log the actual ones. A wish only names a node. The
+shard's leader changes its configuration accordingly, and its report completes the wish. Until then
+the map names the node, because a node that no placement names moves its replica aside.
 
 Each change is the next version of the map, with every slot where it was.
 """
@@ -31,7 +31,7 @@ from nextgen.kernel.limits.cluster import GROUP_MEMBERS_MAX, NODE_ID_BYTES_MAX, 
 
 
 class Change(StrEnum):
-    """What an operator may wish for one replica."""
+    """The kinds of an operator's wish."""
 
     ADD = "add"
     REMOVE = "remove"
@@ -40,7 +40,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeReplicas:
-    """An operator's wish. ``connected`` are the shard nodes that are there at the moment."""
+    """An operator's wish. ``connected`` are the shard nodes that are connected at the moment."""
 
     shard_id: int
     node_id: str
@@ -50,7 +50,7 @@ class ChangeReplicas:
 
 @dataclass(frozen=True, slots=True)
 class TakeMembers:
-    """A shard's leader says which configuration is committed in its log."""
+    """A shard leader's report of the committed configuration in its log."""
 
     shard_id: int
     configuration_index: int
@@ -59,7 +59,7 @@ class TakeMembers:
 
 
 def decide_change(state: State, command: ChangeReplicas) -> Accepted[ShardMapChanged] | Rejected:
-    """Take a wish into the map. The same wish again, while it is under way, changes nothing."""
+    """Add a wish to the map. Repeating a wish that is not completed yet changes nothing."""
     placement = state.placement(command.shard_id) if state is not None else None
     if state is None or placement is None:
         return _no_such_shard(command.shard_id)
@@ -76,10 +76,10 @@ def decide_change(state: State, command: ChangeReplicas) -> Accepted[ShardMapCha
 
 
 def decide_members(state: State, command: TakeMembers) -> Accepted[ShardMapChanged] | Rejected:
-    """Make the map say what the shard's log says, as far as it does not yet.
+    """Update the map to the reported configuration.
 
-    A report of an earlier configuration than one that was taken is refused: it comes late, or from
-    a leader that was deposed. One that changes nothing but the index leaves the map alone.
+    A report of an earlier configuration than the recorded one is refused: it is late, or from a
+    deposed leader. One that changes nothing but the index leaves the map unchanged.
     """
     placement = state.placement(command.shard_id) if state is not None else None
     if state is None or placement is None:
@@ -116,10 +116,10 @@ def _add(placement: Placement, node_id: str) -> Placement | Rejected:
     if len(others) >= REPLICATION_FACTOR_MAX:
         return Rejected(
             RejectionCode.LIMIT_EXCEEDED,
-            f"shard {shard_id} has {len(others)} replicas with those that come and go, "
+            f"shard {shard_id} has {len(others)} replicas with joining and leaving ones, "
             f"at most {REPLICATION_FACTOR_MAX} are allowed",
         )
-    # A node whose joining was cancelled, and that is not gone yet, may as well come back.
+    # A node whose joining was cancelled, but that is still leaving, may be added again.
     leaving = tuple(node for node in placement.leaving if node != node_id)
     return replace(placement, joining=(*placement.joining, node_id), leaving=leaving)
 
@@ -168,25 +168,25 @@ def _cancel(placement: Placement, node_id: str) -> Placement | Rejected:
 
 
 def _as_reported(placement: Placement, command: TakeMembers) -> Placement:
-    """Return ``placement`` as the log has it; nodes nobody asked for are to leave again."""
+    """Return ``placement`` with the members of the log; members without a wish are to leave."""
     voters, members = set(command.voters), {*command.voters, *command.learners}
-    unasked = sorted(members - set(placement.named))
-    order = (*placement.named, *unasked)
+    unwanted = sorted(members - set(placement.named))
+    order = (*placement.named, *unwanted)
     gone = [node for node in placement.staying if node not in voters]
     return Placement(
         placement.shard_id,
         replicas=tuple(node for node in order if node in voters),
-        # A replica that was removed, and whose removal was cancelled too late, is to come back.
+        # The removal of this replica was cancelled too late: let it join again.
         joining=tuple(node for node in (*placement.joining, *gone) if node not in voters),
-        leaving=tuple(node for node in (*placement.leaving, *unasked) if node in members),
+        leaving=tuple(node for node in (*placement.leaving, *unwanted) if node in members),
         configuration_index=command.configuration_index,
     )
 
 
 def _evenly_led(shard_map: ShardMap, placement: Placement) -> Placement:
-    """Return ``placement`` led by a staying replica, so that first replicas stay spread evenly.
+    """Return ``placement`` with a staying replica first, so that leaders stay spread evenly.
 
-    The order is kept where another one would not be more even.
+    The order changes only if another one is more even.
     """
     staying = placement.staying
     if not staying:

@@ -1,4 +1,4 @@
-"""The shard map: which shard has which slot, and which nodes hold each shard's replicas.
+"""The shard map: the shard of each slot, and the nodes with each shard's replicas.
 
 The first replica in a placement should lead the shard. First placements follow the ring's
 preference order as far as evenness allows: first replicas per node differ by at most one, replicas
@@ -16,19 +16,19 @@ from nextgen.kernel.limits.cluster import SHARDS_MAX
 from nextgen.kernel.routing.slots import SlotTable, initial_table, preference_order
 
 FIRST_VERSION = 1
-"""Of a map whose shards have not all been led."""
+"""Version of a first map until each of its shards has had a leader."""
 
 REPLICATION_FACTOR_MAX = 7
-"""Replicas of one shard. Each more one slows the fsync of a majority and buys little."""
+"""Replicas of a shard at most. Each further one slows the fsync of a majority and gains little."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
     """The replicas of one shard as node ids in preference order: the first should lead.
 
-    ``replicas`` are the voters that the shard last reported. ``joining`` and ``leaving`` are what
-    is wanted beyond that: ``joining`` shares no node with ``replicas``, ``leaving`` has some of
-    them, or a node that was joining until it was cancelled and may be in the shard's log already.
+    ``replicas`` are the voters that the shard last reported. ``joining`` and ``leaving`` are the
+    wanted changes: ``joining`` shares no node with ``replicas``. ``leaving`` has some of them, or a
+    node whose joining was cancelled and that may be in the shard's log already.
     """
 
     shard_id: int
@@ -40,7 +40,7 @@ class Placement:
 
     @property
     def staying(self) -> tuple[str, ...]:
-        """The replicas that are not about to go."""
+        """The replicas that are not leaving."""
         return tuple(node for node in self.replicas if node not in self.leaving)
 
     @property
@@ -70,14 +70,14 @@ class ShardMap:
         return next(found, None)
 
     def with_placement(self, changed: Placement) -> ShardMap:
-        """Return the next version: every slot where it was, one shard's replicas anew."""
+        """Return the next version: the same slots, and ``changed`` for one shard's replicas."""
         placements = tuple(
             changed if each.shard_id == changed.shard_id else each for each in self.placements
         )
         return ShardMap(SlotTable(self.version + 1, self.table.owners), placements)
 
     def as_next_version(self) -> ShardMap:
-        """Return the next version, in which nothing else is different."""
+        """Return the same map with the next version."""
         return ShardMap(SlotTable(self.version + 1, self.table.owners), self.placements)
 
 
@@ -92,7 +92,7 @@ class CreateShardMap:
 
 @dataclass(frozen=True, slots=True)
 class ShardMapChanged:
-    """This map holds from here on."""
+    """This map holds from this event on."""
 
     shard_map: ShardMap
 
@@ -102,7 +102,7 @@ INITIAL: State = None
 
 
 def decide(state: State, command: CreateShardMap) -> Accepted[ShardMapChanged] | Rejected:
-    """Make the first map. A cluster that has a map keeps it, whatever is asked for."""
+    """Make the first map. A cluster that has a map keeps it, whatever the command."""
     if state is not None:
         return Accepted(())
     if not 1 <= command.shards <= SHARDS_MAX:
@@ -129,9 +129,9 @@ def decide(state: State, command: CreateShardMap) -> Accepted[ShardMapChanged] |
 def decide_led(state: State, led: Collection[int]) -> Accepted[ShardMapChanged]:
     """End the first map once each of its shards has had a leader.
 
-    A node with an empty disk knows by the version whether it may have voted in one of its groups
-    before. Who leads is soft state; this is what remains of it when the cluster manager changes
-    its leader.
+    By the map's version a node with an empty disk knows whether it may have voted in its groups
+    before. Which shards had a leader is soft state, so this event keeps the result when the cluster
+    manager changes its leader.
     """
     if state is None or state.version != FIRST_VERSION or set(state.shard_ids) - set(led):
         return Accepted(())
@@ -148,8 +148,8 @@ def place_replicas(
 ) -> tuple[Placement, ...]:
     """Return a placement per shard, in the order of ``shard_ids``.
 
-    Each choice is the node with fewest (first replicas, then replicas) so far; among equals the
-    one that the ring prefers. Same arguments, same placements, everywhere.
+    Each choice is the node with the fewest first replicas, then replicas, so far; among equals the
+    one that the ring prefers. Equal arguments give equal placements everywhere.
     """
     assert len(set(node_ids)) >= replication_factor > 0, "not enough nodes for the replicas"
     first_replicas: Counter[str] = Counter()

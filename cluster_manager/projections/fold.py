@@ -30,7 +30,7 @@ _ALL = "true"
 def fold_entries(connection: Connection, entries: Sequence[Entry]) -> int:
     """Fold committed entries, in order, within the caller's transaction.
 
-    Returns by how much the digest of the rows grew.
+    Returns the difference of the rows' digest.
     """
     return sum(
         fold_event(connection, event) for entry in entries for event in wire.events_of_entry(entry)
@@ -38,7 +38,7 @@ def fold_entries(connection: Connection, entries: Sequence[Entry]) -> int:
 
 
 def fold_event(connection: Connection, event: ClusterEvent) -> int:
-    """Fold one event; return by how much the digest grew."""
+    """Fold one event; return the difference of the digest."""
     match event:
         case NodeRegistered(node):
             return _put(connection, tables.NODES, tables.row_of(tables.NODES, node))
@@ -63,7 +63,7 @@ def fold_event(connection: Connection, event: ClusterEvent) -> int:
 
 
 def _fold_account(connection: Connection, broker_id: str, event: FoldedEvent) -> int:
-    """Evolve one broker's account by the ledger's own rule, so that there is only one."""
+    """Evolve one broker's account with the ledger's own rule, so that there is only one rule."""
     before = tables.load_ledger(connection, broker_id)
     account = capacity_ledger.evolve(before, event).accounts.get(broker_id)
     if account is None or account == before.accounts.get(broker_id):
@@ -98,7 +98,7 @@ def _replace_rows(
     parameters: tuple[Any, ...],
     rows: Sequence[Mapping[str, Any]],
 ) -> int:
-    """Put ``rows`` in the place of those that a condition on ``parameters`` selects."""
+    """Replace the rows that a condition on ``parameters`` selects by ``rows``."""
     driver = driver_of(connection)
     before = _digest(driver, table, where, parameters)
     driver.execute(f"DELETE FROM {table.name} WHERE {where}", parameters)
@@ -114,7 +114,7 @@ def _put(connection: Connection, table: sql.Table, row: Mapping[str, Any]) -> in
     parameters = tuple(row[name] for name in keys)
     before = _digest(driver, table, where, parameters)
     changed = ", ".join(f"{name} = excluded.{name}" for name in row if name not in keys)
-    # Not by OR REPLACE: a row keeps its place among those that are read without an order.
+    # Not OR REPLACE, which would move the row in the order of unordered reads.
     statement = f"{_insert_of(table)} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changed}"
     driver.execute(statement, _values(table, row))
     return _digest(driver, table, where, parameters) - before
@@ -132,6 +132,6 @@ def _values(table: sql.Table, row: Mapping[str, Any]) -> tuple[Any, ...]:
 def _digest(
     driver: sqlite3.Connection, table: sql.Table, where: str, parameters: tuple[Any, ...]
 ) -> int:
-    """Return the digest of some rows, read back: as they are stored, not as they were given."""
+    """Return the digest of some rows as they are stored, by reading them back."""
     found = driver.execute(f"{select_of(table)} WHERE {where}", parameters)
     return rows_digest(table.name, found.fetchall())

@@ -1,4 +1,4 @@
-"""Tables of the cluster manager's view, and the way between rows and state."""
+"""Tables of the cluster manager's view, and the conversion between rows and state."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHARD_MAP = sql.Table(
     sql.Column("version", sql.Integer, primary_key=True),
     sql.Column("slot_owners", sql.LargeBinary, nullable=False),
 )
-"""One row: the map that holds."""
+"""One row: the present map."""
 
 REPLICAS = sql.Table(
     "replicas",
@@ -49,8 +49,8 @@ REPLICAS = sql.Table(
     sql.Column("preference", sql.Integer, primary_key=True),
     sql.Column("node_id", sql.Text, nullable=False),
 )
-"""Where each shard's replicas are; preference 0 of part ``replicas`` should lead. The other parts
-are ``joining`` and ``leaving``."""
+"""The nodes of each shard's replicas; preference 0 of part ``replicas`` should lead. The other
+parts are ``joining`` and ``leaving``."""
 
 PLACEMENTS = sql.Table(
     "placements",
@@ -116,7 +116,7 @@ QUOTAS = sql.Table(
     sql.Column("version", sql.Integer, primary_key=True),
     sql.Column("source", sql.Text, nullable=False),
 )
-"""One row for the quotas that hold, none before any were set."""
+"""One row for the present quotas, none before any were set."""
 
 QUOTA_UNITS = sql.Table(
     "quota_units",
@@ -125,7 +125,7 @@ QUOTA_UNITS = sql.Table(
     sql.Column("name", sql.Text, primary_key=True),
     sql.Column("units", sql.Integer, nullable=False),
 )
-"""What each broker may be leased out and each tenant assigned: ``kind`` is broker or tenant."""
+"""The quota of each broker and tenant: ``kind`` is broker or tenant."""
 
 _BROKER, _TENANT = "broker", "tenant"
 
@@ -172,7 +172,7 @@ def replica_rows(shard_map: ShardMap) -> list[dict[str, Any]]:
 
 
 def load_state(connection: Connection) -> ClusterState:
-    """Return the whole state as the rows say it."""
+    """Return the whole state, from the rows."""
     nodes = {row["node_id"]: Node(**row) for row in _rows(connection, NODES)}
     brokers = {row["broker_id"]: Broker(**row) for row in _rows(connection, BROKERS)}
     quotas = load_quotas(connection)
@@ -192,7 +192,7 @@ def load_state(connection: Connection) -> ClusterState:
 
 
 def load_quotas(connection: Connection) -> Quotas:
-    """Return the quotas that hold."""
+    """Return the present quotas."""
     stored = connection.execute(sql.select(QUOTAS)).mappings().one_or_none()
     if stored is None:
         return Quotas()
@@ -203,7 +203,7 @@ def load_quotas(connection: Connection) -> Quotas:
 
 
 def load_ledger(connection: Connection, broker_id: str | None = None) -> Ledger:
-    """Return the accounts of all brokers, or of one. Quotas are not among them."""
+    """Return the accounts of all brokers, or of one, without quotas."""
     leases: dict[str, dict[int, Lease]] = {}
     for row in _rows_of_broker(connection, LEASES, broker_id):
         lease = Lease(
@@ -255,8 +255,8 @@ def _rows(connection: Connection, table: sql.Table) -> list[Row]:
 
 
 def _rows_of_broker(connection: Connection, table: sql.Table, broker_id: str | None) -> list[Row]:
-    """Return the rows of one broker, or of all, as they are stored. Every event of an account
-    reads them, so they are read by the driver itself."""
+    """Return the stored rows of one broker, or of all. Every event of an account reads them, so
+    this uses the driver directly."""
     columns = table.columns.keys()
     statement = select_of(table)
     parameters: tuple[str, ...] = ()

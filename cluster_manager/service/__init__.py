@@ -1,4 +1,4 @@
-"""What a replica does in its group and, while it leads: joins, capacity, loads, leader spreading.
-One ``leader_term`` decides, and only on what it has proposed itself or seen committed.
-``adapters`` and ``bootstrap`` call it, mostly by ``replica``.
+"""The service of one replica; while it leads: joins, capacity, loads, leader spreading.
+A ``leader_term`` decides from the events that it proposed itself or has seen committed.
+``adapters`` and ``bootstrap`` call it, mostly through ``replica``.
 """

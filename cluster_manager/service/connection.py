@@ -1,4 +1,4 @@
-"""One node's Join stream as the cluster manager's leader sees it: a bounded outbox and an end."""
+"""The leader's side of one node's Join stream: a bounded outbox, and its end."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class NodeConnection:
         return self._ended.is_set()
 
     def push(self, update: cluster_pb.ClusterUpdate) -> None:
-        """Send ``update`` after those before it; never blocks.
+        """Queue ``update`` behind earlier ones; never blocks.
 
-        The update is shared with other connections: nobody may change it. A node that does not
-        take its updates is cut off; it gets a full one when it is back.
+        The update is shared with other connections and MUST NOT be changed. A node that does not
+        read its updates is disconnected; it gets a full update when it reconnects.
         """
         if self._ended.is_set():
             return
@@ -45,7 +45,7 @@ class NodeConnection:
         self._changed.set()
 
     def end(self, error: MetadataError | None) -> None:
-        """End the stream; ``error`` is sent, what waits is not. Only the first call counts."""
+        """End the stream with ``error``; queued updates are dropped. Only the first call counts."""
         if self._ended.is_set():
             return
         self._ended.set()

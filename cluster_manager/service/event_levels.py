@@ -1,7 +1,7 @@
-"""The level of each event of group 0, and how an event that is too late for a replica is named.
+"""The level of each event of group 0, and the refusal of events that a replica may not know.
 
-See ``nextgen.kernel.events.levels``. An event type keeps its level for ever. One that is added has
-the level of the program that adds it.
+See ``nextgen.kernel.events.levels``. An event type keeps its level for ever. A new type has the
+level of the release that adds it.
 """
 
 from __future__ import annotations

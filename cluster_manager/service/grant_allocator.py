@@ -34,7 +34,7 @@ class GrantAllocator:
     def __init__(self, leader_term: LeaderTerm, grantor: Grantor) -> None:
         self._leader_term = leader_term
         self._grantor = grantor
-        self._asking: dict[tuple[str, str], asyncio.Task[int]] = {}
+        self._requests: dict[tuple[str, str], asyncio.Task[int]] = {}
         self._checking: dict[int, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(CAPACITY_GRANTS_IN_FLIGHT_MAX)
 
@@ -46,7 +46,7 @@ class GrantAllocator:
             account = state.ledger.live_account(broker.broker_id, broker.session_id)
             if account is None or account.granted_units < broker.capacity_units:
                 missing.append(broker)
-        return await self._ask_all(missing)
+        return await self._request_all(missing)
 
     def check_sessions(self, shard_id: int) -> None:
         """Have the shard's broker manager confirm its sessions, in the background.
@@ -68,15 +68,15 @@ class GrantAllocator:
 
     def stop(self) -> None:
         """Cancel the requests in flight."""
-        for task in (*self._asking.values(), *self._checking.values()):
+        for task in (*self._requests.values(), *self._checking.values()):
             task.cancel()
 
     async def _check(self, brokers: Iterable[Broker]) -> None:
-        await self._ask_all(brokers)
+        await self._request_all(brokers)
 
-    async def _ask_all(self, brokers: Iterable[Broker]) -> Grants:
+    async def _request_all(self, brokers: Iterable[Broker]) -> Grants:
         """Return the grants, without the brokers whose manager could not be reached."""
-        tasks = {broker: self._ask(broker) for broker in brokers}
+        tasks = {broker: self._request(broker) for broker in brokers}
         if tasks:
             await asyncio.wait(tasks.values())
         grants: Grants = {}
@@ -102,24 +102,24 @@ class GrantAllocator:
             # The next leader's report, or the next request for capacity, finds it again.
             _logger.info("end of session not recorded", broker=broker.broker_id, why=str(error))
 
-    def _ask(self, broker: Broker) -> asyncio.Task[int]:
-        """Return the task that asks for a session's capacity."""
+    def _request(self, broker: Broker) -> asyncio.Task[int]:
+        """Return the task that requests a session's capacity."""
         key = (broker.broker_id, broker.session_id)
-        task = self._asking.get(key)
+        task = self._requests.get(key)
         if task is None:
-            task = join(self._ask_one(broker))
-            self._asking[key] = task
-            task.add_done_callback(lambda done: self._asked(key, done))
+            task = join(self._request_one(broker))
+            self._requests[key] = task
+            task.add_done_callback(lambda done: self._requested(key, done))
         return task
 
-    def _asked(self, key: tuple[str, str], task: asyncio.Task[int]) -> None:
-        self._asking.pop(key, None)
+    def _requested(self, key: tuple[str, str], task: asyncio.Task[int]) -> None:
+        self._requests.pop(key, None)
         # Every caller may have been cancelled meanwhile; the next one requests it again.
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, MetadataError):
-            _logger.error("asking for a grant broke", broker=key[0], exc_info=error)
+            _logger.error("request for a grant broke", broker=key[0], exc_info=error)
 
-    async def _ask_one(self, broker: Broker) -> int:
+    async def _request_one(self, broker: Broker) -> int:
         async with self._slots:
             granted = await self._grantor.grant(
                 broker_id=broker.broker_id,

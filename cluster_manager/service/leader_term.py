@@ -118,14 +118,14 @@ class LeaderTerm:
             Refused: At once; nothing was proposed. A replica is not known to know such an event,
                 see ``ReplicatedLog.event_level``.
         """
-        # This replica may lead again by now, in another term whose state is not this one's.
+        # This replica may lead again already, in a later term with another state.
         if self._is_over:
             raise NotLeader(CLUSTER_MANAGER_GROUP_ID)
         self._check_known(events)
         commit = self._log.propose(wire.record_of(events, self._clock.unix_ms()))
         self.pending = fold_events(self.pending, events)
         self._proposed = commit
-        # A caller may be cancelled: the proposal goes on, and later decisions build on it.
+        # If a caller is cancelled, the proposal continues: later decisions build on it.
         waiting = asyncio.shield(commit)
         # Mark failures as retrieved: no task may be awaiting these futures any more.
         for future in (commit, waiting):
@@ -133,9 +133,9 @@ class LeaderTerm:
         return waiting
 
     async def confirm(self) -> None:
-        """Return once what is pending is committed and this replica was seen to lead.
+        """Return once all pending events are committed and a majority confirmed leadership.
 
-        What was computed from ``pending`` without proposing anything is answered after this.
+        Call it before answering from ``pending`` without a proposal.
 
         Raises:
             NotLeader, ProposalLost: Leadership moved.
@@ -145,7 +145,7 @@ class LeaderTerm:
         await self._log.read_index()
 
     def committed_entries(self, entries: Sequence[Entry]) -> None:
-        """Fold what was committed and push it; entries that the view had already are skipped."""
+        """Fold committed entries and push them; skip those that the loaded view contained."""
         events: list[ClusterEvent] = []
         for entry in entries:
             if entry.index > self._committed_index:
@@ -162,7 +162,7 @@ class LeaderTerm:
             self._spreader.look()
 
     def full_update(self) -> cluster_pb.ClusterUpdate:
-        """Return everything that is committed, and every known leader."""
+        """Return the whole committed state, and every known leader."""
         leaders = map(_leader_report, self._endpoints.all())
         return wire.full_update(self.committed, leaders, self._manager_endpoints)
 
@@ -171,17 +171,17 @@ class LeaderTerm:
     def join(self, hello: cluster_pb.Hello) -> NodeConnection:
         """Register the node and connect it: its outbox begins with the full update.
 
-        An older connection of the same node is ended: it is dead, and only the node knew.
+        An older connection of the same node is ended: the node has abandoned it.
 
         Raises:
-            Refused: It cannot be a member as what it says it is.
-            Overloaded: Too many nodes, or the log takes no more at the moment.
+            Refused: The node cannot be a member of that kind, or with that address.
+            Overloaded: Too many nodes, or the log accepts no proposal at the moment.
         """
         node_id = hello.node_id
         if not 0 < len(node_id.encode()) <= NODE_ID_BYTES_MAX or not node_id.isprintable():
             raise InvalidRequest(f"a node joins with an id of 1 to {NODE_ID_BYTES_MAX} bytes")
         if hello.node_id not in self._connections and len(self._connections) >= JOIN_STREAMS_MAX:
-            raise Overloaded(f"{JOIN_STREAMS_MAX} nodes are connected, no more are taken")
+            raise Overloaded(f"{JOIN_STREAMS_MAX} nodes are connected, no more are accepted")
         if hello.kind in MEMBER_KINDS:
             decision = decide_register(self.pending, wire.node_from_hello(hello), self._plan)
             if isinstance(decision, Rejected):
@@ -203,17 +203,17 @@ class LeaderTerm:
         return connection
 
     def leave(self, connection: NodeConnection) -> None:
-        """Forget a connection whose stream is over. Harmless if it was forgotten before."""
+        """Remove a connection whose stream has ended. Harmless if it was removed before."""
         if self._connections.get(connection.node_id) is connection:
             self._disconnect(connection, None)
             self._spreader.look()
 
     def heard(self, connection: NodeConnection) -> None:
-        """Note a sign of life."""
+        """Note that the node sent a message."""
         connection.heard_at_ms = self._clock.monotonic_ms()
 
     def report_leader(self, report: cluster_pb.LeaderReport) -> None:
-        """Take a shard leader's report and push it to every connected node if it is news.
+        """Record a shard leader's report; push it to every connected node if it changes anything.
 
         Raises:
             InvalidRequest: There is no such shard.
@@ -234,10 +234,10 @@ class LeaderTerm:
         self._end_first_map()
 
     def record_broker(self, broker: Broker) -> None:
-        """Record a broker's session if it is news; it is pushed when it is committed.
+        """Propose a broker's session if it changed; the commit is pushed to nodes.
 
         Raises:
-            NotLeader, Overloaded: Nothing was recorded; the report has to come again.
+            NotLeader, Overloaded: Nothing was recorded; the sender must repeat the report.
         """
         decision = decide_broker_report(self.pending, broker)
         if isinstance(decision, Rejected):
@@ -248,15 +248,15 @@ class LeaderTerm:
     def record_window(self, window: LookupWindow) -> None:
         """Record a discovery process's minute of lookups, once.
 
-        Left out while a replica of this group is not known to know such an event.
+        It is dropped while a replica of this group may not know this type of event.
 
         Raises:
-            NotLeader, Overloaded: Nothing was recorded; the report has to come again.
+            NotLeader, Overloaded: Nothing was recorded; the sender must repeat the report.
         """
         command = RecordLookupWindow(window, self._clock.unix_ms())
         decision = lookup_reports.decide(self.pending.lookup_reports, command)
         if isinstance(decision, Rejected):
-            # A process repeats its report after each reconnect.
+            # A process repeats its last reports after each reconnect.
             is_known = decision.code is RejectionCode.ALREADY_EXISTS
             log = _logger.debug if is_known else _logger.warning
             log("window of lookups refused", node=window.node_id, why=decision.message)
@@ -264,16 +264,16 @@ class LeaderTerm:
         try:
             self.propose(decision.events)
         except Refused as refused:
-            _logger.debug("window of lookups left out", node=window.node_id, why=str(refused))
+            _logger.debug("window of lookups dropped", node=window.node_id, why=str(refused))
 
     async def change_replicas(
         self, request: cluster_pb.ChangeReplicasRequest
     ) -> cluster_pb.ChangeReplicasResponse:
-        """Take an operator's wish into the shard map; return once it is committed.
+        """Add an operator's wish to the shard map; return once that is committed.
 
         Raises:
-            Refused: It cannot be; the message says why.
-            InvalidRequest: The kind of change is not known here.
+            Refused: The change is not possible; the message has the reason.
+            InvalidRequest: This release does not know the kind of change.
             Unavailable: Not every shard of the first map has been led.
             NotLeader, Overloaded, ProposalLost: See ``propose``.
         """
@@ -299,10 +299,10 @@ class LeaderTerm:
     async def set_quotas(
         self, request: cluster_pb.SetQuotasRequest
     ) -> cluster_pb.SetQuotasResponse:
-        """Set the quotas; return what holds once that is committed.
+        """Set the quotas; return the present ones once that is committed.
 
         Raises:
-            Refused: VERSION_MISMATCH, others hold than the caller knew; or they cannot be.
+            Refused: VERSION_MISMATCH: the caller knew other quotas; or the quotas are invalid.
             NotLeader, Overloaded, ProposalLost: See ``propose``.
         """
         command = wire.set_quotas_from_proto(request)
@@ -322,10 +322,10 @@ class LeaderTerm:
         return cluster_pb.SetQuotasResponse(quotas=wire.quotas_to_proto(command.quotas))
 
     def take_members(self, report: cluster_pb.MembersReport) -> None:
-        """Take a shard leader's report of its members into the map if it is news.
+        """Update the map to a shard leader's report of its members.
 
         Raises:
-            NotLeader, Overloaded: Nothing was taken; the report has to come again.
+            NotLeader, Overloaded: Nothing was recorded; the sender must repeat the report.
         """
         decision = decide_members_report(self.pending, wire.members_from_proto(report))
         if isinstance(decision, Rejected):
@@ -350,7 +350,7 @@ class LeaderTerm:
     # Inside -----------------------------------------------------------------------------------
 
     def _check_known(self, events: Sequence[ClusterEvent]) -> None:
-        """Keep an event from the log that a replica of this group would stop by."""
+        """Refuse an event that would stop a replica of this group, which may not know its type."""
         level = level_of(events)
         if level > EVENT_LEVEL_UNREPORTED and level > self._log.event_level:
             raise not_known(events, self._log.event_level, self._log.behind_event_level(level))
@@ -383,7 +383,7 @@ class LeaderTerm:
     def _watch_silence(self, connection: NodeConnection) -> None:
         """Disconnect the node when it has been silent for too long.
 
-        One timer per connection, set again only when it fires: a heartbeat costs nothing.
+        There is one timer per connection, set again only when it fires, so heartbeats are cheap.
         """
         silent_at_ms = connection.heard_at_ms + JOIN_SILENCE_MS
         if silent_at_ms <= self._clock.monotonic_ms():
@@ -415,7 +415,7 @@ class LeaderTerm:
         try:
             self.propose(decision.events)
         except MetadataError as error:
-            # Another report of a leader, here or at the next leader, tries again.
+            # The next report of a leader, to this or the next leader, tries again.
             _logger.info("the first map stays", why=str(error))
 
     def _check_every_shard_was_led(self) -> None:

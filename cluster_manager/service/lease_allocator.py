@@ -28,28 +28,28 @@ from nextgen.kernel.limits.placement import LEASE_EXPIRY_MARGIN_MS
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 
 RENEWED_LEFT_MS = CAPACITY_LEASE_TTL_MS * 2 // 3
-"""A lease with more life left than this is not written anew just for a later end: shards renew at
-a third of the time-to-live, and several of their requests in between cost no event."""
+"""A lease with more time left than this is not recorded again just for a later end. Shards renew at
+a third of the time-to-live, and their requests in between cost no event."""
 
 SILENCE_MS = CAPACITY_LEASE_TTL_MS + LEASE_EXPIRY_MARGIN_MS
-"""A shard whose leaders sent no request for so long uses none of the leases that it was granted."""
+"""After this long without a request, no leader of the shard still uses a lease."""
 
 _logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseDecision:
-    """What one request leaves behind: events for the log, and the state they lead to."""
+    """The decision on one request: events for the log, and the state after them."""
 
     events: tuple[ClusterEvent, ...]
     state: ClusterState
     refused: tuple[str, ...] = ()
-    """Why returns were refused."""
+    """Reasons for which returns were refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Shards that sent no request for ``SILENCE_MS``, and the use that every shard reported last.
+    """Shards without a request for ``SILENCE_MS``, and the last reported use of every shard.
 
     ``units_used`` has units by shard and session id; the ledger may have earlier numbers.
     """
@@ -59,7 +59,7 @@ class Silence:
 
 
 class _Decider:
-    """Carries out commands one behind the other. ``events`` and ``state`` are the outcome."""
+    """Decides commands one after another. ``events`` and ``state`` are the result."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
@@ -81,10 +81,10 @@ def decide_leases(
     now_ms: int,
     silence: Silence = Silence(),
 ) -> LeaseDecision:
-    """Return the decision on ``request`` after ``grants`` were given. Pure."""
+    """Decide ``request``, with the new ``grants``. Pure."""
     decider = _Decider(state)
     for (broker_id, session_id), units in grants.items():
-        # A refusal leaves that broker as it was: its session ended while we asked.
+        # A refused grant changes nothing: the session ended during the request.
         decider.carry_out(RecordGrant(broker_id, session_id, units))
     refused = _take_returns(decider, request)
     _expire(decider, silence)
@@ -154,7 +154,7 @@ def _offer(decider: _Decider, request: cluster_pb.LeaseCapacityRequest, now_ms: 
 
 
 def leases_of(state: ClusterState, shard_id: int, now_ms: int) -> list[cluster_pb.CapacityLease]:
-    """Return all leases of a shard that have not ended, with the life they have left."""
+    """Return all present leases of a shard, with the time that they have left."""
     leases = []
     for broker in state.directory.live():
         lease = state.ledger.lease_of(broker.broker_id, shard_id)
@@ -189,7 +189,7 @@ class LeaseAllocator:
         """Return the shard's leases once they are committed.
 
         The lease of a broker whose manager cannot be reached stays as it is. If some returns are
-        refused, the answer says why; the rest of the request is carried out.
+        refused, the answer has the reasons, and the rest of the request is done.
 
         Raises:
             InvalidRequest: There is no such shard or term, or the request names too many brokers.
@@ -198,7 +198,7 @@ class LeaseAllocator:
         """
         self._check(request)
         grants = await self._grants.missing_grants()
-        # A later leader of the shard may have been answered meanwhile.
+        # A later leader of the shard may have got its answer during the await.
         self._check(request)
         # From here to propose() there is no await.
         now_ms = self._clock.unix_ms()
@@ -212,7 +212,7 @@ class LeaseAllocator:
         if decision.events:
             await self._leader_term.propose(decision.events)
         else:
-            # The state that this answer rests on may be proposed and not committed yet.
+            # The answer may depend on events that are proposed but not committed yet.
             await self._leader_term.confirm()
         for why in decision.refused:
             _logger.info("return refused", shard=request.shard_id, term=request.term, why=why)
@@ -220,7 +220,7 @@ class LeaseAllocator:
         return cluster_pb.LeaseCapacityResponse(leases=leases, refused=decision.refused)
 
     async def accounts(self) -> cluster_pb.GetCapacityResponse:
-        """Return the ledger as it is committed, linearizable, by broker id.
+        """Return the committed ledger by broker id, linearizable.
 
         Raises:
             NotLeader, ProposalLost: Leadership moved.
@@ -278,7 +278,7 @@ class LeaseAllocator:
         if request.term < answered_term:
             raise Refused(
                 RejectionCode.STALE_EPOCH,
-                f"shard {request.shard_id} was told its leases at term {answered_term}, "
+                f"shard {request.shard_id} got its leases at term {answered_term}, "
                 f"the request is of term {request.term}",
             )
         endpoint = self._leader_term.endpoints.get(request.shard_id)

@@ -1,8 +1,8 @@
-"""The brokers' loads, as the cluster manager's leader knows them. Soft state: never in the log.
+"""The brokers' last reported loads, at the cluster manager's leader. Soft state: never in the log.
 
-Loads are gathered for ``LOADS_GATHERED_MS`` and pushed to shard nodes together; no request waits
-for them. A new leader starts with none and has them all within ``LOAD_REPORT_MS_MAX``, because
-their reporters send them again after each reconnect.
+Loads are collected for ``LOADS_GATHERED_MS`` and pushed to shard nodes together; no request waits
+for them. A new leader starts without loads and has them all within ``LOAD_REPORT_MS_MAX``, because
+broker managers send them again after each reconnect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nextgen.kernel.limits.placement import LOADS_GATHERED_MS, LOADS_PER_UPDATE_
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 
 SHOWN_UNITS_MAX = 10
-"""Units of a broker whose load the cluster's state names: it is one message for all brokers."""
+"""Busiest units per broker in the cluster's state, which is one message for all brokers."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ class LoadBoard:
         directory: Callable[[], BrokerDirectory],
         push: Callable[[cluster_pb.ClusterUpdate], None],
     ) -> None:
-        """``directory`` has what is about to be committed; ``push`` reaches every shard node."""
+        """``directory`` includes pending events; ``push`` sends to every shard node."""
         self._clock = clock
         self._directory = directory
         self._push = push
@@ -50,7 +50,7 @@ class LoadBoard:
             self._cancel()
 
     def take(self, load: cluster_pb.BrokerLoad) -> str:
-        """Take a report; return why it is refused, "" if it is taken or is old news."""
+        """Record a report; return why it is refused, "" if it is recorded or outdated."""
         broker = self._directory().brokers.get(load.broker_id)
         if broker is None or broker.session_id != load.session_id or not broker.is_live:
             return f"session {load.session_id} is not the live one of broker {load.broker_id}"
@@ -93,7 +93,7 @@ class LoadBoard:
             self._push(update)
 
     def _live(self) -> list[cluster_pb.BrokerLoad]:
-        """Return the loads of live sessions, and forget the others."""
+        """Return the loads of live sessions, and drop the others."""
         brokers = self._directory().brokers
         self._loads = {
             broker_id: load

@@ -1,7 +1,7 @@
-"""Gives the cluster manager's group back the replicas that its flags name.
+"""Adds the replicas that the flags name back to the cluster manager's group.
 
-All of them are voters from the beginning, so this does nothing but after a promotion: the last
-survivor is the only voter then, and the others come back with empty disks (ADR 0049).
+All of them are voters from the beginning, so this acts only after a promotion. The last survivor is
+then the only voter, and the others return with empty disks (ADR 0049).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from nextgen.kernel.errors import MetadataError
 from nextgen.replication.ports import ChangeKind, MemberChange, NodeId, ReplicatedLog
 
 LOOK_AGAIN_S = 1.0
-"""Between two checks. A replica that returns waits for the next one; nothing else does."""
+"""Between two checks. Only a returning replica waits for the next one."""
 
 _logger = structlog.get_logger(__name__)
 
 
 class PeerKeeper:
-    """Makes one step at a time while this replica leads; see the module."""
+    """Changes one member at a time while this replica leads; see the module."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class PeerKeeper:
                 await self._make(change)
 
     def _next_change(self) -> MemberChange | None:
-        """Return the next step; None if nobody is missing, or who is missing is not there."""
+        """Return the next change; None if no replica is missing, or no missing one is connected."""
         status = self._log.status
         present = {member.node_id: member.match_index for member in status.progress}
         for peer in self._peers:

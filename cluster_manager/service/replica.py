@@ -38,16 +38,16 @@ from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1.events_pb2 import LookupWindowRecorded
 
 CONFIRM_MS_MAX = 2_000
-"""Confirming leadership with a majority takes a round trip; longer means there is no majority."""
+"""Time-out for confirming leadership, which takes one round trip to a majority."""
 
 HAND_OVER_MS_MAX = 3_000
-"""Handing leadership over at a stop; afterwards the others elect by themselves."""
+"""Time-out for handing leadership over at a stop. After that the others elect by themselves."""
 
 _logger = structlog.get_logger(__name__)
 
 
 class ClusterManager:
-    """What the process answers with. Everything runs on one event loop."""
+    """The service behind the process's gRPC calls. Everything runs on one event loop."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class ClusterManager:
         clock: Clock,
         on_update: UpdateListener,
     ) -> None:
-        """``endpoints`` has the gRPC address of every replica, by node id. ``on_update`` is given
-        what every connected node is given, beginning with a full update in each term."""
+        """``endpoints`` has the gRPC address of every replica, by node id. ``on_update`` gets the
+        updates that every connected node gets, beginning with a full update in each term."""
         self.node_id = node_id
         self._cluster_id = cluster_id
         self._endpoints = dict(endpoints)
@@ -91,21 +91,21 @@ class ClusterManager:
         ]
 
     def stop(self) -> None:
-        """End every stream. The log stays open: whoever opened it closes it."""
+        """End every stream. The caller that opened the log closes it."""
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         self._unsubscribe = []
         self._end_term()
 
     async def hand_over(self) -> None:
-        """Hand leadership to another replica, if this one leads and another takes it.
+        """Hand leadership to another replica, if this one leads and another accepts it.
 
-        The next in line by id is asked first, so that a rolling restart does not come back to
-        a replica that has just stopped.
+        The next replica by id is tried first, so that a rolling restart does not return leadership
+        to the replica that restarted just before.
         """
 
         async def transfer(target: NodeId) -> bool:
-            # Streams end the moment this replica steps down, before it hears of the election.
+            # Streams end when this replica steps down, before it learns of the election.
             self._successor = target
             try:
                 async with timeout(HAND_OVER_MS_MAX / 1_000 / len(others)):
@@ -127,7 +127,7 @@ class ClusterManager:
             except NotLeader:
                 return
 
-    # What is asked ----------------------------------------------------------------------------
+    # Requests ---------------------------------------------------------------------------------
 
     @property
     def leader_term(self) -> LeaderTerm | None:
@@ -140,7 +140,7 @@ class ClusterManager:
 
     @property
     def has_leader(self) -> bool:
-        """Whether this replica leads or knows who does."""
+        """Whether this replica leads or knows the leader."""
         return self._leader_term is not None or self._leader_id is not None
 
     def not_leader(self) -> NotLeader:
@@ -155,7 +155,7 @@ class ClusterManager:
         """Connect a node; the full update is the first in its outbox.
 
         Raises:
-            NotLeader: Ask the replica that it names.
+            NotLeader: Try the replica that it names.
             WrongCluster: The node belongs to another cluster.
             Refused, InvalidRequest, Overloaded: See ``LeaderTerm.join``.
             DeadlineExceeded: No majority confirmed that this replica leads.
@@ -169,11 +169,11 @@ class ClusterManager:
         return leader_term.join(hello)
 
     def receive(self, connection: NodeConnection, message: cluster_pb.NodeMessage) -> None:
-        """Take one message of a connected node.
+        """Handle one message of a connected node.
 
         Raises:
             InvalidRequest: The message is invalid; the caller must end the stream.
-            Overloaded, NotLeader: The message is lost; the node must reconnect and send it again.
+            Overloaded, NotLeader: The message is lost. The node must reconnect and repeat it.
         """
         leader_term = self._leader_term
         if leader_term is None or connection.has_ended:
@@ -195,7 +195,7 @@ class ClusterManager:
     def _take_report(
         self, leader_term: LeaderTerm, connection: NodeConnection, message: cluster_pb.NodeMessage
     ) -> None:
-        """Take what only a shard node may say; raises as ``receive``."""
+        """Handle a message that only a shard node may send; raises as ``receive``."""
         match message.WhichOneof("body"):
             case "leader":
                 _check_may_report(connection)
@@ -219,7 +219,7 @@ class ClusterManager:
                 raise InvalidRequest("a message of a kind that is not known here")
 
     def leave(self, connection: NodeConnection) -> None:
-        """Forget a connection whose stream is over."""
+        """Remove a connection whose stream has ended."""
         connection.end(None)
         if self._leader_term is not None:
             self._leader_term.leave(connection)
@@ -247,7 +247,7 @@ class ClusterManager:
     async def change_replicas(
         self, request: cluster_pb.ChangeReplicasRequest
     ) -> cluster_pb.ChangeReplicasResponse:
-        """Take an operator's wish into the shard map: see ``LeaderTerm.change_replicas``."""
+        """Add an operator's wish to the shard map: see ``LeaderTerm.change_replicas``."""
         if self._leader_term is None:
             raise self.not_leader()
         try:
@@ -267,7 +267,7 @@ class ClusterManager:
             raise self.not_leader() from None
 
     async def quotas(self) -> cluster_pb.GetQuotasResponse:
-        """Return the quotas that hold, linearizable.
+        """Return the present quotas, linearizable.
 
         Raises:
             NotLeader, DeadlineExceeded: As for ``join``.
@@ -288,13 +288,13 @@ class ClusterManager:
         return update
 
     def status(self) -> LogStatus:
-        """Return this replica's place in group 0."""
+        """Return the status of this replica in group 0."""
         return self._log.status
 
     # Inside -----------------------------------------------------------------------------------
 
     async def _confirmed_term(self) -> LeaderTerm:
-        """Return the present term once a majority confirmed that it still is."""
+        """Return the present term once a majority confirmed it."""
         leader_term = self._leader_term
         if leader_term is None:
             raise self.not_leader()
@@ -361,10 +361,10 @@ def _check_may_report(connection: NodeConnection) -> None:
 def _reported_window(
     connection: NodeConnection, reported: LookupWindowRecorded
 ) -> LookupWindow | None:
-    """Return the window that a discovery process reports of itself; None if it makes no sense.
+    """Return the window that a discovery process reports of itself; None if it is invalid.
 
     Raises:
-        InvalidRequest: It is another's.
+        InvalidRequest: The window names another node.
     """
     worker = reported.process.partition("-")[0]
     own = {reported.node_id, f"{reported.node_id}.{worker}"}
@@ -376,6 +376,6 @@ def _reported_window(
     try:
         return window_from_proto(reported)
     except InvalidRequest as error:
-        # It would say so again after each reconnect: a node is worth more than its numbers.
+        # Do not end the stream: the node would send the same window after each reconnect.
         _logger.warning("window of lookups refused", node=reported.node_id, why=str(error))
         return None

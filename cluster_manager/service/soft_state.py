@@ -1,9 +1,9 @@
-"""What the cluster manager's leader knows but never writes down.
+"""The soft state of the cluster manager's leader: the endpoints of shard leaders.
 
-Leader endpoints and connections live in the memory of one leader, for one term. A new leader
-starts with none: every node connects anew and every shard leader reports itself again, so after a
-failover of the cluster manager the endpoints are complete as soon as the nodes are back, about a
-heartbeat later. Until then nodes go on with the endpoints they know.
+Endpoints and connections are in the memory of one leader, for one term. A new leader starts with
+none: every node reconnects and every shard leader reports itself again. So after a failover of the
+cluster manager the endpoints are complete as soon as the nodes are back, about a heartbeat later.
+Until then nodes use the endpoints that they know.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cluster_manager.domain.leader_spread import Leadership
 
 @dataclass(frozen=True, slots=True)
 class LeaderEndpoint:
-    """Where a shard's leader answers."""
+    """The address of a shard's leader."""
 
     shard_id: int
     term: int
@@ -38,7 +38,7 @@ class LeaderEndpoints:
         return len(self._endpoints)
 
     def offer(self, endpoint: LeaderEndpoint, now_ms: int) -> bool:
-        """Take ``endpoint`` if it is news, and return whether it was.
+        """Record ``endpoint`` if it is newer than the known one; return whether it was.
 
         Within one term there is one leader; only its address may change.
         """
@@ -60,7 +60,7 @@ class LeaderEndpoints:
         return tuple(self._endpoints.values())
 
     def leaderships(self) -> dict[int, Leadership]:
-        """Return, by shard, who leads and since when this manager knows of it."""
+        """Return, by shard, the leader and when this manager learned of it."""
         return {
             shard_id: Leadership(endpoint.node_id, self._since_ms[shard_id])
             for shard_id, endpoint in self._endpoints.items()

@@ -1,4 +1,4 @@
-"""Carries out leader spreading: keeps what was tried, and looks again when there is reason to."""
+"""Runs leader spreading: requests transfers, remembers attempts, and decides again when needed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Situation = tuple[Sequence[Placement], Mapping[int, Leadership], AbstractSet[str
 
 
 class LeaderSpreader:
-    """Asks for transfers one at a time. One instance per term.
+    """Requests transfers one at a time. One instance per term.
 
-    ``situation`` gives placements, leaders and the connected nodes; ``send`` asks the present
-    leader to hand over. Nothing is polled: a timer runs only while something is known to become
-    due.
+    ``situation`` gives placements, leaders and the connected nodes; ``send`` requests a transfer
+    from the present leader. There is no polling: a timer runs only if a decision is due at a known
+    time.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class LeaderSpreader:
         self._is_stopped = False
 
     def look(self) -> None:
-        """Look at the situation: call after each change of it."""
+        """Decide on the present situation. Call it after each change of that."""
         if self._is_stopped:
             return
         self._drop_timer()
@@ -50,7 +50,7 @@ class LeaderSpreader:
             self._cancel_timer = self._clock.call_at(step.look_again_at_ms, self.look)
 
     def stop(self) -> None:
-        """Ask for nothing any more."""
+        """Request no further transfer."""
         self._is_stopped = True
         self._drop_timer()
 
