@@ -1,4 +1,4 @@
-"""Puts a broker process together: the only place that joins ports and adapters."""
+"""Wires a broker process: the only place that joins ports and adapters."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ from protos.nextgen.v1.events_pb2 import BrokerEndpoints
 
 SERVICE_NAME = "nextgen.v1.BrokerService"
 GRPC_GRACE_MS = 500
-"""Calls in flight at a stop are finished within it: each takes microseconds."""
+"""Grace for calls in flight at a stop; each takes microseconds."""
 
 PULSAR_GRACE_MS = 1_000
-"""At a stop, clients that do not read their last frames are disconnected after it."""
+"""Grace at a stop for clients to read their last frames."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -63,16 +63,16 @@ def now_ms() -> int:
 
 
 def _wall_ms() -> int:
-    """Unix milliseconds, as the cluster's records have them."""
+    """Unix milliseconds, as in the cluster's records."""
     return time.time_ns() // 1_000_000
 
 
 async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
-    """Run the broker until it is asked to stop.
+    """Run the broker until ``shutdown`` is requested.
 
     Raises:
-        RefusesToStart: A port is taken, the data directory is somebody else's, or the cluster
-            secret cannot be read.
+        RefusesToStart: A port is taken, the data directory belongs to another process, or the
+            cluster secret cannot be read.
         WrongCluster: The cluster manager belongs to another cluster.
     """
     credentials = credentials_of_node(config.cluster_id, config.cluster_secret_file)
@@ -124,13 +124,13 @@ async def _run_until_left(
     shutdown: Shutdown,
     drain_ms_max: int,
 ) -> None:
-    """Run the agent until the process is asked to stop and its units are taken, as far as goes."""
+    """Run the agent until the process has to stop and others have taken its units, if possible."""
     shutdown.deadline_ms = SHUTDOWN_MS_MAX + drain_ms_max
     left = Shutdown()
 
     async def leave() -> None:
         await shutdown.wait()
-        # Whoever asks in another way, a dying parent for one, does not wait for anything.
+        # Other reasons to stop, such as a dying parent, leave no time to wait for anything.
         try:
             if shutdown.reason == signal.SIGTERM.name:
                 await departure.leave(drain_ms_max)
@@ -151,7 +151,7 @@ async def _start_front(
     stack: AsyncExitStack,
     acknowledgements: Acknowledgements,
 ) -> PulsarFront | None:
-    """Serve Pulsar clients, if the configuration says where."""
+    """Serve Pulsar clients, if the configuration has an address for it."""
     if config.pulsar_listen is None or config.ledger_dir is None:
         return None
     pool = ExchangePool(lambda: link.view.shard_map_version)
@@ -202,7 +202,7 @@ async def _start_server(
     )
     add_BrokerServiceServicer_to_server(servicer, server.server)
     await server.start(config.listen.host, config.listen.port, "the broker's gRPC service")
-    # What it answers is true with or without a session: without one it serves nothing.
+    # Its answers are correct even without a session, when the broker serves nothing.
     await server.set_serving(True)
     return server
 

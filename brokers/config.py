@@ -30,12 +30,12 @@ _FLAGS = (
     Flag("--zone", "failure domain, free text", ""),
     Flag("--rack", "failure domain within the zone, free text", ""),
     Flag("--data-dir", "directory that remembers this broker's identity; default: none", ""),
-    Flag("--drain-ms-max", "at a stop, time for others to take the units; 0: none", "30000"),
+    Flag("--drain-ms-max", "at a stop, time for other brokers to take the units; 0: none", "30000"),
     Flag("--ledger-dir", "directory of the messages, the same for all brokers of the cluster", ""),
-    Flag("--retention-time-ms", "messages that all have acknowledged are kept so long", "3600000"),
-    Flag("--retention-bytes", "and so many bytes of them per topic at most", "1073741824"),
+    Flag("--retention-time-ms", "time to keep fully acknowledged messages", "3600000"),
+    Flag("--retention-bytes", "bytes of them to keep per topic at most", "1073741824"),
     Flag(
-        "--backlog-bytes-max", "unacknowledged bytes per topic; then none are taken", "10737418240"
+        "--backlog-bytes-max", "unacknowledged bytes per topic; beyond, SENDs fail", "10737418240"
     ),
 )
 
@@ -45,16 +45,16 @@ class BrokerConfig:
     """The whole configuration of this process."""
 
     node_id: str
-    """Also the broker id: whose capacity and session it is."""
+    """The node id, which is also the broker id of its session and capacity."""
 
     cluster_id: str
-    """A broker manager of another cluster refuses us."""
+    """A broker manager of another cluster refuses this broker."""
 
     listen: Address
     """BrokerService over gRPC."""
 
     advertise: Address
-    """Where others reach ``listen``."""
+    """The address under which others reach ``listen``."""
 
     http_listen: Address
     """Metrics and probes."""
@@ -63,37 +63,38 @@ class BrokerConfig:
     """The cluster manager's replicas, in any order."""
 
     capacity_units: int
-    """Topics and partitions this broker is willing to serve."""
+    """Topics and partitions that this broker serves at most."""
 
     zone: str
     """Failure domain, free text; empty: none."""
 
     data_dir: Path | None
-    """Remembers whose directory it is and keeps a second process out. No messages are in it."""
+    """Directory with the broker's identity and a lock against a second process; no messages."""
 
     pulsar_listen: Address | None
-    """The Pulsar protocol; None: it serves no clients."""
+    """Address for the Pulsar protocol; None: the broker serves no clients."""
 
     pulsar_advertise: Address | None
-    """Where clients reach ``pulsar_listen``; None with it."""
+    """Address under which clients reach ``pulsar_listen``; None if that is None."""
 
     ledger_dir: Path | None
-    """Where all brokers keep the messages: a coherent local file system, no NFS. Given with
-    ``pulsar_listen``, None without it."""
+    """Directory in which all brokers store messages, on a coherent local file system, not NFS. Set
+    if ``pulsar_listen`` is, else None."""
 
     retention_time_ms: int
-    """What every durable subscription has acknowledged is kept so long. An hour: to look again."""
+    """Messages that every durable subscription has acknowledged are kept this long. An hour, so
+    that they can be read again."""
 
     retention_bytes: int
-    """And at most so much of it per topic or partition. A gibibyte: 16 segments."""
+    """At most this many bytes of them are kept per topic or partition. A gibibyte: 16 segments."""
 
     backlog_bytes_max: int
-    """What the slowest durable subscription of a topic or partition may have before it; beyond it
-    nothing is published there. Ten gibibytes: Pulsar's own default of earlier releases."""
+    """Backlog of the slowest durable subscription of a topic or partition above which messages are
+    refused. Ten gibibytes: Pulsar's own default of earlier releases."""
 
     drain_ms_max: int = 30_000
-    """At SIGTERM, how long others have to take the units. Half a minute: what service managers
-    give a process before they kill it."""
+    """Time at SIGTERM for other brokers to take the units. Half a minute: the time that service
+    managers give a process before they kill it."""
 
     rack: str = ""
     """Failure domain within the zone, free text; empty: none."""
@@ -101,7 +102,7 @@ class BrokerConfig:
     tracing: TraceSettings = NO_TRACES
 
     cluster_secret_file: Path | None = None
-    """What peers prove their membership with (ADR 0057); None: every peer is accepted."""
+    """The secret by which peers prove their membership (ADR 0057); None: every peer is accepted."""
 
     cluster_secret_required: bool = True
     """Whether peers without proof are refused; False while a secret is introduced or changed."""

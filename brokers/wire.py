@@ -1,4 +1,4 @@
-"""Protobuf on one side, the broker's domain on the other."""
+"""Conversion between protobuf messages and the broker's domain."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _KINDS = MappingProxyType(
 
 
 def from_manager(message: wire.ManagerMessage, now_ms: int) -> FromManager:
-    """Return what a broker manager's message says. What is not known ends the stream."""
+    """Convert a broker manager's message. An unknown message ends the stream."""
     match message.WhichOneof("body"):
         case "deliveries":
             deliveries = [_delivery(delivery) for delivery in message.deliveries.deliveries]
@@ -96,7 +96,7 @@ def _payload(delivery: wire.Delivery) -> Payload:
             return _TOPIC.from_stored(delivery.topic)
         case "removed":
             return _removed(delivery.removed)
-    # A later manager knows that an earlier broker cannot act on it: it counts, and that is all.
+    # A later manager knows that an earlier broker ignores the step. It only counts in the sequence.
     return UnknownStep()
 
 
@@ -123,9 +123,9 @@ def _removed(given: wire.MetadataRemoved) -> Payload:
 
 
 def held_pages(holding: Holding) -> Iterator[wire.HeldMetadata]:
-    """Yield what is held, in messages of bounded size, the last one marked as such.
+    """Yield the holding in messages of bounded size; the last one is marked.
 
-    What changes while this goes on may be in it or not.
+    Changes during the iteration may be included or not.
     """
     page, size_bytes = wire.HeldMetadata(), 0
     for held in _held_objects(holding):
@@ -156,7 +156,7 @@ def _held_objects(holding: Holding) -> Iterator[wire.HeldObject]:
             id=namespace.namespace_id,
             version=namespace.version,
         )
-    # Units of topics that were deleted take up room until they are released.
+    # Units of deleted topics count as held until they are released.
     gone = {
         each.topic.topic_id: each.topic
         for each in holding.assignments.values()
@@ -176,7 +176,7 @@ def _held_objects(holding: Holding) -> Iterator[wire.HeldObject]:
 
 
 def held_item(holding: Holding, kind: inventory_pb2.Kind, name: str) -> inventory_pb2.Item:
-    """Return an object as it is held; without a value if it is not."""
+    """Return a held object; without a value if it is not held."""
     item = inventory_pb2.Item(kind=kind, name=name)
     match _KINDS.get(kind):
         case MetadataKind.TENANT:
@@ -194,17 +194,17 @@ def held_item(holding: Holding, kind: inventory_pb2.Kind, name: str) -> inventor
     return item
 
 
-def serving(holding: Holding, asked: str, now_ms: int) -> wire.Serving:
+def serving(holding: Holding, name: str, now_ms: int) -> wire.Serving:
     """Return the answer for one name in any spelling; the canonical one is the fast path."""
-    answer = _serving_canonical(holding, asked, now_ms)
+    answer = _serving_canonical(holding, name, now_ms)
     if answer is not None:
         return answer
     try:
-        canonical = parse_topic(asked).text
+        canonical = parse_topic(name).text
     except InvalidName:
-        return wire.Serving(topic=asked)
-    if canonical == asked:
-        return wire.Serving(topic=asked)
+        return wire.Serving(topic=name)
+    if canonical == name:
+        return wire.Serving(topic=name)
     return _serving_canonical(holding, canonical, now_ms) or wire.Serving(topic=canonical)
 
 
@@ -242,10 +242,10 @@ def schema_of_message(message: pulsar.Schema) -> Schema:
 
 
 def stated_schema(message: pulsar.Schema) -> Schema:
-    """Return the schema that a client states.
+    """Return the schema that a client sent.
 
     Raises:
-        Refusal: It is larger than one that is stored may be.
+        Refusal: It is larger than a stored schema may be.
     """
     size = message.ByteSize()
     if size > SCHEMA_BYTES_MAX:
@@ -257,7 +257,7 @@ def stated_schema(message: pulsar.Schema) -> Schema:
 
 
 def stored_schema(schema: Schema) -> bytes:
-    """Return a version as it is kept in a ledger's state: as clients have it."""
+    """Return the form of a version in a ledger's state, which is the protocol's."""
     message = pulsar.Schema(name=schema.name, schema_data=schema.data)
     message.type = cast("pulsar.Schema.Type", schema.kind)
     for key in sorted(schema.properties):
@@ -266,10 +266,10 @@ def stored_schema(schema: Schema) -> bytes:
 
 
 def schema_of_stored(stored: bytes) -> Schema:
-    """Return the schema that ``stored_schema`` made the bytes of.
+    """Decode the result of ``stored_schema``.
 
     Raises:
-        ValueError: They are not such bytes.
+        ValueError: The bytes are invalid.
     """
     try:
         return schema_of_message(pulsar.Schema.FromString(stored))
@@ -278,5 +278,5 @@ def schema_of_stored(stored: bytes) -> Schema:
 
 
 def _properties(message: pulsar.Schema) -> dict[str, str]:
-    # The stubs take ``KeyValue`` for the enumeration's value of that name.
+    # In the type stubs, ``KeyValue`` is the enumeration's value of that name.
     return {item.key: item.value for item in cast(Any, message).properties}

@@ -1,3 +1,3 @@
-"""What joins a broker to the world: clients, its broker manager, the disk, metrics.
-Each adapter fulfils a port or calls the service. ``bootstrap`` alone puts them together.
+"""Adapters of a broker: clients, its broker manager, the disk, metrics.
+Each adapter implements a port or calls the service. ``bootstrap`` alone wires them.
 """

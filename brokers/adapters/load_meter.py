@@ -1,4 +1,4 @@
-"""What this process costs, from the operating system, and what it carries, from its own counts."""
+"""Measures this process' load: resources by the operating system, traffic by its own counters."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from brokers.ports.session import Clock
 from nextgen.kernel.governance.broker_load import BrokerLoad, Rates, UnitLoad
 
 USABLE_CORES = 1
-"""Cores that a broker can keep busy: everything but the waiting for disks is on one thread."""
+"""Cores that a broker can use: everything except waiting for disks runs on one thread."""
 
 CGROUP_MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
-"""Where the kernel says how much memory the container may have; a number, or "max"."""
+"""Files in which the kernel has the container's memory limit: a number, or "max"."""
 
 
 class ProcessLoadMeter:
-    """Measures between calls: the first reading has no shares and no rates.
+    """Measures the load between calls: the first reading has no shares and no rates.
 
-    ``front``, if it is set, is where messages go through. ``clock`` never goes back,
-    ``wall_clock`` is Unix time, both in milliseconds.
+    ``front``, if it is set, has the counters of messages. ``clock`` never goes back, ``wall_clock``
+    is Unix time, both in milliseconds.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ProcessLoadMeter:
         self._measured_at_ms = 0
 
     def __call__(self) -> BrokerLoad:
-        # Later reports win by their time, so it grows even where the wall clock is set back.
+        # The report with the later time wins, so it must grow even if the wall clock is set back.
         self._measured_at_ms = max(self._measured_at_ms + 1, self._wall_clock())
         rates, busiest = self._rates()
         with self._process.oneshot():
@@ -71,7 +71,7 @@ class ProcessLoadMeter:
 
 
 def memory_limit_bytes(limit_file: Path) -> int:
-    """Return what this process may use: of its container, or of the machine if that is less."""
+    """Return the memory that this process may use: the container's limit or the machine's."""
     total = int(psutil.virtual_memory().total)
     try:
         limit = int(limit_file.read_text())

@@ -1,4 +1,4 @@
-"""The broker's numbers in Prometheus' form, read when somebody asks for them."""
+"""The broker's metrics for Prometheus, computed at each scrape."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _COUNTERS = {
     "sessions_voided": "Sessions that ended with everything they had been assigned.",
     "connections_opened": "Connections tried to a broker manager.",
     "heartbeats_echoed": "Heartbeats that the broker manager confirmed.",
-    "names_checked": "Names asked for in Serves.",
+    "names_checked": "Names in Serves requests.",
 }
 
 
 class BrokerCollector(Collector):
-    """Registered once per process. ``front`` is None where no clients are served."""
+    """Registered once per process. ``front`` is None if the broker serves no clients."""
 
     def __init__(self, agent: BrokerAgent, front: PulsarFront | None) -> None:
         self._agent = agent

@@ -1,7 +1,7 @@
-"""What each open topic carries: rates between two looks at its counters.
+"""The traffic of each open topic: rates between two reads of its counters.
 
-A broker may have tens of thousands of topics open, so that each measurement looks at some of them
-only, in turn: no topic's rate is older than ``topics / UNITS_LOOKED_AT_MAX`` measurements.
+A broker may have tens of thousands of open topics, so each measurement reads only some of them, in
+turn: no topic's rate is older than ``topics / UNITS_LOOKED_AT_MAX`` measurements.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from nextgen.kernel.governance.broker_load import Rates, UnitLoad
 from nextgen.kernel.limits.placement import BUSIEST_UNITS_MAX
 
 UNITS_LOOKED_AT_MAX = 5_000
-"""Topics whose counters one measurement reads: a few milliseconds, on the loop."""
+"""Topics whose counters one measurement reads, which takes a few milliseconds of the loop."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What a topic had counted when it was looked at last."""
+    """A topic's counters at the last measurement of it."""
 
     traffic: Traffic
     counted: tuple[int, int, int, int]
@@ -37,7 +37,7 @@ def counted(traffic: Traffic) -> tuple[int, int, int, int]:
 def rates_between(
     before: tuple[int, int, int, int], after: tuple[int, int, int, int], passed_ms: int
 ) -> Rates:
-    """Return the rates of what was counted meanwhile; none if no time has passed."""
+    """Return the rates between two counts; zeros if no time has passed."""
     if passed_ms <= 0:
         return Rates()
     return Rates(
@@ -46,14 +46,14 @@ def rates_between(
 
 
 class UnitMeter:
-    """Measures between calls; a topic that is seen first has no rates yet."""
+    """Measures rates between calls. A topic has no rates at its first measurement."""
 
     def __init__(self, looked_at_max: int = UNITS_LOOKED_AT_MAX) -> None:
         self._looked_at_max = looked_at_max
         self._seen: dict[str, _Seen] = {}
         self._next = 0
         self.producers = 0
-        """Of all open topics, as of the last look at each."""
+        """Rates of all open topics, by the last measurement of each."""
         self.consumers = 0
 
     def __repr__(self) -> str:
@@ -62,7 +62,7 @@ class UnitMeter:
     def measure(
         self, topics: Iterable[Topic], *, now_ms: int, wall_ms: int
     ) -> tuple[UnitLoad, ...]:
-        """Look at the next topics; return the busiest of all, by bytes, those with traffic."""
+        """Measure the next topics; return the busiest of all topics with traffic, by bytes."""
         every = list(topics)
         if self._next >= len(every):
             self._next = 0
@@ -80,7 +80,7 @@ class UnitMeter:
         name, traffic, counts = topic.unit.name, topic.traffic, counted(topic.traffic)
         seen = self._seen.get(name)
         rates = Rates()
-        # Closed and opened again it counts from nothing.
+        # A topic that is opened again counts from zero.
         if seen is not None and seen.traffic is traffic:
             rates = rates_between(seen.counted, counts, now_ms - seen.at_ms)
         load = UnitLoad(

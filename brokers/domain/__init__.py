@@ -1,3 +1,3 @@
-"""A broker's rules, pure: what it holds, its session, positions, storage policies, refusals.
+"""A broker's rules, pure: its assignments, its session, positions, storage policies, refusals.
 Nothing here does I/O or reads a clock. Every other layer of the broker may call it.
 """

@@ -1,9 +1,9 @@
-"""When this process acknowledged messages, unit by unit and epoch by epoch: what an auditor asks.
+"""When this process acknowledged messages, by unit and epoch, for the auditor.
 
-    look for a fence ─▶ none ─▶ acknowledged: "as of the moment before the look"
+    check for a fence ─▶ none ─▶ acknowledged: "as of the moment before the check"
 
-That moment proves ownership: a later owner that was not there when its fence was looked for had not
-begun. So intervals of two epochs of one unit never overlap, however late a receipt is sent.
+That moment proves ownership: a later owner without a fence at the check had not begun yet. So
+intervals of two epochs of one unit never overlap, however late a receipt is sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ IntervalKey = tuple[str, str, int]
 
 
 class Acknowledged:
-    """One unit's interval under one epoch. Noting costs no allocation; 0 entries: none yet."""
+    """One unit's interval under one epoch. Noting allocates nothing; 0 entries: none yet."""
 
     __slots__ = ("entries", "first_ns", "key", "last_ns", "topic")
 
@@ -33,7 +33,7 @@ class Acknowledged:
         return f"<Acknowledged {self.topic} epoch={self.key[2]} entries={self.entries}>"
 
     def note(self, looked_at_ns: int, entries: int) -> None:
-        """Note that entries were acknowledged as of then, Unix time."""
+        """Note that entries were acknowledged as of a Unix time."""
         if not self.entries:
             self.first_ns = looked_at_ns
         if looked_at_ns > self.last_ns:
@@ -58,19 +58,19 @@ class Acknowledgements:
         return len(self._open) + len(self._closed)
 
     def __iter__(self) -> Iterator[Acknowledged]:
-        """Go through those that have something; they may be opened and closed meanwhile."""
+        """Iterate over intervals with entries; units may be opened and closed meanwhile."""
         for kept in (self._closed, self._open):
             for interval in tuple(kept.values()):
                 if interval.entries:
                     yield interval
 
     def opened(self, key: IntervalKey, topic: str) -> Acknowledged:
-        """Return what to note in. An epoch that is opened again goes on with its interval."""
+        """Return the interval of a unit's epoch. Opening an epoch again continues its interval."""
         interval = self._closed.pop(key, None) or Acknowledged(key, topic)
         return self._open.setdefault(key, interval)
 
     def closed(self, key: IntervalKey) -> None:
-        """Keep the interval for a while. Harmless if it is not open."""
+        """Mark the interval as closed; it is kept for a while. Harmless if it is not open."""
         interval = self._open.pop(key, None)
         if interval is None or not interval.entries:
             return

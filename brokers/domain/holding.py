@@ -1,9 +1,8 @@
-"""What a broker holds: metadata it was sent, units it serves, and what it let go of.
+"""A broker's holding: the metadata it was sent, the units it serves, and the units it released.
 
-Everything is keyed by (topic id, unit); a second index by canonical name answers ``serving``
-with two dictionary reads. The rules that make repeats and races harmless: an epoch that is
-lower than one already known for the same unit changes nothing, and of one object only a higher
-version replaces what is here.
+Everything is keyed by (topic id, unit); a second index by canonical name answers ``serving`` with
+two dictionary reads. Two rules make repetitions and races harmless: an epoch below the known one of
+a unit changes nothing, and only a higher version of an object replaces the present one.
 """
 
 from __future__ import annotations
@@ -60,9 +59,9 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One unit of a topic that this broker is to serve. ``name`` includes the partition.
+    """One unit of a topic that this broker has to serve. ``name`` includes the partition.
 
-    ``topic`` is as it was when the unit was assigned; ``Holding.topics`` has what it is.
+    ``topic`` is as of the assignment; ``Holding.topics`` has the present version.
     """
 
     topic: TopicMetadata
@@ -71,7 +70,7 @@ class Assignment:
     epoch: int
     shard_id: int
     take_over: bool = field(default=False, compare=False)
-    """Its clients are on their way here: it is opened at once, not by the first of them."""
+    """Its clients are being redirected here, so it is opened at once, not by the first of them."""
 
     @property
     def key(self) -> UnitKey:
@@ -87,7 +86,7 @@ class Release:
     name: str
     epoch: int
     new_broker_id: str
-    """Where the unit went, empty when it went nowhere."""
+    """The unit's next broker, empty if it has none."""
     new_epoch: int
     new_broker_grpc: str
     new_broker_url: str
@@ -98,26 +97,26 @@ class Release:
 
     @property
     def epoch_known(self) -> int:
-        """The highest epoch of the unit that this release speaks of."""
+        """The highest epoch of the unit in this release."""
         return max(self.epoch, self.new_epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """A unit may be assigned here, as it says. Nothing is to be served by it."""
+    """A unit may soon be assigned here. The broker MUST NOT serve it because of this step."""
 
     assignment: Assignment
 
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """A unit is about to be released, as it says. It is served here until then."""
+    """A unit is about to be released. The broker serves it until then."""
 
     release: Release
 
 
 class MetadataKind(StrEnum):
-    """What metadata is about."""
+    """The kinds of objects with metadata."""
 
     TENANT = "tenant"
     NAMESPACE = "namespace"
@@ -126,7 +125,7 @@ class MetadataKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetadataRemoved:
-    """An object was deleted. One of the same name that came after it has another id."""
+    """An object was deleted. A later object of the same name has another id."""
 
     kind: MetadataKind
     name: str
@@ -135,7 +134,8 @@ class MetadataRemoved:
 
 @dataclass(frozen=True, slots=True)
 class UnknownStep:
-    """A step of a kind that a later broker manager knows; it counts in the sequence."""
+    """A step of a later broker manager that this release does not know. It counts in the
+    sequence."""
 
 
 Payload = (
@@ -158,7 +158,7 @@ class _Tombstone:
 
 
 class MovingNotes:
-    """Where units are about to go, for ``PREPARED_MS_MAX`` after it was said last."""
+    """The announced next brokers of units, each for ``PREPARED_MS_MAX`` after its last notice."""
 
     def __init__(self) -> None:
         self._notes: OrderedDict[UnitKey, tuple[Release, int]] = OrderedDict()
@@ -167,7 +167,7 @@ class MovingNotes:
         return len(self._notes)
 
     def note(self, release: Release, now_ms: int) -> None:
-        """Keep one; the oldest goes if there are more than ``PREPARED_UNITS_MAX``."""
+        """Add a notice; with more than ``PREPARED_UNITS_MAX`` of them the oldest is dropped."""
         self._notes.pop(release.key, None)
         self._notes[release.key] = release, now_ms + PREPARED_MS_MAX
         if len(self._notes) > PREPARED_UNITS_MAX:
@@ -181,7 +181,7 @@ class MovingNotes:
         self._notes.pop(key, None)
 
     def expire(self, now_ms: int) -> None:
-        """Forget those whose time is over."""
+        """Drop expired notices."""
         while self._notes:
             key, (_, expires_at_ms) = next(iter(self._notes.items()))
             if expires_at_ms > now_ms:
@@ -190,7 +190,7 @@ class MovingNotes:
 
 
 class Holding:
-    """Everything one broker session was given. Thrown away with the session.
+    """Everything that one broker session was sent. Discarded with the session.
 
     ``now_ms`` is any clock that never goes backwards.
     """
@@ -199,7 +199,7 @@ class Holding:
         self.tenants: dict[str, TenantMetadata] = {}
         self.namespaces: dict[str, NamespaceMetadata] = {}
         self.topics: dict[str, TopicMetadata] = {}
-        """By topic id: those of which a unit is held, unless they were deleted."""
+        """Topics by id, of which a unit is assigned here and that were not deleted."""
         self.assignments: dict[UnitKey, Assignment] = {}
         self._units: dict[str, dict[str, int]] = {}
         self._topic_ids: dict[str, str] = {}
@@ -218,15 +218,15 @@ class Holding:
 
     @property
     def tombstones(self) -> int:
-        """How many units are remembered as released."""
+        """Number of units that are remembered as released."""
         return len(self._tombstones)
 
     def apply(self, payload: Payload, now_ms: int) -> bool:
         """Apply one step of the session's sequence; applying it again changes nothing.
 
-        Returns whether listeners must be notified. They are for an assignment or a release that
-        no later step had overtaken, for metadata whose policies changed, and for a ``Prepare``,
-        though that changes nothing that is served.
+        Returns whether listeners must be notified: for an assignment or a release that no later
+        step overtook, for metadata with changed policies, and for a ``Prepare``, although that
+        does not change the served units.
         """
         self.expire(now_ms)
         match payload:
@@ -249,7 +249,7 @@ class Holding:
         return False
 
     def expire(self, now_ms: int) -> None:
-        """Forget the tombstones, and what was about to go, whose time is over."""
+        """Drop expired tombstones and expired notices of moves."""
         self._going.expire(now_ms)
         while self._tombstones:
             key, tombstone = next(iter(self._tombstones.items()))
@@ -258,11 +258,11 @@ class Holding:
             self._drop_tombstone(key)
 
     def assigned(self, name: str) -> Assignment | None:
-        """Return what is served under a canonical name."""
+        """Return the assignment of a canonical name, if it is served here."""
         return self._assigned_by_name.get(name)
 
     def released(self, name: str, now_ms: int) -> Release | None:
-        """Return how a canonical name was let go of, while that is remembered."""
+        """Return the release of a canonical name, while it is remembered."""
         key = self._released_by_name.get(name)
         if key is None:
             return None
@@ -270,12 +270,12 @@ class Holding:
         return tombstone.release if tombstone.expires_at_ms > now_ms else None
 
     def going_to(self, key: UnitKey, epoch: int) -> str:
-        """Return the Pulsar URL of the broker that is about to get a unit; "" if none is."""
+        """Return the Pulsar URL of a unit's announced next broker; "" if there is none."""
         note = self._going.get(key)
         return note.new_broker_url if note is not None and note.new_epoch > epoch else ""
 
     def topic(self, name: str) -> TopicMetadata | None:
-        """Return the topic of this name, without a partition, of which a unit is held."""
+        """Return the topic of this name, given without a partition, if a unit of it is held."""
         topic_id = self._topic_ids.get(name)
         return None if topic_id is None else self.topics.get(topic_id)
 
@@ -284,7 +284,7 @@ class Holding:
         return self._units.get(topic_id, {})
 
     def has_metadata(self, assignment: Assignment) -> bool:
-        """Return whether tenant, namespace and topic of a held unit are here as well."""
+        """Return whether the tenant, namespace and topic of a held unit are known too."""
         tenant, namespace = _parents_of(assignment)
         return (
             tenant in self.tenants
@@ -293,7 +293,7 @@ class Holding:
         )
 
     def policies(self, assignment: Assignment) -> Policies:
-        """Return what is said of a held unit by all that is here of its metadata."""
+        """Return the merged policies of a held unit, from its known metadata."""
         tenant_name, namespace_name = _parents_of(assignment)
         tenant = self.tenants.get(tenant_name)
         namespace = self.namespaces.get(namespace_name)
@@ -342,7 +342,7 @@ class Holding:
                 if namespace is not None and namespace.namespace_id == removed.object_id:
                     del self.namespaces[removed.name]
             case MetadataKind.TOPIC:
-                # Its units stay until each is released.
+                # The topic's units stay until each is released.
                 self.topics.pop(removed.object_id, None)
 
     def _assign(self, assignment: Assignment) -> bool:
@@ -377,7 +377,7 @@ class Holding:
             del self.assignments[key]
             self._going.drop(key)
             self._drop_unit(held)
-            # A topic deleted and created again has the name but another id: it stays.
+            # A topic that was created again has the same name and another id: it stays.
             if self._assigned_by_name.get(held.name) == held:
                 del self._assigned_by_name[held.name]
         earlier = self._tombstones.get(key)

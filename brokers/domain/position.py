@@ -1,4 +1,4 @@
-"""Where an entry stands in a topic."""
+"""Positions of entries in a topic."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ SEGMENTS_PER_EPOCH_MAX = 1 << _SEGMENT_BITS
 class Position(NamedTuple):
     """Ledger and entry, as in Pulsar's message ids. Positions of one topic order its entries.
 
-    A ledger is one segment file: its id is made of the epoch that wrote it and of the segment's
-    number within that epoch, so that a later owner's ledgers are always higher. Entries of a
-    ledger count from 0.
+    A ledger is one segment file. Its id combines the epoch that wrote it with the segment's number
+    in that epoch, so a later owner's ledgers always have higher ids. Entries of a ledger count from
+    0.
     """
 
     ledger_id: int

@@ -1,4 +1,4 @@
-"""The answer no, in the words of Pulsar's protocol."""
+"""Refusals with the error codes of Pulsar's protocol."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ServerError(IntEnum):
-    """Pulsar's error codes: which one is chosen decides whether a client tries again."""
+    """Pulsar's error codes. The code decides whether a client retries."""
 
     UNKNOWN = 0
     METADATA = 1
@@ -39,8 +39,8 @@ class ServerError(IntEnum):
 class Refusal(Exception):
     """A request was refused and changed nothing.
 
-    ``code`` is the number of Pulsar's ServerError that the client is sent, ``message`` one
-    lower-case sentence for people.
+    ``code`` is the number of Pulsar's ServerError for the client, ``message`` one lower-case
+    sentence for people.
     """
 
     def __init__(self, code: int, message: str) -> None:

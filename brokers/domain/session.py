@@ -2,15 +2,14 @@
 
     connect ──▶ hello ──▶ Established ──▶ Delivered* ──▶ Disconnected ──▶ hello (resume) ...
 
-The manager sends one dense sequence per session: tenants, namespaces, assignments, releases
-and what changes in the metadata of all these, each with the next number. The machine applies it
-in order, skips what it has already applied, and never applies anything behind a gap: it asks for
-a new connection, on which the session resumes behind the last number applied. Two gaps without
-progress between them mean that the manager no longer has what is missing, so the session is given
-up.
+The manager sends one dense sequence per session: tenants, namespaces, assignments, releases and
+changes of metadata, each with the next number. The machine applies it in order, skips numbers that
+it has applied, and never applies anything behind a gap. At a gap it requests a new connection, on
+which the session resumes behind the last applied number. Two gaps without progress between them
+mean that the manager no longer has the missing numbers, so the session is given up.
 
-A connection that breaks voids nothing: a broker that is cut off serves on. What voids is a
-session that the manager does not resume, for then the units may have been given away.
+A broken connection voids nothing: a broker that is cut off serves on. A session that the manager
+does not resume is void, because its units may have been assigned to others.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from brokers.domain.holding import (
 
 
 class Status(StrEnum):
-    """Where the session stands."""
+    """The states of the session."""
 
     UNREGISTERED = "unregistered"
     CONNECTED = "connected"
@@ -67,12 +66,12 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The connection is gone; the session may be resumed."""
+    """The connection is closed; the session may be resumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The manager says that the session is over."""
+    """The manager reports that the session has ended."""
 
 
 Input = Established | Delivered | Disconnected | Expired
@@ -80,21 +79,21 @@ Input = Established | Delivered | Disconnected | Expired
 
 @dataclass(frozen=True, slots=True)
 class ReportSync:
-    """Tell the manager that everything up to ``sequence`` is applied."""
+    """Report to the manager that everything up to ``sequence`` is applied."""
 
     sequence: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reconnect:
-    """Close this connection and open another one, with the hello that ``resume_point`` gives."""
+    """Close this connection and open another one, with a hello from ``resume_point``."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Voided:
-    """An earlier session ended and ``units`` assigned units went with it."""
+    """An earlier session ended, and its ``units`` assigned units are void."""
 
     units: int
 
@@ -104,26 +103,26 @@ ChangedMetadata = TenantMetadata | NamespaceMetadata | TopicMetadata
 
 
 Step = Assignment | Release | Prepare | ChangedMetadata
-"""What the listeners of a session are notified of."""
+"""The notifications to the listeners of a session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What is served has changed by these steps, in order; the holding has them already."""
+    """These steps, in order, changed the served units; the holding has applied them."""
 
     steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A session began that holds nothing yet."""
+    """A new session began, with an empty holding."""
 
 
 Effect = ReportSync | Reconnect | Voided | Changed | Began
 
 
 class BrokerSession:
-    """The session's machine; owned by one task. ``holding`` is what it may serve."""
+    """The session's state machine; owned by one task. ``holding`` has the units to serve."""
 
     def __init__(self) -> None:
         self.status = Status.UNREGISTERED
@@ -141,11 +140,11 @@ class BrokerSession:
 
     @property
     def resume_point(self) -> tuple[str, int]:
-        """Session id (empty: ask for a new one) and last applied number, for the next hello."""
+        """Session id (empty: request a new session) and last applied number, for the next hello."""
         return (self.session_id, self.applied_sequence)
 
     def step(self, given: Input) -> tuple[Effect, ...]:
-        """Take one input and return what is to be done, in order."""
+        """Handle one input and return the effects, in order."""
         match given:
             case Established():
                 return self._established(given)
@@ -189,14 +188,14 @@ class BrokerSession:
                 break
             steps.extend(self._apply(delivery.payload, given.now_ms))
             self.applied_sequence = delivery.sequence
-        # Before the report: once the manager hears of it, it is in force here.
+        # Before the report: when the manager gets it, the changes must have taken effect here.
         changed: tuple[Effect, ...] = (Changed(tuple(steps)),) if steps else ()
         if not self.session_id:
             return (*changed, *gap)
         return (*changed, ReportSync(self.applied_sequence), *gap)
 
     def _apply(self, payload: Payload, now_ms: int) -> Iterator[Step]:
-        """Have the holding take in a step, and yield what it changes of what is served."""
+        """Apply a step to the holding, and yield the steps that change the served units."""
         brought = payload.topic if isinstance(payload, Assignment) else None
         known = None if brought is None else self.holding.topics.get(brought.topic_id)
         has_changed = self.holding.apply(payload, now_ms)
@@ -205,7 +204,7 @@ class BrokerSession:
         if brought is not None and known is not None:
             held = self.holding.topics.get(brought.topic_id)
             if held is not None and held.policies != known.policies:
-                # The topic came along in another version: of its other units as well.
+                # The assignment brought another version of the topic, for its other units too.
                 yield held
 
     def _gap(self, sequence: int) -> tuple[Effect, ...]:

@@ -1,7 +1,7 @@
-"""What a topic keeps, how much may wait to be consumed, and what producers may bring.
+"""A topic's storage policy: retention, backlog, deduplication, schema compatibility.
 
-``effective`` lays what tenants, namespaces and topics say over what the broker's own
-configuration says.
+``effective`` overrides the broker's own configuration by the policies of tenants, namespaces and
+topics.
 """
 
 from __future__ import annotations
@@ -18,61 +18,60 @@ from nextgen.kernel.governance.policies import (
 )
 
 NO_BOUND = 0
-"""Of a backlog: it may be as large as it likes. Of a time to live: messages do not expire."""
+"""No limit: for a backlog, any size; for a time to live, messages do not expire."""
 
 _EVICTED_TO_PERCENT = 90
-"""Of its quota, a backlog that is cut keeps so much, so that not every look cuts it again: as
-Pulsar does."""
+"""Part of its quota to which a backlog is cut, so that not every check cuts it again. The same as
+in Pulsar."""
 
 _LAST_ENTRY = 2**62
-"""Not lower than the last entry of any ledger."""
+"""At or above the last entry of any ledger."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoragePolicy:
-    """Of one topic; a broker's own is what counts where nobody says anything."""
+    """The policy of one topic. A broker's own applies where no object sets a value."""
 
     retention_ms: int
-    """What every durable subscription has acknowledged is kept so long, and then dropped;
-    ``FOR_EVER``."""
+    """Time to keep messages that every durable subscription has acknowledged; or ``FOR_EVER``."""
 
     retention_bytes: int
-    """And only as long as it is among so many newest bytes of the topic; ``FOR_EVER``: all."""
+    """Such messages are kept only among this many newest bytes of the topic; ``FOR_EVER``: all."""
 
     backlog_bytes_max: int
-    """What the slowest durable subscription may have before it; ``NO_BOUND``."""
+    """Bytes of backlog of the slowest durable subscription at most; or ``NO_BOUND``."""
 
     backlog_action: BacklogAction = BacklogAction.PRODUCER_EXCEPTION
-    """What is done when it has more."""
+    """The action when the backlog is larger."""
 
     message_ttl_ms: int = NO_BOUND
-    """What is older counts as acknowledged by every durable subscription; ``NO_BOUND``."""
+    """Older messages count as acknowledged by every durable subscription; or ``NO_BOUND``."""
 
     deduplicates: bool = True
-    """Whether a message that comes again, by its producer's count, is stored once."""
+    """Whether a message that its producer repeats, by its sequence id, is stored once."""
 
     schema_compatibility: SchemaCompatibility = SchemaCompatibility.FULL
-    """How the next version of the topic's schema must go with those before it."""
+    """How the next version of the topic's schema must be compatible with earlier ones."""
 
     @property
     def keeps_by_time(self) -> bool:
-        """Whether what is acknowledged becomes too old to be kept."""
+        """Whether retention of acknowledged messages is limited by age."""
         return self.retention_ms != FOR_EVER
 
     @property
     def keeps_by_size(self) -> bool:
-        """Whether what is acknowledged becomes too much to be kept."""
+        """Whether retention of acknowledged messages is limited by size."""
         return self.retention_bytes != FOR_EVER
 
     def allows_backlog(self, backlog_bytes: int) -> bool:
-        """Return whether a subscription may have so much before it."""
+        """Return whether a subscription may have a backlog of this size."""
         return self.backlog_bytes_max == NO_BOUND or backlog_bytes <= self.backlog_bytes_max
 
 
 def effective(policies: Policies, own: StoragePolicy) -> StoragePolicy:
-    """Return the policy in force for a topic: ``policies``, completed from the broker's ``own``.
+    """Return a topic's effective policy: ``policies``, completed from the broker's ``own``.
 
-    ``policies`` is the merge of what the topic, its namespace and its tenant set.
+    ``policies`` is the merge of the policies of the topic, its namespace and its tenant.
     """
     retention, quota = policies.retention, policies.backlog_quota
     return StoragePolicy(
@@ -87,7 +86,7 @@ def effective(policies: Policies, own: StoragePolicy) -> StoragePolicy:
 
 
 def entries_kept_at_eviction(policy: StoragePolicy, entry_count: int, byte_count: int) -> int:
-    """Return how many newest entries a backlog that is cut keeps, by the average of what is kept.
+    """Return how many newest entries a cut backlog keeps, by the average size of entries.
 
     ``entry_count`` entries have ``byte_count`` bytes; both are above 0.
     """
@@ -100,9 +99,9 @@ def position_before_newest(
     last: Position,
     entries_between: Callable[[Position, Position], int],
 ) -> Position:
-    """Return the lowest position that at most ``count`` of the entries up to ``last`` are behind.
+    """Return the lowest position with at most ``count`` entries between it and ``last``.
 
-    ``first`` and ``last`` are those of the kept entries; ``entries_between`` is the ledger's.
+    ``first`` and ``last`` are positions of kept entries; ``entries_between`` is the ledger's.
     """
 
     def is_high_enough(ledger_id: int, entry_id: int) -> bool:
@@ -119,9 +118,9 @@ def position_before_newest(
 
 
 def _lowest(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """Return the lowest number of ``low`` to ``high`` that ``holds`` is true of, else ``high``.
+    """Return the lowest number from ``low`` to ``high`` for which ``holds``, else ``high``.
 
-    Where it is true of one it is true of all above.
+    ``holds`` MUST be monotonic: if it is true for a number, it is true for all above.
     """
     while low < high:
         middle = (low + high) // 2

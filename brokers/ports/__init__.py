@@ -1,3 +1,3 @@
-"""What the broker needs from outside, one module per subject: ledgers, clients, cluster.
-The service calls the ports; adapters fulfil them.
+"""The ports of the broker, one module per subject: ledgers, clients, cluster.
+The service calls the ports; adapters implement them.
 """

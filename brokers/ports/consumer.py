@@ -1,4 +1,4 @@
-"""What a subscription needs of the connection that a consumer is on."""
+"""The port by which a subscription sends to a consumer's connection."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from brokers.ports.ledger import Entry
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """One entry on its way to one consumer."""
+    """One entry that is sent to one consumer."""
 
     entry: Entry
     redelivery_count: int
     ack_set: Sequence[int]
-    """Of a batch, a bit per message that is *not* acknowledged yet, as 64-bit words, lowest
-    first, signed as in Java; empty: all of them are open, or it is no batch."""
+    """Ack set of a batch: a bit per message that is *not* acknowledged, as 64-bit words, lowest
+    first, signed as in Java. Empty: no message is acknowledged, or the entry is not a batch."""
     consumer_epoch: int
 
 
 class ConsumerSink(Protocol):
-    """Where one consumer's messages go. Nothing here waits or raises."""
+    """The connection of one consumer. No method waits or raises."""
 
     @property
     def is_writable(self) -> bool:
-        """Whether the client reads. If not, dispatch to it pauses until ``resumed``."""
+        """Whether the client keeps up. If not, dispatch to it pauses until ``resumed``."""
         ...
 
     def deliver(self, dispatches: Sequence[Dispatch]) -> None:
@@ -34,7 +34,7 @@ class ConsumerSink(Protocol):
         ...
 
     def active_changed(self, *, is_active: bool) -> None:
-        """Tell a Failover consumer whether it is the one that gets messages."""
+        """Notify a Failover consumer whether it is the active one."""
         ...
 
     def end(self, broker_url: str) -> None:

@@ -1,4 +1,4 @@
-"""Where topics are, for a broker: as for everybody who speaks Pulsar, and for their owners."""
+"""The topic directory of a broker, with requests that only owners of units make."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from nextgen.pulsar.metadata_commands import Located, TopicDirectory
 
 
 class OwnersDirectory(TopicDirectory, Protocol):
-    """A ``TopicDirectory`` that gives owners higher epochs."""
+    """A ``TopicDirectory`` that also requests higher epochs for owners."""
 
     async def raise_epoch(
         self, name: TopicName, *, topic_id: str, epoch: int, used_epoch: int
     ) -> Located:
-        """Have a unit assigned above ``used_epoch``, which its ledger knows; return where it is.
+        """Request an epoch above ``used_epoch``, which the unit's ledger has; return its broker.
 
-        Nothing happens if another assignment than that of ``epoch`` holds by now.
+        Nothing changes if the present assignment is not that of ``epoch``.
 
         Raises:
-            Refused: ``LIMIT_EXCEEDED``: so high an epoch is taken for damage.
-            MetadataError: It may have been assigned, or not.
+            Refused: ``LIMIT_EXCEEDED``: such a high epoch is regarded as damage.
+            MetadataError: The unit may have been assigned, or not.
         """

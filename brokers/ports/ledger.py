@@ -1,8 +1,8 @@
-"""Where topics keep their messages, cursors and schemas.
+"""The storage of topics: their messages, cursors and schemas.
 
-The rule everything rests on (see docs/flows/pulsar.md, "Who may acknowledge"): a future of
-``append`` or ``put_state`` is fulfilled only after its bytes were fsynced and *then* no fence of a
-later epoch was found. Whoever got such an answer will find the bytes whatever happens next.
+The central rule (see docs/flows/pulsar.md, "Who may acknowledge"): a future of ``append`` or
+``put_state`` is fulfilled only after its bytes were fsynced and *then* no fence of a later epoch
+was found. After such an answer, every later owner finds the bytes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from brokers.domain.position import Position
 
 
 class Fenced(Exception):
-    """A later epoch owns the topic: this owner acknowledges nothing any more.
+    """A later epoch owns the topic: this owner acknowledges nothing more.
 
-    ``used_epoch`` is the highest epoch in which anything was stored, where that was looked for;
-    else 0. An owner that finds it at or above its own epoch and is the owner all the same needs a
-    higher one.
+    ``used_epoch`` is the highest epoch in which anything was stored, or 0 if it was not determined.
+    An owner by the shard's assignment that finds it at or above its own epoch needs a higher epoch.
     """
 
     def __init__(self, message: str = "", *, used_epoch: int = 0) -> None:
@@ -29,28 +28,28 @@ class Fenced(Exception):
 
 
 class LedgerDamaged(Exception):
-    """Bytes inside what was sealed do not have the checksum that they were written with."""
+    """Sealed bytes do not match their checksum."""
 
 
 class StorageFailed(Exception):
     """The disk refused (full, I/O error), or the ledger is closed.
 
-    What was not acknowledged may be found when the ledger is opened again, as after a crash; the
-    sequence ids in ``producers`` then cover it.
+    Entries that were not acknowledged may exist when the ledger is opened again, as after a crash;
+    the sequence ids in ``producers`` then include them.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One stored SEND, batch or chunk as it came: nothing in it is ever unpacked or rewritten."""
+    """One stored SEND, batch or chunk, unchanged: a ledger never unpacks or rewrites it."""
 
     position: Position
     payload: bytes
-    """What followed the command in the SEND frame: checksum, metadata, body."""
+    """The part of the SEND frame behind the command: checksum, metadata, body."""
     message_count: int
     """1, or the number of messages of a batch."""
     publish_time_ms: int
-    """The broker's clock when the entry was appended; never lower than the entry's before."""
+    """The broker's clock at the append; never lower than that of the entry before."""
     producer_name: str
     sequence_id: int
     """The highest sequence id in the entry."""
@@ -58,7 +57,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class NewEntry:
-    """What ``append`` takes; fields as in ``Entry``."""
+    """The argument of ``append``; fields as in ``Entry``."""
 
     payload: bytes
     message_count: int
@@ -69,13 +68,13 @@ class NewEntry:
 class LedgerReader(Protocol):
     """Reads one topic unit, as its owner or not. Sees acknowledged entries only.
 
-    For a non-owner that is what a seal covers, and of the present owner's segment what was
-    durable when it was last looked at.
+    For a non-owner these are the entries that seals cover, and the entries of the present owner's
+    segment that were durable at the last refresh.
     """
 
     @property
     def first(self) -> Position:
-        """The lowest position still kept; one behind ``last`` when the topic is empty."""
+        """The lowest kept position; one behind ``last`` if the topic is empty."""
         ...
 
     @property
@@ -90,7 +89,7 @@ class LedgerReader(Protocol):
 
     @property
     def byte_count(self) -> int:
-        """Bytes of the segments kept."""
+        """Bytes of the kept segments."""
         ...
 
     async def read(self, after: Position, *, entries_max: int, bytes_max: int) -> Sequence[Entry]:
@@ -99,7 +98,7 @@ class LedgerReader(Protocol):
         ``after`` may be any position, also one that was never written or is trimmed.
 
         Raises:
-            LedgerDamaged: A checksum does not hold. Nothing is skipped.
+            LedgerDamaged: A checksum does not match. Nothing is skipped.
             StorageFailed: The disk refused.
         """
         ...
@@ -107,7 +106,7 @@ class LedgerReader(Protocol):
     def read_recent(
         self, after: Position, *, entries_max: int, bytes_max: int
     ) -> Sequence[Entry] | None:
-        """Return what ``read`` would if it is in memory, None if it is not. Never waits."""
+        """Return the same as ``read`` if it is in memory, else None. Never waits."""
         ...
 
     async def before_time(self, publish_time_ms: int) -> Position:
@@ -132,37 +131,36 @@ class TopicLedger(LedgerReader, Protocol):
 
     @property
     def is_fenced(self) -> bool:
-        """Whether a fence was found. Once true it stays true."""
+        """Whether a fence was found. Once true, it stays true."""
         ...
 
     @property
     def producers(self) -> Mapping[str, int]:
         """Producer name → highest sequence id that was acknowledged, over restarts and owners.
 
-        At most ``PRODUCERS_REMEMBERED_MAX``: those that were silent longest are forgotten.
+        At most ``PRODUCERS_REMEMBERED_MAX`` producers; those that were silent longest are dropped.
         """
         ...
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes that were given to this ledger and whose futures are still open."""
+        """Bytes of appends whose futures are not done yet."""
         ...
 
     @property
     def is_congested(self) -> bool:
-        """Whether storage is behind: whoever feeds this ledger should pause until it is not.
+        """Whether storage is behind. Callers should then pause their appends.
 
-        Look again after any of its futures: the last open one ends every congestion.
+        Check again after any future of this ledger: the last pending one ends every congestion.
         """
         ...
 
     def append(self, entry: NewEntry) -> asyncio.Future[Position]:
         """Store one entry behind all others. Futures are fulfilled in the order of the calls.
 
-        The future fails with ``Fenced`` or ``StorageFailed``; then so do all later ones until
-        the ledger is opened again, so that order holds. It also fails so when what is pending
-        goes beyond ``LEDGER_PENDING_BYTES_MAX``, which takes a caller that ignores
-        ``is_congested`` or a disk that is stuck.
+        If a future fails with ``Fenced`` or ``StorageFailed``, all later ones fail too until the
+        ledger is opened again, so that order is kept. Futures also fail if pending bytes exceed
+        ``LEDGER_PENDING_BYTES_MAX``: a caller ignored ``is_congested``, or the disk is stuck.
 
         Raises:
             ValueError: The payload is larger than ``LEDGER_ENTRY_BYTES_MAX``, or a number
@@ -173,8 +171,8 @@ class TopicLedger(LedgerReader, Protocol):
     def put_state(self, key: str, value: bytes | None) -> asyncio.Future[None]:
         """Store a small fact, or remove it (None); ``state`` shows it at once.
 
-        Fulfilled in order, by the same rule as ``append`` and failing alike. Of calls for one
-        key that are made before a write begins only the last is written.
+        Futures are fulfilled in order and fail by the same rules as those of ``append``. Of several
+        calls for one key before a write begins, only the last is written.
 
         Raises:
             ValueError: The key or the value is too long, or the key begins with a zero byte.
@@ -182,7 +180,7 @@ class TopicLedger(LedgerReader, Protocol):
         ...
 
     def on_appended(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call ``listener`` after new entries were acknowledged; return how to stop that."""
+        """Call ``listener`` after entries were acknowledged; return a function that stops it."""
         ...
 
     def on_fenced(self, listener: Callable[[], None]) -> None:
@@ -198,18 +196,18 @@ class TopicLedger(LedgerReader, Protocol):
         ...
 
     def look_for_fence(self) -> None:
-        """Find out soon whether a later epoch was opened, although nothing is stored."""
+        """Check soon whether a later epoch was opened, even if nothing is stored."""
         ...
 
     async def trim(self, up_to: Position) -> None:
-        """Drop whole segments all of whose entries are at or below ``up_to``; never the last."""
+        """Drop segments whose entries are all at or below ``up_to``, but never the last one."""
         ...
 
     async def close(self, *, is_over: bool = False) -> None:
-        """Finish what was appended and let go of the files.
+        """Finish pending appends and close the files.
 
         ``is_over``: the epoch has ended, and is sealed unless storage failed before. A successor
-        takes over sooner then; the epoch itself cannot be opened again (``Fenced``).
+        then takes over faster, and the epoch itself cannot be opened again (``Fenced``).
         """
         ...
 
@@ -220,18 +218,18 @@ class LedgerStore(Protocol):
     async def open(self, topic_id: str, unit: str, epoch: int, *, topic_name: str) -> TopicLedger:
         """Become the owner in ``epoch``: claim, fence the epochs below, seal them, take over.
 
-        Opening again in the epoch that this process holds already gives the same ledger.
+        Opening an epoch that this process has open already returns the same ledger.
 
         Raises:
-            Fenced: A later epoch has claimed it, or another process has this one. Says the
-                ``used_epoch``.
-            LedgerDamaged: What an earlier owner sealed is not whole.
+            Fenced: A later epoch has claimed the unit, or another process has this epoch. It has
+                the ``used_epoch``.
+            LedgerDamaged: A sealed file of an earlier owner is damaged.
             StorageFailed: The disk refused.
         """
         ...
 
     async def prepare(self, topic_id: str, unit: str) -> None:
-        """Read what an ``open`` that may follow soon will need. Writes nothing, tells nothing."""
+        """Read ahead the files that a soon following ``open`` needs. Writes nothing."""
         ...
 
     async def open_reader(self, topic_id: str, unit: str) -> LedgerReader | None:

@@ -1,4 +1,4 @@
-"""What a topic needs of the connection that a producer is on."""
+"""The port by which a topic answers a producer's connection."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from brokers.domain.producing.deduplication import Chunk
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """One SEND. Its checksum holds; nothing else of the payload was looked at."""
+    """One SEND with a correct checksum. Nothing else in the payload was checked."""
 
     payload: bytes
     sequence_id: int
     highest_sequence_id: int
-    """As in the command, where 0 means that the client does not say it."""
+    """As in the command, where 0 means that the client did not set it."""
     message_count: int
     chunk: Chunk | None
 
 
 class ProducerSink(Protocol):
-    """Where one producer's answers go. Only ``is_alive`` waits; nothing raises."""
+    """The connection of one producer. Only ``is_alive`` waits; no method raises."""
 
     @property
     def connection(self) -> object:
-        """The connection, to be compared by identity."""
+        """The connection, for comparison by identity."""
         ...
 
     def stored(self, publication: Publication, position: Position) -> None:
@@ -34,15 +34,15 @@ class ProducerSink(Protocol):
         ...
 
     def failed(self, publication: Publication, code: int, message: str) -> None:
-        """Answer a SEND that is not stored. The client ends its connection and comes back."""
+        """Answer a SEND that was not stored. The client reconnects and repeats it."""
         ...
 
     def settled(self, publication: Publication) -> None:
-        """The SEND waits for nothing any more. Comes behind its answer, also if it has none."""
+        """Note that a SEND is done. Called after its answer, and also if it gets none."""
         ...
 
     def queued(self, name: str) -> None:
-        """Tell the client that the producer waits to have the topic to itself."""
+        """Notify the client that the producer waits for exclusive access."""
         ...
 
     def end(self, broker_url: str) -> None:
@@ -50,5 +50,5 @@ class ProducerSink(Protocol):
         ...
 
     async def is_alive(self) -> bool:
-        """Return whether the client is there. If it is not, its connection has been dropped."""
+        """Return whether the client is alive. If not, its connection was dropped."""
         ...

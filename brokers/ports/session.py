@@ -1,4 +1,4 @@
-"""What the broker agent needs from outside."""
+"""The ports of the broker agent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nextgen.kernel.governance.broker_load import BrokerLoad
 
 @dataclass(frozen=True, slots=True)
 class ManagerLocation:
-    """Where the broker manager of this broker is: ``endpoint`` leads its shard in ``term``."""
+    """The address of this broker's manager: ``endpoint`` leads its shard in ``term``."""
 
     endpoint: str
     term: int
@@ -21,7 +21,7 @@ class ManagerLocation:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How the manager wants the session kept."""
+    """The manager's intervals and time-outs for the session."""
 
     session_ttl_ms: int
     heartbeat_ms: int
@@ -34,21 +34,21 @@ class Greeting:
     established: Established
     timing: Timing
     wants_held: bool = False
-    """The manager does not know what the session holds."""
+    """The manager does not know the session's holding, and the broker has to report it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatEcho:
-    """The manager heard a heartbeat that was sent at ``sent_at_ms``, by this process's clock."""
+    """The manager got a heartbeat that was sent at ``sent_at_ms``, by this process's clock."""
 
     sent_at_ms: int
     load_refused: str = ""
-    """Why the load in it cannot be."""
+    """Why the load in it was refused; empty if it was not."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnedAway:
-    """The manager ended the stream. ``leader_hint`` is empty when it knows no better place."""
+    """The manager ended the stream. ``leader_hint`` is empty if it does not know the leader."""
 
     reason: str
     message: str
@@ -66,14 +66,14 @@ FromManager = Greeting | Delivered | HeartbeatEcho | TurnedAway | StreamEnded
 
 
 class ManagerConnection(Protocol):
-    """One open stream to a broker manager. Reports are queued; only the latest of each counts."""
+    """One open stream to a broker manager. Of each kind of report only the latest is queued."""
 
     async def receive(self) -> FromManager:
-        """Return what arrives next. After ``TurnedAway`` or ``StreamEnded`` nothing does."""
+        """Return the next arrival. ``TurnedAway`` and ``StreamEnded`` are the last one."""
         ...
 
     def report_sync(self, sequence: int) -> None:
-        """Send that everything up to ``sequence`` is applied, as soon as possible."""
+        """Report as soon as possible that everything up to ``sequence`` is applied."""
         ...
 
     def heartbeat(self, load: BrokerLoad | None) -> None:
@@ -81,23 +81,23 @@ class ManagerConnection(Protocol):
         ...
 
     def report_held(self, holding: Holding) -> None:
-        """Send what is held, in pages, when nothing more urgent is due."""
+        """Report the holding, in pages, when nothing more urgent is pending."""
         ...
 
     def report_idle(self, units: Sequence[Assignment]) -> None:
-        """Send that nobody uses these units, at most ``IDLE_UNITS_PER_MESSAGE_MAX``."""
+        """Report that these units are idle, at most ``IDLE_UNITS_PER_MESSAGE_MAX``."""
         ...
 
     def ask_drain(self, units_per_second: int) -> None:
-        """Ask the manager to have this broker emptied."""
+        """Request a drain of this broker."""
         ...
 
     async def say_goodbye(self) -> None:
-        """Ask the manager to end the session and wait a moment until it has heard that."""
+        """Request the end of the session, and wait a moment until the manager has got that."""
         ...
 
     def close(self) -> None:
-        """Give the connection up at once."""
+        """Close the connection at once."""
         ...
 
 
@@ -107,7 +107,7 @@ class ManagerDialer(Protocol):
     def dial(
         self, endpoint: str, session_id: str, last_sequence: int, units_held: int
     ) -> ManagerConnection:
-        """Open a stream and send the hello; failure shows in the first ``receive``.
+        """Open a stream and send the hello; the first ``receive`` reports a failure.
 
         ``units_held`` is as of ``last_sequence``.
         """
@@ -115,10 +115,10 @@ class ManagerDialer(Protocol):
 
 
 class ManagerLocator(Protocol):
-    """Knows from the cluster's state who leads the shard of this broker's id."""
+    """Knows the leader of the shard of this broker's id, from the cluster's state."""
 
     def location(self) -> ManagerLocation | None:
-        """Return the place as it is known at the moment."""
+        """Return the presently known location."""
         ...
 
     async def wait_change(self, timeout_ms: int) -> None:

@@ -1,3 +1,3 @@
-"""What a broker does: its session, its topics, their producers and subscriptions.
-It knows ports and rules, no socket and no file. Adapters and ``bootstrap`` call it.
+"""The services of a broker: its session, its topics, their producers and subscriptions.
+They use ports and rules, no sockets and no files. Adapters and ``bootstrap`` call them.
 """

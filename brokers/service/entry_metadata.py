@@ -1,7 +1,7 @@
-"""What dispatch must know of an entry that only its producer's metadata says.
+"""The fields of a producer's metadata that dispatch needs.
 
-Nothing of it is checked again: the broker verified the payload when it took it. An entry whose
-metadata cannot be read all the same is sent as any other; the client sees what is wrong with it.
+They are not checked again: the broker verified the payload at its SEND. An entry whose metadata
+still cannot be read is sent like any other, and the client reports the fault.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def deliver_at_ms_of(metadata: MessageMetadata | None) -> int:
 
 
 def chunk_owner_key_of(metadata: MessageMetadata | None) -> str:
-    """Return what the chunks of one message have in common, empty if it is not chunked."""
+    """Return the common id of a message's chunks, empty if it is not chunked."""
     if metadata is None or metadata.num_chunks_from_msg <= 1:
         return ""
     return metadata.uuid if len(metadata.uuid) <= CHUNK_UUID_CHARACTERS_MAX else ""
@@ -42,10 +42,10 @@ def is_last_chunk(metadata: MessageMetadata) -> bool:
 
 
 def sticky_key_of(metadata: MessageMetadata | None) -> bytes:
-    """Return what decides which Key_Shared consumer gets an entry, as Pulsar 4 does.
+    """Return the key by which Key_Shared chooses the consumer of an entry, as Pulsar 4 does.
 
-    The ordering key, else the partition key. Without either the producer and sequence id, so that
-    messages without a key are spread, and the chunks of one message are not.
+    It is the ordering key, else the partition key. Without either it is the producer and sequence
+    id: so messages without a key are spread, but the chunks of one message stay together.
     """
     if metadata is None:
         return b""

@@ -11,8 +11,8 @@ STORAGE_ERRORS = (Fenced, LedgerDamaged, StorageFailed)
 def storage_refusal(error: Exception, topic_name: str) -> Refusal:
     """Return the answer for one of ``STORAGE_ERRORS``.
 
-    Fenced: the client is to look the topic up again. Otherwise it may try again here; damage
-    stays until somebody has repaired it, and the message says where it is.
+    Fenced: the client has to look the topic up again. Otherwise it may retry here. Damage lasts
+    until an operator repairs it, and the message has its place.
     """
     if isinstance(error, Fenced):
         return Refusal(

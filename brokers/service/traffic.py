@@ -1,15 +1,15 @@
-"""What goes in and out: counts, and how long storage takes. Read by metrics and the load report."""
+"""Counters of messages in and out, and latencies of storage, for metrics and the load report."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 
 LATENCY_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-"""Upper bounds of the buckets of ``Latency``: a group fsync takes from half a millisecond up."""
+"""Upper bounds of the buckets of ``Latency``. A group fsync takes half a millisecond or more."""
 
 
 class Traffic:
-    """Messages and payload bytes, in and out. What is counted is counted in ``total`` as well."""
+    """Messages and payload bytes, in and out. Everything is also counted in ``total``."""
 
     __slots__ = ("_total", "bytes_in", "bytes_out", "entries_out", "messages_in", "messages_out")
 
@@ -36,13 +36,13 @@ class Traffic:
 
 
 class Latency:
-    """How often something took how long."""
+    """A histogram of durations."""
 
     __slots__ = ("counts", "seconds")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(LATENCY_BOUNDS_S) + 1)
-        """One per bound, not accumulated, and one for what took longer."""
+        """A count per bound, not cumulative, and one for longer durations."""
         self.seconds = 0.0
 
     def observe(self, seconds: float) -> None:

@@ -1,3 +1,3 @@
-"""``BrokerService`` over gRPC: open topics, acknowledgements, what the broker holds and does.
+"""``BrokerService`` over gRPC: open topics, acknowledgements, the broker's assignments and status.
 Tools and auditors call it over the wire. ``bootstrap`` alone imports it.
 """

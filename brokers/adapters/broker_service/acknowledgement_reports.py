@@ -40,7 +40,7 @@ class AcknowledgementReports:
             Overloaded: There are too many watchers already.
         """
         if self._watchers >= ACKNOWLEDGEMENT_WATCHERS_MAX:
-            raise Overloaded(f"{self._watchers} auditors watch, no more are allowed")
+            raise Overloaded(f"{self._watchers} auditors are watching, no more are allowed")
         self._watchers += 1
         try:
             reported: dict[IntervalKey, int] = {}

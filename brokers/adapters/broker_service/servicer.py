@@ -1,4 +1,4 @@
-"""BrokerService over gRPC: what is served here, and how it is doing."""
+"""``BrokerService`` over gRPC: the topics that this broker serves, and their statistics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class BrokerServicer(BrokerServiceServicer):
-    """Answers from what the agent holds and, where it serves clients, from its open topics."""
+    """Answers from the agent's assignments and, if the broker serves clients, its open topics."""
 
     def __init__(
         self,
@@ -119,10 +119,10 @@ class BrokerServicer(BrokerServiceServicer):
         self, request: wire.GetMetadataRequest, context: _Context
     ) -> wire.GetMetadataResponse:
         if len(request.names) > NAMES_PER_GET_MAX:
-            message = f"{len(request.names)} names asked for, at most {NAMES_PER_GET_MAX}"
+            message = f"{len(request.names)} names in one request, at most {NAMES_PER_GET_MAX}"
             await abort(context, InvalidRequest(message))
         if any(len(each.name) > TOPIC_TEXT_CHARACTERS_MAX for each in request.names):
-            # The answer repeats them, and would not fit into a message.
+            # The answer repeats the names, and would be too large for a message.
             message = f"a name has at most {TOPIC_TEXT_CHARACTERS_MAX} characters"
             await abort(context, InvalidRequest(message))
         session = self._agent.session

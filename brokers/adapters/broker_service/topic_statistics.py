@@ -1,4 +1,4 @@
-"""What an open topic says of itself, as ``GetTopicStats`` answers it."""
+"""The statistics of open topics, for ``GetTopicStats``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protos.nextgen.v1 import broker_service_pb2 as wire
 
 
 def topic_stats(topics: Topics, names: Iterable[str]) -> list[wire.TopicStats]:
-    """Return what is known here of those topics that are open, or that could not be opened."""
+    """Return the statistics of those topics that are open or failed to open."""
     found = []
     for name in names:
         topic = topics.get(name)

@@ -1,3 +1,3 @@
 """Connections to the rest of the cluster: the other brokers, the broker manager and its stream.
-It fulfils the ports of the session. ``bootstrap`` alone imports it.
+It implements the ports of the session. ``bootstrap`` alone imports it.
 """

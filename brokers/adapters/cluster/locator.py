@@ -1,4 +1,4 @@
-"""Where this broker's manager is, from the cluster state that the cluster manager pushes."""
+"""Locates this broker's manager by the cluster state that the cluster manager pushes."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ class ClusterLocator:
         location = self.location()
         if location != self._known:
             self._known = location
-            # Each wait has the event of its moment, so that one change wakes all who wait.
+            # All waits share the present event, so that one change wakes all of them.
             self._changed.set()
             self._changed = asyncio.Event()

@@ -41,7 +41,7 @@ _Call = grpc.aio.StreamStreamCall[wire.BrokerMessage, wire.ManagerMessage]
 
 
 class GrpcManagerDialer:
-    """Dials broker managers with a hello that is the same but for the resume point."""
+    """Connects to broker managers. Only the resume point differs between hellos."""
 
     def __init__(self, hello: wire.BrokerHello, clock: Clock) -> None:
         self._hello = hello
@@ -78,7 +78,7 @@ class GrpcManagerConnection:
         self._to_send.set()
         self._arrived: asyncio.Queue[FromManager] = asyncio.Queue(BROKER_ARRIVALS_MAX)
         self._traced: deque[tuple[int, str, float]] = deque(maxlen=BROKER_ARRIVALS_MAX)
-        """Sequence, trace and arrival of deliveries that are not applied yet, while traced."""
+        """Sequence, trace and arrival time of deliveries that are not applied yet, if traced."""
         self._hello_at = 0.0
         self._began = ""
         """Trace of the session that began here, until its first heartbeat."""
@@ -112,7 +112,7 @@ class GrpcManagerConnection:
         if load is not None:
             self._heartbeat_to_send.load.CopyFrom(load_to_proto(load))
         elif overtaken is not None and overtaken.HasField("load"):
-            # ``LoadReports`` hands out each load once: the overtaken heartbeat would lose it.
+            # ``LoadReports`` returns each load once: a replaced heartbeat must not lose it.
             self._heartbeat_to_send.load.CopyFrom(overtaken.load)
         self._to_send.set()
 
@@ -133,8 +133,8 @@ class GrpcManagerConnection:
         self._to_send.set()
         with contextlib.suppress(TimeoutError):
             async with timeout(BROKER_GOODBYE_MS_MAX / 1000):
-                # The manager ends the stream once it has heard. What it sends before has to be
-                # taken, or the reader would wait for room.
+                # The manager ends the stream when it gets the goodbye. Take what it sends before
+                # that, or the reader would wait for room in the queue.
                 while not isinstance(await self._arrived.get(), StreamEnded):
                     continue
 
@@ -146,7 +146,8 @@ class GrpcManagerConnection:
         start("session_close", close_channel(self._channel), _closing_channels)
 
     def _broke(self, error: BaseException) -> None:
-        """Have the agent connect again: what is lost here is sent again from its position on."""
+        """End the connection, so that the agent reconnects and the manager resumes behind the last
+        applied delivery."""
         if self._arrived.full():
             self._arrived.get_nowait()
         self._arrived.put_nowait(StreamEnded(f"the connection broke: {error!r}"))
@@ -190,7 +191,7 @@ class GrpcManagerConnection:
         )
 
     async def _write(self) -> None:
-        """Send what is due; a report that is overtaken while another is sent is never sent."""
+        """Send pending reports. A newer report replaces one that was not sent yet."""
         await self._has_begun.wait()
         call = self._call
         assert call is not None, "the stream has begun"
@@ -214,7 +215,7 @@ class GrpcManagerConnection:
         if self._heartbeat_to_send is not None:
             heartbeat, self._heartbeat_to_send = self._heartbeat_to_send, None
             if self._began:
-                # Of all heartbeats the first, which has the load in it.
+                # Keep the first heartbeat, which carries the load.
                 began, self._began = self._began, ""
                 lookup_steps.step(3, began)
                 lookup_steps.step(4, began)
@@ -236,4 +237,4 @@ def _idle_unit(unit: Assignment) -> wire.IdleUnit:
 
 
 _closing_channels: set[asyncio.Task[None]] = set()
-"""Kept so that a channel that is being closed is not collected half way."""
+"""References that keep a closing channel from being garbage-collected half way."""

@@ -1,4 +1,4 @@
-"""What every ledger does with what it is given, wherever it stores it: checks, sequence ids."""
+"""Checks of new entries and facts, and the sequence ids of producers, for every kind of ledger."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SEQUENCE_ID_MAX = 2**63 - 1
 
 
 def check_entry(entry: NewEntry) -> bytes:
-    """Refuse what the record format has no room for; return the producer's name in UTF-8.
+    """Refuse an entry that the record format cannot store; return the producer's name in UTF-8.
 
     Raises:
         ValueError: See ``TopicLedger.append``.
@@ -30,7 +30,7 @@ def check_entry(entry: NewEntry) -> bytes:
 
 
 def check_state(key: str, value: bytes | None) -> None:
-    """Refuse a fact that is not small.
+    """Refuse a fact that is too large.
 
     Raises:
         ValueError: The key or the value is too long.
@@ -42,7 +42,7 @@ def check_state(key: str, value: bytes | None) -> None:
 
 
 def remember(producers: dict[str, int], name: str, sequence_id: int) -> None:
-    """Note the sequence id, raise only; the dictionary's order is that of their last entries."""
+    """Raise the producer's sequence id. The dictionary is ordered by producers' last entries."""
     before = producers.pop(name, -1)
     producers[name] = max(before, sequence_id)
     if len(producers) > pulsar_limits.PRODUCERS_REMEMBERED_MAX:
@@ -58,7 +58,7 @@ class Listeners:
         self._listeners: list[Callable[[], None]] = []
 
     def add(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Add one; return how to take it away, which may be called twice."""
+        """Add one; return a function that removes it, which may be called twice."""
         entry = listener
 
         def remove() -> None:
@@ -69,7 +69,7 @@ class Listeners:
         return remove
 
     def call(self) -> None:
-        """Call all that are there at the moment."""
+        """Call all present listeners."""
         for listener in tuple(self._listeners):
             listener()
 

@@ -1,4 +1,4 @@
-"""One unit on disk, opened by its owner: the half that lives on the event loop."""
+"""One unit on disk, opened by its owner: the part that runs on the event loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HIDDEN = "\0"
 
 
 class LedgerDependencies(Protocol):
-    """What a ledger needs of the store that it belongs to."""
+    """The parts of the store that a ledger uses."""
 
     readers: Readers
     recent: RecentCache
@@ -94,7 +94,7 @@ class DiskLedger(TableReader, TopicLedger):
 
     @property
     def is_usable(self) -> bool:
-        """Whether opening the epoch again may give this very ledger."""
+        """Whether opening the epoch again may return this same ledger."""
         return self._released is None and self._failure is None
 
     @property
@@ -144,7 +144,7 @@ class DiskLedger(TableReader, TopicLedger):
     def put_state(self, key: str, value: bytes | None) -> asyncio.Future[None]:
         check_state(key, value)
         if key.startswith(_HIDDEN):
-            raise ValueError(f"{key!r} is not for others")
+            raise ValueError(f"{key!r} is reserved for the ledger itself")
         if value is None:
             self._state.pop(key, None)
         else:
@@ -200,10 +200,10 @@ class DiskLedger(TableReader, TopicLedger):
         await asyncio.shield(self._released)
 
     def look_for_fence(self) -> None:
-        """Find out soon whether a later epoch was opened, although nothing is appended.
+        """Check soon whether a later epoch was opened, even if nothing is appended.
 
-        Not of a ledger that is being closed: its last round looks, and a round behind that would
-        close it a second time.
+        Does nothing for a closing ledger: its last round makes this check, and a further round
+        would close it a second time.
         """
         if self._released is None:
             self._queue.look()
@@ -212,7 +212,7 @@ class DiskLedger(TableReader, TopicLedger):
         return self._points if self._points_of == ledger_id else None
 
     def _refusal(self, size: int) -> Exception | None:
-        """Return why another so many bytes cannot wait, None if they can."""
+        """Return why ``size`` more bytes cannot be queued, None if they can."""
         if self._failure is None and self._released is not None:
             return StorageFailed("the ledger is closed")
         if self._failure is None and (
@@ -238,14 +238,14 @@ class DiskLedger(TableReader, TopicLedger):
         self._store.pending_bytes += size
 
     def _producers_appended(self) -> dict[str, int]:
-        """Return the highest sequence ids as they will be when everything is acknowledged."""
+        """Return the highest sequence ids, with all pending entries included."""
         producers = dict(self._producers)
         for pending in self._unacknowledged:
             remember(producers, pending.entry.producer_name, pending.entry.sequence_id)
         return producers
 
     def _settle(self, outcome: Outcome) -> None:
-        """Take what became of a round. Runs on the loop."""
+        """Handle the outcome of a round. Runs on the loop."""
         if self._failure is None:
             if outcome.error is None:
                 self._acknowledge(outcome.batch, outcome.looked_at_ns)
@@ -302,7 +302,7 @@ class DiskLedger(TableReader, TopicLedger):
             self._points.append(point)
 
     def _fail_all(self, error: Exception) -> None:
-        """Fail what is pending, in order, and everything later."""
+        """Fail all pending futures, in order, and all later ones."""
         self._failure = error
         self._queue.failure = self._queue.failure or error
         unacknowledged, self._unacknowledged = self._unacknowledged, deque()
@@ -321,8 +321,8 @@ class DiskLedger(TableReader, TopicLedger):
             listener(error)
 
     def _seal_and_let_go(self) -> None:
-        """End the epoch, now that nothing of it is pending and its files are closed."""
-        # From here on nothing is stored: what came behind would be behind the seal.
+        """End the epoch, after nothing of it is pending and its files are closed."""
+        # Store nothing from here on: it would be behind the seal, and so would not exist.
         self._failure = StorageFailed("the ledger is closed")
         loop = asyncio.get_running_loop()
         sealing = loop.run_in_executor(self._readers.threads, self._seal)
@@ -330,7 +330,7 @@ class DiskLedger(TableReader, TopicLedger):
 
     def _sealed(self, sealing: asyncio.Future[None]) -> None:
         if not sealing.cancelled():
-            # Without a seal a successor finds what a crash would have left, and measures it.
+            # Without a seal a successor finds the state after a crash, and measures the files.
             sealing.exception()
         self._let_go()
 

@@ -1,7 +1,7 @@
-"""Ledgers in memory: for topics that are not persistent, and for tests of what stands above.
+"""Ledgers in memory, for topics that are not persistent and for tests of the layers above.
 
-They obey the same rules as those on disk (tests/contract/test_ledgers.py runs over both). Stores
-that are given the same ``MemoryLedgers`` are like processes that share a directory.
+They obey the same rules as those on disk (tests/contract/test_ledgers.py tests both). Stores with
+the same ``MemoryLedgers`` behave like processes that share a directory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _publish_time_of = attrgetter("publish_time_ms")
 
 
 class _Unit:
-    """What a unit's directory would hold."""
+    """The content that a unit's directory would have."""
 
     def __init__(self, ledgers: MemoryLedgers) -> None:
         self._ledgers = ledgers
@@ -42,14 +42,14 @@ class _Unit:
         self.last_time_ms = 0
         self.byte_count = 0
         self.sealed_epoch = -1
-        """The highest that its own owner has ended."""
+        """The highest epoch that its own owner has ended."""
 
     @property
     def owner_epoch(self) -> int:
         return max(self.claims, default=-1)
 
     def beyond(self, bytes_max: int) -> int:
-        """Return how many of the first entries must go for the rest to fit; the last stays."""
+        """Return how many of the first entries to remove so that the rest fits; the last stays."""
         size, count = self.byte_count, 0
         while size > bytes_max and count < len(self.entries) - 1:
             size -= len(self.entries[count].payload)
@@ -57,14 +57,14 @@ class _Unit:
         return count
 
     def add(self, entry: Entry) -> None:
-        """Keep one more entry."""
+        """Add an entry."""
         self.entries.append(entry)
         self.last = entry.position
         self.last_time_ms = entry.publish_time_ms
         self._count(len(entry.payload))
 
     def drop(self, count: int) -> None:
-        """Forget the first ``count`` entries."""
+        """Remove the first ``count`` entries."""
         self._count(-sum(len(entry.payload) for entry in self.entries[:count]))
         del self.entries[:count]
 
@@ -74,7 +74,7 @@ class _Unit:
 
 
 class MemoryLedgers:
-    """Everything that was stored; outlives the stores that use it."""
+    """All stored units; outlives the stores that use it."""
 
     def __init__(self) -> None:
         self.units: dict[tuple[str, str], _Unit] = {}
@@ -109,7 +109,7 @@ class MemoryReader(LedgerReader):
         return self.read_recent(after, entries_max=entries_max, bytes_max=bytes_max)
 
     def read_recent(self, after: Position, *, entries_max: int, bytes_max: int) -> Sequence[Entry]:
-        """Return what ``read`` does: everything is in memory."""
+        """Return the same as ``read``: all entries are in memory."""
         entries = self._unit.entries
         start = bisect_right(entries, after, key=_position_of)
         found: list[Entry] = []
@@ -137,7 +137,7 @@ class MemoryReader(LedgerReader):
 
 
 class MemoryLedger(MemoryReader, TopicLedger):
-    """One unit, opened by its owner of one epoch. What is appended counts an iteration later."""
+    """One unit, opened by its owner of one epoch. Appends are acknowledged an iteration later."""
 
     def __init__(self, store: MemoryLedgerStore, unit: _Unit, epoch: int) -> None:
         super().__init__(unit)
@@ -227,7 +227,7 @@ class MemoryLedger(MemoryReader, TopicLedger):
         self._fenced.add(listener)
 
     def on_failed(self, listener: Callable[[Exception], None]) -> None:
-        """Never: memory does not fail."""
+        """Do nothing: memory does not fail."""
 
     def look_for_fence(self) -> None:
         self._commit_soon()
@@ -257,7 +257,7 @@ class MemoryLedger(MemoryReader, TopicLedger):
         self._appended.clear()
 
     def fence(self) -> None:
-        """A later epoch was opened: acknowledge nothing more and say so."""
+        """Fence this owner, because a later epoch was opened: fail all pending futures."""
         if self._is_fenced:
             return
         self._is_fenced = True
@@ -313,9 +313,9 @@ class MemoryLedger(MemoryReader, TopicLedger):
 class MemoryLedgerStore(LedgerStore):
     """All topics' ledgers, in memory.
 
-    With ``bytes_max`` a topic keeps only so many bytes of its newest entries, whatever is trimmed,
-    and nothing once it is closed. While all topics together have more than ``total_bytes_max``,
-    whatever is stored takes the place of all that its topic had.
+    With ``bytes_max`` a topic keeps at most that many bytes of its newest entries, and nothing
+    after it is closed. While all topics together exceed ``total_bytes_max``, a new entry replaces
+    all earlier entries of its topic.
     """
 
     def __init__(
@@ -362,7 +362,7 @@ class MemoryLedgerStore(LedgerStore):
             await ledger.close()
 
     def forget(self, ledger: MemoryLedger) -> None:
-        """Let a closed ledger go; its epoch may be opened again."""
+        """Forget a closed ledger; its epoch may be opened again."""
         for key, known in tuple(self._ledgers.items()):
             if known is ledger:
                 del self._ledgers[key]
@@ -371,13 +371,13 @@ class MemoryLedgerStore(LedgerStore):
                     kept.drop(len(kept.entries))
 
     def bytes_kept(self) -> int | None:
-        """Return how much of a topic is kept at the moment; None: everything."""
+        """Return the number of bytes that a topic may keep at the moment; None: no limit."""
         if not self.bytes_max:
             return None
         return 0 if self._shared.byte_count > self.total_bytes_max else self.bytes_max
 
     def segment_of(self, unit: _Unit, epoch: int) -> int:
-        """Return the segment that an opening in ``epoch`` begins with."""
+        """Return the first segment of an owner of ``epoch``."""
         if unit.last.ledger_id < ledger_id_of(epoch, 0):
             return 0
         return unit.last.ledger_id - ledger_id_of(epoch, 0) + 1

@@ -1,7 +1,7 @@
 """All topics' ledgers in one directory that the brokers of one machine share (ADR 0019).
 
-The file system must be a coherent local one: what one process has written the others see, and
-exclusive creation and link(2) are atomic. Network file systems are not.
+The file system must be a coherent local one: a process sees the writes of all others, and exclusive
+creation and link(2) are atomic. Network file systems do not promise that.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def wall_clock_ms() -> int:
 
 
 def _remove_superfluous(directory: UnitDirectory, epoch: int, holding: Holding) -> None:
-    # The next owner finds the same files and tries again.
+    # The next owner finds the same superfluous files and tries again.
     with suppress(OSError):
         remove_superfluous(directory, epoch, holding)
 
@@ -116,13 +116,13 @@ class DiskLedgerStore(LedgerStore):
             opening = join(self._open(key, Unit(topic_id, unit, topic_name)))
             self._openings[key] = opening
             opening.add_done_callback(partial(self._opened, key))
-        # Callers share the opening: one that is cancelled must not cancel it for the others.
+        # Callers share the opening: a cancelled caller must not cancel it for the others.
         return await asyncio.shield(opening)
 
     async def prepare(self, topic_id: str, unit: str) -> None:
         loop = asyncio.get_running_loop()
         directory = self._directory(topic_id, unit)
-        # What is wrong there is for the takeover to say.
+        # The takeover will report a fault of the files.
         with suppress(LedgerDamaged, OSError):
             await loop.run_in_executor(self.readers.threads, read_ahead, directory)
 
@@ -160,7 +160,7 @@ class DiskLedgerStore(LedgerStore):
         except OSError as error:
             raise StorageFailed(f"{directory.path}: {error}") from error
         finally:
-            # Whatever became of it, it may have fenced an owner in this very process.
+            # Even a failed opening may have fenced an owner in this process.
             self._have_lower_epochs_look(key)
         files = UnitFiles(
             directory,
@@ -193,7 +193,7 @@ class DiskLedgerStore(LedgerStore):
         tidying.add_done_callback(self._tidying.discard)
 
     def _closed(self, key: _Key, writer: Writer) -> None:
-        """Forget a ledger whose files are closed; its epoch may be opened again."""
+        """Forget a ledger whose files are closed. Its epoch may be opened again."""
         writer.units -= 1
         self.acknowledgements.closed(key)
         del self._ledgers[key]

@@ -1,3 +1,3 @@
-"""Pulsar's binary protocol at a broker: connections, producers and consumers of each, answers.
-Clients' commands come in here and call the topics. Bootstrap and metrics import ``front``.
+"""Pulsar's binary protocol at a broker: connections, their producers and consumers, answers.
+It passes clients' commands to the topics. Bootstrap and metrics import ``front``.
 """

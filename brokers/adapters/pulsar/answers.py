@@ -1,4 +1,4 @@
-"""Commands that the broker sends, as values or, where there are many of them, as bytes."""
+"""Commands that the broker sends: as messages, or as bytes for the frequent ones."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _WITH_REQUEST_ID = {
     ),
     pulsar.BaseCommand.TC_CLIENT_CONNECT_REQUEST: pulsar.BaseCommand.TC_CLIENT_CONNECT_RESPONSE,
 }
-"""Commands of transactions, each with what it is answered with."""
+"""Commands of transactions, each with the type of its answer."""
 
 TRANSACTIONS = frozenset(_WITH_REQUEST_ID)
 
 
 def error_code(code: int) -> pulsar.ServerError:
-    """Return a code as the protocol's enumeration has it."""
+    """Return a code as a value of the protocol's enumeration."""
     return cast("pulsar.ServerError", code)
 
 
 def message_id(
     position: Position, *, partition: int = -1, batch_index: int = -1
 ) -> pulsar.MessageIdData:
-    """Return a position as clients have it."""
+    """Return a position as a message id for clients."""
     return pulsar.MessageIdData(
         ledgerId=position.ledger_id % _UINT64,
         entryId=position.entry_id % _UINT64,
@@ -90,7 +90,7 @@ def send_error(
 
 
 def close_producer(producer_id: int, broker_url: str) -> pulsar.BaseCommand:
-    """Return what sends a producer away; without a URL it looks its topic up."""
+    """Return CLOSE_PRODUCER, which redirects a producer; without a URL it looks its topic up."""
     return pulsar.BaseCommand(
         type=pulsar.BaseCommand.CLOSE_PRODUCER,
         close_producer=pulsar.CommandCloseProducer(
@@ -102,7 +102,7 @@ def close_producer(producer_id: int, broker_url: str) -> pulsar.BaseCommand:
 
 
 def close_consumer(consumer_id: int, broker_url: str) -> pulsar.BaseCommand:
-    """Return what sends a consumer away; without a URL it looks its topic up."""
+    """Return CLOSE_CONSUMER, which redirects a consumer; without a URL it looks its topic up."""
     return pulsar.BaseCommand(
         type=pulsar.BaseCommand.CLOSE_CONSUMER,
         close_consumer=pulsar.CommandCloseConsumer(
@@ -124,9 +124,9 @@ def no_transactions(command: pulsar.BaseCommand) -> pulsar.BaseCommand:
 
 
 class MessageHeads:
-    """What stands before the payload in the MESSAGE frames of one consumer.
+    """Encodes the part of MESSAGE frames before the payload, for one consumer.
 
-    By hand, because there is one per entry and consumer and only a few of its bytes change.
+    It is encoded by hand, because there is one per entry and consumer, and only few bytes differ.
     """
 
     __slots__ = ("_consumer", "_ledger", "_ledger_id", "_partition")
@@ -157,7 +157,7 @@ class MessageHeads:
 
 
 def varint(number: int) -> bytes:
-    """Return a non-negative integer as protobuf has it."""
+    """Return the protobuf encoding of a non-negative integer."""
     if number < 0x80:
         return _ONE_BYTE[number]
     encoded = bytearray()

@@ -22,7 +22,7 @@ from protos.pulsar import PulsarApi_pb2 as pulsar
 
 
 class BrokerConnection(ClientRequests):
-    """Serves one client: its commands, by the two halves of the connection and by itself."""
+    """Serves one client: passes commands to ``Producing`` and ``Consuming``, or handles them."""
 
     __slots__ = ("_consuming", "_producing")
 
@@ -90,19 +90,19 @@ class BrokerConnection(ClientRequests):
             return
         front.listings += 1
         listing = self.start(self._answer_metadata(needed_of(command)))
-        # Not at the end of the task: one that is cancelled before it begins has no end.
+        # Count by a callback: a task that is cancelled before it starts never runs its ``finally``.
         listing.add_done_callback(lambda _: front.listed())
 
     async def _answer_metadata(self, command: pulsar.BaseCommand) -> None:
         self.send_command(await self.front.metadata.answer(command))
 
     def _on_get_or_create_schema(self, command: pulsar.BaseCommand) -> None:
-        asked = command.getOrCreateSchema
+        request = command.getOrCreateSchema
         try:
-            schema: Schema | Refusal = stated_schema(asked.schema)
+            schema: Schema | Refusal = stated_schema(request.schema)
         except Refusal as refusal:
             schema = refusal
-        self.start(self._get_or_create_schema(asked.request_id, asked.topic, schema))
+        self.start(self._get_or_create_schema(request.request_id, request.topic, schema))
 
     async def _get_or_create_schema(
         self, request_id: int, topic_name: str, schema: Schema | Refusal
@@ -129,7 +129,7 @@ class BrokerConnection(ClientRequests):
         )
 
     def _on_watch_topic_list(self, command: pulsar.BaseCommand) -> None:
-        message = "topic lists are not watched here: ask for them"
+        message = "topic lists cannot be watched here: request them"
         self.send_error(command.watchTopicList.request_id, pulsar.NotAllowedError, message)
 
     def _on_watch_topic_list_close(self, command: pulsar.BaseCommand) -> None:

@@ -1,4 +1,4 @@
-"""SUBSCRIBE and all that follows it: the consuming half of a connection."""
+"""SUBSCRIBE and the commands of its consumers: the consuming half of a connection."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ACTIVE_CHANGE_VERSION = 12
 """Clients below this version do not know ACTIVE_CONSUMER_CHANGE."""
 
 _CLOSE_VERSION = 5
-"""Clients below this version do not know that a broker closes a consumer."""
+"""Clients below this version do not know CLOSE_CONSUMER from a broker."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -94,7 +94,7 @@ class ConsumerHandle:
 
     def active_changed(self, *, is_active: bool) -> None:
         if self.consumer is None:
-            # The client learns of it behind the answer to its SUBSCRIBE.
+            # The client gets this after the answer to its SUBSCRIBE.
             self._is_active = is_active
             return
         connection = self._consuming.connection
@@ -134,63 +134,63 @@ class Consuming:
         return len(self._handles)
 
     def on_subscribe(self, command: pulsar.BaseCommand) -> None:
-        """Connect a consumer, or say why not."""
-        asked = command.subscribe
-        known = self._handles.get(asked.consumer_id)
+        """Connect a consumer, or refuse it."""
+        request = command.subscribe
+        known = self._handles.get(request.consumer_id)
         if known is not None:
             if known.consumer is not None:
-                self.connection.send(success(asked.request_id))
+                self.connection.send(success(request.request_id))
                 return
-            busy = f"consumer {asked.consumer_id} is being connected already"
-            self.connection.refuse(asked.request_id, Refusal(ServerError.SERVICE_NOT_READY, busy))
+            busy = f"consumer {request.consumer_id} is being connected already"
+            self.connection.refuse(request.request_id, Refusal(ServerError.SERVICE_NOT_READY, busy))
             return
         try:
             self._check_room()
-            subscribing = subscribing_of(asked)
+            subscribing = subscribing_of(request)
         except Refusal as refusal:
-            self.connection.refuse(asked.request_id, refusal)
+            self.connection.refuse(request.request_id, refusal)
             return
-        handle = ConsumerHandle(self, asked.consumer_id)
-        self._handles[asked.consumer_id] = handle
-        # Not the command, which may be large: its topic may take long to open.
+        handle = ConsumerHandle(self, request.consumer_id)
+        self._handles[request.consumer_id] = handle
+        # Keep ``subscribing``, not the possibly large command: the topic may take long to open.
         work = self._create(handle, subscribing)
         handle.creating = self.connection.start(work)
 
     def on_flow(self, command: pulsar.BaseCommand) -> None:
-        """Let a consumer be sent more.
+        """Add permits to a consumer.
 
         Raises:
-            MalformedFrame: It asks for more than anybody may.
+            MalformedFrame: The consumer would have more than ``CONSUMER_PERMITS_MAX``.
         """
-        asked = command.flow
-        handle = self._handles.get(asked.consumer_id)
+        request = command.flow
+        handle = self._handles.get(request.consumer_id)
         if handle is None or handle.subscription is None or handle.consumer is None:
             return
         try:
-            handle.subscription.flow(handle.consumer, asked.messagePermits)
+            handle.subscription.flow(handle.consumer, request.messagePermits)
         except Refusal as refusal:
             raise MalformedFrame(refusal.message) from refusal
 
     def on_ack(self, command: pulsar.BaseCommand) -> None:
-        """Acknowledge messages; answered when that is durable, if the client wants an answer.
+        """Acknowledge messages; answer when that is durable, if the client requests an answer.
 
         Raises:
-            MalformedFrame: It is larger than any client makes, and wants no answer. Only a new
-                connection has what it did not acknowledge sent again.
+            MalformedFrame: The command exceeds its limits and requests no answer. Ending the
+                connection is the only way to have the messages sent again.
         """
-        asked = command.ack
-        handle = self._handles.get(asked.consumer_id)
+        request = command.ack
+        handle = self._handles.get(request.consumer_id)
         if handle is None or handle.subscription is None or handle.consumer is None:
             return
-        is_awaited = asked.HasField("request_id")
+        is_awaited = request.HasField("request_id")
         answer = partial(
-            self._acknowledged, asked.consumer_id, asked.request_id if is_awaited else None
+            self._acknowledged, request.consumer_id, request.request_id if is_awaited else None
         )
-        if asked.HasField("txnid_least_bits") or asked.HasField("txnid_most_bits"):
-            answer(Refusal(ServerError.NOT_ALLOWED, "transactions are not supported"), asked)
+        if request.HasField("txnid_least_bits") or request.HasField("txnid_most_bits"):
+            answer(Refusal(ServerError.NOT_ALLOWED, "transactions are not supported"), request)
             return
         try:
-            acks = acks_of(asked)
+            acks = acks_of(request)
         except Refusal as refusal:
             if not is_awaited:
                 raise MalformedFrame(refusal.message) from refusal
@@ -200,7 +200,7 @@ class Consuming:
             acknowledged = handle.subscription.acknowledge(
                 handle.consumer,
                 acks,
-                is_cumulative=asked.ack_type == pulsar.CommandAck.Cumulative,
+                is_cumulative=request.ack_type == pulsar.CommandAck.Cumulative,
                 is_awaited=is_awaited,
             )
         except Refusal as refusal:
@@ -214,59 +214,59 @@ class Consuming:
             )
 
     def on_redeliver(self, command: pulsar.BaseCommand) -> None:
-        """Send again what was not acknowledged: these messages, or all.
+        """Redeliver unacknowledged messages: the named ones, or all.
 
         Raises:
             MalformedFrame: It names more messages than a consumer can have.
         """
-        asked = command.redeliverUnacknowledgedMessages
-        handle = self._handles.get(asked.consumer_id)
+        request = command.redeliverUnacknowledgedMessages
+        handle = self._handles.get(request.consumer_id)
         if handle is None or handle.subscription is None or handle.consumer is None:
             return
-        epoch = asked.consumer_epoch if asked.HasField("consumer_epoch") else NO_EPOCH
+        epoch = request.consumer_epoch if request.HasField("consumer_epoch") else NO_EPOCH
         try:
-            positions = redelivered(asked)
+            positions = redelivered(request)
         except Refusal as refusal:
             raise MalformedFrame(refusal.message) from refusal
         handle.subscription.redeliver(handle.consumer, positions, epoch)
 
     def on_unsubscribe(self, command: pulsar.BaseCommand) -> None:
         """Delete the subscription."""
-        asked = command.unsubscribe
-        handle = self._connected(asked.consumer_id, asked.request_id)
+        request = command.unsubscribe
+        handle = self._connected(request.consumer_id, request.request_id)
         if handle is not None:
-            work = self._unsubscribe(handle, asked.request_id, is_forced=asked.force)
+            work = self._unsubscribe(handle, request.request_id, is_forced=request.force)
             self.connection.start(work)
 
     def on_seek(self, command: pulsar.BaseCommand) -> None:
-        """Go to another position; every consumer of the subscription is closed for that."""
-        asked = command.seek
-        handle = self._connected(asked.consumer_id, asked.request_id)
+        """Reset the subscription to a position, which closes every consumer of it."""
+        request = command.seek
+        handle = self._connected(request.consumer_id, request.request_id)
         if handle is None:
             return
         try:
-            goal = sought(asked)
+            goal = sought(request)
         except Refusal as refusal:
-            self.connection.refuse(asked.request_id, refusal)
+            self.connection.refuse(request.request_id, refusal)
             return
-        work = self._seek(handle, asked.request_id, goal, asked.message_publish_time)
+        work = self._seek(handle, request.request_id, goal, request.message_publish_time)
         self.connection.start(work)
 
     def on_get_last_message_id(self, command: pulsar.BaseCommand) -> None:
-        """Say what the topic's last message is."""
-        asked = command.getLastMessageId
-        handle = self._connected(asked.consumer_id, asked.request_id)
+        """Answer with the id of the topic's last message."""
+        request = command.getLastMessageId
+        handle = self._connected(request.consumer_id, request.request_id)
         if handle is not None:
-            self.connection.start(self._get_last_message_id(handle, asked.request_id))
+            self.connection.start(self._get_last_message_id(handle, request.request_id))
 
     def on_stats(self, command: pulsar.BaseCommand) -> None:
-        """Say how a consumer is doing."""
-        asked = command.consumerStats
-        answer = pulsar.CommandConsumerStatsResponse(request_id=asked.request_id)
-        handle = self._handles.get(asked.consumer_id)
+        """Answer with the statistics of a consumer."""
+        request = command.consumerStats
+        answer = pulsar.CommandConsumerStatsResponse(request_id=request.request_id)
+        handle = self._handles.get(request.consumer_id)
         if handle is None or handle.consumer is None or handle.subscription is None:
             answer.error_code = pulsar.ConsumerNotFound
-            answer.error_message = f"consumer {asked.consumer_id} is not there"
+            answer.error_message = f"consumer {request.consumer_id} does not exist"
         else:
             consumer = handle.consumer
             answer.consumerName = consumer.name
@@ -283,14 +283,14 @@ class Consuming:
         )
 
     def on_close(self, command: pulsar.BaseCommand) -> None:
-        """Let a consumer go; answered when what it acknowledged is durable.
+        """Close a consumer; answer when its acknowledgements are durable.
 
-        So nothing that an application acknowledged returns once its ``close`` did, also if the
-        broker dies.
+        So after an application's ``close`` has returned, messages that it acknowledged are not
+        delivered again, even if the broker dies.
         """
-        asked = command.close_consumer
-        answer = success(asked.request_id)
-        handle = self._handles.pop(asked.consumer_id, None)
+        request = command.close_consumer
+        answer = success(request.request_id)
+        handle = self._handles.pop(request.consumer_id, None)
         if handle is not None:
             handle.is_ended = True
             if handle.creating is not None and handle.consumer is None:
@@ -304,7 +304,7 @@ class Consuming:
         self.connection.send(answer)
 
     def end(self, handle: ConsumerHandle, broker_url: str) -> None:
-        """Close a consumer from the broker's side; its subscription has let it go already."""
+        """Close a consumer from the broker's side, after its subscription has removed it."""
         if handle.is_ended or handle.consumer is None:
             return
         handle.is_ended = True
@@ -316,13 +316,13 @@ class Consuming:
         self.connection.send_command(close_consumer(handle.consumer_id, broker_url))
 
     def resumed(self) -> None:
-        """The client reads again."""
+        """Resume dispatch: the client reads again."""
         for handle in self._handles.values():
             if handle.subscription is not None and handle.consumer is not None:
                 handle.subscription.resumed(handle.consumer)
 
     def closed(self) -> None:
-        """The connection is gone."""
+        """Remove all consumers: the connection is closed."""
         handles, self._handles = self._handles, {}
         for handle in handles.values():
             handle.is_ended = True
@@ -341,24 +341,28 @@ class Consuming:
     def _connected(self, consumer_id: int, request_id: int) -> ConsumerHandle | None:
         handle = self._handles.get(consumer_id)
         if handle is None or handle.consumer is None:
-            missing = f"consumer {consumer_id} is not there"
+            missing = f"consumer {consumer_id} does not exist"
             self.connection.refuse(request_id, Refusal(ServerError.METADATA, missing))
             return None
         return handle
 
-    async def _create(self, handle: ConsumerHandle, asked: Subscribing) -> None:
+    async def _create(self, handle: ConsumerHandle, subscribing: Subscribing) -> None:
         try:
-            with self.connection.answering(asked.request_id):
+            with self.connection.answering(subscribing.request_id):
                 topic = await self.connection.front.topics.open(
-                    parse_topic(asked.topic), create=asked.creates_topic
+                    parse_topic(subscribing.topic), create=subscribing.creates_topic
                 )
                 handle.topic = topic
                 subscription, consumer = await topic.subscribe(
-                    asked.subscription, asked.start, asked.request, handle, asked.schema
+                    subscribing.subscription,
+                    subscribing.start,
+                    subscribing.request,
+                    handle,
+                    subscribing.schema,
                 )
-                handle.subscribed(subscription, consumer, asked.request_id)
+                handle.subscribed(subscription, consumer, subscribing.request_id)
         finally:
-            # A task that was cancelled holds its frames, and they the handle: a cycle.
+            # Break a reference cycle: the cancelled task's frames refer to the handle.
             handle.creating = None
             if handle.consumer is None and self._handles.get(handle.consumer_id) is handle:
                 del self._handles[handle.consumer_id]
@@ -374,7 +378,7 @@ class Consuming:
                 handle.subscription, handle.consumer, is_forced=is_forced
             )
             handle.is_ended = True
-            # The id may have been taken into use again meanwhile.
+            # The client may be using the id for another consumer by now.
             if self._handles.get(handle.consumer_id) is handle:
                 del self._handles[handle.consumer_id]
             self.connection.send(success(request_id))

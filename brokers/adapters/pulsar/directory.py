@@ -1,4 +1,4 @@
-"""What this broker knows of topics by itself, in front of what the shards know."""
+"""A topic directory that answers from this broker's own topics, and else from the shards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOT_FOUND = frozenset({ServerError.TOPIC_NOT_FOUND, ServerError.INVALID_TOPIC_N
 
 
 class HeldTopicDirectory:
-    """A ``TopicDirectory`` that answers for the topics of this broker without asking anybody."""
+    """A ``TopicDirectory`` that answers for this broker's topics without a request to a shard."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ async def held_schema(
 
     Raises:
         Refused: There is no such topic.
-        Unavailable: It is not served here, or storage fails.
+        Unavailable: The topic is not served here, or storage fails.
     """
     try:
         topic = await topics.open(name, create=False)

@@ -1,4 +1,4 @@
-"""The Pulsar side of a broker, put together: storage, topics, the port where clients connect."""
+"""Assembles the Pulsar side of a broker: storage, topics, the port where clients connect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NAME_TOKEN_BYTES = 6
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The broker's id and addresses, as clients see them."""
+    """The broker's id and the addresses for its clients."""
 
     broker_id: str
     broker_url: str
@@ -82,7 +82,7 @@ class PulsarFront:
             beyond=directory,
         )
         self.shared = Front(self.topics, MetadataCommands(held))
-        """What connections of this broker are made with."""
+        """The parts that all connections of this broker share."""
         self._server = PulsarServer(
             lambda keep_alive: BrokerConnection(keep_alive, self.shared),
             connections_max=connections_max,
@@ -115,7 +115,7 @@ class PulsarFront:
         return bound
 
     async def stop(self, grace_ms: int) -> None:
-        """Send the clients away, close every topic, and then the connections."""
+        """Redirect the clients, close every topic, and then the connections."""
         if self._upkeep is not None:
             await cancel_and_wait(self._upkeep)
         await self.topics.close()
@@ -123,12 +123,12 @@ class PulsarFront:
 
 
 def wall_clock_ms() -> int:
-    """Milliseconds since 1970: what messages are published and delivered by."""
+    """Milliseconds since 1970: the clock of publish times and delayed delivery."""
     return time.time_ns() // 1_000_000
 
 
 def _name_maker(broker_id: str) -> Callable[[], str]:
-    """Return what makes producers' names: each process has names of its own."""
+    """Return a maker of producers' names, which are unique over processes."""
     prefix = f"{broker_id}-{secrets.token_hex(_NAME_TOKEN_BYTES)}"
     numbers = itertools.count()
     return lambda: f"{prefix}-{next(numbers)}"

@@ -1,4 +1,4 @@
-"""What the producers and the consumers of one connection have in common: ids, limits, memory."""
+"""Common parts of the producers and consumers of one connection: ids, limits, memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nextgen.kernel.limits.pulsar import CLOSED_HANDLE_MS, HANDLES_PER_CONNECTIO
 
 
 class ClosedIds:
-    """Ids that the broker has closed and whose client may not have heard of it yet."""
+    """Ids that the broker has closed, for which the client may still be sending commands."""
 
     __slots__ = ("_clock", "_until")
 
@@ -20,7 +20,7 @@ class ClosedIds:
     def add(self, handle_id: int) -> None:
         """Remember an id for ``CLOSED_HANDLE_MS``."""
         now = self._clock()
-        # Two of the oldest for each that comes, so that what is over does not pile up.
+        # Check the two oldest ids for each new one, so that expired ids do not accumulate.
         for oldest, until in list(islice(self._until.items(), 2)):
             if until <= now or len(self._until) >= HANDLES_PER_CONNECTION_MAX:
                 del self._until[oldest]
@@ -28,7 +28,7 @@ class ClosedIds:
         self._until[handle_id] = now + CLOSED_HANDLE_MS / 1000
 
     def discard(self, handle_id: int) -> None:
-        """Forget an id, because its client has taken it into use again."""
+        """Forget an id, because the client uses it again."""
         self._until.pop(handle_id, None)
 
     def __contains__(self, handle_id: int) -> bool:

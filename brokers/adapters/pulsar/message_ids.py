@@ -1,8 +1,8 @@
-"""Message ids of clients' commands, each list within its limits before anything is made of it.
+"""Reads message ids of clients' commands, after checking that each list is within its limits.
 
-An id may bring an ack set: a bit for each message of a batch. Only ACK and SEEK are about parts of
-batches. Of the ids in SUBSCRIBE and REDELIVER nothing but the position is read, so an ack set
-there costs no more than its bytes.
+An id may have an ack set: a bit for each message of a batch. Only ACK and SEEK concern parts of
+batches. For SUBSCRIBE and REDELIVER only the position is read, so an ack set there costs no more
+than its bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _new = tuple.__new__
 
 
 def position_of(message_id: pulsar.MessageIdData) -> Position:
-    """Return the position in a message id; unsigned -1 is -1."""
+    """Return the position in a message id; an unsigned -1 becomes -1."""
     ledger_id, entry_id = message_id.ledgerId, message_id.entryId
     if ledger_id >= _INT64_END:
         ledger_id -= _UINT64
@@ -36,17 +36,17 @@ def position_of(message_id: pulsar.MessageIdData) -> Position:
     return _new(Position, (ledger_id, entry_id))
 
 
-def acks_of(asked: pulsar.CommandAck) -> list[Ack]:
-    """Return what an ACK acknowledges.
+def acks_of(command: pulsar.CommandAck) -> list[Ack]:
+    """Return the acknowledgements of an ACK.
 
     Raises:
         Refusal: It has more ids, or more words in its ack sets, than an ACK may have.
     """
-    if len(asked.message_id) > ACK_IDS_MAX:
+    if len(command.message_id) > ACK_IDS_MAX:
         raise _too_many(f"an ACK has at most {ACK_IDS_MAX} message ids")
     acks = []
     words = 0
-    for given in asked.message_id:
+    for given in command.message_id:
         ack_set = given.ack_set
         if ack_set:
             words += len(ack_set)
@@ -58,28 +58,28 @@ def acks_of(asked: pulsar.CommandAck) -> list[Ack]:
     return acks
 
 
-def sought(asked: pulsar.CommandSeek) -> tuple[Position, Sequence[int]] | None:
+def sought(command: pulsar.CommandSeek) -> tuple[Position, Sequence[int]] | None:
     """Return the position and ack set that a SEEK names, None if it names a time.
 
     Raises:
         Refusal: The ack set has more words than one may have.
     """
-    if not asked.HasField("message_id"):
+    if not command.HasField("message_id"):
         return None
-    return position_of(asked.message_id), _words_of(asked.message_id.ack_set)
+    return position_of(command.message_id), _words_of(command.message_id.ack_set)
 
 
 def redelivered(
-    asked: pulsar.CommandRedeliverUnacknowledgedMessages,
+    command: pulsar.CommandRedeliverUnacknowledgedMessages,
 ) -> list[Position] | None:
     """Return the positions that a REDELIVER names, None if it names none, which means all.
 
     Raises:
         Refusal: They are more than one consumer can have.
     """
-    if len(asked.message_ids) > REDELIVER_IDS_MAX:
+    if len(command.message_ids) > REDELIVER_IDS_MAX:
         raise _too_many(f"a REDELIVER has at most {REDELIVER_IDS_MAX} message ids")
-    return [position_of(given) for given in asked.message_ids] or None
+    return [position_of(given) for given in command.message_ids] or None
 
 
 def _words_of(ack_set: Sequence[int]) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """PRODUCER, SEND and CLOSE_PRODUCER: the producing half of a connection.
 
-PRODUCER ──▶ (topic opens, turn is waited for) ──▶ PRODUCER_SUCCESS ──▶ SEND ──▶ SEND_RECEIPT
+PRODUCER ──▶ (topic opens, producer waits its turn) ──▶ PRODUCER_SUCCESS ──▶ SEND ──▶ SEND_RECEIPT
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _SEQUENCE_ID_MAX = 2**63 - 1
 _CLOSE_WITH_URL_VERSION = 5
-"""Clients below this version do not know that a broker closes a producer."""
+"""Clients below this version do not know CLOSE_PRODUCER from a broker."""
 
 
 class ProducerHandle:
@@ -123,39 +123,39 @@ class Producing:
         return len(self._handles)
 
     def on_producer(self, command: pulsar.BaseCommand) -> None:
-        """Let a producer in, or say why not."""
-        asked = command.producer
-        known = self._handles.get(asked.producer_id)
+        """Connect a producer, or refuse it."""
+        request = command.producer
+        known = self._handles.get(request.producer_id)
         if known is not None:
-            self._again(known, asked.request_id)
+            self._again(known, request.request_id)
             return
         try:
-            self._check(asked)
-            schema = stated_schema(asked.schema) if asked.HasField("schema") else None
+            self._check(request)
+            schema = stated_schema(request.schema) if request.HasField("schema") else None
         except Refusal as refusal:
-            self.connection.refuse(asked.request_id, refusal)
+            self.connection.refuse(request.request_id, refusal)
             return
-        handle = ProducerHandle(self, asked.producer_id, asked.request_id)
-        self._handles[asked.producer_id] = handle
-        self._closed.discard(asked.producer_id)
-        # Not the command: a producer may wait for as long as another one has the topic.
+        handle = ProducerHandle(self, request.producer_id, request.request_id)
+        self._handles[request.producer_id] = handle
+        self._closed.discard(request.producer_id)
+        # Do not keep the command: the producer may wait as long as another one has the topic.
         work = self._create(
-            handle, asked.topic, _request(asked), schema, asked.initial_subscription_name
+            handle, request.topic, _request(request), schema, request.initial_subscription_name
         )
         handle.creating = self.connection.start(work)
 
     def on_send(self, command: pulsar.BaseCommand, payload: bytes) -> None:
-        """Have a message stored.
+        """Store a message.
 
         Raises:
-            MalformedFrame: No client sends this.
+            MalformedFrame: The command violates the protocol.
         """
         send = command.send
         handle = self._handles.get(send.producer_id)
         if handle is None or handle.producer is None:
             if send.producer_id in self._closed:
-                return  # It has not heard yet, and sends it again elsewhere.
-            raise MalformedFrame(f"SEND of producer {send.producer_id}, which is not there")
+                return  # The client does not know yet. It will send the message to the new owner.
+            raise MalformedFrame(f"SEND of producer {send.producer_id}, which does not exist")
         try:
             publication = _publication(send, payload)
         except ChecksumMismatch as error:
@@ -171,22 +171,22 @@ class Producing:
             self.connection.hold_for_storage()
 
     def on_close(self, command: pulsar.BaseCommand) -> None:
-        """Let a producer go once all it has sent is answered."""
-        asked = command.close_producer
-        handle = self._handles.pop(asked.producer_id, None)
+        """Close a producer after all its SENDs are answered."""
+        request = command.close_producer
+        handle = self._handles.pop(request.producer_id, None)
         if handle is None or handle.producer is None:
             if handle is not None and handle.creating is not None:
                 handle.is_ended = True
                 handle.creating.cancel()
                 handle.creating = None
-            self.connection.send(success(asked.request_id))
+            self.connection.send(success(request.request_id))
             return
-        self.connection.start(self._finish(handle, asked.request_id))
+        self.connection.start(self._finish(handle, request.request_id))
 
     def end(self, handle: ProducerHandle, broker_url: str) -> None:
         """Close a producer from the broker's side."""
         if handle.is_ended or handle.producer is None:
-            return  # One that is being let in gets an answer instead.
+            return  # A producer that is not connected yet gets an answer to its PRODUCER instead.
         handle.is_ended = True
         if self._handles.get(handle.producer_id) is handle:
             del self._handles[handle.producer_id]
@@ -197,7 +197,7 @@ class Producing:
         self.connection.send_command(close_producer(handle.producer_id, broker_url))
 
     def closed(self) -> None:
-        """The connection is gone."""
+        """Remove all producers: the connection is closed."""
         handles, self._handles = self._handles, {}
         for handle in handles.values():
             handle.is_ended = True
@@ -212,20 +212,20 @@ class Producing:
 
     def _again(self, handle: ProducerHandle, request_id: int) -> None:
         if handle.producer is None:
-            busy = f"producer {handle.producer_id} is being let in already"
+            busy = f"producer {handle.producer_id} is being connected already"
             self.connection.refuse(request_id, Refusal(ServerError.SERVICE_NOT_READY, busy))
             return
         self._succeed(handle, handle.producer, request_id)
 
-    def _check(self, asked: pulsar.CommandProducer) -> None:
+    def _check(self, request: pulsar.CommandProducer) -> None:
         problem = None
-        if asked.txn_enabled:
+        if request.txn_enabled:
             problem = "transactions are not supported"
         elif len(self._handles) >= HANDLES_PER_CONNECTION_MAX:
             problem = f"a connection has at most {HANDLES_PER_CONNECTION_MAX} producers"
-        elif len(asked.producer_name.encode()) > PRODUCER_NAME_BYTES_MAX:
+        elif len(request.producer_name.encode()) > PRODUCER_NAME_BYTES_MAX:
             problem = f"a producer's name has at most {PRODUCER_NAME_BYTES_MAX} bytes"
-        elif len(asked.initial_subscription_name.encode()) > SUBSCRIPTION_NAME_BYTES_MAX:
+        elif len(request.initial_subscription_name.encode()) > SUBSCRIPTION_NAME_BYTES_MAX:
             problem = f"a subscription's name has at most {SUBSCRIPTION_NAME_BYTES_MAX} bytes"
         if problem is not None:
             raise Refusal(ServerError.NOT_ALLOWED, problem)
@@ -250,14 +250,14 @@ class Producing:
                 handle.producer = producer
                 self._succeed(handle, producer, handle.request_id)
         finally:
-            # A task that was cancelled holds its frames, and they the handle: a cycle.
+            # Break a reference cycle: the cancelled task's frames refer to the handle.
             handle.creating = None
             if handle.producer is None and self._handles.get(handle.producer_id) is handle:
                 del self._handles[handle.producer_id]
 
     async def _finish(self, handle: ProducerHandle, request_id: int) -> None:
-        assert handle.producer is not None, "it was let in"
-        assert handle.topic is not None, "it was let in"
+        assert handle.producer is not None, "the producer is connected"
+        assert handle.topic is not None, "the producer is connected"
         try:
             await handle.topic.settle(handle.producer)
         finally:
@@ -282,14 +282,14 @@ class Producing:
         )
 
 
-def _request(asked: pulsar.CommandProducer) -> ProducerRequest:
+def _request(request: pulsar.CommandProducer) -> ProducerRequest:
     return ProducerRequest(
-        producer_id=asked.producer_id,
-        name=asked.producer_name,
-        is_name_generated=bool(asked.producer_name) and not asked.user_provided_producer_name,
-        mode=AccessMode(int(asked.producer_access_mode)),
-        topic_epoch=asked.topic_epoch if asked.HasField("topic_epoch") else None,
-        epoch=asked.epoch,
+        producer_id=request.producer_id,
+        name=request.producer_name,
+        is_name_generated=bool(request.producer_name) and not request.user_provided_producer_name,
+        mode=AccessMode(int(request.producer_access_mode)),
+        topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
+        epoch=request.epoch,
     )
 
 

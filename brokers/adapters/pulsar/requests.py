@@ -50,9 +50,9 @@ class Front:
 
 
 class ClientRequests(PulsarConnection):
-    """Carries out a client's requests, each a task that ends with the connection.
+    """Handles a client's requests, each in a task that ends with the connection.
 
-    Reading pauses while too many are under way, or too much waits for storage.
+    Reading pauses while too many requests are pending, or too many bytes wait for storage.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class ClientRequests(PulsarConnection):
             task.cancel()
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Carry out what takes long. Ends with the connection."""
+        """Run ``work`` in a task that is cancelled with the connection."""
         task = start("pulsar_request", work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -97,7 +97,7 @@ class ClientRequests(PulsarConnection):
 
     @contextmanager
     def answering(self, request_id: int) -> Iterator[None]:
-        """Answer a request whose work is refused, or fails, inside."""
+        """Answer the request with an error if the block refuses it or fails."""
         try:
             yield
         except Refusal as refusal:
@@ -112,34 +112,35 @@ class ClientRequests(PulsarConnection):
         self.send_error(request_id, error_code(refusal.code), refusal.message)
 
     def count_pending(self, size_bytes: int) -> None:
-        """A payload was given to storage. Beyond the limit nothing more is read."""
+        """Count a payload that was passed to storage. Above the limit, reading pauses."""
         self._pending_bytes += size_bytes + LEDGER_PENDING_ENTRY_BYTES
         if self._pending_bytes > CONNECTION_PENDING_BYTES_MAX:
             self.hold_for_storage()
 
     def count_settled(self, size_bytes: int, *, is_congested: bool) -> None:
-        """Storage has answered for a payload."""
+        """Subtract a payload that storage has answered."""
         self._pending_bytes -= size_bytes + LEDGER_PENDING_ENTRY_BYTES
         if not self._is_held_for_storage:
             return
         has_room = not is_congested and self._pending_bytes <= CONNECTION_PENDING_BYTES_MAX // 2
-        # What congests storage may be others': with nothing under way there is no later moment.
+        # Other connections may congest storage: without a pending payload of this one, no later
+        # event would resume reading.
         if has_room or not self._pending_bytes:
             self._is_held_for_storage = False
             self._release()
 
     def hold_for_storage(self) -> None:
-        """Read nothing more until storage has caught up."""
+        """Pause reading until storage has caught up."""
         if not self._is_held_for_storage and self._pending_bytes:
             self._is_held_for_storage = True
             self.hold_reading()
 
     async def is_alive(self) -> bool:
-        """Ask the client for a sign of life; if none comes its connection is dropped."""
+        """Send PING and wait for any command; without one, drop the connection."""
         if not self.is_open:
             return False
         if self._is_held_for_storage or self._is_held_for_requests:
-            return True  # Its answer would not be read.
+            return True  # Reading is paused: an answer would not be seen.
         if self._alive is None:
             self._alive = asyncio.Event()
             self.send_command(_PING)
@@ -148,7 +149,7 @@ class ClientRequests(PulsarConnection):
             async with timeout(LIVENESS_CHECK_MS / 1000):
                 await alive.wait()
         except TimeoutError:
-            self.abort("gives no sign of life, and its producer's name is wanted")
+            self.abort("does not answer PING, and another producer requests its name")
             return False
         return self.is_open
 

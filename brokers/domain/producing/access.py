@@ -1,4 +1,4 @@
-"""Who may produce on a topic at the same time, and the epoch that fences former producers.
+"""Which producers may share a topic, and the epoch that fences former exclusive producers.
 
     mode                   with others connected          alone
     ----------------------------------------------------------------------------
@@ -7,8 +7,8 @@
     WaitForExclusive       waits its turn                 exclusive, next epoch
     ExclusiveWithFencing   ends all others                exclusive, next epoch
 
-A producer that had the topic to itself comes back with the epoch it was given. If the topic's
-epoch has moved on, somebody else has had it meanwhile: that producer is fenced for good.
+An exclusive producer reconnects with the epoch that it was given. If the topic's epoch is higher by
+then, another producer had exclusive access meanwhile, and this one is fenced for good.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from enum import IntEnum
 from brokers.domain.refusal import Refusal, ServerError
 
 TOPIC_EPOCH_GIVEN_MAX = 2**62
-"""Beyond it no producer is believed that says which epoch it had: the next one has to fit."""
+"""Highest epoch that a producer may claim to have had: the next one must fit in 64 bits."""
 
 
 class AccessMode(IntEnum):
@@ -33,8 +33,8 @@ class AccessMode(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """A producer that wants in. ``topic_epoch`` is the one it had, None if it never had any."""
+class AccessRequest:
+    """A producer that requests access. ``topic_epoch`` is its former epoch, None without one."""
 
     key: Hashable
     name: str
@@ -46,21 +46,21 @@ class Asking:
 class Granted:
     """The producer has access. A new epoch must be durable BEFORE the client gets the answer."""
 
-    asking: Asking
+    request: AccessRequest
     topic_epoch: int | None
     is_new_epoch: bool
     ended: tuple[Hashable, ...] = ()
-    """Keys of those that were connected or waiting and are not any more."""
+    """Keys of producers that this one fenced: they were connected or waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What came of a producer's leaving."""
+    """The consequences of a producer's leaving."""
 
     granted: Granted | None
-    """Who waited and is in."""
+    """Waiting producers that have access now."""
     fenced: tuple[Hashable, ...] = ()
-    """Keys of those that waited and have been overtaken by the topic's epoch."""
+    """Keys of waiting producers that are fenced because the topic has a later epoch."""
 
 
 class ProducerAccess:
@@ -68,9 +68,9 @@ class ProducerAccess:
 
     def __init__(self, topic_epoch: int | None) -> None:
         self.topic_epoch = topic_epoch
-        self._connected: dict[Hashable, Asking] = {}
-        self._exclusive: Asking | None = None
-        self._waiting: dict[Hashable, Asking] = {}
+        self._connected: dict[Hashable, AccessRequest] = {}
+        self._exclusive: AccessRequest | None = None
+        self._waiting: dict[Hashable, AccessRequest] = {}
 
     def __repr__(self) -> str:
         return (
@@ -80,36 +80,36 @@ class ProducerAccess:
 
     @property
     def waiting(self) -> int:
-        """How many wait for their turn."""
+        """Number of waiting producers."""
         return len(self._waiting)
 
-    def ask(self, asking: Asking) -> Granted | None:
-        """Let a producer in; None: it waits, and ``leave`` of another one will name it.
+    def ask(self, request: AccessRequest) -> Granted | None:
+        """Give a producer access; None: it waits, and ``leave`` of another one will name it.
 
         Raises:
-            Refusal: It may not produce here.
+            Refusal: The producer may not have access.
         """
-        match asking.mode:
+        match request.mode:
             case AccessMode.SHARED:
-                return self._ask_shared(asking)
+                return self._ask_shared(request)
             case AccessMode.EXCLUSIVE:
-                return self._ask_exclusive(asking)
+                return self._ask_exclusive(request)
             case AccessMode.WAIT_FOR_EXCLUSIVE:
-                self._check_epoch(asking)
+                self._check_epoch(request)
                 if self._connected:
-                    self._waiting[asking.key] = asking
+                    self._waiting[request.key] = request
                     return None
-                return self._grant_exclusive(asking)
+                return self._grant_exclusive(request)
             case AccessMode.EXCLUSIVE_WITH_FENCING:
-                self._check_epoch(asking)
+                self._check_epoch(request)
                 ended = (*self._connected, *self._waiting)
                 self._connected.clear()
                 self._waiting.clear()
                 self._exclusive = None
-                return self._grant_exclusive(asking, ended)
+                return self._grant_exclusive(request, ended)
 
     def leave(self, key: Hashable) -> Left:
-        """Let a producer go, connected or waiting, and let in the one whose turn it is."""
+        """Remove a connected or waiting producer, and give access to the next waiting one."""
         self._waiting.pop(key, None)
         if self._connected.pop(key, None) is None:
             return Left(None)
@@ -117,53 +117,53 @@ class ProducerAccess:
             self._exclusive = None
         fenced: list[Hashable] = []
         while self._waiting and not self._connected:
-            asking = self._waiting.pop(next(iter(self._waiting)))
-            if not self._is_behind(asking):
-                return Left(self._grant_exclusive(asking), tuple(fenced))
-            fenced.append(asking.key)
+            request = self._waiting.pop(next(iter(self._waiting)))
+            if not self._is_behind(request):
+                return Left(self._grant_exclusive(request), tuple(fenced))
+            fenced.append(request.key)
         return Left(None, tuple(fenced))
 
-    def _ask_shared(self, asking: Asking) -> Granted:
+    def _ask_shared(self, request: AccessRequest) -> Granted:
         if self._exclusive is not None or self._waiting:
             raise Refusal(ServerError.PRODUCER_BUSY, self._occupied())
-        self._connected[asking.key] = asking
-        return Granted(asking, self.topic_epoch, is_new_epoch=False)
+        self._connected[request.key] = request
+        return Granted(request, self.topic_epoch, is_new_epoch=False)
 
-    def _ask_exclusive(self, asking: Asking) -> Granted:
+    def _ask_exclusive(self, request: AccessRequest) -> Granted:
         if self._exclusive is not None or self._waiting:
             raise Refusal(ServerError.PRODUCER_FENCED, self._occupied())
         if self._connected:
             raise Refusal(ServerError.PRODUCER_FENCED, "the topic has shared producers")
-        return self._grant_exclusive(asking)
+        return self._grant_exclusive(request)
 
-    def _grant_exclusive(self, asking: Asking, ended: tuple[Hashable, ...] = ()) -> Granted:
-        self._check_epoch(asking)
-        epoch = asking.topic_epoch
+    def _grant_exclusive(self, request: AccessRequest, ended: tuple[Hashable, ...] = ()) -> Granted:
+        self._check_epoch(request)
+        epoch = request.topic_epoch
         if epoch is None:
             epoch = 0 if self.topic_epoch is None else self.topic_epoch + 1
         is_new = epoch != self.topic_epoch
         self.topic_epoch = epoch
-        self._exclusive = asking
-        self._connected[asking.key] = asking
-        return Granted(asking, epoch, is_new, ended)
+        self._exclusive = request
+        self._connected[request.key] = request
+        return Granted(request, epoch, is_new, ended)
 
-    def _check_epoch(self, asking: Asking) -> None:
-        if self._is_behind(asking):
+    def _check_epoch(self, request: AccessRequest) -> None:
+        if self._is_behind(request):
             raise Refusal(
                 ServerError.PRODUCER_FENCED,
-                f"the topic's epoch is {self.topic_epoch}, the producer had {asking.topic_epoch}",
+                f"the topic's epoch is {self.topic_epoch}, the producer had {request.topic_epoch}",
             )
-        if (asking.topic_epoch or 0) > TOPIC_EPOCH_GIVEN_MAX:
+        if (request.topic_epoch or 0) > TOPIC_EPOCH_GIVEN_MAX:
             raise Refusal(
-                ServerError.NOT_ALLOWED, f"no topic has come to the epoch {asking.topic_epoch}"
+                ServerError.NOT_ALLOWED, f"no topic can have the epoch {request.topic_epoch}"
             )
 
-    def _is_behind(self, asking: Asking) -> bool:
-        if asking.topic_epoch is None or self.topic_epoch is None:
+    def _is_behind(self, request: AccessRequest) -> bool:
+        if request.topic_epoch is None or self.topic_epoch is None:
             return False
-        return asking.topic_epoch < self.topic_epoch
+        return request.topic_epoch < self.topic_epoch
 
     def _occupied(self) -> str:
         if self._exclusive is not None:
-            return f"producer {self._exclusive.name} has the topic to itself"
-        return "another producer waits to have the topic to itself"
+            return f"producer {self._exclusive.name} has exclusive access to the topic"
+        return "another producer waits for exclusive access to the topic"

@@ -1,8 +1,8 @@
-"""Which of a producer's sequence ids are stored or on their way there.
+"""Deduplication: which of a producer's sequence ids are stored or being stored.
 
-A client that does not know what became of a SEND sends it again, with the sequence id it had.
-What is counted per producer name is the highest sequence id of a *complete* message: the chunks
-of one message share its sequence id, and the id counts when the last chunk is in.
+A client that got no answer to a SEND repeats it with the same sequence id. So the highest sequence
+id of a *complete* message is kept for each producer name. The chunks of one message share its
+sequence id, which counts when the last chunk is stored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NONE_YET = -1
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Which part of one message an entry is."""
+    """The part of a chunked message that an entry is."""
 
     chunk_id: int
     """From 0."""
@@ -27,28 +27,28 @@ class Chunk:
 
 
 class ProducerSequence:
-    """The sequence ids of one producer name. ``highest`` is that of what was let in."""
+    """The sequence ids of one producer name. ``highest`` is that of the last accepted message."""
 
     __slots__ = ("_begun", "highest")
 
     def __init__(self, highest: int) -> None:
         self.highest = highest
         self._begun: tuple[int, int] | None = None
-        """Sequence id and last chunk of a message whose chunks are not all in."""
+        """Sequence id and last chunk of a message that is not complete."""
 
     def __repr__(self) -> str:
         return f"<ProducerSequence highest={self.highest} begun={self._begun}>"
 
     def recall(self, sequence_id: int, chunk_id: int) -> None:
-        """Learn from storage that a message was begun and how far it came."""
+        """Set the incomplete message, and its last chunk, from storage."""
         if sequence_id > self.highest:
             self._begun = (sequence_id, chunk_id)
 
     def admit(self, first: int, last: int, chunk: Chunk | None) -> bool:
-        """Return whether an entry with the sequence ids ``first`` to ``last`` is to be stored.
+        """Return whether an entry with the sequence ids ``first`` to ``last`` has to be stored.
 
-        What is refused is stored already or on its way. An entry that is new in part is stored:
-        a batch that a client has put together anew may bring a message twice, but loses none.
+        A refused entry is stored already, or being stored. An entry that is new in part is stored:
+        a batch that a client has recombined may repeat a message, but loses none.
         """
         if last <= self.highest:
             return False
@@ -59,10 +59,10 @@ class ProducerSequence:
         return True
 
     def follow(self, first: int, last: int, chunk: Chunk | None) -> None:
-        """Let an entry in whatever came before it: where nobody looks for duplicates.
+        """Accept an entry without deduplication.
 
-        ``highest`` goes down with a producer that counts anew: who begins to look for duplicates
-        takes what it sent since for what it is.
+        ``highest`` also decreases with a producer that starts numbering again, so that
+        deduplication is right if it is enabled later.
         """
         if chunk is None or chunk.is_last:
             self.highest = last
@@ -72,10 +72,9 @@ class ProducerSequence:
 
 
 def last_sequence_id(sequence_id: int, highest_sequence_id: int) -> int:
-    """Return the sequence id of the last message in a SEND, as far as its client has said.
+    """Return the sequence id of the last message in a SEND: the client's, or that of the SEND.
 
-    Not every client numbers its messages: some give each SEND the next number, however many
-    messages its batch has. So the size of a batch says nothing, and counting on with it would take
-    later batches of theirs for duplicates.
+    It must not be computed from the size of the batch: some clients number SENDs instead of
+    messages, and their later batches would then look like duplicates.
     """
     return max(sequence_id, highest_sequence_id)

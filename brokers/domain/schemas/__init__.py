@@ -1,3 +1,3 @@
-"""Pulsar's schemas: what a client states, compatibility by Avro's rules, and the strategies.
+"""Pulsar's schemas: a client's schema, compatibility by Avro's rules, and the strategies.
 Pure. ``service.topics.schemas`` decides by it; connections and ``wire`` make its values.
 """

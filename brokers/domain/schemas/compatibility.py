@@ -1,8 +1,8 @@
-"""Whether what was written with one schema can be read with another one.
+"""Decides whether data that was written with one schema can be read with another one.
 
-Of Avro's resolution rules (Avro 1.11, "Schema Resolution") these count: record fields are matched
-by name, a field that only the reader has needs a default, numbers may be widened, a union is read
-branch by branch. As in Pulsar records may be called differently. Aliases are not followed.
+It applies these of Avro's resolution rules (Avro 1.11, "Schema Resolution"): record fields match by
+name, a field that only the reader has needs a default, numbers may be widened, a union is read
+branch by branch. As in Pulsar, records may have different names. Aliases are not followed.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ _NAMED = frozenset({"record", "error", "enum", "fixed"})
 _COMPLEX = _NAMED | {"array", "map"}
 _NAME_CHARACTERS_SHOWN_MAX = 80
 _FIELDS_PER_STEP = 16
-"""Fields or symbols that are looked up in the time of one step of a comparison."""
+"""Fields or symbols whose look-up takes as long as one step of a comparison."""
 
 
 class InvalidSchema(ValueError):
-    """The data is no schema of its kind. The message is one sentence."""
+    """The data is not a schema of its kind. The message is one sentence."""
 
 
 def check_schema(schema: Schema) -> None:
-    """Return if the data can be what its kind says.
+    """Check that the data is a schema of its kind.
 
     Raises:
-        InvalidSchema: It cannot.
+        InvalidSchema: It is not.
     """
     if schema.kind in STRUCTURES:
         _Avro(schema.data)
 
 
 class ComparisonBudget:
-    """What comparing one newcomer with all versions of a topic may take together.
+    """The budget for comparing one new schema with all versions of a topic.
 
-    The newcomer is parsed once. What the versions take to be parsed is counted, by their bytes.
+    The new schema is parsed once. Parsing the versions is charged by their bytes.
     """
 
     def __init__(self, newcomer: Schema) -> None:
@@ -60,10 +60,10 @@ class ComparisonBudget:
         self.steps_left = SCHEMA_CHECK_STEPS_MAX
 
     def parsed(self, schema: Schema) -> _Avro:
-        """Return the structure of the newcomer or of a version.
+        """Return the parsed form of the new schema or of a version.
 
         Raises:
-            InvalidSchema: It has none.
+            InvalidSchema: It cannot be parsed.
         """
         if schema is not self._newcomer:
             self.steps_left -= len(schema.data) // SCHEMA_BYTES_PER_STEP
@@ -78,10 +78,10 @@ def reading_obstacle(
 ) -> str | None:
     """Return why data of ``writer`` cannot be read with ``reader``, None if it can.
 
-    ``budget`` is that of the one of them which is compared with others too.
+    ``budget`` is that of the schema that is compared with others too.
     """
     if reader.kind != writer.kind:
-        return f"schema type {reader.kind} does not go with type {writer.kind}"
+        return f"schema type {reader.kind} is not compatible with type {writer.kind}"
     if reader.data == writer.data:
         return None
     if reader.kind in STRUCTURES:
@@ -96,22 +96,22 @@ def reading_obstacle(
 
 
 class _TooManyComparisons(Exception):
-    """Going on would keep everybody else waiting."""
+    """The comparison exceeds its budget, and would block the event loop."""
 
 
 class _Avro:
     """A parsed Avro schema: its root, and its named types, in memory linear in its data.
 
-    Types are known by namespace and name apart: a namespace is inherited by every type inside, and
-    a full name for each would repeat it as often.
+    Types are indexed by namespace and name separately: every inner type inherits the namespace, and
+    full names would repeat it each time.
     """
 
     def __init__(self, data: bytes) -> None:
         self.types: dict[tuple[str, str], dict[str, Any]] = {}
         self.fields: dict[int, dict[str, dict[str, Any]]] = {}
-        """By the id of a record its fields, by name."""
+        """By the id of a record, its fields by name."""
         self.symbols: dict[int, frozenset[str]] = {}
-        """By the id of an enum."""
+        """By the id of an enum, its symbols."""
         try:
             self.root = json.loads(data)
             self._collect(self.root, "")
@@ -119,7 +119,7 @@ class _Avro:
             raise InvalidSchema(f"schema data is no Avro schema: {error}") from error
 
     def type_named(self, name: str) -> dict[str, Any] | None:
-        """Return a type by any name that it is called by."""
+        """Return a type by any of its names."""
         namespace, _, simple = name.rpartition(".")
         return self.types.get((namespace, simple))
 
@@ -183,7 +183,7 @@ def _fields_of(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class _Where(NamedTuple):
-    """A place in a schema, to be put into words only if it is an obstacle's."""
+    """A place in a schema. It is formatted only for a message."""
 
     text: str
     name: str = ""
@@ -199,9 +199,9 @@ class _Where(NamedTuple):
 
 
 class _Obstacle(NamedTuple):
-    """Why one schema cannot be read with another, to be put into words if nothing else helps.
+    """Why one schema cannot be read with another. It is formatted only for a message.
 
-    A union tries its branches, and each that does not fit has an obstacle that nobody reads.
+    A union tries its branches, and the obstacles of those that do not match are discarded.
     """
 
     where: _Where
@@ -213,10 +213,10 @@ class _Obstacle(NamedTuple):
 
 
 class _Resolution:
-    """Goes through two schemas side by side, in a bounded number of steps.
+    """Compares two schemas side by side, in a bounded number of steps.
 
-    Of a pair of records or enums that was compared the result is known. While a pair is being
-    compared it counts as readable, because records may contain themselves.
+    The results of compared pairs of records or enums are remembered. A pair counts as readable
+    while it is being compared, because records may contain themselves.
     """
 
     def __init__(self, reader: Schema, writer: Schema, budget: ComparisonBudget) -> None:
@@ -271,7 +271,7 @@ class _Resolution:
             return self._between(reader["values"], writer["values"], inside)
         if kind not in _NAMED:
             return None
-        # Whatever they are called: a class that was renamed writes the same.
+        # Names do not matter: a renamed class writes the same bytes.
         is_record = kind in ("record", "error")
         names = (_simple_name(reader), _simple_name(writer))
         if not is_record and names[0] != names[1]:
@@ -299,7 +299,7 @@ class _Resolution:
         self._readable.append(pair)
         obstacle = compare(reader, writer, where)
         if obstacle is not None:
-            # What was found readable meanwhile may be so only because this pair counted as such.
+            # Results found meanwhile may depend on this pair being readable: forget them.
             for each in self._readable[began:]:
                 del self._known[each]
             del self._readable[began:]
@@ -329,7 +329,7 @@ class _Resolution:
         return None
 
     def _resolved(self, schema: Any, avro: _Avro) -> Any:
-        """Follow names and wrappings to a primitive's name, a union's list or a type's object."""
+        """Resolve names and wrappings to a primitive's name, a union's list or a type's object."""
         while True:
             if isinstance(schema, str) and schema not in _PRIMITIVES:
                 schema = avro.type_named(schema)

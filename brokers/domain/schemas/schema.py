@@ -1,4 +1,4 @@
-"""A topic's schema, as producers and consumers state it."""
+"""A topic's schema, as sent by producers and consumers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import IntEnum
 
 
 class SchemaKind(IntEnum):
-    """Numbers of ``Schema.Type`` in the Pulsar protocol; those that rules here speak of."""
+    """Numbers of ``Schema.Type`` in the Pulsar protocol that the rules here use."""
 
     NONE = 0
     JSON = 2
@@ -34,10 +34,10 @@ class Schema:
 
     @property
     def is_the_same_as(self) -> tuple[int, bytes]:
-        """What two schemas share if they are one: the name and the properties do not count."""
+        """The identity of a schema. Schemas that differ in name or properties only are equal."""
         return (self.kind, self.data)
 
 
 def version_bytes(version: int) -> bytes:
-    """Return a version as the protocol has it. Versions count from 0."""
+    """Return the protocol's form of a version. Versions count from 0."""
     return version.to_bytes(8, "big")

@@ -1,7 +1,7 @@
-"""Which versions of a topic's schema a newcomer must go with, and how: Pulsar's strategies.
+"""Pulsar's strategies: the versions with which a new schema must be compatible, and the direction.
 
-*Backward* is that the newcomer reads what was written with a version, *forward* that the version
-reads what the newcomer writes. Consumers only read: of them what they read is asked.
+*Backward*: the new schema reads data that was written with a version. *Forward*: a version reads
+data that is written with the new schema. Consumers only read, so only the first applies to them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _READS_ALL = frozenset(
 
 
 def is_with_all(strategy: SchemaCompatibility) -> bool:
-    """Return whether a version must go with all before it, not only with the latest."""
+    """Return whether a version must be compatible with all earlier ones, not only the latest."""
     return strategy in _WITH_ALL
 
 
@@ -53,12 +53,12 @@ def reads_all(strategy: SchemaCompatibility) -> bool:
 def version_obstacles(
     new: Schema, earlier: Schema, strategy: SchemaCompatibility, budget: ComparisonBudget
 ) -> Iterator[str | None]:
-    """Yield of each comparison why ``new`` may not become a version behind ``earlier``, or None.
+    """Yield for each comparison the reason to refuse ``new`` as the next version, or None.
 
-    A comparison may take tens of milliseconds: others can have their turn between two.
+    A comparison may take tens of milliseconds; the caller can yield to other tasks in between.
     """
     if strategy is SchemaCompatibility.ALWAYS_INCOMPATIBLE:
-        yield "its schema is not to change"
+        yield "its schema must not change"
     if strategy in _BACKWARD:
         yield reading_obstacle(new, earlier, budget)
     if strategy in _FORWARD:
@@ -71,7 +71,7 @@ def consumer_obstacle(
     strategy: SchemaCompatibility,
     budget: ComparisonBudget | None = None,
 ) -> str | None:
-    """Return why a consumer with schema ``reader`` may not come, None if it may."""
+    """Return why a consumer with schema ``reader`` is refused, None if it is accepted."""
     if strategy is SchemaCompatibility.ALWAYS_COMPATIBLE:
         return None
     return reading_obstacle(reader, version, budget)

@@ -1,7 +1,7 @@
-"""Which messages of a batch are still open: a bit each, set while not acknowledged.
+"""Ack sets: a bit for each message of a batch, set while the message is not acknowledged.
 
-On the wire it is what Java's ``BitSet.toLongArray`` gives: signed 64-bit words, lowest first. Here
-it is one integer, because Python's are as long as they need to be.
+On the wire it is an array of Java's ``BitSet.toLongArray``: signed 64-bit words, lowest first. Here
+it is one integer, because Python's integers have any length.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _WORD_MASK = 2**_WORD_BITS - 1
 
 
 def mask_of(words: Sequence[int]) -> int:
-    """Return the bits of ``words``, which may be signed or unsigned, in time linear in them."""
+    """Return the bits of ``words``, which may be signed or unsigned, in linear time."""
     try:
         packed = struct.pack(f"<{len(words)}q", *words)
     except struct.error:
@@ -35,5 +35,5 @@ def word_count(mask: int) -> int:
 
 
 def all_open(message_count: int) -> int:
-    """Return the mask of a batch none of which is acknowledged."""
+    """Return the mask of a batch without an acknowledged message."""
     return (1 << message_count) - 1

@@ -1,7 +1,7 @@
-"""Individually acknowledged entries, kept as intervals so that a long run costs as one entry.
+"""Individually acknowledged entries, as intervals, so that a long run costs as much as one entry.
 
-An interval never spans two ledgers: only whoever knows how long a ledger is could tell that its
-last entry and the next ledger's first are neighbours (``Cursor`` asks when it has to know).
+An interval never spans two ledgers. Without the length of a ledger, nothing here can tell that its
+last entry and the next ledger's first one are neighbours; ``Cursor`` finds out when it needs to.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from collections.abc import Iterator
 from brokers.domain.position import BEFORE_ALL, Position
 
 _BLOCK_POSITIONS_MAX = 1_024
-"""Beyond it a block is split: adding to one moves 8 KB at most, and 50,000 intervals are no more
-than a hundred blocks."""
+"""A larger block is split. So an insertion moves 8 KB at most, and 50,000 intervals take at most a
+hundred blocks."""
 
 
 class AckedRanges:
     """A set of positions. Finding is a binary search, adding moves part of one block.
 
-    The intervals' first positions are in blocks, in order. With one list for all, moving its rest
-    is most of what an acknowledgement costs among tens of thousands of intervals.
+    The intervals' first positions are in ordered blocks. With one list and tens of thousands of
+    intervals, moving the rest of the list would be most of the cost of an acknowledgement.
     """
 
     __slots__ = ("_blocks", "_bounds", "_last_of", "count")
 
     def __init__(self) -> None:
         self._blocks: list[list[Position]] = [[]]
-        """None is empty, unless it is the only one."""
+        """The blocks. No block is empty, unless it is the only one."""
         self._bounds: list[Position] = []
-        """One between two blocks: what is lower is in the first of them."""
+        """A bound between each two neighbouring blocks: lower positions are in the first one."""
         self._last_of: dict[Position, int] = {}
         self.count = 0
-        """Positions in the set."""
+        """Number of positions in the set."""
 
     def __len__(self) -> int:
         """Return the number of intervals."""
@@ -48,7 +48,7 @@ class AckedRanges:
         return first is not None and first[0] == position[0] and position[1] <= self._last_of[first]
 
     def __iter__(self) -> Iterator[tuple[Position, int]]:
-        """Yield each interval's first position and its last entry's id, in order."""
+        """Yield each interval's first position and the id of its last entry, in order."""
         return ((first, self._last_of[first]) for block in self._blocks for first in block)
 
     @property
@@ -65,18 +65,18 @@ class AckedRanges:
         return Position(first.ledger_id, self._last_of[first])
 
     def is_neighbour(self, position: Position) -> bool:
-        """Return whether adding ``position`` would not make another interval."""
+        """Return whether adding ``position`` would extend an interval or change nothing."""
         ledger_id, entry_id = position
         return (
             Position(ledger_id, entry_id - 1) in self or Position(ledger_id, entry_id + 1) in self
         )
 
     def add(self, position: Position) -> bool:
-        """Add one position; return whether it was not there yet."""
+        """Add one position; return whether it is new."""
         return self.add_range(position, position.entry_id) > 0
 
     def add_range(self, first: Position, last_entry_id: int) -> int:
-        """Add the entries of one ledger from ``first`` on; return how many were not there."""
+        """Add the entries of one ledger from ``first`` on; return how many are new."""
         last_of = self._last_of
         ledger_id, entry_id = first
         end, known = last_entry_id, 0
@@ -103,7 +103,7 @@ class AckedRanges:
         return added
 
     def end_of_run(self, position: Position) -> Position:
-        """Return the end of the interval that begins right behind ``position``, or itself."""
+        """Return the end of the interval right behind ``position``, else ``position`` itself."""
         ledger_id, entry_id = position
         first = self._at_or_below(*self._place(Position(ledger_id, entry_id + 1)))
         if first is None or first.ledger_id != ledger_id:
@@ -146,18 +146,18 @@ class AckedRanges:
     # Blocks -----------------------------------------------------------------------------------
 
     def _place(self, position: Position) -> tuple[int, int]:
-        """Return the block that ``position`` belongs to, and how many there are not above it."""
+        """Return the block of ``position``, and how many of its intervals begin at or below it."""
         index = bisect_right(self._bounds, position) if self._bounds else 0
         return index, bisect_right(self._blocks[index], position)
 
     def _at_or_below(self, index: int, offset: int) -> Position | None:
-        """Return what is right before a place."""
+        """Return the first position of the interval before a place."""
         if offset:
             return self._blocks[index][offset - 1]
         return self._blocks[index - 1][-1] if index else None
 
     def _above(self, index: int, offset: int) -> Position | None:
-        """Return what is right behind a place."""
+        """Return the first position of the interval behind a place."""
         if offset < len(self._blocks[index]):
             return self._blocks[index][offset]
         return self._blocks[index + 1][0] if index + 1 < len(self._blocks) else None
@@ -172,8 +172,8 @@ class AckedRanges:
             self._bounds.insert(index, upper[0])
 
     def _remove_above(self, position: Position, up_to: int) -> tuple[int, int]:
-        """Remove the intervals of one ledger above ``position`` that begin up to right behind
-        entry ``up_to``; return how many entries they have, and the last one of them and it."""
+        """Remove the intervals of one ledger above ``position`` that overlap or touch the entries
+        up to ``up_to``. Return their number of entries, and their last entry or ``up_to``."""
         removed, end = 0, up_to
         behind = Position(position.ledger_id, up_to + 1)
         while True:
@@ -190,7 +190,7 @@ class AckedRanges:
             end = max(end, last)
 
     def _drop_if_empty(self, index: int) -> None:
-        """Have no empty block beside others; the one before it takes its place in the order."""
+        """Remove a block if it is empty and not the only one; the one before it takes its range."""
         if not self._blocks[index] and self._bounds:
             del self._blocks[index]
             del self._bounds[max(0, index - 1)]

@@ -1,8 +1,8 @@
-"""How far a subscription is: everything it will never send again.
+"""Cursors: the acknowledgements of a subscription, which are the messages it never sends again.
 
-That is all entries up to the mark-delete position, the entries behind it that were acknowledged
-one by one (intervals), and of some batches the messages that were (a bit each). The cursor is pure:
-whoever owns it stores it, with ``cursor_record``.
+A cursor has the mark-delete position (all entries up to it are acknowledged), the individually
+acknowledged entries behind it (intervals), and the acknowledged messages of some batches (a bit
+each). The cursor is pure: its owner stores it with ``cursor_record``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from brokers.domain.subscriptions.acked_ranges import AckedRanges
 from nextgen.kernel.limits.pulsar import CURSOR_HOLES_MAX
 
 EntriesBetween = Callable[[Position, Position], int]
-"""How many entries are stored in (after, up to]: ``TopicLedger.entries_between``."""
+"""Returns the number of stored entries in (after, up to]: ``TopicLedger.entries_between``."""
 
 
 def before(position: Position) -> Position:
@@ -24,7 +24,7 @@ def before(position: Position) -> Position:
 
 
 class Cursor:
-    """What one subscription has acknowledged."""
+    """The acknowledgements of one subscription."""
 
     __slots__ = ("_entries_between", "_holes_max", "_words", "mark_delete", "partial", "ranges")
 
@@ -36,33 +36,33 @@ class Cursor:
         holes_max: int = CURSOR_HOLES_MAX,
     ) -> None:
         self.mark_delete = mark_delete
-        """Every entry up to here, this one included, is acknowledged."""
+        """Every entry up to and including this one is acknowledged."""
         self.ranges = AckedRanges()
         """Acknowledged entries behind ``mark_delete``."""
         self.partial: dict[Position, int] = {}
-        """Of batches that are acknowledged in part, the messages that are still open. Only
-        ``put_part`` adds to it."""
+        """The unacknowledged messages of batches that are acknowledged in part. Only ``put_part``
+        adds to it."""
         self._words = 0
         self._entries_between = entries_between
         self._holes_max = holes_max
 
     @property
     def holes(self) -> int:
-        """What the cursor's size depends on: intervals and partial batches."""
+        """Number of intervals and partial batches, which determines the cursor's size."""
         return len(self.ranges) + len(self.partial)
 
     @property
     def is_plain(self) -> bool:
-        """Whether the mark-delete position says everything."""
+        """Whether the mark-delete position is the whole cursor."""
         return not self.ranges.count and not self.partial
 
     @property
     def highest(self) -> Position:
-        """The highest entry that is acknowledged, whole or in part."""
+        """The highest entry that is acknowledged completely or in part."""
         return max(self.mark_delete, self.ranges.last, *self.partial)
 
     def end_of_run(self, position: Position) -> Position:
-        """Return up to where everything right behind ``position`` is acknowledged."""
+        """Return the end of the run of acknowledged entries right behind ``position``."""
         return self.ranges.end_of_run(position) if self.ranges.count else position
 
     def is_acked(self, position: Position) -> bool:
@@ -79,7 +79,7 @@ class Cursor:
         )
 
     def ack(self, position: Position) -> bool:
-        """Acknowledge a whole entry that MUST exist; return whether that is news."""
+        """Acknowledge a whole entry, which MUST exist; return whether that changed the cursor."""
         if position <= self.mark_delete:
             return False
         if self.partial:
@@ -95,8 +95,8 @@ class Cursor:
     def ack_part(self, position: Position, words: Sequence[int], message_count: int) -> bool:
         """Acknowledge the messages of a batch whose bits are *not* set.
 
-        ``message_count`` 0 or less: the size of the batch is not known here. Returns whether the
-        whole entry is acknowledged now, so that it is never sent again.
+        ``message_count`` 0 or less: the size of the batch is not known. Returns whether the whole
+        entry is acknowledged now, so that it is never sent again.
         """
         if self.is_acked(position):
             return False
@@ -112,12 +112,13 @@ class Cursor:
         return False
 
     def put_part(self, position: Position, mask: int) -> None:
-        """Have exactly the messages of ``mask``, which is not empty, open of a batch."""
+        """Set the unacknowledged messages of a batch to ``mask``, which is not empty."""
         self._words += word_count(mask) - word_count(self.partial.get(position, 0))
         self.partial[position] = mask
 
     def ack_up_to(self, position: Position) -> bool:
-        """Acknowledge everything up to and including ``position``; return whether that is news."""
+        """Acknowledge everything up to and including ``position``; return whether that changed
+        the cursor."""
         if position <= self.mark_delete:
             return False
         self.mark_delete = position
@@ -129,7 +130,7 @@ class Cursor:
         return True
 
     def reset(self, mark_delete: Position) -> None:
-        """Go to a position, forwards or backwards, and forget all that lies behind it."""
+        """Reset to a position, forwards or backwards; drop acknowledgements behind it."""
         self.mark_delete = mark_delete
         self.ranges.clear()
         self.partial.clear()

@@ -1,10 +1,10 @@
-"""The stored form of a cursor: msgpack, with a version in front, to be read for ever.
+"""The stored form of a cursor: msgpack that begins with a version. It must be readable for ever.
 
     [1, kind, [ledger, entry], ranges, partial, properties]
 
-``ranges`` is [ledger, numbers] per ledger; the numbers are, for each interval in turn, the distance
-from the end of the one before (from 0 for the first) and how many further entries it has, so that
-most take a byte. ``partial`` is [ledger, entry, bits as little-endian bytes] per batch.
+``ranges`` is [ledger, numbers] per ledger. Each interval has two numbers: its distance from the end
+of the interval before (from 0 for the first), and its number of further entries. So most numbers
+take a byte. ``partial`` is [ledger, entry, bits as little-endian bytes] per batch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CursorRecord:
 
 
 def encode_cursor(cursor: Cursor, kind: SubscriptionKind, properties: Mapping[str, str]) -> bytes:
-    """Return the record of a cursor as it is."""
+    """Return the record of a cursor."""
     ranges: list[tuple[int, list[int]]] = []
     ledger_id, end = -1, 0
     for first, last in cursor.ranges:
@@ -59,11 +59,11 @@ def encode_cursor(cursor: Cursor, kind: SubscriptionKind, properties: Mapping[st
 
 
 def decode_cursor(stored: bytes, entries_between: EntriesBetween) -> CursorRecord:
-    """Return what ``encode_cursor`` was given.
+    """Decode the result of ``encode_cursor``.
 
     Raises:
-        UnknownCursorVersion: A later release wrote it: opening the topic with a wrong idea of
-            what was acknowledged would be worse than not opening it.
+        UnknownCursorVersion: A later release wrote it. Opening the topic with wrong
+            acknowledgements would be worse than not opening it.
     """
     fields: list[Any] = msgpack.unpackb(stored)
     if fields[0] != _VERSION:
@@ -78,7 +78,7 @@ def decode_cursor(stored: bytes, entries_between: EntriesBetween) -> CursorRecor
             cursor.ranges.add_range(first, end)
     for ledger_id, entry_id, bits in partial:
         if len(bits) > _ACK_SET_BYTES_MAX:
-            # Earlier releases stored whatever a SEEK brought. The entry is sent as a whole.
+            # Earlier releases stored any ack set of a SEEK. Send the entry as a whole.
             continue
         cursor.put_part(Position(ledger_id, entry_id), int.from_bytes(bits, "little"))
     return CursorRecord(SubscriptionKind(kind), cursor, properties)

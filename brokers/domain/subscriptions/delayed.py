@@ -1,4 +1,4 @@
-"""Entries whose time has not come: not acknowledged, not sent, and passed over by reading."""
+"""Delayed entries: neither acknowledged nor sent yet, and skipped by reading until they are due."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nextgen.kernel.limits.pulsar import DELAYED_DUE_PER_TURN_MAX, DELAYED_ENTRI
 
 
 class DelayedEntries:
-    """Positions by the time at which they may be sent, which is the clients' wall clock."""
+    """Positions by the time at which they may be sent, by the clients' wall clock."""
 
     __slots__ = ("_entries_max", "_heap")
 
@@ -27,18 +27,18 @@ class DelayedEntries:
 
     @property
     def next_at_ms(self) -> int | None:
-        """When the next entry is due, None if there is none."""
+        """The time at which the next entry is due, None if there is none."""
         return self._heap[0][0] if self._heap else None
 
     def add(self, position: Position, deliver_at_ms: int) -> None:
-        """Hold an entry back. There MUST be room."""
+        """Add an entry. There MUST be room."""
         assert not self.is_full, "reading pauses before this"
         heapq.heappush(self._heap, (deliver_at_ms, position))
 
     def pop_due(self, now_ms: int) -> list[Position]:
-        """Remove and return what is due, in order of time, up to ``DELAYED_DUE_PER_TURN_MAX``.
+        """Remove and return due entries in order of time, at most ``DELAYED_DUE_PER_TURN_MAX``.
 
-        While more is due, ``next_at_ms`` is in the past.
+        While more entries are due, ``next_at_ms`` is in the past.
         """
         due: list[Position] = []
         while self._heap and self._heap[0][0] <= now_ms and len(due) < DELAYED_DUE_PER_TURN_MAX:
@@ -46,5 +46,5 @@ class DelayedEntries:
         return due
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Remove all entries."""
         self._heap.clear()

@@ -1,7 +1,7 @@
-"""Which of 65,536 slots a key belongs to, exactly as Pulsar's brokers compute it.
+"""The hash slot (of 65,536) of a message key, exactly as Pulsar's brokers compute it.
 
 MurmurHash3 (x86, 32 bits, seed 0) with the sign bit dropped, modulo the number of slots. Slot 0 is
-never used: Pulsar keeps it for "no hash".
+never used: Pulsar reserves it for "no hash".
 """
 
 from __future__ import annotations

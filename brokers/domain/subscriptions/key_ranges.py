@@ -1,8 +1,8 @@
-"""Which Key_Shared consumer a slot belongs to.
+"""The assignment of hash slots to Key_Shared consumers.
 
-AUTO_SPLIT: every consumer has points on a ring of slots, and a slot belongs to whoever has the next
-point; a consumer that comes or goes moves only slots to or from itself. STICKY: consumers say which
-slots are theirs; what nobody claims waits.
+AUTO_SPLIT: every consumer has points on a ring of slots, and a slot belongs to the consumer with
+the next point. So a consumer that connects or leaves moves only slots to or from itself. STICKY:
+consumers name their slots; messages of slots without a consumer wait.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ class KeyRanges(Protocol[MemberType]):
     """Assigns slots to members."""
 
     def add(self, member: MemberType, name: str, ranges: Sequence[Range]) -> None:
-        """Take in a member, or raise ``Refusal`` (ConsumerAssignError)."""
+        """Add a member, or raise ``Refusal`` (ConsumerAssignError)."""
         ...
 
     def remove(self, member: MemberType) -> None:
-        """Take a member's slots away from it."""
+        """Remove a member and its slots."""
         ...
 
     def owner(self, slot: int) -> MemberType | None:
-        """Return whose slot it is."""
+        """Return the member that has the slot."""
         ...
 
 
 class SplitRanges(Generic[MemberType]):
-    """AUTO_SPLIT. Points are made of the member's name, so that a consumer that comes back under
-    its name gets its keys back."""
+    """AUTO_SPLIT. Points are hashes of the member's name, so that a consumer that reconnects under
+    the same name gets the same keys."""
 
     def __init__(self, points_per_member: int = KEY_POINTS_PER_CONSUMER) -> None:
         self._points_per_member = points_per_member
         self._names: dict[MemberType, tuple[str, int]] = {}
-        # Members at each point, longest there first: the first has the slots before the point.
+        # Members at each point, the oldest first: that one has the slots before the point.
         self._at_point: dict[int, list[MemberType]] = {}
         self._points: list[int] = []
 
     def add(self, member: MemberType, name: str, ranges: Sequence[Range]) -> None:
-        """Give a member its share. ``ranges`` must be empty."""
+        """Add a member with a fair share. ``ranges`` must be empty."""
         if ranges:
             raise Refusal(
                 ServerError.CONSUMER_ASSIGN, "other consumers have no ranges (AUTO_SPLIT)"
@@ -67,7 +67,7 @@ class SplitRanges(Generic[MemberType]):
                 at_point.append(member)
 
     def remove(self, member: MemberType) -> None:
-        """Give a member's share to the others."""
+        """Remove a member; the others get its share."""
         for point in set(self._points_of(member)):
             at_point = self._at_point[point]
             at_point.remove(member)
@@ -77,7 +77,7 @@ class SplitRanges(Generic[MemberType]):
         del self._names[member]
 
     def owner(self, slot: int) -> MemberType | None:
-        """Return who has the first point at or behind the slot, around the ring."""
+        """Return the member with the first point at or behind the slot, around the ring."""
         if not self._points:
             return None
         index = bisect_left(self._points, slot)
@@ -92,15 +92,15 @@ class SplitRanges(Generic[MemberType]):
 
 
 class StickyRanges(Generic[MemberType]):
-    """STICKY: exactly what was asked for, without overlaps."""
+    """STICKY: each member has exactly the ranges that it requested, without overlaps."""
 
     def __init__(self) -> None:
-        # By first slot: the first slots alone, to be searched, and each range with its member.
+        # Ordered by first slot: the first slots alone, for searching, and the ranges with members.
         self._firsts: list[int] = []
         self._ranges: list[tuple[int, int, MemberType]] = []
 
     def add(self, member: MemberType, name: str, ranges: Sequence[Range]) -> None:
-        """Give a member its ranges, which must be valid and nobody's."""
+        """Add a member with its ranges, which must be valid and free."""
         if not 0 < len(ranges) <= STICKY_RANGES_MAX:
             raise Refusal(
                 ServerError.CONSUMER_ASSIGN, f"consumer needs 1 to {STICKY_RANGES_MAX} ranges"
@@ -111,7 +111,7 @@ class StickyRanges(Generic[MemberType]):
                 raise Refusal(ServerError.CONSUMER_ASSIGN, f"range {start}-{end} is not valid")
             last = end
         for start, end in ranges:
-            # Ranges do not overlap, so the last that begins before the end is the one to look at.
+            # Ranges do not overlap, so only the last one that begins before the end can overlap.
             index = bisect_right(self._firsts, end) - 1
             if index >= 0 and self._ranges[index][1] >= start:
                 first, final, _ = self._ranges[index]
@@ -123,11 +123,11 @@ class StickyRanges(Generic[MemberType]):
         self._take(sorted(taken, key=_first_slot))
 
     def remove(self, member: MemberType) -> None:
-        """Make a member's ranges nobody's."""
+        """Remove a member and free its ranges."""
         self._take([each for each in self._ranges if each[2] is not member])
 
     def owner(self, slot: int) -> MemberType | None:
-        """Return the member that asked for the slot."""
+        """Return the member that requested the slot."""
         index = bisect_right(self._firsts, slot) - 1
         if index < 0 or self._ranges[index][1] < slot:
             return None

@@ -11,13 +11,13 @@ class SubscriptionKind(IntEnum):
     EXCLUSIVE = 0
     """One consumer; a second is refused."""
     SHARED = 1
-    """Every message goes to one of them, in turn."""
+    """Each message goes to one of the consumers, in turn."""
     FAILOVER = 2
-    """One of them gets everything, in order; the others wait for it to go."""
+    """One consumer gets all messages, in order; the others take over when it leaves."""
     KEY_SHARED = 3
-    """Every key stays with one of them, in order."""
+    """All messages of a key go to one of the consumers, in order."""
 
     @property
     def is_single_active(self) -> bool:
-        """Whether one consumer at a time gets all messages, so that order holds throughout."""
+        """Whether one consumer at a time gets all messages, so that they stay in order."""
         return self in (SubscriptionKind.EXCLUSIVE, SubscriptionKind.FAILOVER)

@@ -1,4 +1,4 @@
-"""Entries that are to be sent again: which, in which order, and for the how-manieth time."""
+"""Entries to redeliver, in order of position, and their redelivery counts."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from nextgen.kernel.limits.pulsar import REDELIVERY_COUNTS_MAX
 
 _GARBAGE_MAX = 64
 _SORTED_WORTH = 16
-"""Sorting everything costs as much as putting so large a part of it in its place one by one."""
+"""Sorting the whole list costs as much as inserting this part of it one by one."""
 
 
 class ReplayQueue:
-    """A set of positions that gives away its lowest first."""
+    """A set of positions that returns the lowest first."""
 
     __slots__ = ("_descending", "_members")
 
     def __init__(self) -> None:
         self._members: set[Position] = set()
-        # Highest first, so that taking the lowest moves nothing. What was discarded stays in the
-        # list until it comes up or too much of it is there.
+        # Highest first, so that removing the lowest moves nothing. Discarded positions stay in the
+        # list until they come up or there are too many of them.
         self._descending: list[Position] = []
 
     def __len__(self) -> int:
@@ -31,7 +31,7 @@ class ReplayQueue:
         return position in self._members
 
     def add(self, positions: Iterable[Position]) -> None:
-        """Add what is not there yet."""
+        """Add positions; those in the set are ignored."""
         fresh = set(positions) - self._members
         if not fresh:
             return
@@ -40,7 +40,7 @@ class ReplayQueue:
             for position in fresh:
                 self._insert(position)
         else:
-            # Two runs that are in order already: putting them together compares each once.
+            # Two sorted runs: the sort merges them with one comparison per element.
             ordered = [each for each in self._descending if each in self._members]
             ordered += sorted(fresh, reverse=True)
             ordered.sort(reverse=True)
@@ -48,13 +48,13 @@ class ReplayQueue:
             self._members |= fresh
 
     def discard(self, position: Position) -> None:
-        """Remove a position if it is there."""
+        """Remove a position if it is in the set."""
         self._members.discard(position)
         if len(self._descending) > 2 * len(self._members) + _GARBAGE_MAX:
             self._descending = sorted(self._members, reverse=True)
 
     def ascending(self) -> Iterator[Position]:
-        """Yield the positions in order. What is yielded may be discarded meanwhile."""
+        """Yield the positions in order. The caller may discard yielded ones meanwhile."""
         members, descending = self._members, self._descending
         while descending and descending[-1] not in members:
             descending.pop()
@@ -63,12 +63,12 @@ class ReplayQueue:
     def _insert(self, position: Position) -> None:
         place = (-position.ledger_id, -position.entry_id)
         index = bisect_left(self._descending, place, key=_descending_order)
-        # It may be there, discarded before.
+        # The list may have the position already, as a discarded one.
         if self._descending[index : index + 1] != [position]:
             self._descending.insert(index, position)
 
     def run_length(self, first: Position, length_max: int) -> int:
-        """Return how many positions from ``first`` on follow on each other in its ledger."""
+        """Return the number of consecutive positions from ``first`` on, within its ledger."""
         length = 1
         while length < length_max:
             if Position(first.ledger_id, first.entry_id + length) not in self._members:
@@ -83,9 +83,9 @@ class ReplayQueue:
 
 
 class RedeliveryCounts:
-    """How often entries were sent again. In memory only: an owner that takes over counts from 0.
+    """How often entries were redelivered. In memory only: a new owner counts from 0.
 
-    At most ``counts_max`` entries; beyond it those counted first are forgotten.
+    It keeps at most ``counts_max`` entries; beyond that the oldest are dropped.
     """
 
     __slots__ = ("_counts", "_counts_max")
@@ -98,7 +98,7 @@ class RedeliveryCounts:
         return len(self._counts)
 
     def of(self, position: Position) -> int:
-        """Return how often an entry was to be sent again."""
+        """Return the redelivery count of an entry."""
         return self._counts.get(position, 0)
 
     def increment(self, positions: Iterable[Position]) -> None:

@@ -1,4 +1,4 @@
-"""Whose turn it is among consumers: by level, and within a level one after the other."""
+"""Round robin among consumers: by priority level, and within a level in turn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nextgen.kernel.limits.pulsar import ROUND_ROBIN_ENTRIES
 
 
 class Member(Protocol):
-    """A consumer, as far as taking turns is concerned."""
+    """The properties of a consumer that taking turns needs."""
 
     @property
     def is_ready(self) -> bool: ...
@@ -22,9 +22,9 @@ MemberType = TypeVar("MemberType", bound=Member)
 
 
 class RoundRobin(Generic[MemberType]):
-    """Gives each member ``turn_entries`` entries before the next has its turn.
+    """Gives each member ``turn_entries`` entries before it is the next one's turn.
 
-    A member of a higher level (a lower number) that is ready goes before all of lower levels.
+    A ready member of a higher level (a lower number) comes before all members of lower levels.
     """
 
     __slots__ = ("_current", "_left", "_levels", "_turn_entries")
@@ -36,7 +36,7 @@ class RoundRobin(Generic[MemberType]):
         self._turn_entries = turn_entries
 
     def set_members(self, members: list[MemberType]) -> None:
-        """Take turns among these. Whoever was next stays close to being next."""
+        """Replace the members. The member that was next stays near the front."""
         by_level = sorted(members, key=lambda member: member.priority_level)
         self._levels = [
             list(level) for _, level in groupby(by_level, lambda member: member.priority_level)
@@ -44,7 +44,7 @@ class RoundRobin(Generic[MemberType]):
         self._current = None
 
     def next(self) -> MemberType | None:
-        """Return who gets the next entry, None if nobody is ready."""
+        """Return the member that gets the next entry, None if none is ready."""
         current = self._current
         if current is not None and self._left > 0 and current.is_ready:
             self._left -= 1
@@ -52,7 +52,7 @@ class RoundRobin(Generic[MemberType]):
         for level in self._levels:
             for index, member in enumerate(level):
                 if member.is_ready:
-                    # Everybody up to this one goes behind the others.
+                    # All members up to this one move behind the others.
                     level[:] = level[index + 1 :] + level[: index + 1]
                     self._current = member
                     self._left = self._turn_entries - 1

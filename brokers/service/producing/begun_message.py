@@ -1,8 +1,8 @@
-"""What an earlier owner has stored of a chunked message that is not whole yet.
+"""Finds the chunks that an earlier owner has stored of an incomplete message.
 
-Its producer sends the chunks again that were not acknowledged. Some of them may be stored, and
-consumers give a message up whose chunk comes twice. Looked for only when a producer that was here
-before goes on with a chunk.
+The producer repeats the chunks that were not acknowledged. Some of them may be stored, and
+consumers drop a message with a repeated chunk. The search is made only when a producer that was
+connected before continues with a chunk.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ async def begun_message(
     bytes_max: int = CHUNK_SEARCH_BYTES_MAX,
     step_bytes: int = _STEP_BYTES,
 ) -> tuple[int, int] | None:
-    """Return sequence id and highest chunk of the message that a producer has begun last.
+    """Return sequence id and highest stored chunk of a producer's incomplete message.
 
-    None if its last entry was no chunk, or the last chunk, or is older than clients go on
-    sending.
+    None if its last entry is not a chunk, or is the last chunk, or is so old that clients no longer
+    continue the message.
 
     Raises:
-        LedgerDamaged, StorageFailed: As the ledger says.
+        LedgerDamaged, StorageFailed: The ledger cannot be read.
     """
     begun = None
     read_bytes = 0

@@ -1,4 +1,4 @@
-"""The producers of one topic: their names, who may be connected with whom, how they leave."""
+"""The producers of one topic: their names, their access, and how they leave."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from brokers.domain.producing.access import AccessMode, Asking, Granted, Left, ProducerAccess
+from brokers.domain.producing.access import AccessMode, AccessRequest, Granted, Left, ProducerAccess
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.ports.ledger import TopicLedger
 from brokers.ports.producer import ProducerSink, Publication
@@ -15,30 +15,30 @@ from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
 from nextgen.kernel.limits.pulsar import PRODUCERS_PER_TOPIC_MAX, SEQUENCE_IDS_SKIPPED
 
 TOPIC_EPOCH_KEY = "topic-epoch"
-"""Where the ledger's state has the topic's epoch: 8 bytes, big-endian."""
+"""Key of the topic's epoch in the ledger's state: 8 bytes, big-endian."""
 
 NameMaker = Callable[[], str]
-"""Makes names that nobody in the cluster has had."""
+"""Makes names that are unique in the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerRequest:
-    """What PRODUCER asks for, apart from the schema."""
+    """The content of a PRODUCER command, except the schema."""
 
     producer_id: int
     name: str
-    """Empty: the broker makes one."""
+    """The producer's name. Empty: the broker makes one."""
     is_name_generated: bool
-    """A broker made the name at an earlier attempt, so nobody else has it."""
+    """Whether a broker made the name at an earlier attempt, so that no other producer has it."""
     mode: AccessMode
     topic_epoch: int | None
-    """That of an exclusive producer which comes back."""
+    """The former epoch of an exclusive producer that reconnects."""
     epoch: int
-    """Grows with each attempt of the same producer to connect."""
+    """Number of the producer's attempt to connect."""
 
 
 class Producer:
-    """One producer on one connection. Comes from ``Producers.add``."""
+    """One producer on one connection. Made by ``Producers.add``."""
 
     __slots__ = (
         "_publishing",
@@ -65,9 +65,10 @@ class Producer:
         self.state: NameState = publishing.claim_name(name)
         self.topic_epoch: int | None = None
         self.last_sequence_id = -1
-        """What it may number on behind: the last that its name had stored, or a later one."""
+        """The producer's next message must have a higher sequence id: this is the last stored one
+        of its name, or a later one."""
         self.turn: asyncio.Future[Granted] | None = None
-        """While it waits to have the topic to itself."""
+        """Set while the producer waits for exclusive access."""
         self.is_gone = False
         self._publishing = publishing
 
@@ -97,10 +98,10 @@ class Producers:
         return len(self._by_name)
 
     async def add(self, request: ProducerRequest, sink: ProducerSink) -> Producer:
-        """Let a producer in; takes as long as it has to wait for its turn.
+        """Add a producer; wait for its turn if its access mode requires it.
 
         Raises:
-            Refusal: It may not produce here.
+            Refusal: The producer may not have access.
         """
         name = request.name or self._make_name()
         await self._free(name, request, sink)
@@ -125,7 +126,7 @@ class Producers:
         return producer
 
     def remove(self, producer: Producer) -> None:
-        """Let a producer go, whatever its condition. Doing it again changes nothing."""
+        """Remove a producer in any state. A repetition changes nothing."""
         if producer.is_gone:
             return
         producer.is_gone = True
@@ -135,12 +136,12 @@ class Producers:
         self._take_turns(self._access.leave(producer))
 
     def send_away(self) -> None:
-        """Close all of them from the broker's side: they come back, and may be refused then."""
+        """Close all producers from the broker's side. They reconnect, and may be refused then."""
         for producer in list(self._by_name.values()):
             self._end(producer, "")
 
     def end_all(self, broker_url: str) -> None:
-        """Close all of them from the broker's side, and let no others in."""
+        """Close all producers from the broker's side, and refuse new ones."""
         self._is_ended = True
         for producer in list(self._by_name.values()):
             self._end(producer, broker_url)
@@ -148,7 +149,7 @@ class Producers:
     async def _let_in(self, producer: Producer) -> None:
         request = producer.request
         granted = self._access.ask(
-            Asking(producer, producer.name, request.mode, request.topic_epoch)
+            AccessRequest(producer, producer.name, request.mode, request.topic_epoch)
         )
         if granted is None:
             producer.turn = asyncio.get_running_loop().create_future()
@@ -156,7 +157,7 @@ class Producers:
             try:
                 granted = await producer.turn
             finally:
-                # Its error holds this frame, and this frame the producer: a cycle.
+                # Break a reference cycle: the error refers to this frame, and it to the producer.
                 producer.turn = None
         for other in granted.ended:
             assert isinstance(other, Producer)
@@ -167,17 +168,18 @@ class Producers:
             await asyncio.shield(self._ledger.put_state(TOPIC_EPOCH_KEY, stored))
         producer.last_sequence_id = await self._publishing.settle(producer.state)
         if request.is_name_generated:
-            # Stock clients of C++ that had no receipt yet number on behind this, though what they
-            # have under way has those ids already: one of the two would be taken for the other.
+            # Stock C++ clients without a receipt continue their sequence ids from this value, but
+            # their pending messages have the next ids already. Skip ids, so that no new message
+            # looks like a duplicate of a pending one.
             producer.last_sequence_id += SEQUENCE_IDS_SKIPPED
         if producer.is_gone:
             raise self._elsewhere()
 
     async def _free(self, name: str, request: ProducerRequest, sink: ProducerSink) -> None:
-        """Return when nobody has the name.
+        """Return when no connected producer has the name.
 
         Raises:
-            Refusal: Somebody has it who is there.
+            Refusal: A producer whose client is alive has the name.
         """
         while (holder := self._by_name.get(name)) is not None:
             if _is_successor(request, sink, holder):
@@ -195,9 +197,9 @@ class Producers:
             assert isinstance(other, Producer)
             self._fence(other)
         if left.granted is not None:
-            chosen = left.granted.asking.key
+            chosen = left.granted.request.key
             assert isinstance(chosen, Producer)
-            assert chosen.turn is not None, "who waits has a turn"
+            assert chosen.turn is not None, "a waiting producer has a turn"
             if not chosen.turn.done():
                 chosen.turn.set_result(left.granted)
 
@@ -206,7 +208,7 @@ class Producers:
             producer.turn.set_exception(
                 Refusal(
                     ServerError.PRODUCER_FENCED,
-                    f"another producer has topic {self._topic_name} to itself",
+                    f"another producer has exclusive access to topic {self._topic_name}",
                 )
             )
         else:
@@ -222,12 +224,12 @@ class Producers:
     def _elsewhere(self) -> Refusal:
         return Refusal(
             ServerError.SERVICE_NOT_READY,
-            f"topic {self._topic_name} goes elsewhere: look it up again",
+            f"topic {self._topic_name} moves to another broker: look it up again",
         )
 
 
 def _is_successor(request: ProducerRequest, sink: ProducerSink, holder: Producer) -> bool:
-    """Whether it is the same producer, at a later attempt to connect."""
+    """Whether the request is a later attempt of the same producer to connect."""
     if request.epoch <= holder.request.epoch:
         return False
     is_same = sink.connection is holder.sink.connection and (

@@ -1,4 +1,4 @@
-"""From SEND to receipt: duplicates are told apart, entries appended, answers given in order."""
+"""The path from SEND to receipt: detect duplicates, append entries, answer in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNKEPT = Position(0, 0)
 
 
 class NameState:
-    """What one producer name has stored and has under way; outlives its connections."""
+    """The stored and pending messages of one producer name; outlives its connections."""
 
     __slots__ = ("is_known", "last_append", "recalling", "sequence", "users", "waiting")
 
@@ -31,9 +31,9 @@ class NameState:
         self.last_append: asyncio.Future[Position] | None = None
         self.users = 0
         self.is_known = is_known
-        """Whether it is certain what of a chunked message is stored."""
+        """Whether the stored chunks of an incomplete message are known."""
         self.recalling: asyncio.Task[tuple[int, int] | None] | None = None
-        """While storage is searched for that."""
+        """The search of storage for these chunks, while it runs."""
         self.waiting: deque[tuple[ProducerSink, Publication]] = deque()
         """What arrived meanwhile."""
 
@@ -43,9 +43,9 @@ class NameState:
 
 
 class Publishing:
-    """The way of one topic's messages into its ledger.
+    """Appends one topic's messages to its ledger.
 
-    ``on_failure`` is called once, when an append failed: the ledger stores nothing any more.
+    ``on_failure`` is called once, when an append failed: the ledger then stores nothing more.
     """
 
     def __init__(
@@ -72,17 +72,17 @@ class Publishing:
         self.in_flight = 0
         self.is_stopped = False
         self.refusal: Refusal | None = None
-        """Why nothing may be published at the moment, or None."""
+        """The reason why publications are refused at the moment, or None."""
 
     def recognise_duplicates(self, *, is_wanted: bool) -> None:
-        """Have what arrives from here on stored once, or as often as it comes.
+        """Enable or disable deduplication of later publications.
 
-        A topic that keeps nothing never knows what came before.
+        A topic that stores nothing cannot deduplicate.
         """
         self._deduplicates = is_wanted and self._is_kept
 
     def claim_name(self, name: str) -> NameState:
-        """Return what is known of a producer name, and remember it until ``release_name``."""
+        """Return the state of a producer name, and keep it until ``release_name``."""
         state = self._names.get(name)
         if state is None:
             before = self._ledger.producers.get(name)
@@ -97,7 +97,7 @@ class Publishing:
         self._forget(name, state)
 
     async def settle(self, state: NameState) -> int:
-        """Wait until nothing of a name is under way; return its last stored sequence id."""
+        """Wait until a name has no pending appends; return its last stored sequence id."""
         if state.recalling is not None:
             await asyncio.wait([state.recalling])
         if state.last_append is not None and not state.last_append.done():
@@ -107,7 +107,7 @@ class Publishing:
     def publish(
         self, name: str, state: NameState, sink: ProducerSink, publication: Publication
     ) -> None:
-        """Store a publication and answer it. While the topic is being closed: neither."""
+        """Store a publication and answer it. Does neither while the topic is being closed."""
         if self.is_stopped:
             sink.settled(publication)
             return
@@ -124,7 +124,7 @@ class Publishing:
         elif not state.sequence.admit(publication.sequence_id, last, publication.chunk):
             self._answer_duplicate(state, sink, publication)
             return
-        # It is behind all that its producer has stored, so what follows cannot be there either.
+        # The publication is newer than all that its producer has stored, so are later ones.
         state.is_known = True
         entry = NewEntry(
             publication.payload, publication.message_count, name, state.sequence.highest
@@ -137,14 +137,14 @@ class Publishing:
         )
 
     def stop(self) -> None:
-        """Drop what arrives from here on: its clients are about to be sent elsewhere."""
+        """Drop later publications: the clients are about to be redirected."""
         self.is_stopped = True
         for state in list(self._names.values()):
             if state.recalling is not None:
                 state.recalling.cancel()
 
     async def drained(self, timeout_ms: int) -> bool:
-        """Wait until everything appended was answered; False if that takes too long."""
+        """Wait until all appends are answered; return False if that takes too long."""
         if not self.in_flight:
             return True
         self._drained = asyncio.Event()
@@ -156,7 +156,8 @@ class Publishing:
         return True
 
     def _is_recalled(self, name: str, state: NameState, publication: Publication) -> bool:
-        """Whether enough is in memory to decide now if the publication is a duplicate."""
+        """Whether memory has enough to decide now if the publication is a duplicate. If not, start
+        a search of storage."""
         if state.recalling is not None:
             return False
         if publication.chunk is None or state.is_known or not self._deduplicates:
@@ -169,7 +170,7 @@ class Publishing:
     def _recalled(
         self, name: str, state: NameState, search: asyncio.Task[tuple[int, int] | None]
     ) -> None:
-        """Go on with what arrived while it was found out what an earlier owner has stored."""
+        """Handle the publications that arrived during the search for stored chunks."""
         state.recalling = None
         state.is_known = True
         error = None if search.cancelled() else search.exception()
@@ -192,8 +193,8 @@ class Publishing:
             sink.settled(publication)
             return
 
-        # The original is this append or one before it. A future that is done calls back in its
-        # turn, so that this answer does not overtake those of earlier ones.
+        # The original is this append or an earlier one. A done future calls back in its turn, so
+        # this answer does not overtake earlier answers.
         def answer(future: asyncio.Future[Position]) -> None:
             if not future.cancelled() and future.exception() is None:
                 sink.stored(publication, BEFORE_ALL)
@@ -226,7 +227,8 @@ class Publishing:
             self._drained.set()
 
     def _failed(self, sink: ProducerSink, publication: Publication, failure: BaseException) -> None:
-        # A client that is sent elsewhere sends it again there: it must not hear of a failure.
+        # If the topic was fenced or closed, the client is redirected and repeats the message at the
+        # new owner: it must not get an error.
         if not isinstance(failure, Fenced | asyncio.CancelledError):
             sink.failed(publication, ServerError.PERSISTENCE, str(failure))
         if self._failure is None:

@@ -1,3 +1,3 @@
-"""The broker's session: the agent that keeps it, what it reports, how the broker leaves.
-``bootstrap`` starts it; adapters read what the agent holds.
+"""The broker's session: the agent that keeps it, its load reports, and the broker's departure.
+``bootstrap`` starts it; adapters read the agent's holding.
 """

@@ -1,4 +1,4 @@
-"""The broker agent: finds its broker manager, keeps the session, carries out its effects.
+"""The broker agent: finds its broker manager, keeps the session, executes its effects.
 
 locate ──▶ dial + hello ──▶ greeting ──▶ deliveries, heartbeats ──▶ (broken) ──▶ locate ...
 """
@@ -53,17 +53,17 @@ BACKOFF_MS_MIN = 20
 """First pause after a failed attempt; doubles from there."""
 
 HINTS_IN_A_ROW_MAX = 3
-"""Leader hints followed without a pause. Beyond it two replicas point at each other."""
+"""Leader hints followed without a pause. More of them mean that two replicas name each other."""
 
 LEADER_CHECK_MS = 5_000
-"""Longest wait for news of the leader; changes wake the wait earlier."""
+"""Longest wait for a change of the leader; a change ends the wait earlier."""
 
 _logger = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class BrokerCounters:
-    """What the agent did since it started."""
+    """Counters of the agent since it started."""
 
     deliveries_applied: int = 0
     sessions_established: int = 0
@@ -72,34 +72,34 @@ class BrokerCounters:
     heartbeats_echoed: int = 0
     names_checked: int = 0
     deliveries_skipped: int = 0
-    """Of a kind that this version does not know."""
+    """Deliveries of a kind that this release does not know."""
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
 
 
 class HoldingListener(Protocol):
-    """Who serves what is held. Called after the holding has changed; nothing here may raise."""
+    """Serves the assigned units. Called after each change of the holding; MUST NOT raise."""
 
     def assigned(self, assignment: Assignment) -> None: ...
 
     def released(self, release: Release) -> None: ...
 
     def prepare(self, assignment: Assignment) -> None:
-        """A unit may be assigned soon. Nothing is served by it."""
+        """A unit may be assigned soon. It MUST NOT be served because of this call."""
         ...
 
     def metadata_changed(self, changed: ChangedMetadata) -> None:
-        """What a tenant, a namespace or a topic says of what is served is not what it was."""
+        """The policies of a tenant, namespace or topic of served units have changed."""
         ...
 
     def session_began(self) -> None:
-        """A session began that holds nothing: whatever an earlier one held is void."""
+        """A new session began with an empty holding: all earlier assignments are void."""
         ...
 
 
 class BrokerAgent:
-    """Keeps one broker registered. ``session.holding`` is what it may serve.
+    """Keeps one broker registered. ``session.holding`` has the units that it may serve.
 
     ``listener``, if it is set, is called with each change of the holding.
     """
@@ -137,16 +137,16 @@ class BrokerAgent:
 
     @property
     def units_held(self) -> int:
-        """How many units this broker may serve at the moment."""
+        """Number of units that this broker may serve at the moment."""
         return len(self.session.holding.assignments)
 
     def report_idle(self, units: Sequence[Assignment]) -> None:
-        """Tell the manager which units nobody uses; lost while there is no connection."""
+        """Report idle units to the manager; the report is lost without a connection."""
         if self._connection is not None and self.is_registered:
             self._connection.report_idle(units)
 
     def ask_drain(self, units_per_second: int) -> None:
-        """Ask the manager to have this broker emptied; asked again of each that follows it."""
+        """Request a drain from the manager, and again from each later manager."""
         self._drain_rate = units_per_second
         if self._connection is not None and self.is_registered:
             self._connection.ask_drain(units_per_second)
@@ -169,8 +169,8 @@ class BrokerAgent:
                 continue
             self._leader_hint, self._hints_in_a_row = "", 0
             if greeted and lasted_ms >= BROKER_RECONNECT_BACKOFF_MS_MAX:
-                # The manager waits only so long for us, and one that ends every connection at
-                # once is not asked without a pause.
+                # The manager waits for this broker for a limited time, but a manager that ends
+                # every connection at once must not be dialled without a pause.
                 continue
             await self._locator.wait_change(backoff_ms)
             backoff_ms = min(2 * backoff_ms, BROKER_RECONNECT_BACKOFF_MS_MAX)
@@ -182,7 +182,7 @@ class BrokerAgent:
         return location
 
     async def _keep_connection(self, location: ManagerLocation) -> bool:
-        """Use one connection until it ends; return whether the manager greeted us on it."""
+        """Use one connection until it ends; return whether the manager sent a greeting on it."""
         session_id, last_sequence = self.session.resume_point
         connection = self._dialer.dial(
             location.endpoint, session_id, last_sequence, self.units_held
@@ -211,10 +211,10 @@ class BrokerAgent:
     async def _greet_unless_moved(
         self, connection: ManagerConnection, location: ManagerLocation
     ) -> Timing | None:
-        """Return the manager's terms, or None once it is known to be elsewhere.
+        """Return the manager's greeting, or None when the manager is known to be elsewhere.
 
-        A host that vanished accepts nothing and refuses nothing: the next leader waits only so
-        long for us.
+        A vanished host neither accepts nor refuses a connection, and the next leader waits for this
+        broker only for a limited time.
         """
         timing: Timing | None = None
 
@@ -254,7 +254,7 @@ class BrokerAgent:
     async def _converse(
         self, connection: ManagerConnection, location: ManagerLocation, timing: Timing
     ) -> None:
-        """Return when the connection ended, fell silent, or the manager is elsewhere."""
+        """Return when the connection ended or fell silent, or the manager is elsewhere."""
         await run_until_first(
             self._read(connection),
             self._heartbeat(connection, timing),
@@ -306,7 +306,8 @@ class BrokerAgent:
             connection.heartbeat(self._loads.due(len(holding.assignments)))
             wakes_at_ms = self._clock() + timing.heartbeat_ms
             await self._sleep(timing.heartbeat_ms / 1000)
-            # What came while this process did not run waits to be read: that time is no silence.
+            # Messages that arrived while this process was stopped are still to be read: that time
+            # does not count as silence.
             silence_ms = min(self._clock(), wakes_at_ms) - self._heard_at_ms
             if silence_ms >= timing.session_ttl_ms:
                 _logger.info("broker manager fell silent", silence_ms=silence_ms)
@@ -315,7 +316,7 @@ class BrokerAgent:
     async def _watch_leader(self, location: ManagerLocation) -> None:
         while True:
             known = self._locator.location()
-            # A place named by a hint may be ahead of the pushed state, so only a later term counts.
+            # A hint may be newer than the pushed state, so only a later term counts.
             if known and known.endpoint != location.endpoint and known.term > location.term:
                 _logger.info("broker manager moved", manager=known.endpoint)
                 return

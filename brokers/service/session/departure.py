@@ -1,11 +1,11 @@
-"""How a broker leaves: it has its units taken to others first, if there is anybody to take them.
+"""A broker's departure: other brokers take its units first, if there are any.
 
-    asked to stop ─▶ nothing held, or nobody else ─▶ gone at once
-                  ╰▶ wish ─▶ the cluster says that it drains ─▶ nothing held any more ─▶ gone
-                                ╰─ refused, too late, or cut off ────────────────────────▶ gone
+    signal to stop ─▶ no unit, or no other broker ─▶ stop at once
+                   ╰▶ drain request ─▶ the cluster state shows the drain ─▶ no unit left ─▶ stop
+                                 ╰─ refused, too late, or cut off ────────────────────────▶ stop
 
-Whatever it still holds in the end is lost to its clients for as long as the units of a broker that
-closed its session are: they are assigned anew when they are looked up.
+Units that are left at the end are unavailable like those of any closed session, until their next
+lookup assigns them.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from brokers.ports.session import Clock, Sleep
 from nextgen.kernel.limits.placement import DRAIN_UNITS_PER_SECOND_MAX, REASSIGN_UNITS_PER_SECOND
 
 LOOK_MS = 200
-"""Between two looks at what is still held."""
+"""Between two checks of the remaining units."""
 
 ACCEPTED_MS_MAX = 5_000
-"""A wish of which nothing is seen by then was refused, or nobody there records it: a commit at the
-manager, one at the cluster manager, and a push take some 20 ms, an election a second or two."""
+"""A drain request without effect by then was refused or lost: a commit at the manager, one at the
+cluster manager, and a push take some 20 ms, an election a second or two."""
 
 CUT_OFF_MS_MAX = 1_500
-"""Without a manager for so long nobody takes units away. An election takes less."""
+"""After this long without a manager no units will be moved. An election takes less."""
 
 _logger = structlog.get_logger(__name__)
 
 
 class Leaving(Protocol):
-    """The broker that leaves; ``BrokerAgent`` is one."""
+    """The leaving broker; ``BrokerAgent`` is one."""
 
     @property
     def is_registered(self) -> bool: ...
@@ -40,24 +40,24 @@ class Leaving(Protocol):
     def units_held(self) -> int: ...
 
     def ask_drain(self, units_per_second: int) -> None:
-        """Ask the manager to have this broker emptied."""
+        """Request a drain of this broker."""
         ...
 
 
 class Neighbours(Protocol):
-    """What the cluster says of the brokers."""
+    """The state of the brokers in the cluster."""
 
     def may_take_units(self) -> bool:
-        """Say whether another broker lives that may be given units."""
+        """Return whether there is another live broker that may be assigned units."""
         ...
 
     def is_draining(self) -> bool:
-        """Say whether this broker is being emptied, as far as is known here."""
+        """Return whether the cluster state shows that this broker drains."""
         ...
 
 
 class Departure:
-    """One broker's way out. ``clock`` is in milliseconds."""
+    """One broker's departure. ``clock`` is in milliseconds."""
 
     def __init__(
         self, broker: Leaving, neighbours: Neighbours, *, clock: Clock, sleep: Sleep
@@ -68,12 +68,12 @@ class Departure:
         self._sleep = sleep
 
     async def leave(self, drain_ms_max: int) -> int:
-        """Return how many units are held still, when none is or waiting would be of no use."""
+        """Wait until no unit is left or waiting is of no use; return the number of units left."""
         units, began_at_ms = self._broker.units_held, self._clock()
         if not units:
             return 0
         if not drain_ms_max or not self._neighbours.may_take_units():
-            _logger.info("leaving with units, nobody takes them", units=units)
+            _logger.info("leaving with units, no other broker takes them", units=units)
             return units
         self._broker.ask_drain(_rate(units, drain_ms_max))
         seen_at_ms = began_at_ms
@@ -92,7 +92,7 @@ class Departure:
         if waited_ms >= drain_ms_max:
             return "time is up"
         if not self._neighbours.may_take_units():
-            return "nobody else takes units any more"
+            return "no other broker takes units any more"
         if cut_off_ms >= CUT_OFF_MS_MAX:
             return "cut off from the manager"
         if waited_ms >= ACCEPTED_MS_MAX and not self._neighbours.is_draining():
@@ -101,10 +101,9 @@ class Departure:
 
 
 def _rate(units: int, drain_ms_max: int) -> int:
-    """Return a rate by which half of the time is enough: some units are refused at first.
+    """Return a rate at which half of the time suffices, because some units are refused at first.
 
-    At least that of lost units: whoever stops the broker waits, and it is as much as the cluster
-    would do if the broker just died.
+    It is at least the rate for lost units: the cluster would bear as much if the broker had died.
     """
     needed = units * 2_000 // drain_ms_max + 1
     return min(max(needed, REASSIGN_UNITS_PER_SECOND), DRAIN_UNITS_PER_SECOND_MAX)

@@ -1,4 +1,4 @@
-"""When a broker reports its load: after a large change, and at least once a minute."""
+"""Decides when a broker reports its load: after a large change, and at least once a minute."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class LoadReports:
         self._clock = clock
         self._last: BrokerLoad | None = None
         self._last_at_ms = 0
-        self._told: BrokerLoad | None = None
-        self._told_at_ms = 0
+        self._reported: BrokerLoad | None = None
+        self._reported_at_ms = 0
 
     def __repr__(self) -> str:
-        return f"<LoadReports told_at_ms={self._told_at_ms if self._told else None}>"
+        return f"<LoadReports reported_at_ms={self._reported_at_ms if self._reported else None}>"
 
     def start_over(self) -> None:
         """Forget what was reported: a new manager has no load of this broker."""
-        self._told = None
+        self._reported = None
 
     def due(self, units: int) -> BrokerLoad | None:
         """Return the load if the next heartbeat must carry it, else None."""
@@ -36,12 +36,12 @@ class LoadReports:
             return None
         load = replace(load, units=units)
         if (
-            self._told is not None
-            and now_ms - self._told_at_ms < LOAD_REPORT_MS_MAX
-            and not has_changed(self._told, load)
+            self._reported is not None
+            and now_ms - self._reported_at_ms < LOAD_REPORT_MS_MAX
+            and not has_changed(self._reported, load)
         ):
             return None
-        self._told, self._told_at_ms = load, now_ms
+        self._reported, self._reported_at_ms = load, now_ms
         return load
 
     def _current(self, now_ms: int) -> BrokerLoad | None:
@@ -50,4 +50,4 @@ class LoadReports:
             self._last, self._last_at_ms = self._measure(), now_ms
             return self._last
         # A measurement over a shorter time would be noise: a new manager gets the last one again.
-        return self._last if self._told is None else None
+        return self._last if self._reported is None else None

@@ -1,3 +1,3 @@
-"""A subscription: its cursor, its consumers, its turns; ``dispatch`` says who gets which entry.
-It sends nothing again that its stored cursor has. Topics and Pulsar connections call it.
+"""A subscription: its cursor, its consumers, its turns; ``dispatch`` chooses an entry's consumer.
+It never redelivers messages that its stored cursor has. Topics and Pulsar connections call it.
 """

@@ -1,4 +1,4 @@
-"""Carries acknowledgements over from ACKs to a cursor."""
+"""Applies the acknowledgements of ACKs to a cursor."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Ack(NamedTuple):
 
     position: Position
     ack_set: Sequence[int] = ()
-    """Of a batch, the messages that are *not* acknowledged, a bit each. Empty: the whole entry."""
+    """Of a batch, a bit for each message that is *not* acknowledged. Empty: the whole entry."""
     batch_size: int = 0
-    """0 if the client did not say."""
+    """Number of messages in the batch, 0 if the client did not set it."""
 
 
 class Acknowledger:
-    """Knows which positions there are: an acknowledgement of any other would be a hole for ever."""
+    """Applies only acknowledgements of existing entries: any other would stay a hole for ever."""
 
     def __init__(self, cursor: Cursor, ledger: LedgerReader) -> None:
         self._cursor = cursor
@@ -32,11 +32,11 @@ class Acknowledger:
     def ack_each(
         self, dispatcher: Dispatcher, consumer: Consumer, acks: Sequence[Ack]
     ) -> list[Position]:
-        """Acknowledge entries one by one; return those the cursor has no room for."""
+        """Acknowledge entries one by one; return those for which the cursor has no room."""
         return [ack.position for ack in acks if not self._ack_one(dispatcher, consumer, ack)]
 
     def ack_up_to(self, ack: Ack) -> None:
-        """Acknowledge everything up to an entry; of the entry itself what ``ack_set`` says."""
+        """Acknowledge everything before an entry, and the entry as far as ``ack_set`` says."""
         position = ack.position
         if position > self._ledger.last:
             return

@@ -1,4 +1,4 @@
-"""One consumer of a subscription, as its broker sees it: what it asked for and what it has."""
+"""One consumer of a subscription at its broker: its request and its unacknowledged messages."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from brokers.ports.consumer import ConsumerSink, Dispatch
 from nextgen.kernel.limits.pulsar import CONSUMER_PERMITS_MAX, CONSUMER_UNACKED_MAX
 
 NO_EPOCH = -1
-"""The consumer epoch of a client that has none: it is not sent along."""
+"""The consumer epoch of a client without one: MESSAGE frames then have none either."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeySharedRequest:
-    """What a Key_Shared consumer wants of the 65,536 hashes."""
+    """The part of the 65,536 hashes that a Key_Shared consumer requests."""
 
     is_sticky: bool = False
     """False: a fair share (AUTO_SPLIT). True: exactly ``ranges`` (STICKY)."""
     ranges: Sequence[tuple[int, int]] = ()
     """First and last hash, both included."""
     is_out_of_order_allowed: bool = False
-    """A key may go to a new consumer while an old one has messages of it."""
+    """Whether a key may go to a new consumer while another has unacknowledged messages of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRequest:
-    """A SUBSCRIBE, as far as it is about the consumer."""
+    """The part of a SUBSCRIBE about the consumer."""
 
     consumer_id: int
     name: str
     kind: SubscriptionKind
     priority_level: int = 0
-    """0 is served first."""
+    """Priority level; 0 is served first."""
     key_shared: KeySharedRequest | None = None
     consumer_epoch: int = NO_EPOCH
     read_compacted: bool = False
 
 
 class Consumer:
-    """A consumer that is connected. Owned by its subscription."""
+    """A connected consumer. Owned by its subscription."""
 
     __slots__ = (
         "arrival",
@@ -61,16 +61,16 @@ class Consumer:
         self.request = request
         self.sink = sink
         self.arrival = arrival
-        """Grows with every consumer of the subscription."""
+        """Number of the consumer in its subscription, in order of arrival."""
         self.permits = 0
-        """Messages it may still be sent. A batch may take it below zero."""
+        """Messages that it may still be sent. A batch may make it negative."""
         self.epoch = request.consumer_epoch
         self.unacked: dict[Position, int] = {}
-        """Of Shared and Key_Shared: entries it was sent, each with its messages still open."""
+        """For Shared and Key_Shared: entries it was sent, with their unacknowledged messages."""
         self.unacked_messages = 0
         """Sum of ``unacked``."""
         self.is_blocked = False
-        """It has too much that it did not acknowledge."""
+        """Whether it has too many unacknowledged messages."""
         self.messages_out = 0
         self.bytes_out = 0
 
@@ -87,11 +87,11 @@ class Consumer:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it can be sent something."""
+        """Whether it can be sent a message."""
         return self.permits > 0 and not self.is_blocked and self.sink.is_writable
 
     def add_permits(self, permits: int) -> None:
-        """Let it be sent so many more messages.
+        """Add permits for more messages.
 
         Raises:
             Refusal: TooManyRequests beyond ``CONSUMER_PERMITS_MAX``; nothing is changed.
@@ -106,21 +106,21 @@ class Consumer:
         self.permits += permits
 
     def deliver(self, dispatches: Sequence[Dispatch]) -> None:
-        """Send entries and count them. Permits and ``unacked`` are the dispatcher's business."""
+        """Send entries and count them. The dispatcher updates permits and ``unacked``."""
         for dispatch in dispatches:
             self.messages_out += dispatch.entry.message_count
             self.bytes_out += len(dispatch.entry.payload)
         self.sink.deliver(dispatches)
 
     def hold(self, position: Position, messages: int) -> None:
-        """Remember that an entry is on its way to it."""
+        """Record that an entry was sent to it."""
         self.unacked[position] = messages
         self.unacked_messages += messages
         if self.unacked_messages >= CONSUMER_UNACKED_MAX:
             self.is_blocked = True
 
     def let_go_all(self) -> int:
-        """Take back all it has; return how many messages that were."""
+        """Take back all its entries; return their number of unacknowledged messages."""
         taken = self.unacked_messages
         self.unacked.clear()
         self.unacked_messages = 0
@@ -128,7 +128,7 @@ class Consumer:
         return taken
 
     def let_go(self, position: Position, *, messages_left: int = 0) -> int:
-        """Take back all of an entry but ``messages_left``; return how many messages that were."""
+        """Reduce an entry to ``messages_left`` messages; return the number of removed ones."""
         had = self.unacked.pop(position, 0)
         if messages_left and had:
             self.unacked[position] = messages_left

@@ -1,4 +1,4 @@
-"""Writes a cursor: one write at a time, each with everything acknowledged before it began."""
+"""Writes a cursor: one write at a time, each with all acknowledgements before its beginning."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _logger = structlog.get_logger(__name__)
 
 
 def cursor_key(name: str) -> str:
-    """Return the key of a subscription's cursor among a ledger's small facts."""
+    """Return the key of a subscription's cursor in a ledger's facts."""
     return f"cursor/{name}"
 
 
 def settled(error: Exception | None) -> asyncio.Future[None]:
-    """Return a future that has ended: with ``error``, or well."""
+    """Return a done future: failed with ``error``, or successful."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     if error is None:
         future.set_result(None)
     else:
         future.set_exception(error)
-        # Whoever acknowledged may not care.
+        # Mark the exception as retrieved: the caller may not await the future.
         future.exception()
     return future
 
@@ -33,8 +33,9 @@ def settled(error: Exception | None) -> asyncio.Future[None]:
 class CursorWriter:
     """Makes one durable subscription's acknowledgements durable.
 
-    Encoding a cursor costs as much as it has holes, so it is done once per write and not once per
-    acknowledgement; a write that nobody waits for is put off by ``CURSOR_WRITE_DELAY_MS``.
+    Encoding a cursor costs time in proportion to its holes, so it is done once per write and not
+    once per acknowledgement. A write that no caller awaits is delayed by
+    ``CURSOR_WRITE_DELAY_MS``.
     """
 
     def __init__(self, ledger: TopicLedger, key: str, encode: Callable[[], bytes]) -> None:
@@ -49,7 +50,7 @@ class CursorWriter:
         self._failure: Exception | None = None
 
     def changed(self) -> None:
-        """The cursor is not what was written last. Writes it some time later."""
+        """Note that the cursor differs from the last written one. It is written some time later."""
         if self._failure is not None:
             return
         self._is_dirty = True
@@ -61,11 +62,11 @@ class CursorWriter:
     def stored(self) -> asyncio.Future[None]:
         """Return a future that is fulfilled when all changes so far are durable.
 
-        It fails with ``Fenced`` or ``StorageFailed``, as every later one then does.
+        It fails with ``Fenced`` or ``StorageFailed``; then every later one fails too.
         """
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
-        # Who acknowledged may be gone when it fails.
+        # The caller may no longer await the future when it fails.
         waiter.add_done_callback(lambda done: done.cancelled() or done.exception())
         if self._failure is not None:
             waiter.set_exception(self._failure)
@@ -76,18 +77,18 @@ class CursorWriter:
         else:
             self._waiters.append(waiter)
             if self._writing is None and self._soon is None:
-                # Not at once: what else arrived with the same read of a socket goes along.
+                # Not at once, so that the write includes other ACKs of the same socket read.
                 self._soon = loop.call_soon(self._write)
         return waiter
 
     async def settle(self, timeout_ms: int = CURSOR_CLOSE_MS_MAX) -> bool:
-        """Wait until all changes so far are durable; False if they are not by then."""
+        """Wait until all changes so far are durable; return False if that takes too long."""
         stored = self.stored()
         await asyncio.wait((stored,), timeout=timeout_ms / 1_000)
         return stored.done() and stored.exception() is None
 
     def close(self, error: Exception) -> None:
-        """Write nothing more. What waits, and what will, fails with ``error``."""
+        """Write nothing more. Pending and later futures fail with ``error``."""
         for handle in (self._delay, self._soon):
             if handle is not None:
                 handle.cancel()
@@ -106,7 +107,7 @@ class CursorWriter:
         try:
             self._writing = self._ledger.put_state(self._key, self._encode())
         except Exception as error:
-            # Nobody else would answer those who wait. What comes next may be stored again.
+            # Fail the waiting callers, which no one else would. A later cursor may be storable.
             _logger.exception("cursor refused by storage", key=self._key)
             _fail(waiters, StorageFailed(f"the cursor cannot be stored: {error}"))
             return
@@ -141,7 +142,7 @@ class CursorWriter:
             self.changed()
 
     def _fail(self, failure: Exception) -> None:
-        """A ledger that failed once fails until it is opened again."""
+        """Fail all futures: a failed ledger fails until it is opened again."""
         self._failure = self._failure or failure
         waiters, self._waiters = self._waiters, []
         _fail(waiters, failure)

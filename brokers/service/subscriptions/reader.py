@@ -1,4 +1,4 @@
-"""Brings entries to a dispatcher: from memory at once, from disk by one read at a time."""
+"""Reads entries for a dispatcher: from memory at once, from disk by one read at a time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from nextgen.tasks.background import start
 
 
 class EntrySource:
-    """Reads for one subscription. Keeps what one read from disk brought, and nothing else.
+    """Reads for one subscription. Keeps only the entries of the last read from disk.
 
-    ``on_ready`` is called when what ``after`` could not give at once is there; ``on_failed`` when
-    it cannot be read.
+    ``on_ready`` is called when entries that ``after`` could not return at once have been read;
+    ``on_failed`` when they cannot be read.
     """
 
     def __init__(
@@ -36,9 +36,9 @@ class EntrySource:
     def after(
         self, position: Position, *, entries_max: int, bytes_max: int = DISPATCH_BYTES_MAX
     ) -> Sequence[Entry] | None:
-        """Return entries strictly behind ``position``; none if there are none yet.
+        """Return entries strictly behind ``position``; an empty list if there are none yet.
 
-        None (not empty): they are being fetched; ask again after ``on_ready``.
+        None: they are being read; call again after ``on_ready``.
         """
         if position >= self._ledger.last:
             return ()
@@ -52,7 +52,7 @@ class EntrySource:
         return None
 
     def close(self) -> None:
-        """Give up the read that is under way, and what was read."""
+        """Cancel the running read, and drop the entries that were read."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -70,7 +70,7 @@ class EntrySource:
                 position, entries_max=DISPATCH_ENTRIES_MAX, bytes_max=DISPATCH_BYTES_MAX
             )
         except Exception as error:
-            # The top of a task: whatever it is, a subscription that stands still must say so.
+            # The top of a task: any failure stops the subscription, and must be reported.
             self._task = None
             self._on_failed(error)
             return

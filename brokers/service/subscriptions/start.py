@@ -1,4 +1,4 @@
-"""Where a subscription that does not exist yet begins."""
+"""The start position of a new subscription."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ _LATEST_ID = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionStart:
-    """A SUBSCRIBE, as far as it is about a new subscription."""
+    """The part of a SUBSCRIBE about a new subscription."""
 
     is_durable: bool = True
     position: Position | None = None
-    """``start_message_id`` as it came. Durable subscriptions take no notice of it."""
+    """``start_message_id``, unchanged. Durable subscriptions ignore it."""
     batch_index: int = -1
-    """``start_message_id``'s. The entry is sent whole either way; the client skips its part."""
+    """Batch index of ``start_message_id``. The entry is always sent whole; the client skips a
+    part."""
     is_earliest: bool = False
-    """``initialPosition`` is Earliest: used where ``position`` is not."""
+    """Whether ``initialPosition`` is Earliest. It is used if ``position`` is not."""
     rollback_seconds: int = 0
-    """If not 0: begin with what was published within these last seconds."""
+    """If not 0: begin with messages that were published within this many last seconds."""
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
 def is_earliest(position: Position) -> bool:
-    """Return whether a client means the beginning of the topic: -1, signed or not."""
+    """Return whether the position means the beginning of the topic: -1, signed or not."""
     return position.ledger_id in _EARLIEST_IDS
 
 
 def is_latest(position: Position) -> bool:
-    """Return whether a client means what is published from here on: Java's largest long."""
+    """Return whether the position means the end of the topic: Java's largest long."""
     return position.ledger_id == _LATEST_ID
 
 
 async def start_of(start: SubscriptionStart, ledger: TopicLedger, now_ms: int) -> Position:
-    """Return the mark-delete position to begin with.
+    """Return the initial mark-delete position.
 
-    A start message's own entry is sent: clients drop what they did not ask for themselves,
-    depending on whether it is to be included and on the batch index.
+    The entry of the start message is sent: clients drop messages of it by their inclusive flag and
+    the batch index.
     """
     if start.rollback_seconds > 0:
         return await ledger.before_time(now_ms - start.rollback_seconds * 1_000)

@@ -11,16 +11,16 @@ from brokers.domain.subscriptions.kind import SubscriptionKind
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionStats:
-    """What ``nextgen topics stats`` shows of a subscription."""
+    """The statistics of a subscription for ``nextgen topics stats``."""
 
     name: str
     kind: SubscriptionKind
     is_durable: bool
     consumers: int
     backlog_entries: int
-    """Entries not acknowledged, those that were sent included."""
+    """Number of unacknowledged entries, sent ones included."""
     unacked_messages: int
-    """Messages sent and not acknowledged; 0 for Exclusive and Failover, as in Pulsar."""
+    """Number of sent, unacknowledged messages; 0 for Exclusive and Failover, as in Pulsar."""
     delayed_entries: int
     mark_delete: Position
     messages_out: int

@@ -1,9 +1,10 @@
-"""A subscription: its cursor, its consumers, and what goes to them.
+"""A subscription: its cursor, its consumers, and the dispatch to them.
 
-Everything runs on one event loop and nothing but reading from disk and storing the cursor waits.
-Whatever may make dispatch possible (an append, permits, an acknowledgement, a consumer that comes,
-goes, or can be written to again) schedules one turn; a turn sends a bounded amount and schedules
-the next behind everything else that is ready, so that subscriptions share the loop evenly.
+Everything runs on one event loop. Only reads from disk and writes of the cursor wait. Every event
+that may make dispatch possible (an append, permits, an acknowledgement, a consumer that connects,
+leaves or can be written to again) schedules one turn. A turn sends a bounded number of entries and
+schedules the next behind everything else that is ready, so that subscriptions share the loop
+evenly.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class Subscription:
         *,
         partition: int = -1,
     ) -> Subscription:
-        """Go on with a durable subscription where its cursor says."""
+        """Restore a durable subscription from its stored cursor."""
         record = decode_cursor(stored, ledger.entries_between)
         return cls(
             name,
@@ -165,12 +166,12 @@ class Subscription:
 
     @property
     def mark_delete(self) -> Position:
-        """Everything up to here is acknowledged. Of a durable one, storage may lag behind."""
+        """The mark-delete position. The stored one of a durable subscription may be lower."""
         return self._cursor.mark_delete
 
     @property
     def backlog_entries(self) -> int:
-        """Entries that are not acknowledged."""
+        """Number of unacknowledged entries."""
         behind = self._ledger.entries_between(self.mark_delete, self._ledger.last)
         return max(0, behind - self._cursor.ranges.count)
 
@@ -181,24 +182,24 @@ class Subscription:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is to be forgotten: deleted, or non-durable and without consumers.
+        """Whether the subscription has ended: deleted, or non-durable and without consumers.
 
-        A non-durable one whose consumers a seek disconnected waits for them.
+        A non-durable one whose consumers were disconnected by a seek waits for them.
         """
         if self._is_closed:
             return True
         return not self.is_durable and not self.consumers and self._reconnect is None
 
     def on_failed(self, listener: Callable[[Exception], None]) -> None:
-        """Call ``listener`` when entries cannot be read: nothing more is dispatched then."""
+        """Call ``listener`` when entries cannot be read: dispatch has then stopped."""
         self._failed = listener
 
     def on_over(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` when ``is_over`` becomes true other than by a call of a method."""
+        """Call ``listener`` when ``is_over`` becomes true, unless by a call of a method."""
         self._over = listener
 
     def stats(self) -> SubscriptionStats:
-        """Return a picture of the moment."""
+        """Return the present statistics."""
         consumers = self.consumers
         return SubscriptionStats(
             name=self.name,
@@ -215,12 +216,12 @@ class Subscription:
         )
 
     def add_consumer(self, request: ConsumerRequest, sink: ConsumerSink) -> Consumer:
-        """Connect a consumer. It gets nothing until it asks with ``flow``.
+        """Connect a consumer. It gets no message before ``flow``.
 
         Raises:
-            Refusal: ConsumerBusy (an Exclusive one is there, or others of another kind, or too
-                many), ConsumerAssignError (its key ranges are taken), MetadataError (a seek is
-                under way: try again).
+            Refusal: ConsumerBusy (an Exclusive consumer, consumers of another kind, or too many
+                are connected), ConsumerAssignError (its key ranges are taken), MetadataError (a
+                seek is running: try again).
         """
         if self._is_closed or self._is_seeking:
             raise _closed()
@@ -246,7 +247,7 @@ class Subscription:
         return consumer
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Disconnect a consumer; what it did not acknowledge goes to the others, in order."""
+        """Disconnect a consumer; the others get its unacknowledged entries, in order."""
         if consumer not in self.consumers:
             return
         self._messages_out_before += consumer.messages_out
@@ -255,7 +256,7 @@ class Subscription:
         self._turns.ask()
 
     def flow(self, consumer: Consumer, permits: int) -> None:
-        """Let ``consumer`` be sent so many more messages.
+        """Add permits to ``consumer``.
 
         Raises:
             Refusal: TooManyRequests beyond ``CONSUMER_PERMITS_MAX``.
@@ -264,11 +265,11 @@ class Subscription:
         self._turns.ask()
 
     def resumed(self, consumer: Consumer) -> None:
-        """Its connection can be written to again."""
+        """Resume dispatch to a consumer whose connection can be written to again."""
         self._turns.ask()
 
     def appended(self) -> None:
-        """Entries were acknowledged that were not there before."""
+        """Dispatch new entries, which the ledger has just acknowledged."""
         if self.consumers:
             self._turns.ask()
 
@@ -280,16 +281,16 @@ class Subscription:
         is_cumulative: bool,
         is_awaited: bool = True,
     ) -> asyncio.Future[None]:
-        """Acknowledge entries, or parts of batches. What is not there (any more) is ignored.
+        """Acknowledge entries, or parts of batches. Entries that do not exist are ignored.
 
-        The future is fulfilled when that is durable; it fails with ``Fenced`` or
-        ``StorageFailed``, or with ``Refusal`` (TooManyRequests) if the cursor has too many holes
-        to take some of them, which are sent again then. ``is_awaited`` False (an ACK without
-        request id): the future is fulfilled at once, and storing may take longer.
+        The future is fulfilled when that is durable. It fails with ``Fenced`` or ``StorageFailed``,
+        or with ``Refusal`` (TooManyRequests) if the cursor has too many holes for some of them,
+        which are then redelivered. With ``is_awaited`` False (an ACK without request id) the future
+        is fulfilled at once, and storing may take longer.
 
         Raises:
-            Refusal: NotAllowedError for a cumulative one of Shared and Key_Shared; nothing is
-                changed.
+            Refusal: NotAllowedError for a cumulative acknowledgement with Shared or Key_Shared;
+                nothing is changed.
         """
         if is_cumulative and not self.kind.is_single_active:
             raise Refusal(ServerError.NOT_ALLOWED, f"cumulative ack on {self.kind.name}")
@@ -304,9 +305,9 @@ class Subscription:
         return self.stored()
 
     def pass_over(self, up_to: Position) -> None:
-        """Acknowledge everything up to an entry for good: it expired, or there is too much.
+        """Acknowledge everything up to an entry: it expired, or the backlog is too large.
 
-        While a seek is under way nothing happens.
+        Does nothing during a seek.
         """
         if self._is_seeking or self._is_closed or not self._cursor.ack_up_to(up_to):
             return
@@ -316,49 +317,49 @@ class Subscription:
         self._turns.ask()
 
     def stored(self) -> asyncio.Future[None]:
-        """Return a future that ends when all acknowledgements so far are durable, or fails."""
+        """Return a future that is done when all acknowledgements so far are durable."""
         return settled(None) if self._writer is None else self._writer.stored()
 
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, consumer_epoch: int
     ) -> None:
-        """Send again what ``consumer`` was sent and did not acknowledge; None: all of it."""
+        """Redeliver unacknowledged entries of ``consumer``: the named ones; None: all of them."""
         if self._is_seeking or self._is_closed or consumer not in self.consumers:
             return
         self._dispatcher.redeliver(consumer, positions, consumer_epoch)
         self._turns.ask()
 
     async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
-        """Make ``position`` the next entry, of a batch without the messages not in ``ack_set``.
+        """Make ``position`` the next entry; of a batch, only the messages in ``ack_set``.
 
-        Both ends of a topic are named as clients name them. Ends with every consumer closed, as
-        Pulsar does *before* it answers: clients expect CLOSE_CONSUMER, then SUCCESS, then they
-        come back with what they had fetched thrown away.
+        The two ends of a topic have the positions that clients use for them. All consumers are
+        closed *before* the answer, as in Pulsar: clients expect CLOSE_CONSUMER, then SUCCESS, then
+        they reconnect and discard prefetched messages.
 
         Raises:
-            Refusal: MetadataError, another one is under way.
-            Fenced, StorageFailed: It could not be made durable.
+            Refusal: MetadataError: another seek is running.
+            Fenced, StorageFailed: The cursor could not be stored.
         """
         if is_latest(position):
             await self._reset(self._ledger.last)
         elif is_earliest(position):
             await self._reset(before(self._ledger.first))
         else:
-            # Any number may come, and not any lower one can be stored.
+            # A client may send any number, but a position below ``BEFORE_ALL`` cannot be stored.
             position = Position(max(position.ledger_id, -1), max(position.entry_id, 0))
             partial = Ack(position, ack_set) if any(ack_set) else None
             await self._reset(min(before(position), self._ledger.last), partial)
 
     async def seek_to_time(self, publish_time_ms: int) -> None:
-        """Make the first entry published at or after a time the next; otherwise as ``seek``."""
+        """Seek to the first entry that was published at or after a time; see ``seek``."""
         await self._reset(await self._ledger.before_time(publish_time_ms))
 
     async def delete(self, consumer: Consumer | None = None, *, is_forced: bool = False) -> None:
         """Unsubscribe. ``consumer``, which requested it, is disconnected without a close command.
 
         Raises:
-            Refusal: MetadataError, there are other consumers (and it is not forced).
-            Fenced, StorageFailed: It could not be made durable.
+            Refusal: MetadataError: there are other consumers, and it is not forced.
+            Fenced, StorageFailed: The deletion could not be stored.
         """
         others = [each for each in self.consumers if each is not consumer]
         if self._is_seeking or self._is_closed or (others and not is_forced):
@@ -372,14 +373,14 @@ class Subscription:
             self._end(others, "")
 
     async def settle(self, timeout_ms: int) -> None:
-        """Return when what was acknowledged so far is stored, or cannot be, or takes too long."""
+        """Return when all acknowledgements so far are stored, or that failed or takes too long."""
         if self._writer is not None:
             await self._writer.settle(timeout_ms)
 
     async def close(self, broker_url: str) -> None:
-        """Send the consumers away, to ``broker_url`` if there is one, and store the cursor.
+        """Redirect the consumers, to ``broker_url`` if there is one, and store the cursor.
 
-        Storage that is stuck is given up on after ``CURSOR_CLOSE_MS_MAX``.
+        It waits at most ``CURSOR_CLOSE_MS_MAX`` for storage.
         """
         if self._is_closed:
             return
@@ -424,7 +425,7 @@ class Subscription:
             self._is_seeking = False
 
     def _await_reconnect(self) -> None:
-        """A reader's subscription MUST outlive the disconnect that the seek causes."""
+        """Close all consumers. A reader's subscription MUST outlive this disconnect."""
         if self._reconnect is not None:
             self._reconnect.cancel()
         loop = asyncio.get_running_loop()
@@ -475,7 +476,7 @@ class Subscription:
 
     def _dispatch(self) -> bool:
         if not self.is_durable:
-            # Retention does not wait for it: what is gone will never be acknowledged.
+            # Retention does not wait for this subscription: dropped entries cannot be acknowledged.
             gone = before(self._ledger.first)
             if self._cursor.ack_up_to(gone):
                 self._dispatcher.passed_over(gone)

@@ -1,4 +1,4 @@
-"""When a subscription sends: in turns, so that many share one event loop evenly."""
+"""The turns in which subscriptions send, so that many of them share one event loop evenly."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 
 class Turns:
-    """Runs ``run`` soon after it was asked for, however often it was.
+    """Calls ``run`` soon after one or more requests for it.
 
-    ``run`` returns whether there is more to do at once; then it has another turn, behind
-    everything else that is ready to run. ``next_due_at_ms`` says when there will be something to do
-    if nothing else happens: one timer waits for it, and there is none while there is nothing.
+    ``run`` returns whether there is more to do at once; if so it gets another turn, behind
+    everything else that is ready to run. ``next_due_at_ms`` returns the time of the next turn
+    without a further request; one timer waits for it, if there is such a time.
     """
 
     def __init__(
@@ -29,12 +29,12 @@ class Turns:
         self._is_closed = False
 
     def ask(self) -> None:
-        """There may be something to do."""
+        """Request a turn."""
         if self._soon is None and not self._is_closed:
             self._soon = asyncio.get_running_loop().call_soon(self._turn)
 
     def close(self) -> None:
-        """Have no further turn."""
+        """Cancel all further turns."""
         self._is_closed = True
         for handle in (self._soon, self._timer):
             if handle is not None:

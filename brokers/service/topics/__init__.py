@@ -1,3 +1,3 @@
-"""The open topics of a broker: the door to them, their ledgers, schemas, policies and upkeep.
-Nothing is served that is not assigned here. Adapters and ``bootstrap`` call it.
+"""The open topics of a broker: access to them, their ledgers, schemas, policies and upkeep.
+Only units that are assigned here are served. Adapters and ``bootstrap`` call it.
 """

@@ -1,8 +1,8 @@
-"""Higher epochs for units whose ledgers know a later one than the shard has given (ADR 0054).
+"""Requests higher epochs for units whose ledgers have a later one than the shard gave (ADR 0054).
 
-That happens when a shard lost a part of its log, as by a backup that was restored: it gives epochs
-out again that owners have used, and storage fences every new owner. Without a higher epoch the unit
-would stay unserved.
+That happens when a shard has lost a part of its log, for example by restoring a backup. It then
+gives out epochs that earlier owners have used, and storage fences every new owner. Without a higher
+epoch the unit would stay unserved.
 """
 
 from __future__ import annotations
@@ -24,35 +24,38 @@ _logger = structlog.get_logger(__name__)
 
 
 class HigherEpochs:
-    """What one broker found in ledgers and asks the shards for.
+    """One broker's requests for higher epochs.
 
-    A unit is asked for again ``HIGHER_EPOCH_ASKED_MS`` later at the soonest. ``on_refused`` is
-    called with the topic's name and why it gets no higher epoch.
+    A unit's request is repeated after ``HIGHER_EPOCH_ASKED_MS`` at the earliest. ``on_refused`` is
+    called with the topic's name and the reason of a refusal.
     """
 
     def __init__(self, directory: OwnersDirectory, on_refused: Callable[[str, str], None]) -> None:
         self._directory = directory
         self._on_refused = on_refused
-        self._asked_at: dict[UnitKey, float] = {}
+        self._requested_at: dict[UnitKey, float] = {}
 
     def __repr__(self) -> str:
-        return f"<HigherEpochs units={len(self._asked_at)}>"
+        return f"<HigherEpochs units={len(self._requested_at)}>"
 
     def ask(self, assignment: Assignment, used_epoch: int) -> Coroutine[Any, Any, None] | None:
-        """Return what asks for an epoch above ``used_epoch``; None if there is no reason to now.
+        """Return a request for an epoch above ``used_epoch``; None if none is needed now.
 
-        ``assignment`` is what the present session was assigned, and was fenced in. Whether it
-        still holds the shard decides: where it gave the unit to somebody else it changes nothing.
+        ``assignment`` is an assignment of the present session that was fenced. The shard decides
+        whether it is still the present one; if the unit has another owner, nothing changes.
         """
         if used_epoch < assignment.epoch:
             return None
-        now, asked_at = asyncio.get_running_loop().time(), self._asked_at.pop(assignment.key, None)
-        if asked_at is not None and now - asked_at < HIGHER_EPOCH_ASKED_MS / 1_000:
-            self._asked_at[assignment.key] = asked_at
+        now, requested_at = (
+            asyncio.get_running_loop().time(),
+            self._requested_at.pop(assignment.key, None),
+        )
+        if requested_at is not None and now - requested_at < HIGHER_EPOCH_ASKED_MS / 1_000:
+            self._requested_at[assignment.key] = requested_at
             return None
-        self._asked_at[assignment.key] = now
-        if len(self._asked_at) > TOPIC_FAILURES_REMEMBERED_MAX:
-            del self._asked_at[next(iter(self._asked_at))]
+        self._requested_at[assignment.key] = now
+        if len(self._requested_at) > TOPIC_FAILURES_REMEMBERED_MAX:
+            del self._requested_at[next(iter(self._requested_at))]
         return self._ask(assignment, used_epoch)
 
     async def _ask(self, assignment: Assignment, used_epoch: int) -> None:
@@ -69,7 +72,7 @@ class HigherEpochs:
             _logger.error("no higher epoch", **facts, why=str(refusal))
             self._on_refused(name, str(refusal))
         except MetadataError as error:
-            # The next client that comes has it asked for again.
+            # The next client of the topic causes another request.
             _logger.warning("no higher epoch yet", **facts, why=str(error))
         else:
             _logger.warning("ledger knew a later epoch", **facts, given=located.epoch)

@@ -1,7 +1,7 @@
-"""Finds the units that nobody has used for as long as their policies allow, and says so.
+"""Finds and reports the units that were idle for as long as their policies allow.
 
-What follows is decided elsewhere: the topic controller ends the assignment unless somebody is
-looking the unit up. A unit of which nothing comes back is named again in the next round.
+The topic controller decides what follows: it ends the assignment unless a lookup of the unit is
+running. A unit that stays assigned is reported again in the next round.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from brokers.service.topics.topic import Topic
 from nextgen.kernel.limits.placement import IDLE_LOOK_MS, IDLE_UNITS_PER_MESSAGE_MAX
 
 _UNITS_PER_STEP = 500
-"""Units looked at before others get the event loop: about a millisecond."""
+"""Units that are checked before the event loop runs other work: about a millisecond."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -24,8 +24,8 @@ _logger = structlog.get_logger(__name__)
 class IdleUnits:
     """The idle units of one broker. ``topic`` returns the open topic of a canonical name.
 
-    Time counts from when nobody was first seen to use the unit, so a unit is named late by one
-    round rather than early. ``clock`` is in milliseconds.
+    Idle time counts from the first round that found the unit unused, so a unit is reported late by
+    up to one round, never early. ``clock`` is in milliseconds.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class IdleUnits:
         self._report = report
         self._clock = clock
         self._since_ms: dict[UnitKey, tuple[int, int]] = {}
-        """By unit: the epoch, and since when nobody has used it under that."""
+        """By unit: the epoch, and since when the unit has been idle in it."""
 
     def __repr__(self) -> str:
         return f"<IdleUnits unused={len(self._since_ms)}>"
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(IDLE_LOOK_MS / 1000)
             try:
@@ -55,7 +55,7 @@ class IdleUnits:
                 _logger.exception("looking for idle units failed")
 
     async def look(self) -> None:
-        """Go through all units once and report those that have been idle for long enough."""
+        """Check all units once, and report those that were idle for long enough."""
         now_ms = self._clock()
         holding = self._holding()
         idle: list[Assignment] = []
@@ -77,7 +77,7 @@ class IdleUnits:
             self._report(idle)
 
     def _unused_since(self, holding: Holding, unit: Assignment, now_ms: int) -> int | None:
-        """Return since when a unit with an idle time is unused; None if it is used."""
+        """Return since when a unit with an idle limit is unused; None if it is in use."""
         if not _idle_time_ms(holding, unit):
             return None
         left_at_ms = now_ms
@@ -93,9 +93,9 @@ class IdleUnits:
 
 
 def _idle_time_ms(holding: Holding, unit: Assignment) -> int:
-    """Return how long the unit may be idle, 0 for ever.
+    """Return how long the unit may be idle; 0: for ever.
 
-    The topic's own setting comes first, then its namespace's, then its tenant's.
+    The topic's own policy comes first, then its namespace's, then its tenant's.
     """
     for idle_time_ms in _idle_times_ms(holding, unit):
         if idle_time_ms is not None:

@@ -1,4 +1,4 @@
-"""One thing at a time for each name."""
+"""Locks by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 
 class NameLocks:
-    """A lock per name, there only while somebody uses it."""
+    """A lock per name, which exists only while it is used."""
 
     def __init__(self) -> None:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
@@ -18,7 +18,7 @@ class NameLocks:
 
     @asynccontextmanager
     async def held(self, name: str) -> AsyncIterator[None]:
-        """Have the name to oneself; who comes first has it first."""
+        """Hold the lock of a name during the block. Waiters get it in order of arrival."""
         lock, users = self._locks.get(name, (asyncio.Lock(), 0))
         self._locks[name] = (lock, users + 1)
         try:

@@ -1,13 +1,13 @@
-"""The topics open at this broker, and the door to them: nothing is served that is not ours.
+"""The open topics of this broker, and access to them: only assigned topics are served.
 
-    assigned here in this session                  ▶ served
-    else, the topic controller says: here          ▶ assigned by that very question, served
-                               says: elsewhere     ▶ refused, the client looks it up again
-                               says: no such topic ▶ TopicNotFound
-                               cannot be asked     ▶ served if it is open here and not fenced
+    assigned here in this session                       ▶ served
+    else, the topic controller answers: here            ▶ assigned by this lookup, served
+                               answers: elsewhere       ▶ refused, the client looks it up again
+                               answers: no such topic   ▶ TopicNotFound
+                               cannot be reached        ▶ served if it is open here and not fenced
 
-*Owner* means: may acknowledge, and that is decided by storage. What this door decides is only
-where clients are sent.
+*Owner* means: may acknowledge, and storage decides that. The rules here only decide where clients
+are sent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from nextgen.pulsar.errors import server_error_of
 from nextgen.tasks.background import cancel_and_wait, start
 
 _NOT_LOOKED = -1
-"""In place of the highest epoch of a ledger in which nobody has looked for it."""
+"""Stands for the highest epoch of a ledger that was not determined."""
 
 _NEVER_FENCED = (-1, _NOT_LOOKED)
 
@@ -52,8 +52,8 @@ _logger = structlog.get_logger(__name__)
 class Topics:
     """All open topics of one broker. Tasks that it starts end with ``close``.
 
-    ``holding`` returns what the present session was assigned; ``volatile`` is where topics that
-    are not persistent have their messages.
+    ``holding`` returns the present session's holding; ``volatile`` is the store of topics that are
+    not persistent.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Topics:
         self._relocations = asyncio.Semaphore(TOPICS_RELOCATING_MAX)
         self._higher_epochs = HigherEpochs(directory, self._note_error)
         self._fenced: dict[UnitKey, tuple[int, int]] = {}
-        """By unit: the epoch that was fenced here, and the highest that its ledger knew then."""
+        """By unit: the epoch that was fenced here, and the highest epoch in its ledger then."""
         self._damaged: dict[UnitKey, str] = {}
         self._relocating: set[str] = set()
         self._preparing = 0
@@ -90,7 +90,7 @@ class Topics:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         self.errors: dict[str, str] = {}
-        """Topics that could not be opened, each with why; until they could be."""
+        """Topics that could not be opened, with the reason, until they are opened."""
 
     def __repr__(self) -> str:
         return f"<Topics open={len(self._open)} finding={len(self._finding)}>"
@@ -99,7 +99,7 @@ class Topics:
         return len(self._open)
 
     def __iter__(self) -> Iterator[Topic]:
-        """Go through the open topics; they may be opened and closed meanwhile."""
+        """Iterate over the open topics; they may be opened and closed meanwhile."""
         return iter(list(self._open.values()))
 
     def get(self, name: str) -> Topic | None:
@@ -107,7 +107,7 @@ class Topics:
         return self._open.get(name)
 
     async def open(self, name: TopicName, *, create: bool) -> Topic:
-        """Return the topic if it is to be served here; ``create`` lets it be created.
+        """Return the topic if this broker has to serve it; with ``create`` it may be created.
 
         Raises:
             Refusal: It is not served here, or it does not exist, or storage fails.
@@ -125,35 +125,35 @@ class Topics:
             finding.add_done_callback(lambda _: self._finding.pop(key, None))
         return await asyncio.shield(finding)
 
-    # What the session says -------------------------------------------------------------------
+    # Session ---------------------------------------------------------------------------------
 
     def assigned(self, assignment: Assignment) -> None:
-        """A unit was assigned. An earlier ownership of it ends here; it is opened when used."""
+        """A unit was assigned. End an earlier ownership of it; it is opened when it is used."""
         self._policies.assigned(assignment)
         topic = self._open.get(assignment.name)
         if topic is not None and (
             topic.unit.key != assignment.key or topic.unit.epoch < assignment.epoch
         ):
-            # Its clients come back to this very broker.
+            # Its clients reconnect to this broker.
             self._own(self.close_topic(topic, self._broker_url, is_over=True))
         if assignment.take_over:
             self._own(self._take_over(assignment))
 
     def released(self, release: Release) -> None:
-        """A unit was released: its clients are sent to where it went, and its epoch is ended."""
+        """A unit was released: redirect its clients to the next owner, and end its epoch."""
         topic = self._open.get(release.name)
         if topic is None or topic.unit.key != release.key or topic.unit.epoch > release.epoch:
             return
         self._own(self.close_topic(topic, release.new_broker_url, is_over=True))
 
     def prepare(self, assignment: Assignment) -> None:
-        """A unit may be assigned soon: what its takeover will read is read ahead."""
+        """A unit may be assigned soon: read ahead the files of its takeover."""
         if self._preparing < PREPARED_UNITS_MAX:
             self._preparing += 1
             self._own(self._prepare(assignment))
 
     def metadata_changed(self, changed: ChangedMetadata) -> None:
-        """Policies changed: the open topics concerned apply them from here on."""
+        """Policies changed: apply them to the open topics concerned."""
         self._policies.changed(changed)
 
     def session_began(self) -> None:
@@ -161,12 +161,12 @@ class Topics:
         self.relocate_strays()
 
     def relocate_strays(self) -> None:
-        """Ask where open topics are that the present session was not assigned."""
+        """Locate the open topics that are not assigned in the present session."""
         for topic in self:
             name = topic.unit.name
             if self._is_held(topic):
                 continue
-            # A topic that is only read from would not find out by itself that it has gone.
+            # A topic without producers would not find out by itself that it has another owner.
             topic.ledger.look_for_fence()
             if name not in self._relocating:
                 self._relocating.add(name)
@@ -177,18 +177,18 @@ class Topics:
     async def close_topic(
         self, topic: Topic, broker_url: str = "", *, is_over: bool = False
     ) -> None:
-        """Send a topic's clients away and close its ledger, whose epoch may be over."""
+        """Redirect a topic's clients and close its ledger; ``is_over``: its epoch has ended."""
         async with self._locks.held(topic.unit.name):
             await self._close_locked(topic, broker_url, is_over=is_over)
 
     async def close_idle(self, topic: Topic) -> None:
-        """Close a topic unless a client has come meanwhile."""
+        """Close a topic unless a client has connected meanwhile."""
         async with self._locks.held(topic.unit.name):
             if not topic.has_clients:
                 await self._close_locked(topic, "")
 
     async def close(self) -> None:
-        """Close everything. Clients look their topics up again."""
+        """Close all topics. Clients look their topics up again."""
         self._is_closed = True
         await cancel_and_wait(*self._tasks)
         await asyncio.gather(*(topic.close() for topic in self), return_exceptions=True)
@@ -206,7 +206,7 @@ class Topics:
         return await self._opened(name, assignment)
 
     async def _ask(self, name: TopicName, create: bool) -> Assignment | Topic:
-        """Ask the topic controller, which may assign the topic to this broker."""
+        """Look the topic up at the topic controller, which may assign it to this broker."""
         try:
             located = await self._directory.locate(name, create=create)
         except Refused as error:
@@ -216,7 +216,7 @@ class Topics:
             if topic is not None and topic.is_usable:
                 return topic
             raise Refusal(
-                ServerError.SERVICE_NOT_READY, f"who serves {name.text} is not known: {error}"
+                ServerError.SERVICE_NOT_READY, f"the owner of {name.text} is not known: {error}"
             ) from error
         if located.broker_id != self._broker_id:
             raise Refusal(
@@ -226,7 +226,7 @@ class Topics:
             )
         assignment = self._holding().assigned(name.text)
         if assignment is None or assignment.epoch < located.epoch:
-            # The session that it was assigned in has ended meanwhile.
+            # The session of its assignment has ended meanwhile.
             raise Refusal(
                 ServerError.SERVICE_NOT_READY,
                 f"topic {name.text} has not arrived at broker {self._broker_id}: look it up again",
@@ -245,9 +245,9 @@ class Topics:
                 await topic.close()
                 raise Refusal(
                     ServerError.SERVICE_NOT_READY,
-                    f"topic {name.text} has gone elsewhere meanwhile: look it up again",
+                    f"topic {name.text} has moved meanwhile: look it up again",
                 )
-            # Its policies may have changed while it was opened.
+            # Its policies may have changed during the opening.
             self._policies.assigned(assignment, topic)
             self._open[name.text] = topic
             return topic
@@ -281,7 +281,7 @@ class Topics:
     async def _recovered(
         self, name: TopicName, assignment: Assignment, ledger: TopicLedger
     ) -> Topic:
-        """Take up what the ledger's state tells of; closes the ledger if that cannot be read."""
+        """Restore the topic from the ledger's state; close the ledger if that cannot be read."""
         unit = TopicUnit(
             name=name.text,
             topic_id=assignment.topic.topic_id,
@@ -296,7 +296,7 @@ class Topics:
             topic.recover()
         except (ValueError, TypeError, LookupError, UnknownCursorVersion) as error:
             await ledger.close()
-            raise LedgerDamaged(f"what is stored beside the messages: {error}") from error
+            raise LedgerDamaged(f"the state beside the messages: {error}") from error
         return topic
 
     def _failed_to_open(self, name: str, assignment: Assignment, error: Exception) -> None:
@@ -312,7 +312,7 @@ class Topics:
         _forget_oldest(self.errors)
 
     def _ask_for_higher_epoch(self, assignment: Assignment, used_epoch: int) -> None:
-        """Have the unit assigned above what its ledger knows, if this assignment still holds."""
+        """Request an epoch above those in the unit's ledger, if this is the present assignment."""
         if self._holding().assigned(assignment.name) == assignment:
             asking = self._higher_epochs.ask(assignment, used_epoch)
             if asking is not None:
@@ -326,14 +326,14 @@ class Topics:
                 del self._open[topic.unit.name]
 
     async def _take_over(self, assignment: Assignment) -> None:
-        """Open a unit whose clients are on their way; they wait for the same."""
+        """Open a unit whose clients are being redirected here; they share the opening."""
         with suppress(Refusal, InvalidName):
             await self.open(parse_topic(assignment.name), create=False)
 
     async def _prepare(self, assignment: Assignment) -> None:
         try:
             if parse_topic(assignment.name).domain is not Domain.NON_PERSISTENT:
-                # One at a time, and beside the openings: clients wait for those.
+                # One at a time, so that openings, for which clients wait, have the disk.
                 async with self._reading_ahead:
                     await self._persistent.prepare(assignment.topic.topic_id, assignment.unit)
         finally:
@@ -346,7 +346,8 @@ class Topics:
             self._relocating.discard(topic.unit.name)
 
     async def _send_to_owner(self, topic: Topic) -> None:
-        """Take a topic of an ended session to where it is served, if its clients need it."""
+        """Redirect the clients of a topic of an ended session to its owner; close it without
+        clients."""
         if not topic.has_clients:
             await self.close_idle(topic)
             return
@@ -356,24 +357,25 @@ class Topics:
         except Refused:
             await self.close_topic(topic)
         except (MetadataError, InvalidName) as error:
-            # It is served on: whether it may acknowledge is found out by storage.
+            # Keep serving it: storage decides whether it may acknowledge.
             _logger.info("topic not located", topic=topic.unit.name, error=str(error))
         else:
             if not self._is_held(topic):
                 await self.close_topic(topic, located.broker_url)
 
     def _on_closing(self, topic: Topic, reason: str) -> None:
-        """A topic's ledger failed, or a later owner has fenced it."""
+        """Close a topic whose ledger failed or was fenced by a later owner."""
         _logger.warning("topic closes", topic=repr(topic), reason=reason)
         if topic.ledger.is_fenced:
-            # What its ledger knows shows when it is opened again, should it still be ours.
+            # If it is still assigned here, the next opening finds the highest epoch in its ledger.
             self._remember_fenced(topic.unit.key, topic.unit.epoch, _NOT_LOOKED)
         elif isinstance(topic.failure, LedgerDamaged):
-            # It would be found again by the next reader, and until then be written to.
+            # Remember the damage: otherwise the topic would be opened and written to again until
+            # the next reader finds it.
             self._damaged[topic.unit.key] = str(topic.failure)
             _forget_oldest(self._damaged)
         if not self._is_closed:
-            # A later owner has its clients, if it is known who that is to be.
+            # Redirect its clients to the later owner, if that is known.
             going_to = self._holding().going_to(topic.unit.key, topic.unit.epoch)
             self._own(self.close_topic(topic, going_to if topic.ledger.is_fenced else ""))
 
@@ -382,7 +384,7 @@ class Topics:
         _forget_oldest(self._fenced)
 
     def _is_held(self, topic: Topic) -> bool:
-        """Whether the present session was assigned exactly what is open."""
+        """Whether the open unit and epoch are assigned in the present session."""
         assignment = self._holding().assigned(topic.unit.name)
         return (
             assignment is not None

@@ -28,11 +28,11 @@ class TopicPolicies:
         self._own = own
 
     def of(self, assignment: Assignment) -> StoragePolicy:
-        """Return what counts for a unit by what is held at the moment."""
+        """Return the effective policy of a unit by the present holding."""
         return effective(self._holding().policies(assignment), self._own)
 
     def assigned(self, assignment: Assignment, topic: Topic | None = None) -> None:
-        """Have the topic of a held unit, or the one given for it, act on what is held."""
+        """Apply the present policy to the open topic of a held unit, or to ``topic``."""
         topic = topic or self._opened.get(assignment.name)
         if topic is None or topic.unit.key != assignment.key:
             return
@@ -43,7 +43,7 @@ class TopicPolicies:
             topic.use_policy(policy)
 
     def changed(self, changed: ChangedMetadata) -> None:
-        """Have all topics that an object's policies count for act on them."""
+        """Apply an object's changed policies to all open topics that they concern."""
         for assignment in self._concerned(changed):
             self.assigned(assignment)
 
@@ -53,7 +53,7 @@ class TopicPolicies:
             for unit in tuple(holding.units(changed.topic_id)):
                 yield holding.assignments[(changed.topic_id, unit)]
             return
-        # Hardly ever: going through ten thousand names takes a millisecond or two.
+        # This is rare, and iterating over ten thousand names takes a millisecond or two.
         below = f"://{changed.name}/"
         for name in tuple(self._opened):
             if below in name:

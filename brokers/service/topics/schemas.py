@@ -20,13 +20,13 @@ from nextgen.kernel.governance.policies import SchemaCompatibility
 from nextgen.kernel.limits.pulsar import SCHEMA_BYTES_MAX, SCHEMA_VERSIONS_MAX
 
 KEY_PREFIX = "schema/"
-"""Of the keys in the ledger's state; behind it the version, in decimal."""
+"""Prefix of keys in the ledger's state; the decimal version follows."""
 
 
 class TopicSchemas:
     """All versions, densely from 0. A version never changes.
 
-    ``strategy`` applies to producers and consumers that connect from then on.
+    ``strategy`` applies to producers and consumers that connect later.
     """
 
     def __init__(self, topic_name: str, ledger: TopicLedger, strategy: SchemaCompatibility) -> None:
@@ -45,7 +45,7 @@ class TopicSchemas:
         return len(self._versions)
 
     def find(self, version: int | None) -> tuple[int, Schema] | None:
-        """Return a version and its number, the latest for None; None if there is none such."""
+        """Return a version and its number, the latest for None; None if it does not exist."""
         if version is None:
             version = len(self._versions) - 1
         if 0 <= version < len(self._versions):
@@ -53,17 +53,17 @@ class TopicSchemas:
         return None
 
     async def add(self, schema: Schema) -> int:
-        """Return the version that ``schema`` is, once it is durable.
+        """Return the version of ``schema``, when it is durable; add it if it is new.
 
         Raises:
-            Refusal: It is none, it does not go with the versions that there are, or there are
-                too many of them.
+            Refusal: It is invalid, incompatible with the existing versions, or there are too many
+                versions.
         """
         version = self._version_of(schema)
         if version is None:
             self._check_new(schema)
             await self._check_goes_with_versions(schema)
-            # Somebody else may have brought it meanwhile, or the last one that there may be.
+            # Another client may have added this version meanwhile, or the last possible one.
             version = self._version_of(schema)
         if version is None:
             self._check_count()
@@ -77,10 +77,10 @@ class TopicSchemas:
         return version
 
     async def check_consumer(self, schema: Schema, *, is_idle: bool) -> None:
-        """Return if a consumer may come with ``schema``; the first user of an idle topic sets it.
+        """Check that a consumer may have ``schema``. The first client of an unused topic adds it.
 
         Raises:
-            Refusal: It cannot read what producers write.
+            Refusal: The consumer could not read the producers' messages.
         """
         if schema.kind in (SchemaKind.NONE, SchemaKind.AUTO_CONSUME):
             return
@@ -100,7 +100,7 @@ class TopicSchemas:
                 raise self._incompatible(problem)
 
     async def _stored(self, version: int, storing: asyncio.Future[None]) -> None:
-        """Return when a version is durable that this producer or another one brought."""
+        """Return when a version, of this or another client, is durable."""
         try:
             await asyncio.shield(storing)
         except STORAGE_ERRORS as error:
@@ -125,10 +125,9 @@ class TopicSchemas:
             raise self._incompatible(str(error)) from error
 
     async def _check_goes_with_versions(self, schema: Schema) -> None:
-        """Return if a version may come behind those that there are, at that moment.
+        """Check that a schema may become the next version.
 
-        Others have their turn between two comparisons, and may bring versions meanwhile: those
-        are compared too.
+        Other tasks run between two comparisons and may add versions, which are then compared too.
         """
         strategy = self.strategy
         budget = ComparisonBudget(schema)
@@ -147,5 +146,5 @@ class TopicSchemas:
     def _incompatible(self, problem: str) -> Refusal:
         return Refusal(
             ServerError.INCOMPATIBLE_SCHEMA,
-            f"schema does not go with topic {self._topic_name}: {problem}",
+            f"schema is not compatible with topic {self._topic_name}: {problem}",
         )

@@ -1,6 +1,6 @@
 """One topic unit, open at this broker: its ledger, its producers, its subscriptions.
 
-    open ──▶ closing (clients are sent away, what was appended is answered) ──▶ closed
+    open ──▶ closing (appends are answered, clients are redirected) ──▶ closed
 
 A closed topic stays closed. To serve the unit again, open a new ``Topic``.
 """
@@ -37,14 +37,14 @@ from nextgen.kernel.limits.pulsar import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPIC_DRAI
 from nextgen.tasks.background import join
 
 CURSOR_PREFIX = "cursor/"
-"""Of the keys in the ledger's state; behind it a durable subscription's name."""
+"""Prefix of keys in the ledger's state; a durable subscription's name follows."""
 
 _logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicUnit:
-    """What is open, and as what it was assigned."""
+    """An open unit and its assignment."""
 
     name: str
     """Canonical, partition included."""
@@ -52,7 +52,7 @@ class TopicUnit:
     unit: str
     epoch: int
     partition: int
-    """-1 if it is no partition."""
+    """-1 if it is not a partition."""
     is_persistent: bool
 
     @property
@@ -62,15 +62,15 @@ class TopicUnit:
 
 @dataclass(frozen=True, slots=True)
 class TopicDependencies:
-    """What all topics of a broker share."""
+    """The parts that all topics of a broker share."""
 
     policy: StoragePolicy
-    """What counts where no tenant, namespace or topic says anything."""
+    """The broker's policy, for fields that no tenant, namespace or topic sets."""
     traffic: Traffic
     append_latency: Latency
     make_name: NameMaker
     now_ms: Callable[[], int]
-    """The wall clock: messages are published and delivered by it."""
+    """The wall clock of publish times and delayed delivery."""
 
 
 class Topic:
@@ -88,11 +88,11 @@ class Topic:
         self.ledger = ledger
         self.traffic = Traffic(dependencies.traffic)
         self.policy = policy or dependencies.policy
-        """What counts for this topic; only ``use_policy`` changes it."""
+        """The topic's effective policy; only ``use_policy`` changes it."""
         self.schemas = TopicSchemas(unit.name, ledger, self.policy.schema_compatibility)
         self.subscriptions: dict[str, Subscription] = {}
         self.failure: Exception | None = None
-        """Why storage serves it no more."""
+        """The error with which storage failed."""
         self.is_closing = False
         self._dependencies = dependencies
         self._on_closing = on_closing
@@ -120,7 +120,7 @@ class Topic:
         )
 
     def recover(self) -> None:
-        """Take up the durable subscriptions that the ledger's state tells of."""
+        """Restore the durable subscriptions from the ledger's state."""
         for key, stored in self.ledger.state.items():
             if key.startswith(CURSOR_PREFIX):
                 name = key.removeprefix(CURSOR_PREFIX)
@@ -135,7 +135,7 @@ class Topic:
 
     @property
     def is_usable(self) -> bool:
-        """Whether clients may come."""
+        """Whether clients may connect."""
         return not self.is_closing and not self.ledger.is_fenced
 
     @property
@@ -148,7 +148,7 @@ class Topic:
 
     @property
     def backlog_bytes(self) -> int:
-        """What the slowest durable subscription has before it, by the average size of entries."""
+        """Backlog of the slowest durable subscription, by the average size of entries."""
         entries = max(
             (each.backlog_entries for each in self.subscriptions.values() if each.is_durable),
             default=0,
@@ -158,16 +158,16 @@ class Topic:
 
     @property
     def acknowledged_by_all(self) -> Position:
-        """Up to where every durable subscription needs nothing any more."""
+        """The position up to which every durable subscription has acknowledged everything."""
         return min(
             (each.mark_delete for each in self.subscriptions.values() if each.is_durable),
             default=self.ledger.last,
         )
 
     def idle_for_ms(self, now_ms: int) -> int:
-        """Return for how long the topic has had no client, as seen at calls of this method.
+        """Return how long the topic has had no client, as observed by calls of this method.
 
-        0 while it has one. A client that came and left between two calls counts as present.
+        0 while it has one. A client that connected and left between two calls counts as present.
         """
         if self.has_clients or self._creating or not self.is_usable:
             self._idle_since_ms = None
@@ -177,17 +177,17 @@ class Topic:
         return now_ms - self._idle_since_ms
 
     def use_policy(self, policy: StoragePolicy) -> None:
-        """Act on another policy: on messages and schemas from here on, else at the next upkeep."""
+        """Set the policy. It applies to later messages and schemas; the rest at the next upkeep."""
         self.policy = policy
         self.schemas.strategy = policy.schema_compatibility
         self._publishing.recognise_duplicates(is_wanted=policy.deduplicates)
 
     def refuse_publishing(self, refusal: Refusal | None) -> None:
-        """Let nothing be published, for the reason given; None: let it again."""
+        """Refuse publications for a reason; None: accept them again."""
         self._publishing.refusal = refusal
 
     def pass_over(self, up_to: Position) -> None:
-        """Have every durable subscription go on behind an entry."""
+        """Acknowledge everything up to an entry in every durable subscription."""
         for subscription in list(self.subscriptions.values()):
             if subscription.is_durable:
                 subscription.pass_over(up_to)
@@ -197,12 +197,12 @@ class Topic:
     async def add_producer(
         self, request: ProducerRequest, sink: ProducerSink, schema: Schema | None, initial: str
     ) -> tuple[Producer, int | None]:
-        """Let a producer in; return it and the version of its schema if it has one.
+        """Add a producer; return it and the version of its schema if it has one.
 
-        ``initial`` is the name of a subscription that is to exist before it produces, or empty.
+        ``initial`` is the name of a subscription to create before it produces, or empty.
 
         Raises:
-            Refusal: It may not produce here.
+            Refusal: The producer may not have access.
         """
         self._check_usable()
         if self._publishing.refusal is not None:
@@ -219,7 +219,7 @@ class Topic:
         return producer, version
 
     async def settle(self, producer: Producer) -> None:
-        """Return when all that a producer has sent is answered."""
+        """Return when all SENDs of a producer are answered."""
         await self._publishing.settle(producer.state)
 
     # Consumers -------------------------------------------------------------------------------
@@ -232,10 +232,10 @@ class Topic:
         sink: ConsumerSink,
         schema: Schema | None,
     ) -> tuple[Subscription, Consumer]:
-        """Add a consumer to a subscription, which is created if there is none of the name.
+        """Add a consumer to a subscription, which is created if it does not exist.
 
         Raises:
-            Refusal: It may not consume here.
+            Refusal: The consumer may not connect.
         """
         self._check_usable()
         if schema is not None:
@@ -261,14 +261,14 @@ class Topic:
         return subscription, consumer
 
     def remove_consumer(self, subscription: Subscription, consumer: Consumer) -> None:
-        """Let a consumer go; a subscription that is not durable ends with its last one."""
+        """Remove a consumer; a subscription that is not durable ends with its last one."""
         subscription.remove_consumer(consumer)
         self._drop_if_over(subscription)
 
     async def unsubscribe(
         self, subscription: Subscription, consumer: Consumer, *, is_forced: bool
     ) -> None:
-        """Delete a subscription at the wish of its consumer, durably.
+        """Delete a subscription durably, at its consumer's request.
 
         Raises:
             Refusal: There are other consumers, and ``is_forced`` is not set.
@@ -280,10 +280,10 @@ class Topic:
         self._drop(subscription)
 
     async def last_message(self) -> tuple[Position, int]:
-        """Return the last entry's position and how many messages are in it.
+        """Return the last entry's position and its number of messages.
 
         Raises:
-            Refusal: It cannot be read.
+            Refusal: The entry cannot be read.
         """
         last = self.ledger.last
         if last == BEFORE_ALL:
@@ -366,10 +366,10 @@ class Topic:
     # The end ---------------------------------------------------------------------------------
 
     async def close(self, broker_url: str = "", *, is_over: bool = False) -> None:
-        """Send the clients away, to ``broker_url`` if it is known, and close the ledger.
+        """Redirect the clients, to ``broker_url`` if it is known, and close the ledger.
 
-        What was appended before is answered first, if storage is not stuck. ``is_over``: the unit
-        is given up for good in this epoch, see ``TopicLedger.close``.
+        Earlier appends are answered first, unless storage is stuck. ``is_over``: the unit is given
+        up for good in this epoch, see ``TopicLedger.close``.
         """
         if self._closing is None:
             self.is_closing = True
@@ -379,8 +379,8 @@ class Topic:
     async def _close(self, broker_url: str, *, is_over: bool) -> None:
         self._publishing.stop()
         if self.failure is None and not self.ledger.is_fenced:
-            # Clients that are sent on may be at the next owner before this one is done: it would
-            # be fenced, and what their consumers have acknowledged would come again.
+            # Finish before redirecting clients: they may reach the next owner, which fences this
+            # one, and acknowledgements that are not stored yet would be lost.
             await asyncio.gather(
                 self._publishing.drained(TOPIC_DRAIN_MS_MAX),
                 *(each.settle(TOPIC_DRAIN_MS_MAX) for each in self.subscriptions.values()),
@@ -422,5 +422,5 @@ class Topic:
 
     @property
     def _is_untouched(self) -> bool:
-        """Whether nobody has used the topic, so that its first consumer says what it is for."""
+        """Whether the topic is unused, so that its first consumer sets the schema."""
         return not self.has_clients and self.ledger.last == BEFORE_ALL

@@ -1,6 +1,6 @@
-"""What open topics need from time to time: idle ones closed, backlogs limited, old messages gone.
+"""The upkeep of open topics: closes idle ones, limits backlogs, drops old messages.
 
-One task goes through all topics, so that their number costs no timers.
+One task checks all topics, so that they need no timers of their own.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from nextgen.kernel.limits.pulsar import (
 )
 
 _SEGMENT_END = 2**62
-"""Behind the last entry of any segment."""
+"""Above the last entry of any segment."""
 
 _TOPICS_PER_STEP = 200
-"""Topics looked at before others get the event loop: some milliseconds."""
+"""Topics that are checked before the event loop runs other work: some milliseconds."""
 
 _logger = structlog.get_logger(__name__)
 
 
 class Upkeep:
-    """Keeps the topics of one broker in order. ``idle_ms_max`` and so on as in the limits."""
+    """Runs the upkeep of one broker's topics. ``idle_ms_max`` and others as in the limits."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Upkeep:
         self._trimmed_at_ms = clock()
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(TOPIC_UPKEEP_MS / 1000)
             try:
@@ -66,7 +66,7 @@ class Upkeep:
                 _logger.exception("upkeep of topics failed")
 
     async def look(self) -> None:
-        """Go through all topics once."""
+        """Check all topics once."""
         now_ms = self._clock()
         is_trimming = now_ms - self._trimmed_at_ms >= self._trim_ms
         if is_trimming:
@@ -95,7 +95,7 @@ class Upkeep:
 
 
 def limit_backlog(topic: Topic) -> None:
-    """Act on a backlog of the slowest durable subscription that is larger than it may be."""
+    """Apply the policy if the backlog of the slowest durable subscription is too large."""
     policy, backlog_bytes = topic.policy, topic.backlog_bytes
     if policy.allows_backlog(backlog_bytes):
         topic.refuse_publishing(None)
@@ -103,8 +103,8 @@ def limit_backlog(topic: Topic) -> None:
         topic.refuse_publishing(None)
         _evict(topic)
     elif policy.backlog_action is BacklogAction.PRODUCER_REQUEST_HOLD:
-        # Clients that get this refusal at CREATE keep their messages until they may produce again.
-        # Connected producers are closed, so that they reconnect and get it.
+        # Clients that get this refusal at PRODUCER keep their messages until they may produce
+        # again. So connected producers are closed: they reconnect and get it.
         topic.refuse_publishing(
             _refusal(topic, backlog_bytes, ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_ERROR)
         )
@@ -116,10 +116,10 @@ def limit_backlog(topic: Topic) -> None:
 
 
 async def expire(topic: Topic, now_ms: int) -> None:
-    """Have every durable subscription go on behind what is older than the time to live.
+    """Acknowledge messages older than the time to live in every durable subscription.
 
     Raises:
-        LedgerDamaged, StorageFailed: As the ledger says.
+        LedgerDamaged, StorageFailed: The ledger cannot be read.
     """
     ttl_ms = topic.policy.message_ttl_ms
     if ttl_ms != NO_BOUND and topic.backlog_bytes:
@@ -127,11 +127,11 @@ async def expire(topic: Topic, now_ms: int) -> None:
 
 
 async def trim(topic: Topic, policy: StoragePolicy, now_ms: int) -> None:
-    """Drop whole segments that every durable subscription has behind it and that are old, or
-    beyond the newest bytes that are kept.
+    """Drop segments that every durable subscription has acknowledged and whose retention, by age
+    or size, is over.
 
     Raises:
-        Fenced, StorageFailed, LedgerDamaged: As the ledger says.
+        Fenced, StorageFailed, LedgerDamaged: The ledger failed.
     """
     ledger = topic.ledger
     if policy.keeps_by_time:
@@ -140,7 +140,7 @@ async def trim(topic: Topic, policy: StoragePolicy, now_ms: int) -> None:
     if not policy.keeps_by_size:
         return
     done = topic.acknowledged_by_all
-    # A segment may be that much larger than what there is too much of: it is kept then.
+    # If the segment is larger than the excess, keep it.
     while ledger.byte_count - LEDGER_SEGMENT_BYTES >= max(policy.retention_bytes, 1):
         first = ledger.first
         await ledger.trim(min(Position(first.ledger_id, _SEGMENT_END), done))

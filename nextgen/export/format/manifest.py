@@ -1,5 +1,4 @@
-"""The manifest: the list of an export's files. Readers ignore every file that it does not name.
-"""
+"""The manifest: the list of an export's files. Readers ignore every file that it does not name."""
 
 from __future__ import annotations
 

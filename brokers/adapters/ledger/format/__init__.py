@@ -1,3 +1,3 @@
-"""What a unit's files are called and made of, how they are scanned, and how far they are valid.
+"""A unit's files: their names and formats, and scans that find their valid length.
 Formats are kept for ever. The rest of the ledger may call it.
 """

@@ -1,8 +1,8 @@
 """Names and durable creation of a ledger's files.
 
 A file's bytes are durable after ``sync`` of the file, its name after a sync of its directory.
-Files that must never be seen half written are made under a temporary name, which says the epoch
-that made them: whatever a crash leaves of them is removed by a later epoch's owner.
+Files that must never be seen half written are made under a temporary name, which contains the epoch
+that made them. A later epoch's owner removes those that a crash leaves.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from pathlib import Path
 from nextgen.storage.disk import DiskStorage, FileIdentity, Handle, SharedStorage
 
 DISK = DiskStorage()
-"""Where a ledger is if its store is given nothing else."""
+"""The storage of a ledger if its store gets no other."""
 
 OnStep = Callable[[str], None]
-"""Called with the name of each step that was just done, on the thread that did it: tests stop
-a process between two of them."""
+"""Called with the name of each step after it was done, on the same thread. Tests use it to stop a
+process between two steps."""
 
 ENTRIES = "entries"
 INDEX = "index"
 STATE = "state"
 TEMPORARY = "temporary-"
 NAMES_LABEL = "ledger.names"
-"""Of every sync of a unit's directory that makes claims, fences, seals or snapshots durable."""
+"""Name of the step that syncs a unit's directory: it makes claims, fences, seals and snapshots
+durable."""
 
 _NAME = re.compile(
     r"(?P<mark>claim|fence|seal)-(?P<epoch>\d+)"
@@ -42,54 +43,54 @@ _PREFIX_CHARACTERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who writes: an identity that no other process, and no other store in it, has."""
+    """The identity of a writer, unique over processes and stores."""
 
     broker_id: str
     token: str
     now_ms: Callable[[], int]
 
     def describe(self) -> bytes:
-        """Return what a claim or fence says."""
+        """Return the content of a claim or fence."""
         who = {"broker": self.broker_id, "token": self.token, "at_ms": self.now_ms()}
         return json.dumps(who).encode() + b"\n"
 
 
 @dataclass(slots=True)
 class Listing:
-    """What a unit's directory held when it was looked at."""
+    """The content of a unit's directory at the moment of the listing."""
 
     claims: set[int] = field(default_factory=set)
     fences: set[int] = field(default_factory=set)
     seals: set[int] = field(default_factory=set)
     segments: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """Epoch → numbers of its entries files, ascending; so of its state files."""
+    """Epoch → numbers of its entries files, ascending; below, the same for state files."""
     states: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     epochs: dict[str, int] = field(default_factory=dict)
-    """File name → the epoch that it belongs to, all files."""
+    """Every file's name → the epoch that it belongs to."""
 
     @property
     def used_epoch(self) -> int:
-        """The highest epoch that has left anything, 0 if none has."""
+        """The highest epoch with a file, 0 if there is none."""
         return max(self.epochs.values(), default=0)
 
     @property
     def sealed(self) -> list[int]:
-        """Epochs whose end is known, ascending; those whose claim was removed count no more."""
+        """Sealed epochs, ascending, without those whose claim was removed."""
         return sorted(self.seals & self.claims)
 
     @property
     def unsealed(self) -> list[int]:
-        """Claimed epochs whose end is open, ascending.
+        """Claimed epochs that are not sealed, ascending.
 
-        Epochs are sealed in order. A claim below a seal that has none itself came too late: its
-        maker saw the higher claim and never served.
+        Epochs are sealed in order. An unsealed claim below a seal was made too late: its maker saw
+        the higher claim and never served, so it is left out.
         """
         highest = max(self.seals & self.claims, default=-1)
         return sorted(epoch for epoch in self.claims if epoch > highest)
 
 
 class UnitDirectory:
-    """One unit's directory on a ``storage``. Calls block; ``OSError`` goes through."""
+    """One unit's directory on a ``storage``. Calls block, and ``OSError`` passes through."""
 
     __slots__ = ("path", "storage")
 
@@ -119,7 +120,7 @@ class UnitDirectory:
         return self.storage.is_directory(self.path)
 
     def make(self) -> None:
-        """Make the directory unless it is there. The first claim in it takes ``sync_above``."""
+        """Create the directory if it is missing. Its first claim needs a ``sync_above``."""
         missing = [self.path]
         while not self.storage.is_directory(_parent(missing[-1])):
             missing.append(_parent(missing[-1]))
@@ -136,7 +137,7 @@ class UnitDirectory:
         return _parent(self.path)
 
     def listing(self) -> Listing:
-        """Look at what is there."""
+        """List the directory."""
         found = Listing()
         marks = {"claim": found.claims, "fence": found.fences, "seal": found.seals}
         numbered = {ENTRIES: found.segments, STATE: found.states}
@@ -159,23 +160,24 @@ class UnitDirectory:
         self.storage.sync_directory(self.path, label=label)
 
     def claim_identity(self, epoch: int) -> FileIdentity | None:
-        """Return what tells the claim from one that is made again, None if there is none."""
+        """Return an identity of the claim's file, which a recreated claim does not have; None if
+        there is no claim."""
         return self.storage.identity(self.claim(epoch))
 
     def is_fenced(self, epoch: int, claim: FileIdentity) -> bool:
-        """Whether ``epoch`` may acknowledge nothing more.
+        """Whether ``epoch`` is fenced, so that it may acknowledge nothing more.
 
-        A later owner that has nothing left of an epoch removes its claim, durably, BEFORE it
-        removes its fence. So a process that finds no fence, and then its own claim, is not fenced.
+        A later owner that keeps no segment of an epoch removes its claim, durably, BEFORE it
+        removes its fence. So a process that finds no fence and then its own claim is not fenced.
         """
         return self.storage.exists(self.fence(epoch)) or self.claim_identity(epoch) != claim
 
 
 def create_claim(storage: SharedStorage, path: str, content: bytes) -> bool:
-    """Make the file, False if it exists. Its name is durable when its directory was synced.
+    """Create the file, False if it exists. Its name is durable after a sync of its directory.
 
-    The content is for people, and for the process that wrote it; nothing rests on its being
-    durable. If it cannot be written the file is not there, so that its maker may try again.
+    The content is for people, and for the process that wrote it; it need not be durable. If it
+    cannot be written, the file is removed, so that the caller may try again.
     """
     try:
         handle = storage.create(path)
@@ -192,18 +194,18 @@ def create_claim(storage: SharedStorage, path: str, content: bytes) -> bool:
 
 
 def create_fence(storage: SharedStorage, path: str, claim: str) -> None:
-    """Make the fence unless it exists. Its name is durable when its directory was synced.
+    """Create the fence unless it exists. Its name is durable after a sync of its directory.
 
-    It is another name of the claim that it is made for, which costs a tenth of a file of its own.
+    It is a hard link to the later owner's claim, which costs a tenth of a file of its own.
     """
     with suppress(FileExistsError):
         storage.link(claim, path)
 
 
 def create_temporary(storage: SharedStorage, path: str) -> Handle:
-    """Make an empty file under a temporary name, or empty the one that is there.
+    """Create an empty file under a temporary name, or truncate the existing one.
 
-    It gets its own name when its bytes are synced.
+    The file is renamed after its bytes are synced.
     """
     handle = storage.open(path, create=True)
     if storage.size(handle):
@@ -212,7 +214,7 @@ def create_temporary(storage: SharedStorage, path: str) -> Handle:
 
 
 def create_whole(storage: SharedStorage, temporary: str, content: bytes, *, label: str) -> None:
-    """Make a file under its temporary name, its bytes synced."""
+    """Create a file under its temporary name, and sync its bytes."""
     handle = create_temporary(storage, temporary)
     try:
         storage.pwrite(handle, content, 0)
@@ -225,10 +227,11 @@ def create_whole(storage: SharedStorage, temporary: str, content: bytes, *, labe
 
 
 def sync_file(storage: SharedStorage, handle: Handle, *, label: str) -> None:
-    """Return once everything written to the file is on the medium.
+    """Return when all bytes that were written to the file are on the medium.
 
-    If that fails the system may hold bytes for written that are not, and a later sync would succeed
-    without them. They are dropped: a process that measures the file next reads the medium.
+    After a failed sync the kernel may regard bytes as written that are not, and a later sync would
+    succeed without them. So the file's cached pages are dropped: a process that measures the file
+    next reads the medium.
     """
     try:
         storage.sync(handle, label=label)

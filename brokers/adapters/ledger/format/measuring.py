@@ -1,4 +1,4 @@
-"""How far an epoch's files are valid: what was written whole, in one piece from the beginning."""
+"""Measures an epoch's files: their valid length, which is the whole records from the beginning."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ from brokers.ports.ledger import LedgerDamaged
 from nextgen.storage.disk import Handle, SharedStorage
 
 FIRST_KEPT = "\0first"
-"""Key of the fact, not shown to anybody, which ledger id is the lowest that is kept."""
+"""Key of the internal fact that has the lowest kept ledger id."""
 
 _HEADER_BYTES_GUESS = 4096
 _FIRST_PIECE_BYTES = 4096
 _TAIL_PIECE_BYTES = 32 * 1024
-"""Read at a time of a file that is open: what lies behind its end is read for nothing."""
+"""Bytes read at a time from an open file: those behind its end are read in vain."""
 _LOOKS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """A segment's sparse index as it is stored."""
+    """The stored form of a segment's sparse index."""
 
     points: list[IndexPoint]
     producers: dict[str, int]
-    """Of the entries in front of the last point."""
+    """Highest sequence ids of the entries before the last point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,12 @@ class MeasuredEpoch:
     segments: tuple[SegmentEnd, ...]
     state: tuple[int, int] | None
     producers: dict[str, int] | None
-    """Highest sequence ids at its end; None if the epoch never came to serve."""
+    """Highest sequence ids at its end; None if the epoch never served."""
     facts: dict[str, bytes] = field(default_factory=dict)
-    """What holds at the end of ``state``."""
+    """The facts at the end of ``state``."""
 
     def open_files(self, directory: UnitDirectory, epoch: int) -> list[str]:
-        """Return the files that may hold what was not fsynced yet."""
+        """Return the files that may have bytes that are not fsynced yet."""
         paths = []
         if self.segments:
             paths.append(directory.numbered(epoch, self.segments[-1].segment, ENTRIES))
@@ -109,10 +109,10 @@ def opened(storage: SharedStorage, path: str) -> Iterator[Handle]:
 
 
 def read_header(storage: SharedStorage, handle: Handle, path: str) -> tuple[FileHeader, int]:
-    """Return a file's header and where it ends.
+    """Return a file's header and the offset of its end.
 
     Raises:
-        LedgerDamaged: It is not whole, although such a file gets its name only when it is.
+        LedgerDamaged: The header is not whole, although a file gets its name only when it is.
     """
     content = storage.pread(handle, _HEADER_BYTES_GUESS, 0)
     length = record_bytes(memoryview(content)[:HEAD_BYTES])
@@ -125,7 +125,7 @@ def read_header(storage: SharedStorage, handle: Handle, path: str) -> tuple[File
 
 
 def read_points(storage: SharedStorage, path: str, salt: int) -> Points:
-    """Return what is valid of a stored index; nothing if it is missing or another segment's."""
+    """Return the valid part of a stored index; nothing if it is missing or of another segment."""
     points: list[IndexPoint] = []
     producers: dict[str, int] = {}
     try:
@@ -144,7 +144,7 @@ def read_points(storage: SharedStorage, path: str, salt: int) -> Points:
 
 
 def measure_segment(directory: UnitDirectory, epoch: int, number: int) -> MeasuredSegment:
-    """Measure one entries file; only what its index does not cover yet is read.
+    """Measure one entries file; read only the part that its index does not cover.
 
     Raises:
         LedgerDamaged: Bytes that were durable once are not valid.
@@ -182,9 +182,9 @@ def _tail_scan(
 def _measure_tail(
     scan: Scan, number: int, start: IndexPoint, producers: dict[str, int]
 ) -> SegmentEnd:
-    """Measure from a point of the index on, where ``scan`` is; note the sequence ids in it.
+    """Measure from a point of the index on, where ``scan`` stands; collect the sequence ids.
 
-    The time of the first entry is that of the first one behind the point.
+    The returned time of the first entry is that of the first one behind the point.
     """
     entries, last_time_ms = start.entry_id, start.time_ms
     first_time_ms = 0
@@ -197,7 +197,7 @@ def _measure_tail(
         if entries == start.entry_id:
             first_time_ms, producer, highest = time_ms, name, sequence_id
         elif name != producer:
-            # One producer's entries in a row are noted as one.
+            # Note consecutive entries of one producer together.
             remember(producers, producer.decode(), highest)
             producer, highest = name, sequence_id
         elif sequence_id > highest:
@@ -229,7 +229,7 @@ def read_facts(storage: SharedStorage, path: str, limit: int | None = None) -> S
 
 
 def sync_files(storage: SharedStorage, paths: list[str], *, label: str) -> None:
-    """Return once everything in these files is on the medium."""
+    """Return when all bytes of these files are on the medium."""
     for path in paths:
         with opened(storage, path) as handle:
             sync_file(storage, handle, label=label)
@@ -238,9 +238,9 @@ def sync_files(storage: SharedStorage, paths: list[str], *, label: str) -> None:
 def measure_epoch(
     directory: UnitDirectory, epoch: int, listing: Listing | None = None
 ) -> MeasuredEpoch:
-    """Measure what an epoch wrote so far. Its owner may be writing still, and removing files.
+    """Measure an epoch's files. Its owner may still be writing, and removing files.
 
-    ``listing`` is the directory as it was looked at just before, if it was.
+    ``listing`` is a listing of the directory from just before, if the caller has one.
 
     Raises:
         LedgerDamaged: Bytes that were durable once are not valid.
@@ -249,10 +249,10 @@ def measure_epoch(
         try:
             return _measure_epoch(directory, epoch, listing or directory.listing())
         except FileNotFoundError as error:
-            # The owner has removed a file between listing and opening it.
+            # The owner removed a file between the listing and the opening.
             listing = None
             vanished = error
-    raise LedgerDamaged(f"{vanished.filename}: listed, but not there") from vanished
+    raise LedgerDamaged(f"{vanished.filename}: listed, but missing") from vanished
 
 
 def _measure_epoch(directory: UnitDirectory, epoch: int, listing: Listing) -> MeasuredEpoch:

@@ -1,30 +1,30 @@
-"""The record format: what every file of a ledger but claims and fences is made of.
+"""The record format of all files of a ledger except claims and fences.
 
-A file is a run of records, the first of them its header; zeros behind the last one are space
-that was reserved. All numbers are little-endian. A record is
+A file is a sequence of records, of which the first is its header. Zeros behind the last record are
+reserved space. All numbers are little-endian. A record is
 
     magic            3 bytes   8E 4E 47; zeros instead: nothing was written here
     checksum         4 bytes   crc32c of all that follows, begun with the file's salt
-    version          1 byte    of this format: 1. The nine fields' places hold for every version
+    version          1 byte    of this format: 1. The fields have the same places in every version
     kind             1 byte    see ``Kind``
     length           4 bytes   of the body
-    since durable    4 bytes   distance from here back to what was fsynced before this was written
+    since durable    4 bytes   distance back to the end of the bytes fsynced before this was written
     body
 
     HEADER   msgpack, see ``FileHeader``; its own checksum is begun with 0
     ENTRY    entry id 4, publish time in ms 8, sequence id 8 (signed), message count 4,
-             length of the producer's name 2, the name, the payload as it came
+             length of the producer's name 2, the name, the payload unchanged
     STATE    length of the key 2, 1 if there is a value or else 0, the key, the value
     INDEX    offset 8, entries before it 4, publish time of the last of them 8 (signed), msgpack:
              producer names and sequence ids of the entries since the point before
     SEAL     msgpack, see ``seals``
 
-*Since durable* tells a torn tail from damage. A write begins only when the one before it is
-fsynced. So a record that was written after an unreadable place was durable proves that the place
-was readable once: it is damaged. Without such a record it may never have been written whole.
+*Since durable* distinguishes damage from a torn tail. A write begins only when the one before it is
+fsynced. So a record that was written after an unreadable place was fsynced proves that the place
+was once whole: it is damaged. Without such a record it may never have been written whole.
 
-The salt is random and never leaves the file, so that a payload cannot hold what looks like a
-record of the file it is stored in, and neither can blocks of a file that was removed.
+The salt is random and never leaves the file. So neither a payload nor the blocks of a removed file
+can look like a record of this file.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _BODY_BYTES_MAX = 2 * max(
 
 
 class Kind(IntEnum):
-    """What a record's body is."""
+    """The kinds of a record's body."""
 
     HEADER = 1
     ENTRY = 2
@@ -81,7 +81,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentEnd:
-    """How far a segment is valid, and what is in it. A ``segment`` counts within its epoch."""
+    """The valid end of a segment, and its content. ``segment`` is its number in the epoch."""
 
     segment: int
     length: int
@@ -102,15 +102,15 @@ class FileHeader:
     unit: str
     epoch: int
     number: int
-    """Of the segment within its epoch, or of the state file."""
+    """Number of the segment in its epoch, or of the state file."""
     topic_name: str
     created_ms: int
     previous: SegmentEnd | None
-    """Where the epoch's segment before ends: what is behind that does not exist."""
+    """End of the epoch's previous segment: bytes of it behind that do not exist."""
     producers: dict[str, int]
-    """Highest sequence ids when the file began, those silent longest first."""
+    """Highest sequence ids when the file began; the producer that was silent longest is first."""
     snapshot_bytes: int = 0
-    """Of a state file: the bytes of facts that it was made with, whole, behind the header."""
+    """Of a state file: number of bytes behind the header with the facts that it began with."""
 
 
 def encode(kind: Kind, body: bytes, *, salt: int = 0, since_durable: int = 0) -> bytes:
@@ -139,7 +139,7 @@ def encode_header(header: FileHeader) -> bytes:
 
 
 def decode_header(record: Record) -> FileHeader:
-    """Return what ``encode_header`` was given."""
+    """Decode the result of ``encode_header``."""
     fields: dict[str, Any] = msgpack.unpackb(record.body)
     previous = fields.pop("previous")
     return FileHeader(
@@ -152,7 +152,7 @@ def decode_header(record: Record) -> FileHeader:
 
 
 def entry_record_bytes(payload: bytes, producer_name: bytes) -> int:
-    """Return how long the record of an entry is."""
+    """Return the length of an entry's record."""
     return HEAD_BYTES + _ENTRY.size + len(producer_name) + len(payload)
 
 
@@ -211,7 +211,7 @@ def encode_state(key: str, value: bytes | None, *, salt: int, since_durable: int
 
 
 def decode_state(body: memoryview) -> tuple[str, bytes | None]:
-    """Return key and value; None removes the key."""
+    """Return key and value; the value None removes the key."""
     key_length, is_there = _STATE.unpack_from(body)
     value_at = _STATE.size + key_length
     return str(body[_STATE.size : value_at], "utf-8"), bytes(body[value_at:]) if is_there else None
@@ -227,13 +227,13 @@ class IndexPoint:
 
 
 def encode_index(point: IndexPoint, producers: dict[str, int], *, salt: int) -> bytes:
-    """Return the record of a point, with what producers sent since the point before."""
+    """Return the record of a point, with the sequence ids since the point before."""
     body = _INDEX.pack(point.offset, point.entry_id, point.time_ms)
     return encode(Kind.INDEX, body + msgpack.packb(list(producers.items())), salt=salt)
 
 
 def decode_index(body: memoryview) -> tuple[IndexPoint, dict[str, int]]:
-    """Return what ``encode_index`` was given."""
+    """Decode the result of ``encode_index``."""
     point = IndexPoint(*_INDEX.unpack_from(body))
     return point, dict(msgpack.unpackb(body[_INDEX.size :]))
 
@@ -244,7 +244,7 @@ def record_at(buffer: memoryview, offset: int, salt: int, base: int = 0) -> Reco
     The buffer itself begins at ``base`` of the file.
 
     Raises:
-        LedgerDamaged: It is whole and of a version that is not known here.
+        LedgerDamaged: The record is whole, but this release does not know its version.
     """
     body_at = offset + HEAD_BYTES
     if body_at > len(buffer):
@@ -261,7 +261,7 @@ def record_at(buffer: memoryview, offset: int, salt: int, base: int = 0) -> Reco
 
 
 def record_bytes(head: memoryview) -> int | None:
-    """Return how long the record is that begins with ``head``, None if none begins there."""
+    """Return the length of the record that begins with ``head``, None if none does."""
     if len(head) < HEAD_BYTES or head[: len(MAGIC)] != MAGIC:
         return None
     length: int = _HEAD.unpack_from(head)[4]
@@ -269,7 +269,7 @@ def record_bytes(head: memoryview) -> int | None:
 
 
 def later_records(buffer: bytes, start: int, salt: int) -> Iterator[Record]:
-    """Yield the whole records found anywhere behind ``start``, junk between them or not."""
+    """Yield every whole record behind ``start``, also behind unreadable bytes."""
     view = memoryview(buffer)
     offset = buffer.find(MAGIC, start)
     while offset >= 0:

@@ -1,4 +1,4 @@
-"""Reads a file of records from front to back, in pieces, and says where it ends, and why."""
+"""Reads a file of records from front to back, in pieces; finds its end and the reason for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BLOCK_BYTES = 128 * 1024
 
 
 class Scan:
-    """Yields whole records from ``start`` on; afterwards ``end`` is where the last one ended.
+    """Yields whole records from ``start`` on; afterwards ``end`` is the end of the last one.
 
     Offsets in the records count from the file's beginning. Bytes at or behind ``limit`` do not
     exist. A scan may run while the file is appended to.
@@ -69,12 +69,13 @@ class Scan:
             wanted = max(self._piece_bytes, needed or 0)
 
     def to_the_end(self, durable: int = 0) -> Iterator[Record]:
-        """Yield as iteration does, and make sure that what is behind ``end`` was never whole.
+        """Yield records as iteration does; then check that the bytes behind ``end`` were never
+        whole.
 
-        ``durable`` is how far the file is known to have been fsynced.
+        ``durable`` is the offset up to which the file is known to be fsynced.
 
         Raises:
-            LedgerDamaged: It was whole once: something that came after it proves that.
+            LedgerDamaged: They were whole once: a later record, or ``durable``, proves it.
         """
         # Reading ahead would fill the page cache with the zeros of reserved space.
         self._storage.expect_random_reads(self._handle)
@@ -82,8 +83,8 @@ class Scan:
             yield from self
             if not self._was_durable(self.end, durable):
                 return
-            # Whoever wrote the place may have finished while this was looking. The proof was
-            # found after that, so that another look must see the place whole.
+            # The writer may have finished the record during the first read. The proof was written
+            # later still, so a second read must find the record whole.
             again = self._read(self.end, self._record_bytes(self.end))
             try:
                 record = record_at(memoryview(again), 0, self._salt, self.end)
@@ -99,20 +100,20 @@ class Scan:
         return record_bytes(memoryview(self._read(offset, HEAD_BYTES))) or HEAD_BYTES
 
     def _was_durable(self, place: int, durable: int) -> bool:
-        """Whether ``place`` is in front of what was fsynced, by ``durable`` or by the records."""
+        """Whether ``place`` was fsynced, by ``durable`` or by the proof of a later record."""
         if place < durable:
             return True
         offset = place + 1
         while True:
-            # Reserved space, megabytes of zeros, need not be read. Only proof of damage is looked
-            # for like this: what is valid is read as it is.
+            # Skip reserved space, which is megabytes of zeros. Only the search for a proof of
+            # damage does so; the scan of valid records reads every byte.
             offset, end = self._storage.written(self._handle, offset)
             block = self._read(offset, min(_BLOCK_BYTES, end - offset))
             if not block:
                 return False
             found = block.find(MAGIC)
             if found < 0:
-                # No record begins in front of what was not written and goes on in it.
+                # No record spans the beginning of space that was never written.
                 is_all = offset + len(block) == end
                 offset = end if is_all else offset + max(1, len(block) - len(MAGIC) + 1)
                 continue

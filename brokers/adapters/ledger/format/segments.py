@@ -1,4 +1,4 @@
-"""Which segments a unit has, and arithmetic over positions: no file is looked at for it."""
+"""The table of a unit's segments, and arithmetic over positions, without access to files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _last_time_of = attrgetter("last_time_ms")
 
 
 class Segment:
-    """One segment with entries in it. The last one of a table grows."""
+    """One segment with entries. The last one of a table grows."""
 
     __slots__ = ("base", "entries", "first_time_ms", "last_time_ms", "ledger_id", "length")
 
@@ -28,7 +28,7 @@ class Segment:
 
 
 class SegmentTable:
-    """The segments that are kept, ascending. Ordinals stay what they are when segments go."""
+    """The kept segments, ascending. Removing segments does not change ordinals."""
 
     __slots__ = ("segments",)
 
@@ -65,7 +65,7 @@ class SegmentTable:
         return self.segments[-1].last_time_ms if self.segments else 0
 
     def add(self, epoch: int, end: SegmentEnd) -> None:
-        """Add what is known of a segment, or replace what was known of the last one."""
+        """Add a segment, or replace the last one."""
         if not end.entries:
             return
         ledger_id = ledger_id_of(epoch, end.segment)
@@ -83,14 +83,14 @@ class SegmentTable:
         }
 
     def grow(self, position: Position, length: int, time_ms: int) -> None:
-        """Note that an entry was acknowledged, which ends at the byte ``length``."""
+        """Add an acknowledged entry, which ends at the byte ``length``."""
         if not self.segments or self.segments[-1].ledger_id < position.ledger_id:
             self.segments.append(Segment(position.ledger_id, self.end, time_ms))
         last = self.segments[-1]
         last.entries, last.length, last.last_time_ms = position.entry_id + 1, length, time_ms
 
     def drop_below(self, ledger_id: int) -> list[Segment]:
-        """Take the segments with lower ids away and return them; never the last one."""
+        """Remove and return the segments with lower ids, but never the last one."""
         count = bisect_left(self.segments, ledger_id, key=_ledger_id_of)
         count = max(0, min(count, len(self.segments) - 1))
         dropped, self.segments = self.segments[:count], self.segments[count:]
@@ -110,7 +110,7 @@ class SegmentTable:
         return max(0, self.ordinal_behind(up_to) - self.ordinal_behind(after))
 
     def at(self, ordinal: int) -> Segment:
-        """Return the segment that the entry is in."""
+        """Return the segment that contains the entry."""
         return self.segments[bisect_right(self.segments, ordinal, key=attrgetter("base")) - 1]
 
     def first_since(self, publish_time_ms: int) -> int:
@@ -118,7 +118,7 @@ class SegmentTable:
         return bisect_left(self.segments, publish_time_ms, key=_last_time_of)
 
     def first_kept_above(self, up_to: Position) -> int:
-        """Return the id of the first segment that trimming up to ``up_to`` leaves."""
+        """Return the id of the first segment that remains after trimming up to ``up_to``."""
         for segment in self.segments[:-1]:
             if Position(segment.ledger_id, segment.entries - 1) > up_to:
                 return segment.ledger_id

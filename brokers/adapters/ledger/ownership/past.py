@@ -1,4 +1,4 @@
-"""What a unit's files hold, sealed epochs and one that is open: what an owner and a reader see."""
+"""Reads the sealed epochs of a unit, and the open one behind them, for an owner or a reader."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class SealedEpoch:
-    """An epoch that the reader has just sealed: its account, and the facts that it tells of."""
+    """An epoch that the caller has just sealed: its seal and its facts."""
 
     seal: Seal
     facts: dict[str, bytes]
@@ -38,12 +38,12 @@ def read_past(
     measured: MeasuredEpoch,
     sealed: Mapping[int, SealedEpoch] = MappingProxyType({}),
 ) -> Past:
-    """Read the sealed epochs of a listing, and behind them ``open_epoch`` as it was measured.
+    """Read the sealed epochs of a listing, and append the measured ``open_epoch``.
 
-    What is in ``sealed`` is not read again.
+    Epochs in ``sealed`` are not read again.
 
     Raises:
-        LedgerDamaged: Something that a seal tells of is not whole, or not there.
+        LedgerDamaged: A file that a seal names is damaged or missing.
     """
     seals = [
         sealed[epoch].seal if epoch in sealed else read_seal(directory, epoch)
@@ -60,7 +60,7 @@ def read_past(
     for epoch, number in sorted(table.files()):
         if number not in listing.segments[epoch]:
             path = directory.numbered(epoch, number, ENTRIES)
-            raise LedgerDamaged(f"{path}: sealed, but not there")
+            raise LedgerDamaged(f"{path}: sealed, but missing")
     for end in measured.segments:
         table.add(open_epoch, end)
     producers = measured.producers
@@ -82,5 +82,5 @@ def _facts(
         try:
             return read_facts(directory.storage, path, length).facts
         except FileNotFoundError as error:
-            raise LedgerDamaged(f"{path}: sealed, but not there") from error
+            raise LedgerDamaged(f"{path}: sealed, but missing") from error
     return {}

@@ -1,4 +1,4 @@
-"""What an epoch left behind, as its successor found it: the one account that everybody uses."""
+"""Seals: the final content of an epoch, as its successor measured it. All readers use the seal."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from brokers.ports.ledger import LedgerDamaged
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The end of one epoch. What is not in it does not exist."""
+    """The end of one epoch. Entries that it does not cover do not exist."""
 
     epoch: int
     sealed_by: int
-    """The epoch that found it so."""
+    """The epoch that made the seal."""
     segments: tuple[SegmentEnd, ...]
-    """All that were there, ascending, those without entries included."""
+    """All segments of the epoch, ascending, empty ones included."""
     state: tuple[int, int] | None
-    """Number and length of the file of facts; None if the epoch never came to serve."""
+    """Number and length of the file of facts; None if the epoch never served."""
     producers: dict[str, int]
-    """Highest sequence ids over everything up to here."""
+    """Highest sequence ids over all epochs up to this one."""
 
 
 def encode_seal(seal: Seal) -> bytes:
@@ -43,7 +43,7 @@ def read_seal(directory: UnitDirectory, epoch: int) -> Seal:
     """Return the seal of an epoch.
 
     Raises:
-        LedgerDamaged: It is not whole, although a seal gets its name only when it is.
+        LedgerDamaged: The seal is not whole, although it gets its name only when it is.
     """
     path = directory.seal(epoch)
     content = read_file(directory.storage, path)

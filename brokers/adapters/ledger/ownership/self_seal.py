@@ -1,11 +1,11 @@
-"""Ending an epoch by its own owner, which lets go of the unit for good (ADR 0038).
+"""Self-seal: an owner ends its own epoch and gives the unit up for good (ADR 0038).
 
-A successor finds the seal and has neither to measure nor to seal; the fence that it makes keeps
-nobody back any more. It may come in the middle of this: whoever links first wins, and both measure
-the same, since the owner has written its last round before.
+A successor that finds the seal need not measure and seal the epoch. A successor may also fence and
+seal at the same time: the first link(2) wins, and both seals are equal, because the owner has
+written its last round before.
 
-After it nobody opens the epoch again, not the process that has claimed it either: what that would
-append is behind the seal and would not exist (``Takeover``).
+After a self-seal the epoch cannot be opened again, not even by the process that claimed it: entries
+appended then would be behind the seal and would not exist (``Takeover``).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from nextgen.storage.disk import FileIdentity
 def seal_own(
     directory: UnitDirectory, epoch: int, claim: FileIdentity, owner: Owner, on_step: OnStep
 ) -> None:
-    """Seal ``epoch``. Only AFTER its last round, and only if all of them succeeded.
+    """Seal ``epoch``. Call it AFTER the last round, and only if all rounds succeeded.
 
-    An owner that is fenced leaves it to its successor. Blocks.
+    A fenced owner does nothing: its successor seals the epoch. Blocks.
 
     Raises:
         LedgerDamaged: Bytes that were durable once are not valid.
-        OSError: The disk refused. The epoch is as a crash would have left it.
+        OSError: The disk refused. The epoch is in the same state as after a crash.
     """
     try:
         if not directory.is_fenced(epoch, claim):
             _seal(directory, epoch, owner, on_step)
     except (LedgerDamaged, FileNotFoundError):
-        # A successor that came in between has sealed it, and removes what it does not need.
+        # A concurrent successor has sealed the epoch, and removes files that it does not need.
         if not directory.is_fenced(epoch, claim):
             raise
 
@@ -47,7 +47,7 @@ def _seal(directory: UnitDirectory, epoch: int, owner: Owner, on_step: OnStep) -
     on_step("own epoch measured")
     if measured.producers is None:
         return
-    # Nothing is fsynced here: each round did that with what it wrote, and none has failed.
+    # No fsync is needed: each round fsynced its own bytes, and none failed.
     seal = Seal(epoch, epoch, measured.segments, measured.state, measured.producers)
     temporary = directory.temporary(epoch, f"{owner.token}-seal-{epoch}")
     storage = directory.storage
@@ -56,9 +56,10 @@ def _seal(directory: UnitDirectory, epoch: int, owner: Owner, on_step: OnStep) -
     try:
         storage.link(temporary, directory.seal(epoch))
     except FileExistsError:
-        # A successor was faster, and its account is as good.
+        # A successor was faster. Its seal is equal.
         return
     finally:
         storage.unlink(temporary)
-    # Its name is durable with the successor's snapshot; without it a successor measures the same.
+    # The successor's snapshot makes the seal's name durable. If the name is lost before, a
+    # successor measures the same content.
     on_step("own epoch sealed")

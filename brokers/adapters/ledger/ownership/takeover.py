@@ -1,24 +1,24 @@
-"""Becoming the owner of a unit in one epoch, and ending the epochs below (ADR 0019).
+"""Takeover: becoming the owner of a unit in epoch E, and ending all lower epochs (ADR 0019).
 
-    claim      ``claim-E`` is made. A higher claim: somebody else is the successor.
-    fence      ``fence-e`` for every lower claimed e: none of them acknowledges any more. Both
-               names are durable before anything rests on them: now, or, if none of them has to be
-               sealed, with the snapshot.
-    seal       for every lower e without one, in order: its files are measured, fsynced and
-               written into ``seal-e`` under a temporary name, which then gets its name by link(2).
-               Whoever links first wins, everybody uses the winner's. An owner that let go of the
-               unit has sealed its epoch itself (``self_seal``).
-    look       again for a higher claim.
-    snapshot   the facts of the last epoch that served begin the own file of facts.
+    claim      create ``claim-E``. If there is a higher claim, another process is the successor.
+    fence      create ``fence-e`` for every lower claimed e: its owner acknowledges nothing more.
+               Claims and fences become durable before any later step relies on them: now, or with
+               the snapshot if no epoch has to be sealed.
+    seal       for every lower e without a seal, in order: measure its files, fsync them, and write
+               the result to ``seal-e`` under a temporary name, which link(2) then renames. The
+               first link wins, and all successors use the winner's seal. An owner that gave the
+               unit up has sealed its epoch itself (``self_seal``).
+    check      once more for a higher claim.
+    snapshot   begin the own file of facts with the facts of the last epoch that served.
 
-Measuring comes before fsync: all that was seen is durable when the seal says so. What the old
-owner writes between the two is durable perhaps, and behind the seal, so that it does not exist.
+Measuring comes before fsync, so everything in a seal is durable. Bytes that the old owner writes
+between the two may be durable too, but are behind the seal and so do not exist.
 
-Two successors of one epoch: the one that claims later sees the claim of the other, so that at
-most the higher one serves, and the lower one is among the epochs it fences and seals.
+Of two successors of one epoch, the one that claims later sees the claim of the other. So at most
+the higher one serves, and the lower one is among the epochs that it fences and seals.
 
-A crash anywhere leaves at worst a claim without an end. The next owner seals it, empty if it
-never came to its snapshot. Temporary files are removed by the next owner that serves.
+A crash at any step leaves at worst a claim without a seal. The next owner seals that epoch, as
+empty if it had no snapshot. The next owner that serves removes temporary files.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from nextgen.storage.disk import FileIdentity
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a unit is called, as its files' headers say it."""
+    """The names of a unit, as in its files' headers."""
 
     topic_id: str
     unit: str
@@ -72,16 +72,16 @@ class StateFile:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a new owner begins with."""
+    """The content that a new owner begins with."""
 
     past: Past
     claim: FileIdentity
     state: StateFile
     next_segment: int
     previous: SegmentEnd | None
-    """Where the own epoch's last segment ends, if it was opened before."""
+    """End of the own epoch's last segment, if the epoch was opened before."""
     kept: frozenset[tuple[int, int]]
-    """Epoch and number of the segments that were there."""
+    """Epoch and number of the existing segments."""
 
 
 class Takeover:
@@ -98,17 +98,17 @@ class Takeover:
         self._sealed: dict[int, SealedEpoch] = {}
 
     def run(self) -> Holding:
-        """Take over; what is left to do afterwards is ``remove_superfluous``.
+        """Take over. The caller runs ``remove_superfluous`` afterwards.
 
         Raises:
-            Fenced: A later epoch has claimed the unit, or another process this one.
-            LedgerDamaged: What earlier owners left is not whole.
+            Fenced: A later epoch has claimed the unit, or another process has claimed this epoch.
+            LedgerDamaged: A file of an earlier owner is damaged.
             OSError: The disk refused.
         """
         try:
             return self._run()
         except (LedgerDamaged, FileNotFoundError):
-            # A later owner removes what it does not need.
+            # A later owner removed a file that it does not need.
             self._look()
             raise
 
@@ -129,7 +129,7 @@ class Takeover:
         if not directory.exists() or not self._look().claims:
             directory.make()
             directory.sync_above()
-        # What its maker has begun nobody else may go on with, whether it lives or not.
+        # No other process may continue the maker's epoch, whether the maker is alive or not.
         is_made = create_claim(directory.storage, directory.claim(epoch), self._owner.describe())
         if not is_made and self._owner.token.encode() not in read_file(
             directory.storage, directory.claim(epoch)
@@ -142,16 +142,17 @@ class Takeover:
         return claim
 
     def _look(self) -> Listing:
-        """Look at the directory; being fenced shows in a higher claim, or in the own fence.
+        """List the directory, and raise if this epoch is over.
 
-        Or in the own seal, by which this very process may have ended the epoch.
+        It is over if there is a higher claim, a fence of this epoch, or a seal of it, which this
+        same process may have made.
         """
         listing = self._directory.listing()
         higher = max(listing.claims, default=-1)
         is_ended = self._epoch in listing.fences or self._epoch in listing.seals
         if higher > self._epoch or is_ended:
             raise Fenced(
-                f"epoch {higher} owns {self._unit.topic_name}, {self._epoch} was asked for",
+                f"epoch {higher} owns {self._unit.topic_name}, {self._epoch} was requested",
                 used_epoch=listing.used_epoch,
             )
         return listing
@@ -166,13 +167,13 @@ class Takeover:
         for lower in sorted(listing.claims - listing.fences - {self._epoch}):
             create_fence(directory.storage, directory.fence(lower), directory.claim(self._epoch))
         if listing.unsealed != [self._epoch]:
-            # The claim with it, and the fences of a successor that did not get as far as this.
+            # This makes the claim durable too, and fences of a successor that did not get this far.
             directory.sync()
             self._on_step("fence written")
         return listing
 
     def _seal_lower(self, listing: Listing) -> None:
-        """Seal what has to be, as the directory was AFTER the fences were made."""
+        """Seal the unsealed epochs of a listing that was made AFTER the fences."""
         for lower in listing.unsealed:
             if lower < self._epoch:
                 self._seal(lower, listing)
@@ -195,11 +196,11 @@ class Takeover:
             directory.storage.link(temporary, directory.seal(lower))
             self._sealed[lower] = SealedEpoch(seal, measured.facts)
         except FileExistsError:
-            # Another successor was faster; its account is as good, and it is the one that counts.
+            # Another successor was faster. Its seal is the valid one.
             self._look()
         finally:
             directory.storage.unlink(temporary)
-        # Its name is durable with that of the snapshot, before anything is served.
+        # The snapshot makes the seal's name durable, before this owner serves.
         self._on_step("sealed")
 
     def _producers_before(self, epoch: int) -> dict[str, int]:
@@ -207,10 +208,10 @@ class Takeover:
         return read_seal(self._directory, lower[-1]).producers if lower else {}
 
     def _begin(self, listing: Listing, claim: FileIdentity) -> Holding:
-        """Read what there is and begin the own file of facts with it."""
+        """Read the earlier epochs, and begin the own file of facts with their facts."""
         directory, epoch = self._directory, self._epoch
         own = measure_epoch(directory, epoch, listing)
-        # There is something only if this process had the epoch open before and let go of it.
+        # The own epoch has files only if this process opened it before and closed it.
         sync_files(directory.storage, own.open_files(directory, epoch), label="ledger.own")
         past = read_past(directory, listing, epoch, own, self._sealed)
         header = FileHeader(
@@ -236,10 +237,10 @@ class Takeover:
 
 
 def read_ahead(directory: UnitDirectory) -> None:
-    """Read what a takeover will look at, so that it is in the page cache then. Writes nothing.
+    """Read the files that a takeover will read, into the page cache. Writes nothing.
 
     Raises:
-        LedgerDamaged, OSError: What a takeover would say, too.
+        LedgerDamaged, OSError: A takeover would fail in the same way.
     """
     if not directory.exists():
         return
@@ -253,7 +254,7 @@ def read_ahead(directory: UnitDirectory) -> None:
 def write_state_file(
     directory: UnitDirectory, header: FileHeader, facts: dict[str, bytes], token: str
 ) -> int:
-    """Make a file of facts, whole and durable under its name; return its length."""
+    """Create a file of facts, complete and durable under its name; return its length."""
     records = b"".join(
         encode_state(key, value, salt=header.salt, since_durable=0) for key, value in facts.items()
     )
@@ -266,12 +267,12 @@ def write_state_file(
 
 
 def remove_superfluous(directory: UnitDirectory, epoch: int, holding: Holding) -> None:
-    """Remove what nothing refers to since the takeover: at any time after it, on any thread.
+    """Remove files that the takeover made superfluous. Call it at any time after, on any thread.
 
-    The own snapshot was durable when no fence was found, so that no successor needs what is older.
-    An epoch without kept segments loses its claim, durably, BEFORE the rest of its files: see
-    ``UnitDirectory.is_fenced``. A file of an epoch without claim was made by an owner that slept
-    through its own end.
+    The own snapshot was durable before a check found no fence, so no successor needs older files.
+    Of an epoch without kept segments the claim is removed, durably, BEFORE the other files: see
+    ``UnitDirectory.is_fenced``. A file of an epoch without a claim was written by an owner that
+    paused until after its own end.
     """
     listing = directory.listing()
     kept = holding.kept
@@ -291,7 +292,7 @@ def remove_superfluous(directory: UnitDirectory, epoch: int, holding: Holding) -
 
 
 def _is_left_over(name: str, owner: int, kept: frozenset[tuple[int, int]]) -> bool:
-    """Whether a file of an epoch whose entries are kept is of no more use."""
+    """Whether a file is superfluous, of an epoch whose entries are kept."""
     if name.startswith(TEMPORARY):
         return True
     stem, _, kind = name.partition(".")

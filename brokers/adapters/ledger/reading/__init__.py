@@ -1,3 +1,3 @@
-"""Entries of a unit, from the newest in memory and from segments on disk, for owner or guest.
+"""Reads a unit's entries, the newest from memory and others from disk, for owners and others.
 It writes nothing. ``store`` and ``disk_ledger`` call it.
 """

@@ -21,7 +21,7 @@ _RECORD_OVERHEAD_BYTES_GUESS = 100
 
 @dataclass(frozen=True, slots=True)
 class SegmentView:
-    """What may be read of a segment: acknowledged, or sealed."""
+    """The readable part of a segment: acknowledged or sealed entries."""
 
     path: str
     ledger_id: int
@@ -31,7 +31,7 @@ class SegmentView:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Entries, and where the one behind them begins."""
+    """Entries, and the offset of the entry behind them."""
 
     entries: list[Entry]
     next_point: IndexPoint
@@ -54,10 +54,10 @@ class SegmentReading:
         entries_max: int,
         bytes_max: int,
     ) -> Found:
-        """Return entries from ``first_entry`` on, which the segment has.
+        """Return entries from ``first_entry`` on, which MUST be in the segment.
 
-        ``points`` are those of a segment that is being written, None of a full one; ``hint`` is
-        where ``first_entry`` begins, if that is known.
+        ``points`` is the index of a segment that is being written, None for a full one; ``hint`` is
+        the offset of ``first_entry``, if the caller knows it.
 
         Raises:
             FileNotFoundError: The segment was trimmed.
@@ -68,7 +68,7 @@ class SegmentReading:
             hint = point_for_entry(known, first_entry)
         found = self._read(view, hint, first_entry, entries_max, bytes_max)
         if found is None and hint is not None:
-            # Perhaps it is only the index that is wrong; the entries themselves say.
+            # Perhaps only the index is wrong: make it again from the entries.
             self._indexes.rebuilt(view.path, view.length)
             found = self._read(view, None, first_entry, entries_max, bytes_max)
         if found is None:
@@ -124,7 +124,7 @@ class SegmentReading:
         entries_max: int,
         bytes_max: int,
     ) -> Found | None:
-        """Return the entries in front of the first record that is not as it must be, if any."""
+        """Return the entries before the first invalid record, if there is one."""
         entries: list[Entry] = []
         size = 0
         with self._files.using(view.path) as file:
@@ -154,7 +154,7 @@ class SegmentReading:
         return Found(entries, IndexPoint(end, expected, time_ms)) if entries else None
 
     def _damage(self, view: SegmentView) -> str:
-        """Say where the first record is that is not valid."""
+        """Return a message with the place of the first invalid record."""
         with self._files.using(view.path) as file:
             scan = Scan(
                 self._files.storage,
@@ -186,7 +186,7 @@ def _entry(record: Record, ledger_id: int, expected: int) -> Entry | None:
 
 
 def _piece_bytes(skipped: int, entries_max: int, bytes_max: int) -> int:
-    """Return how much to read at a time: what is asked for and little more."""
+    """Return the number of bytes to read at a time: the requested ones and little more."""
     if skipped:
         return 128 * 1024
     wanted = bytes_max + _RECORD_OVERHEAD_BYTES_GUESS * min(entries_max, 10_000)

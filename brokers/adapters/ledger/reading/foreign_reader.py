@@ -18,11 +18,11 @@ _NOTHING = MeasuredEpoch((), None, None)
 
 
 class ForeignReader(TableReader):
-    """What was sealed, and of the epoch that is open what was durable when it was looked at.
+    """Reads sealed epochs, and the durable entries of the open epoch at the last refresh.
 
-    Looking obeys the owner's own rule: measure, fsync, and only then look for a fence. Without
-    one, whoever seals the epoch later will find what was measured. So nothing that was shown
-    can be taken back, whether its owner has acknowledged it yet or not.
+    A refresh follows the owner's own rule: measure, fsync, and only then check for a fence. If
+    there is none, any later seal of the epoch includes everything that was measured. So entries
+    that were returned cannot disappear, even if their owner has not acknowledged them yet.
     """
 
     def __init__(self, directory: UnitDirectory, readers: Readers) -> None:
@@ -35,10 +35,10 @@ class ForeignReader(TableReader):
         return self._facts
 
     async def look(self) -> bool:
-        """Look at the files again; False if nothing was ever stored.
+        """Measure the files again; return False if nothing was ever stored.
 
         Raises:
-            LedgerDamaged: What was sealed is not whole.
+            LedgerDamaged: A sealed file is damaged.
             StorageFailed: The disk refused.
         """
         loop = asyncio.get_running_loop()
@@ -58,7 +58,7 @@ class ForeignReader(TableReader):
         try:
             return await super().read(after, entries_max=entries_max, bytes_max=bytes_max)
         except LedgerDamaged:
-            # The owner may have trimmed it.
+            # The owner may have trimmed the segment.
             first = self.first
             await self.look()
             if self.first == first:
@@ -70,7 +70,7 @@ class ForeignReader(TableReader):
             try:
                 return self._look_once()
             except (LedgerDamaged, FileNotFoundError):
-                # A successor may have sealed, or an owner removed, what was about to be read.
+                # A successor may have sealed the epoch, or an owner removed a file, meanwhile.
                 if attempt == _LOOKS_MAX or not self._directory.exists():
                     raise
         raise AssertionError("the last attempt returns or raises")
@@ -92,6 +92,6 @@ class ForeignReader(TableReader):
         if claim is not None and not directory.is_fenced(epoch, claim):
             self._confirmed = epoch, measured
         elif self._confirmed[0] != epoch:
-            # A takeover is on its way; what the epoch left behind is not decided yet.
+            # A takeover is running: the end of the epoch is not decided yet.
             self._confirmed = epoch, _NOTHING
         return read_past(directory, listing, epoch, self._confirmed[1])

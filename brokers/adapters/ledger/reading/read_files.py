@@ -1,4 +1,4 @@
-"""Files that are open for reading, and indexes of full segments: shared, bounded, any thread."""
+"""Caches of files open for reading and of indexes of full segments: bounded and thread-safe."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _OpenFile:
 
 
 class ReadFiles:
-    """Keeps the handles that were used last."""
+    """A cache of the most recently used file handles."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class ReadFiles:
 
     @contextmanager
     def using(self, path: str) -> Iterator[_OpenFile]:
-        """Open a file, or use the handle that is there; it stays open at least so long.
+        """Open a file or reuse its handle, which stays open for the length of the block at least.
 
         Raises:
             FileNotFoundError: The segment was trimmed.
@@ -75,7 +75,7 @@ class ReadFiles:
                     self.storage.close(file.handle)
 
     def drop(self, paths: Sequence[str]) -> None:
-        """Close the handles of files that were removed, once no read uses them."""
+        """Close the handles of removed files when no read uses them any more."""
         with self._lock:
             for path in paths:
                 file = self._files.pop(path, None)
@@ -83,7 +83,7 @@ class ReadFiles:
                     self._let_go(file)
 
     def close(self) -> None:
-        """Close all handles, once no read uses them."""
+        """Close all handles when no read uses them any more."""
         self.drop(tuple(self._files))
 
     def __len__(self) -> int:
@@ -108,7 +108,7 @@ class ReadFiles:
 
 
 class Indexes:
-    """Keeps the indexes of the segments that were read last. An index may lag behind."""
+    """A cache of the indexes of recently read segments. An index may be incomplete at its end."""
 
     def __init__(self, files: ReadFiles, index_bytes: int) -> None:
         self._files = files
@@ -117,7 +117,7 @@ class Indexes:
         self._lock = threading.Lock()
 
     def put(self, path: str, points: list[IndexPoint]) -> None:
-        """Keep an index that was made while writing."""
+        """Add an index that was made while writing."""
         with self._lock:
             self._indexes[path] = points
             self._indexes.move_to_end(path)
@@ -125,17 +125,17 @@ class Indexes:
                 self._indexes.popitem(last=False)
 
     def drop(self, paths: Sequence[str]) -> None:
-        """Forget indexes of files that were removed, or that were found to be wrong."""
+        """Drop the indexes of removed files, or indexes that turned out to be wrong."""
         with self._lock:
             for path in paths:
                 self._indexes.pop(path, None)
 
     def points(self, path: str, length: int) -> list[IndexPoint]:
-        """Return the points of an entries file up to ``length``, made if they are not stored.
+        """Return the points of an entries file up to ``length``; make them if they are not stored.
 
         Raises:
             FileNotFoundError: The segment was trimmed.
-            LedgerDamaged: The file is not whole.
+            LedgerDamaged: The file is damaged.
         """
         with self._lock:
             points = self._indexes.get(path)
@@ -154,13 +154,13 @@ class Indexes:
         return points
 
     def rebuilt(self, path: str, length: int) -> list[IndexPoint]:
-        """Return the points as the entries themselves say, and keep them."""
+        """Make the points from the entries, cache and return them."""
         points = self._extended([], path, length)
         self.put(path, points)
         return points
 
     def _extended(self, points: list[IndexPoint], path: str, length: int) -> list[IndexPoint]:
-        """Return the points and those that lack up to ``length``."""
+        """Return the points, with the missing ones up to ``length`` added."""
         extended = list(points)
         with self._files.using(path) as file:
             last = points[-1] if points else IndexPoint(file.first_offset, 0, 0)
@@ -179,12 +179,12 @@ class Indexes:
 
 
 def point_for_entry(points: Sequence[IndexPoint], entry_id: int) -> IndexPoint | None:
-    """Return the last point at or in front of the entry, None: the segment's beginning."""
+    """Return the last point at or before the entry, None for the segment's beginning."""
     return _last_at_or_before(points, entry_id, _entry_id_of)
 
 
 def point_for_time(points: Sequence[IndexPoint], publish_time_ms: int) -> IndexPoint | None:
-    """Return the last point in front of which every entry is older than the time."""
+    """Return the last point before which every entry is older than the time."""
     return _last_at_or_before(points, publish_time_ms - 1, _time_of)
 
 

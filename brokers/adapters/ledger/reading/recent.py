@@ -1,4 +1,4 @@
-"""The newest entries of all units of a process, in memory, for consumers that keep up."""
+"""A cache in memory of the newest entries of all units of a process, for consumers that keep up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from brokers.ports.ledger import Entry
 
 _ENTRY_OVERHEAD_BYTES = 400
-"""What an entry takes in memory beside its payload."""
+"""Bytes of memory that an entry takes beside its payload."""
 
 
 class RecentEntries:
@@ -23,15 +23,15 @@ class RecentEntries:
         self._base = base
         """The ordinal of ``_entries[0]``."""
         self.rounds: deque[int] = deque()
-        """Numbers of the rounds that its entries came in, kept by the cache."""
+        """Numbers of the rounds that its entries were added in, kept by the cache."""
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Add the unit's next entries; others, perhaps these, are forgotten for them."""
+        """Add the unit's next entries. The cache may drop others, or even these, to make room."""
         self._entries += entries
         self._cache.added(self, entries)
 
     def forget(self, count: int) -> None:
-        """Forget the ``count`` oldest."""
+        """Drop the ``count`` oldest entries."""
         head = self._head + count
         self._entries[self._head : head] = [None] * count
         self._head = head
@@ -48,14 +48,14 @@ class RecentEntries:
         self._entries = []
 
     def read(self, ordinal: int, *, entries_max: int, bytes_max: int) -> list[Entry] | None:
-        """Return entries from ``ordinal`` on, None if the first of them is not here."""
+        """Return entries from ``ordinal`` on, None if the first of them is not cached."""
         start = ordinal - self._base
         if start < self._head:
             return None
         found: list[Entry] = []
         size = 0
         for entry in self._entries[start : start + entries_max]:
-            assert entry is not None, "only what is in front of the head was forgotten"
+            assert entry is not None, "only entries before the head were dropped"
             size += len(entry.payload)
             if found and size > bytes_max:
                 break
@@ -64,7 +64,7 @@ class RecentEntries:
 
 
 class RecentCache:
-    """Bounds what is kept, over all units: the oldest rounds' entries go first."""
+    """Bounds the memory of cached entries over all units; the oldest rounds are dropped first."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -73,7 +73,7 @@ class RecentCache:
         self.byte_count = 0
 
     def added(self, recent: RecentEntries, entries: Sequence[Entry]) -> None:
-        """Count entries in that a unit added."""
+        """Count entries that a unit added."""
         size = sum(len(entry.payload) for entry in entries)
         size += _ENTRY_OVERHEAD_BYTES * len(entries)
         self._rounds[self._next_round] = (recent, len(entries), size)
@@ -87,7 +87,7 @@ class RecentCache:
             self.byte_count -= oldest_size
 
     def removed(self, recent: RecentEntries) -> None:
-        """Count a unit's entries out."""
+        """Subtract the entries of a unit that is closed."""
         for number in recent.rounds:
             self.byte_count -= self._rounds.pop(number)[2]
         recent.rounds.clear()

@@ -1,4 +1,4 @@
-"""Reads a unit by its table of segments: what an owner and a reader that owns nothing share."""
+"""Reads a unit by its table of segments: the common part of owners' and foreign readers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from brokers.domain.position import BEFORE_ALL, Position, epoch_of, segment_of
 from brokers.ports.ledger import Entry, LedgerDamaged, LedgerReader, StorageFailed
 
 _HINTS_MAX = 64
-"""Places where earlier reads ended that one unit remembers: readers go on where they were."""
+"""Offsets of the ends of earlier reads that a unit remembers, because readers continue there."""
 
 _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """What all units of a store read with."""
+    """The caches and threads that all units of a store read with."""
 
     threads: Executor
     files: ReadFiles
@@ -34,7 +34,7 @@ class Readers:
 
 
 class TableReader(LedgerReader):
-    """Everything about reading that does not depend on who owns the unit."""
+    """The part of reading that does not depend on the unit's owner."""
 
     def __init__(self, directory: UnitDirectory, readers: Readers, table: SegmentTable) -> None:
         self._directory = directory
@@ -104,7 +104,7 @@ class TableReader(LedgerReader):
         return self._table.entries_between(after, up_to)
 
     def _open_points(self, ledger_id: int) -> list[IndexPoint] | None:
-        """Return the points of a segment that is being written by this very process."""
+        """Return the points of a segment that this process is writing."""
         return None
 
     def _path(self, ledger_id: int, kind: str = ENTRIES) -> str:
@@ -125,7 +125,7 @@ class TableReader(LedgerReader):
         except FileNotFoundError as error:
             if segment.ledger_id < self._table.first.ledger_id:
                 return None
-            raise LedgerDamaged(f"{path}: the file is not there") from error
+            raise LedgerDamaged(f"{path}: the file is missing") from error
         except OSError as error:
             raise StorageFailed(f"{path}: {error}") from error
 

@@ -1,3 +1,3 @@
-"""The writer threads: what units append goes to files in shared rounds of fsync.
-A round acknowledges only when it found no fence. ``store`` and ``disk_ledger`` call it.
+"""The writer threads: they write the units' appends to files in shared rounds of fsync.
+A round acknowledges only if it found no fence. ``store`` and ``disk_ledger`` call it.
 """

@@ -10,12 +10,12 @@ from nextgen.storage.disk import Handle, SharedStorage
 
 
 class AppendFile:
-    """The end of a file. Opened when it is written to; ``close`` only lets go of the handle.
+    """The end of a file. A write opens the file; ``close`` only closes the handle.
 
-    ``handle`` is that of a file that was just made, and is let go of here, too. ``path`` is set
-    anew when the file gets another name.
+    ``handle`` is that of a newly created file; it is closed here too. The owner sets ``path`` when
+    the file is renamed.
 
-    After an error nothing may be appended any more: what is behind ``durable`` is unknown.
+    After an error nothing more may be appended: the bytes behind ``durable`` are unknown.
     """
 
     __slots__ = ("_handle", "_label", "_reserved", "_storage", "durable", "end", "path", "salt")
@@ -38,7 +38,7 @@ class AppendFile:
         self.salt = salt
         self.end = end
         self.durable = end
-        """How far the file is known to be fsynced."""
+        """The offset up to which the file is known to be fsynced."""
 
     @property
     def is_open(self) -> bool:
@@ -49,10 +49,10 @@ class AppendFile:
         return self.end > self.durable
 
     def append(self, content: bytes) -> None:
-        """Write behind the end.
+        """Write ``data`` at the end.
 
         Raises:
-            OSError: Any part of it may be there.
+            OSError: Any part of the data may have been written.
         """
         handle = self._open()
         end = self.end + len(content)
@@ -62,14 +62,14 @@ class AppendFile:
         self.end = end
 
     def sync(self) -> None:
-        """Return once everything appended is on the medium."""
+        """Return when all appended bytes are on the medium."""
         sync_file(self._storage, self._open(), label=self._label)
         self.durable = self.end
 
     def finish(self) -> None:
-        """Give reserved space back and close; nothing is appended any more.
+        """Release reserved space and close the file for good.
 
-        Only after rounds that all succeeded: else there may be bytes behind the end that a
+        Call it only if all rounds succeeded: otherwise there may be bytes behind the end that a
         successor has sealed.
         """
         if self._reserved > self.end:
@@ -78,7 +78,7 @@ class AppendFile:
         self.close()
 
     def close(self) -> None:
-        """Let go of the handle."""
+        """Close the handle."""
         if self._handle is not None:
             self._storage.close(self._handle)
             self._handle = None
@@ -89,10 +89,10 @@ class AppendFile:
         return self._handle
 
     def _reserve(self, handle: Handle, end: int) -> None:
-        """Reserve space ahead, as much again as there is.
+        """Reserve space ahead, as much as the file has already.
 
-        An fsync is half as long when it does not have to write a new size. A disk that cannot, or
-        has no room, is not asked again: the writes themselves will say what is wrong.
+        An fsync takes half the time if it need not write a new size. If the disk does not support
+        it or is full, this is not tried again: the writes themselves will report an error.
         """
         step = min(
             max(pulsar_limits.LEDGER_RESERVE_BYTES_MIN, self._reserved),

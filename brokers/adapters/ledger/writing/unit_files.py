@@ -1,4 +1,4 @@
-"""One owner's files: what a writer thread does for one unit in one round."""
+"""One owner's files: the work of a writer thread for one unit in one round."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ledger_id_of = attrgetter("position.ledger_id")
 
 
 class PendingEntry:
-    """An entry on its way to the disk."""
+    """An entry that is not acknowledged yet."""
 
     __slots__ = ("end", "entry", "future", "position", "producer_name", "producers", "time_ms")
 
@@ -59,28 +59,28 @@ class PendingEntry:
         self.time_ms = time_ms
         self.producer_name = producer_name
         self.producers = producers
-        """Only at the first entry of a segment: the highest sequence ids in front of it."""
+        """Set for the first entry of a segment only: the highest sequence ids before it."""
         self.future = future
         self.end = 0
-        """Where it ends in its file, once it is written."""
+        """Offset of its end in the file, set when it is written."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """What one unit stores in one round."""
+    """The entries and facts of one unit in one round."""
 
     entries: list[PendingEntry] = field(default_factory=list)
     facts: dict[str, bytes | None] = field(default_factory=dict)
     facts_stored: list[asyncio.Future[None]] = field(default_factory=list)
     points: list[tuple[int, IndexPoint]] = field(default_factory=list)
-    """Found while writing: ledger id and point."""
+    """Index points made while writing: ledger id and point."""
 
 
 class UnitFiles:
-    """Everything one owner appends to. Used by one thread at a time; calls block.
+    """All files that one owner appends to. Used by one thread at a time; calls block.
 
-    A round is ``write``, ``sync``, ``is_fenced``, and only if it is not: ``settle``. After an
-    ``OSError`` the files are as a crash would have left them, and nothing may follow.
+    A round is ``write``, ``sync``, ``is_fenced``, and ``settle`` only if not fenced. After an
+    ``OSError`` the files are in the same state as after a crash, and no further call may be made.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class UnitFiles:
         self._on_step = on_step
         self._entries: AppendFile | None = None
         self._entries_path = ""
-        """The name that the segment has, or gets with its first fsync."""
+        """The name of the segment, which it gets with its first fsync."""
         self._first_time_ms = 0
         self._last = BEFORE_ALL
         self._last_time_ms = 0
@@ -145,7 +145,7 @@ class UnitFiles:
             self._on_step("facts written")
 
     def sync(self) -> None:
-        """Return once what was written is on the medium."""
+        """Return when the round's bytes are on the medium."""
         if self._entries is not None and self._entries.is_dirty:
             self._sync_entries(self._entries)
         if self._state.is_dirty:
@@ -153,13 +153,13 @@ class UnitFiles:
             self._on_step("facts fsynced")
 
     def is_fenced(self) -> bool:
-        """Look for a fence: AFTER ``sync`` and before anything is acknowledged."""
+        """Check for a fence. Call it AFTER ``sync`` and before anything is acknowledged."""
         is_fenced = self._directory.is_fenced(self._epoch, self._claim)
         self._on_step("fence looked for")
         return is_fenced
 
     def settle(self) -> None:
-        """Do what may only be done by an owner that was not fenced."""
+        """Finish the round, in steps that only an unfenced owner may do."""
         if self._index_records and self._entries is not None:
             self._append_index(self._entries)
         if self._old_state is not None:
@@ -167,13 +167,13 @@ class UnitFiles:
             self._old_state = None
 
     def close(self) -> None:
-        """Close the handles; the next round opens those that it needs."""
+        """Close the handles. The next round reopens those that it needs."""
         self._state.close()
         if self._entries is not None:
             self._entries.close()
 
     def finish(self) -> None:
-        """Close for good, after rounds that all succeeded."""
+        """Close the files for good. Call it only if all rounds succeeded."""
         self._state.finish()
         if self._entries is not None:
             self._entries.finish()
@@ -206,14 +206,14 @@ class UnitFiles:
         file.append(b"".join(parts))
 
     def _begin_segment(self, number: int, first: PendingEntry) -> bytes:
-        """Make the next entries file; return its header, to be written with its first entries.
+        """Create the next entries file; return its header, to be written with its first entries.
 
-        Its name appears when both are durable, see ``_sync_entries``.
+        The file gets its name when both are durable, see ``_sync_entries``.
         """
         previous = self._previous
         if self._entries is not None:
             previous = self._end_segment(self._entries)
-        assert first.producers is not None, "a segment begins with what went before"
+        assert first.producers is not None, "a segment begins with the sequence ids before it"
         header = self._header(number, previous, first.producers)
         content = encode_header(header)
         temporary = self._directory.temporary(self._epoch, f"{self._owner.token}-entries")
@@ -233,7 +233,7 @@ class UnitFiles:
         return content
 
     def _sync_entries(self, file: AppendFile) -> None:
-        """Return once the segment is on the medium as it is; at first its name, too."""
+        """Return when the segment's bytes are on the medium; the first time, rename it too."""
         file.sync()
         self._on_step("entries fsynced")
         if file.path != self._entries_path:
@@ -243,7 +243,7 @@ class UnitFiles:
             self._on_step("segment begun")
 
     def _end_segment(self, file: AppendFile) -> SegmentEnd:
-        # What the next segment says of this one must be durable before it is said.
+        # The next segment's header has the end of this one, which must be durable before.
         self._sync_entries(file)
         file.finish()
         self._append_index(file)
@@ -264,7 +264,7 @@ class UnitFiles:
         batch.points.append((ledger_id, point))
 
     def _append_index(self, file: AppendFile) -> None:
-        """Write the points of what is durable. Not fsynced: an index can be made again."""
+        """Write the index points of durable entries, without fsync: an index can be made again."""
         records, self._index_records = self._index_records, []
         if not records or not self._is_indexed:
             return
@@ -279,7 +279,7 @@ class UnitFiles:
             finally:
                 self._storage.close(handle)
         except OSError:
-            # What is there is true. With a hole in it the rest would hide sequence ids.
+            # The stored points are correct. Points behind a gap would hide sequence ids.
             self._is_indexed = False
 
     def _write_facts(self, facts: dict[str, bytes | None]) -> None:
@@ -305,7 +305,7 @@ class UnitFiles:
         self._state.append(b"".join(records))
 
     def _begin_state_file(self) -> None:
-        """Write all facts anew. The old file is removed once no fence was found after that."""
+        """Write all facts to a new file. The old one is removed after a later check for a fence."""
         with opened(self._storage, self._state.path) as handle:
             producers = read_header(self._storage, handle, self._state.path)[0].producers
         number = self._state_number + 1

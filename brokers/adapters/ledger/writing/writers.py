@@ -1,9 +1,8 @@
-"""The threads that write: what all units gathered meanwhile shares each thread's next round.
+"""The writer threads. All appends that arrive during a round share the thread's next round.
 
-A round takes the units that have something pending, writes each unit's share, fsyncs each, looks
-for each one's fence, and only then tells the event loop of all of them in one call. What arrives
-while a round is on its way waits for the next one; nothing is polled, and no fsync is made when
-nothing is pending.
+A round takes the units with pending appends, writes each unit's share, fsyncs each, checks each for
+a fence, and only then passes all outcomes to the event loop in one call. Appends that arrive during
+a round wait for the next one. Nothing is polled, and without pending appends there is no fsync.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from nextgen.tasks.threads import start_thread
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one unit's share of a round."""
+    """The outcome of one unit's share of a round."""
 
     queue: Queue
     batch: Batch
     error: Exception | None
     is_released: bool
     looked_at_ns: int
-    """Unix time just before the fence was looked for; 0 if it never was."""
+    """Unix time just before the check for a fence; 0 if there was no check."""
 
 
 class Queue:
-    """What one unit has pending: filled by the event loop, emptied by its thread."""
+    """The pending work of one unit: added by the event loop, taken by its thread."""
 
     __slots__ = (
         "_entries",
@@ -61,16 +60,16 @@ class Queue:
         self.files = files
         self.on_outcome = on_outcome
         self.failure: Exception | None = None
-        """Why nothing is written any more. Set by the thread, once."""
+        """The reason why writing has ended. Set by the thread, once."""
 
     def append(self, pending: PendingEntry) -> None:
-        """Have an entry stored behind all others."""
+        """Queue an entry behind all others."""
         with self._writer.lock:
             self._entries.append(pending)
             self._wait()
 
     def put(self, key: str, value: bytes | None, stored: asyncio.Future[None]) -> None:
-        """Have a fact stored, instead of one for the same key that no round has taken yet."""
+        """Queue a fact; it replaces one with the same key that no round has taken yet."""
         with self._writer.lock:
             self._facts.pop(key, None)
             self._facts[key] = value
@@ -78,12 +77,12 @@ class Queue:
             self._wait()
 
     def look(self) -> None:
-        """Have the fence looked for although nothing is pending."""
+        """Request a check for a fence, even if nothing is pending."""
         with self._writer.lock:
             self._wait()
 
     def release(self) -> None:
-        """Have the files closed after what is pending; nothing may follow."""
+        """Close the files after all pending work; nothing may be queued afterwards."""
         with self._writer.lock:
             self._is_releasing = True
             self._wait()
@@ -112,7 +111,7 @@ class Queue:
 
 
 class Writer:
-    """One thread and the units it writes for."""
+    """One thread and the units that it writes for."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str, open_files_max: int) -> None:
         self._loop = loop
@@ -124,11 +123,11 @@ class Writer:
         self.lock = threading.Lock()
         self._condition = threading.Condition(self.lock)
         self.units = 0
-        """Open units; kept by the store, on the loop."""
+        """Number of open units; the store updates it, on the loop."""
         self._start(name)
 
     def enqueue(self, queue: Queue) -> None:
-        """Give a unit its place in the next round. The lock is held."""
+        """Add a unit to the next round. The caller holds the lock."""
         self._waiting.append(queue)
         if self._is_idle:
             self._is_idle = False
@@ -138,7 +137,7 @@ class Writer:
         self._thread = start_thread(name, self._run)
 
     def stop(self) -> None:
-        """End the thread after what is pending, and wait for that."""
+        """End the thread after all pending work, and wait for it."""
         with self.lock:
             self._is_stopping = True
             self._condition.notify()
@@ -157,9 +156,9 @@ class Writer:
                 pass
 
     def write_round(self) -> Iterator[None]:
-        """Write what is pending, as much as one round takes, and report the outcomes on the loop.
+        """Write one round of pending work, and report the outcomes on the loop.
 
-        Yields after each step, which all units are through with before the next one begins. The
+        Yields after each step, when all units have finished it. The
         caller MUST exhaust it before it begins another round.
         """
         with self.lock:
@@ -170,10 +169,10 @@ class Writer:
                     share.queue.failure = _error_of(step, share)
             yield
         outcomes = [share.outcome() for share in shares]
-        # A handle that cannot be closed must not end the writing for other units.
+        # A handle that cannot be closed must not stop the thread for other units.
         with suppress(OSError):
             self._close_some_files(outcomes)
-        # If the loop was closed meanwhile, no task awaits the outcomes any more.
+        # If the loop was closed meanwhile, no task awaits the outcomes.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(_tell, outcomes)
 
@@ -188,7 +187,7 @@ class Writer:
         return shares
 
     def _close_some_files(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep the files of the units that were used last."""
+        """Keep the files of the most recently used units open, and release others."""
         for outcome in outcomes:
             self._with_files.pop(outcome.queue, None)
             if outcome.is_released and outcome.error is None:
@@ -205,7 +204,7 @@ class Writer:
 
 
 class _Share:
-    """One unit's part of a round, and what went wrong with it."""
+    """One unit's part of a round, and its failure, if any."""
 
     __slots__ = ("batch", "is_released", "looked_at_ns", "queue")
 
@@ -239,8 +238,8 @@ def _error_of(step: Callable[[_Share], None], share: _Share) -> Exception | None
     except Fenced as error:
         return error
     except Exception as error:
-        # The top of the thread's work: whatever went wrong, it ends this unit and no other.
-        # A later owner removes what it does not need: a file that is gone means that, too.
+        # The top of the thread's work: any failure ends this unit and no other. A missing file
+        # means a later owner, which removed it.
         if _is_fenced(share):
             return Fenced("a later epoch owns the topic")
         failure = StorageFailed(f"{type(error).__name__}: {error}")

@@ -1,3 +1,3 @@
-"""The ways to hand out entries: Exclusive and Failover, Shared, Key_Shared.
-Each obeys ``dispatcher``. Only the subscription calls it.
+"""The dispatchers: Exclusive and Failover, Shared, Key_Shared.
+Each implements ``dispatcher``. Only the subscription calls them.
 """

@@ -1,4 +1,4 @@
-"""What a subscription needs of the four ways to hand out entries."""
+"""The interface of a subscription to its dispatcher, for the four kinds of subscription."""
 
 from __future__ import annotations
 
@@ -10,59 +10,59 @@ from brokers.service.subscriptions.consumer import Consumer
 
 
 class Dispatcher(Protocol):
-    """Hands out one subscription's entries to its consumers.
+    """Sends one subscription's entries to its consumers.
 
-    The subscription calls ``run`` after everything that may make dispatch possible. No method
-    waits. A dispatcher never acknowledges: the cursor belongs to the subscription.
+    The subscription calls ``run`` after every event that may make dispatch possible. No method
+    waits. A dispatcher never acknowledges: the subscription owns the cursor.
     """
 
     consumers: list[Consumer]
 
     @property
     def unacked_messages(self) -> int:
-        """Messages sent and not acknowledged, where that is counted."""
+        """Number of sent and unacknowledged messages, if this kind counts them."""
         ...
 
     @property
     def delayed_entries(self) -> int:
-        """Entries that are held back because their time has not come."""
+        """Number of delayed entries that are not due yet."""
         ...
 
     @property
     def next_due_at_ms(self) -> int | None:
-        """When an entry that is held back is to be sent, by the wall clock."""
+        """The time at which the next delayed entry is due, by the wall clock."""
         ...
 
     def attach(self, consumer: Consumer) -> None:
-        """Take in a consumer, or raise ``Refusal``."""
+        """Add a consumer, or raise ``Refusal``."""
         ...
 
     def detach(self, consumer: Consumer) -> None:
-        """Let go of a consumer; what it did not acknowledge goes to the others, in order."""
+        """Remove a consumer; the others get its unacknowledged entries, in order."""
         ...
 
     def acked(self, consumer: Consumer, position: Position, *, messages_left: int) -> None:
-        """An entry was acknowledged, all but ``messages_left`` messages of it."""
+        """Note that an entry was acknowledged, except for ``messages_left`` of its messages."""
         ...
 
     def passed_over(self, up_to: Position) -> None:
-        """Everything up to an entry counts as acknowledged, whoever has it or waits for it."""
+        """Note that all entries up to this one are acknowledged, sent or waiting ones too."""
         ...
 
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, consumer_epoch: int
     ) -> None:
-        """Send again what ``consumer`` has and did not acknowledge; None: all of it."""
+        """Redeliver unacknowledged entries of ``consumer``: the named ones; None: all of them."""
         ...
 
     def send_again(self, positions: Sequence[Position]) -> None:
-        """Send entries again whose acknowledgement could not be taken."""
+        """Redeliver entries whose acknowledgement was refused."""
         ...
 
     def rewind(self) -> None:
-        """Forget what was sent: begin again at the cursor."""
+        """Forget which entries were sent, and begin again at the cursor."""
         ...
 
     def run(self) -> bool:
-        """Send what can be sent, up to a turn's worth; return whether there is more."""
+        """Send entries, up to the limit of a turn; return whether there are more."""
         ...

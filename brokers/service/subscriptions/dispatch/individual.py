@@ -1,5 +1,5 @@
-"""What Shared and Key_Shared have in common: every entry that was sent is somebody's until it is
-acknowledged, and what was passed over is remembered."""
+"""The common part of Shared and Key_Shared: a sent entry belongs to one consumer until it is
+acknowledged, and skipped entries are remembered."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from nextgen.kernel.limits.pulsar import (
 
 
 class IndividualDispatcher(ABC):
-    """Counts what is out, bounds it, and takes it back from whoever goes or does not want it.
+    """Counts and bounds unacknowledged entries, and takes them back from consumers that leave or
+    return them.
 
-    ``now_ms`` is the wall clock: clients say with theirs when a delayed entry is due.
+    ``now_ms`` is the wall clock: clients set the due time of a delayed entry by theirs.
     """
 
     def __init__(self, cursor: Cursor, source: EntrySource, now_ms: Callable[[], int]) -> None:
@@ -40,10 +41,10 @@ class IndividualDispatcher(ABC):
         self._sent = cursor.highest
         self._counts = RedeliveryCounts()
         self._delayed = DelayedEntries()
-        # Of every entry that is out, the consumer it was sent to: there may be a thousand.
+        # The consumer of every unacknowledged entry. There may be a thousand consumers.
         self._owners: dict[Position, Consumer] = {}
         self._is_blocked = False
-        # Of one turn: what goes to whom, and how much more may go.
+        # State of one turn: the entries for each consumer, and how many more may be sent.
         self._outbox: dict[Consumer, list[Dispatch]] = {}
         self._entries_left = 0
         self._bytes_left = 0
@@ -51,22 +52,22 @@ class IndividualDispatcher(ABC):
 
     @property
     def delayed_entries(self) -> int:
-        """Entries whose time has not come."""
+        """Number of delayed entries that are not due yet."""
         return len(self._delayed)
 
     @property
     def next_due_at_ms(self) -> int | None:
-        """When the first of them is due."""
+        """The time at which the first of them is due."""
         return self._delayed.next_at_ms
 
     def attach(self, consumer: Consumer) -> None:
-        """Take in a consumer."""
+        """Add a consumer."""
         self._joining(consumer)
         self.consumers.append(consumer)
         self._members_changed()
 
     def detach(self, consumer: Consumer) -> None:
-        """Let go of a consumer; the others get its entries, counted as sent once more."""
+        """Remove a consumer; the others get its entries, with one more redelivery counted."""
         self.consumers.remove(consumer)
         positions = self._take_all(consumer)
         self._counts.increment(positions)
@@ -78,7 +79,7 @@ class IndividualDispatcher(ABC):
             self.rewind()
 
     def acked(self, consumer: Consumer, position: Position, *, messages_left: int) -> None:
-        """Count an acknowledgement, whoever of the consumers was sent the entry."""
+        """Count an acknowledgement, whichever consumer was sent the entry."""
         owner = self._owners.get(position)
         was_sent = owner is not None
         if owner is not None:
@@ -93,7 +94,7 @@ class IndividualDispatcher(ABC):
         self._withdraw(position)
 
     def passed_over(self, up_to: Position) -> None:
-        """Take back, for good, what is out and what waits up to an entry."""
+        """Drop sent and waiting entries up to this one for good."""
         for consumer in self.consumers:
             for position in [each for each in consumer.unacked if each <= up_to]:
                 self.acked(consumer, position, messages_left=0)
@@ -104,7 +105,8 @@ class IndividualDispatcher(ABC):
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, consumer_epoch: int
     ) -> None:
-        """Take entries back from ``consumer`` and send them to any. What it has not is ignored."""
+        """Take entries back from ``consumer``, and send them to any consumer. Entries that it does
+        not have are ignored."""
         if positions is None:
             taken = self._take_all(consumer)
         else:
@@ -114,18 +116,18 @@ class IndividualDispatcher(ABC):
                     self._take(consumer, position)
                     taken.append(position)
         if taken:
-            # Whoever gives messages back can handle others, even if it has more than half left.
+            # A consumer that returns messages can handle others, even if over half are left.
             consumer.is_blocked = False
         self._counts.increment(taken)
         self._put_back(taken)
 
     def send_again(self, positions: Sequence[Position]) -> None:
-        """Take entries back from whoever has them, and send them again."""
+        """Take entries back from their consumers, and send them again."""
         for consumer in self.consumers:
             self.redeliver(consumer, positions, NO_EPOCH)
 
     def rewind(self) -> None:
-        """Forget what is out and what waits, and read from the cursor on."""
+        """Forget sent and waiting entries, and read from the cursor on."""
         for consumer in self.consumers:
             self._take_all(consumer)
         self._delayed.clear()
@@ -135,7 +137,7 @@ class IndividualDispatcher(ABC):
         self._rewound()
 
     def run(self) -> bool:
-        """Send what waits, then what was not read yet."""
+        """Send waiting entries first, then entries that were not read yet."""
         due = [each for each in self._delayed.pop_due(self._now_ms()) if self._is_open(each)]
         self._put_back(due)
         if self._is_blocked or not any(consumer.is_ready for consumer in self.consumers):
@@ -147,7 +149,7 @@ class IndividualDispatcher(ABC):
         self._window = {}
         outbox, self._outbox = self._outbox, {}
         for consumer, dispatches in outbox.items():
-            # Sending to one may have cost the connection of another.
+            # Sending to one consumer may have closed the connection of another.
             if consumer in self.consumers:
                 consumer.deliver(dispatches)
         return not is_stuck
@@ -157,7 +159,7 @@ class IndividualDispatcher(ABC):
         return self._entries_left <= 0 or self._bytes_left <= 0 or self._is_blocked
 
     def _send_next(self) -> bool:
-        """Hand out what was not read yet; return whether there may be more to do at once."""
+        """Dispatch entries that were not read yet; return whether there may be more at once."""
         while not self._is_turn_over:
             entries = self._next_entries()
             if not entries:
@@ -175,7 +177,7 @@ class IndividualDispatcher(ABC):
         return True
 
     def _next_entries(self) -> Sequence[Entry] | None:
-        """Return what is to be read next; None: later."""
+        """Return the next entries to dispatch; None: they are being read."""
         self._read = self._cursor.end_of_run(max(self._read, self._cursor.mark_delete))
         is_full = self._cursor.holes >= CURSOR_HOLES_PAUSE
         if is_full and self._read >= self._sent:
@@ -183,14 +185,15 @@ class IndividualDispatcher(ABC):
         permits = sum(each.permits for each in self.consumers if each.is_ready)
         entries = self._source.after(self._read, entries_max=min(permits, self._entries_left))
         if entries and is_full:
-            # Only what was sent before: it closes holes, and what lies behind it makes new ones.
+            # The cursor has too many holes: redeliver only, which closes holes. New entries would
+            # make more.
             return [entry for entry in entries if entry.position <= self._sent]
         return entries
 
     def _find(self, position: Position, length: int) -> tuple[Entry | None, bool]:
-        """Return an entry that waits, and whether it could be looked for without waiting.
+        """Return a waiting entry, and whether it could be read without waiting.
 
-        ``length``: how many from it on are likely to be asked for next.
+        ``length``: number of entries from it on that are likely to be needed next.
         """
         if position not in self._window:
             entries = self._source.after(before(position), entries_max=length)
@@ -204,7 +207,7 @@ class IndividualDispatcher(ABC):
         self._sent = max(self._sent, position)
 
     def _hand(self, entry: Entry, consumer: Consumer) -> None:
-        """Put an entry into what ``consumer`` is sent at the end of the turn."""
+        """Add an entry to those that ``consumer`` gets at the end of the turn."""
         position, count = entry.position, entry.message_count
         words: Sequence[int] = ()
         if self._cursor.partial:
@@ -245,31 +248,32 @@ class IndividualDispatcher(ABC):
 
     @abstractmethod
     def _joining(self, consumer: Consumer) -> None:
-        """A consumer is about to be taken in; may refuse."""
+        """Prepare for a new consumer; may raise ``Refusal``."""
 
     @abstractmethod
     def _leaving(self, consumer: Consumer) -> None:
-        """A consumer is gone, and what it had was taken back."""
+        """A consumer has left, and its entries were taken back."""
 
     @abstractmethod
     def _members_changed(self) -> None:
-        """``consumers`` is not what it was."""
+        """``consumers`` has changed."""
 
     @abstractmethod
     def _settled(self, consumer: Consumer, position: Position) -> None:
-        """An entry that ``consumer`` had is not its any more."""
+        """An entry was taken back from ``consumer``."""
 
     @abstractmethod
     def _withdraw(self, position: Position) -> None:
-        """An entry was acknowledged: whatever is known of it may be forgotten."""
+        """An entry was acknowledged: drop its state."""
 
     @abstractmethod
     def _waiting_up_to(self, up_to: Position) -> list[Position]:
-        """Return what is known of entries up to one, those that are delayed included."""
+        """Remove the state of entries up to this one, delayed ones included; return their
+        positions."""
 
     @abstractmethod
     def _put_back(self, positions: Iterable[Position]) -> None:
-        """These entries are to be sent, before what was not read yet."""
+        """Queue these entries, before those that were not read yet."""
 
     @abstractmethod
     def _rewound(self) -> None:
@@ -277,13 +281,13 @@ class IndividualDispatcher(ABC):
 
     @abstractmethod
     def _send_waiting(self) -> bool:
-        """Hand out what waits; return whether reading on makes sense in this turn."""
+        """Dispatch waiting entries; return whether reading on makes sense in this turn."""
 
     @property
     @abstractmethod
     def _waiting_count(self) -> int:
-        """Entries that wait to be sent, before what was not read yet."""
+        """Number of waiting entries, which come before those that were not read yet."""
 
     @abstractmethod
     def _send_one(self, entry: Entry, now_ms: int) -> bool:
-        """Hand out an open entry, or put it where it waits; return whether reading may go on."""
+        """Dispatch an unacknowledged entry, or let it wait; return whether to read on."""

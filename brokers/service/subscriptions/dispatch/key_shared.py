@@ -1,8 +1,8 @@
 """Key_Shared: the entries of a key go to one consumer, in order.
 
-A key is known by its slot. An entry goes to the owner of its slot unless an earlier one of the slot
-waits, or is unacknowledged at another consumer, which had the slot before: then it waits as well,
-until the slot is drained. What waits is passed over, so that other keys go on.
+Keys are represented by their slots. An entry goes to the owner of its slot. If an earlier entry of
+the slot waits, or is unacknowledged at the slot's former owner, the entry waits too, until the slot
+is drained. Reading skips waiting entries, so that other keys continue.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from brokers.service.subscriptions.reader import EntrySource
 
 _AUTO_SPLIT = KeySharedRequest()
 _SORTED_WORTH = 16
-"""Sorting a list costs as much as putting so large a part of it in its place one by one."""
+"""Sorting a whole list costs as much as inserting this part of it one by one."""
 
 
 class KeySharedDispatcher(IndividualDispatcher):
-    """Keeps, beside what is out, who holds each slot and what waits for it."""
+    """Adds, for each slot, the consumer that has unacknowledged entries of it, and its waiting
+    entries."""
 
     def __init__(self, cursor: Cursor, source: EntrySource, now_ms: Callable[[], int]) -> None:
         super().__init__(cursor, source, now_ms)
         self._ranges: KeyRanges[Consumer] = SplitRanges()
         self._policy = _AUTO_SPLIT
-        # Of every entry that is out, waits or is delayed.
+        # Slot of every entry that is unacknowledged, waiting or delayed.
         self._slots: dict[Position, int] = {}
-        # Slot → who was sent entries of it that are not acknowledged, and how many.
+        # Slot → the consumer with unacknowledged entries of it, and their number.
         self._holders: dict[int, Consumer] = {}
         self._held: dict[int, int] = {}
-        # Slot → what waits, in order; and by consumer, the slots it can be sent entries of.
+        # Slot → waiting entries in order; and by consumer, the slots of which it can be sent some.
         self._waiting: dict[int, list[Position]] = {}
         self._waiting_entries = 0
         self._servable: dict[Consumer, dict[int, None]] = {}
@@ -136,14 +137,14 @@ class KeySharedDispatcher(IndividualDispatcher):
             assert positions[0] == position, "a slot's entries leave in order"
             self._remove_waiting(slot, positions, 0)
             if entry is None:
-                # Retention took it, which it does only with what no cursor holds back.
+                # Retention dropped the entry, as it does only if no cursor needs it.
                 del self._slots[position]
             else:
                 self._send(entry, slot, consumer)
         return True
 
     def _candidates(self) -> list[tuple[Position, int]]:
-        """Return what waits for consumers that are ready, as much as they can take, in order."""
+        """Return waiting entries for ready consumers, as many as they can take, in order."""
         candidates: list[tuple[Position, int]] = []
         for consumer in self.consumers:
             if not consumer.is_ready:
@@ -183,7 +184,7 @@ class KeySharedDispatcher(IndividualDispatcher):
         return True
 
     def _target(self, slot: int) -> Consumer | None:
-        """Return who may be sent the next entry of a slot, None if nobody may."""
+        """Return the consumer that may be sent the next entry of a slot, None if none may."""
         owner = self._ranges.owner(slot)
         holder = self._holders.get(slot)
         return owner if holder is None or holder is owner else None

@@ -1,4 +1,4 @@
-"""Shared: every entry goes to whichever consumer's turn it is."""
+"""Shared: consumers get entries in turn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from protos.pulsar.PulsarApi_pb2 import MessageMetadata
 
 
 class SharedDispatcher(IndividualDispatcher):
-    """Takes turns. The chunks of one message go to one consumer, which alone can join them."""
+    """Dispatches in turn. All chunks of a message go to one consumer, which has to join them."""
 
     def __init__(self, cursor: Cursor, source: EntrySource, now_ms: Callable[[], int]) -> None:
         super().__init__(cursor, source, now_ms)
@@ -68,7 +68,7 @@ class SharedDispatcher(IndividualDispatcher):
             if not is_known:
                 return False
             if entry is None:
-                # Retention took it, which it does only with what no cursor holds back.
+                # Retention dropped the entry, as it does only if no cursor needs it.
                 self._replay.discard(position)
                 continue
             consumer, is_somebody_ready = self._consumer_for(metadata_of(entry))
@@ -102,7 +102,7 @@ class SharedDispatcher(IndividualDispatcher):
         return True
 
     def _consumer_for(self, metadata: MessageMetadata | None) -> tuple[Consumer | None, bool]:
-        """Return who gets an entry, and whether anybody could get another one."""
+        """Return the consumer for an entry, and whether any consumer could get another one."""
         key = chunk_owner_key_of(metadata)
         owner = self._chunk_owners.get(key) if key else None
         if owner is not None and not owner.is_ready:

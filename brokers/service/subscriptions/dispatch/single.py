@@ -1,7 +1,7 @@
 """Exclusive and Failover: one consumer gets everything, in order.
 
-Nothing is remembered per entry. What was sent and not acknowledged is what lies between the cursor
-and the read position, so sending it again is reading it again.
+There is no state per entry. The unacknowledged entries are those between the cursor and the read
+position, so redelivery is reading them again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SingleActiveDispatcher:
         self._sent = cursor.highest
 
     def attach(self, consumer: Consumer) -> None:
-        """Take in a consumer. A second Exclusive one is refused with ConsumerBusy."""
+        """Add a consumer. A second Exclusive one is refused with ConsumerBusy."""
         if self._kind is SubscriptionKind.EXCLUSIVE and self.consumers:
             raise Refusal(ServerError.CONSUMER_BUSY, "exclusive consumer is already connected")
         self.consumers.append(consumer)
@@ -48,7 +48,7 @@ class SingleActiveDispatcher:
             consumer.sink.active_changed(is_active=False)
 
     def detach(self, consumer: Consumer) -> None:
-        """Let go of a consumer; if it was the active one, another begins at the cursor."""
+        """Remove a consumer; if it was the active one, another begins at the cursor."""
         self.consumers.remove(consumer)
         if consumer is self.active:
             self.active = None
@@ -57,18 +57,18 @@ class SingleActiveDispatcher:
                 self._elect()
 
     def acked(self, consumer: Consumer, position: Position, *, messages_left: int) -> None:
-        """Nothing to do: reading passes over what the cursor has."""
+        """Do nothing: reading skips entries that the cursor has."""
 
     def passed_over(self, up_to: Position) -> None:
-        """Nothing to do: reading goes on behind the cursor."""
+        """Do nothing: reading continues behind the cursor."""
 
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, consumer_epoch: int
     ) -> None:
-        """Begin again at the cursor: single entries would come out of order.
+        """Begin again at the cursor: redelivering single entries would break the order.
 
-        Only the active consumer may ask. Its messages carry its epoch from here on, so that it
-        can tell them from those that were already on their way.
+        Only requests of the active consumer count. Later messages carry its new epoch, so that it
+        can discard those that were sent before.
         """
         if consumer is not self.active:
             return
@@ -76,7 +76,8 @@ class SingleActiveDispatcher:
         self.rewind()
 
     def send_again(self, positions: Sequence[Position]) -> None:
-        """Nothing to do until something makes it begin again: order goes before haste."""
+        """Do nothing: the entries are sent again at the next restart at the cursor, to keep the
+        order."""
 
     def rewind(self) -> None:
         """Read from the cursor on."""
@@ -128,10 +129,10 @@ class SingleActiveDispatcher:
         return dispatches
 
     def _elect(self) -> bool:
-        """Choose who is active; return whether that is another than before.
+        """Choose the active consumer; return whether it changed.
 
-        Of the lowest priority level, the first that came; the consumers of a partitioned topic
-        are ordered by name instead and its partitions are dealt out to them, as Pulsar does.
+        It is the oldest consumer of the best priority level. For a partitioned topic, consumers are
+        ordered by name instead, and partitions are distributed over them, as in Pulsar.
         """
         lowest = min(consumer.priority_level for consumer in self.consumers)
         level = [each for each in self.consumers if each.priority_level == lowest]

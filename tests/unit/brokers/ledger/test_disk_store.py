@@ -135,7 +135,7 @@ async def test_a_sealed_file_that_is_gone_is_damage(start: Start, folder: Path) 
     await opened(start(), 2)
     (folder / "1-0.entries").unlink()
 
-    with pytest.raises(LedgerDamaged, match=r"1-0\.entries: sealed, but not there"):
+    with pytest.raises(LedgerDamaged, match=r"1-0\.entries: sealed, but missing"):
         await opened(start(), 3)
 
 

@@ -1,30 +1,30 @@
 import pytest
 
-from brokers.domain.producing.access import AccessMode, Asking, Granted, Left, ProducerAccess
+from brokers.domain.producing.access import AccessMode, AccessRequest, Granted, Left, ProducerAccess
 from brokers.domain.refusal import Refusal, ServerError
 
 
-def asking(key: str, mode: AccessMode, epoch: int | None = None) -> Asking:
-    return Asking(key, key, mode, epoch)
+def asking(key: str, mode: AccessMode, epoch: int | None = None) -> AccessRequest:
+    return AccessRequest(key, key, mode, epoch)
 
 
-def shared(key: str) -> Asking:
+def shared(key: str) -> AccessRequest:
     return asking(key, AccessMode.SHARED)
 
 
-def exclusive(key: str, epoch: int | None = None) -> Asking:
+def exclusive(key: str, epoch: int | None = None) -> AccessRequest:
     return asking(key, AccessMode.EXCLUSIVE, epoch)
 
 
-def waiting(key: str, epoch: int | None = None) -> Asking:
+def waiting(key: str, epoch: int | None = None) -> AccessRequest:
     return asking(key, AccessMode.WAIT_FOR_EXCLUSIVE, epoch)
 
 
-def fencing(key: str, epoch: int | None = None) -> Asking:
+def fencing(key: str, epoch: int | None = None) -> AccessRequest:
     return asking(key, AccessMode.EXCLUSIVE_WITH_FENCING, epoch)
 
 
-def refused(access: ProducerAccess, ask: Asking) -> ServerError:
+def refused(access: ProducerAccess, ask: AccessRequest) -> ServerError:
     with pytest.raises(Refusal) as caught:
         access.ask(ask)
     return caught.value.code
@@ -65,7 +65,7 @@ def test_an_exclusive_producer_that_comes_back_keeps_its_epoch():
 
 
 @pytest.mark.parametrize("late", [exclusive("a", 6), waiting("a", 6), fencing("a", 6)])
-def test_a_producer_that_somebody_has_followed_is_fenced(late: Asking):
+def test_a_producer_that_somebody_has_followed_is_fenced(late: AccessRequest):
     assert refused(ProducerAccess(7), late) == ServerError.PRODUCER_FENCED
 
 
