@@ -27,7 +27,7 @@ MINUTES_MAX = 7 * 24 * 60
 RATE_DEFAULT = 80
 RATE_MAX = 5_000
 SENTENCES_TOLD = 5
-_TERMINATED = "it was told to stop; nothing was judged"
+_TERMINATED = "a signal ended the run; nothing was judged"
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 def chaos(
     minutes: Annotated[
-        float, typer.Option("--minutes", min=1, max=MINUTES_MAX, help="How long under load.")
+        float, typer.Option("--minutes", min=1, max=MINUTES_MAX, help="Minutes under load.")
     ] = 3,
     seed: Annotated[
         int, typer.Option("--seed", min=0, max=SEEDS_MAX, help="The same seed, the same faults.")
@@ -51,10 +51,10 @@ def chaos(
     rate: Annotated[
         int, typer.Option("--rate", min=1, max=RATE_MAX, help="Operations per second.")
     ] = RATE_DEFAULT,
-    # Without a variable of the environment: nobody's cluster is broken by what a shell has set.
+    # No environment variable for it: a variable left in a shell must not break a cluster.
     target: Annotated[
         str | None,
-        typer.Option("--target", help="host:port of discovery nodes of a cluster of yours."),
+        typer.Option("--target", help="host:port of discovery nodes of your own cluster."),
     ] = None,
     service_url: Annotated[
         str, typer.Option("--service-url", help="With --target: where Pulsar clients connect.")
@@ -67,19 +67,19 @@ def chaos(
         bool, typer.Option("--export", help="With --target: export its whole log too.")
     ] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep what the nodes had on disk even if all went well.")
+        bool, typer.Option("--keep", help="Keep the nodes' data even after a successful run.")
     ] = False,
     allow_missing_faults: Annotated[
-        bool, typer.Option("--allow-missing-faults", help="Without what cannot be broken here.")
+        bool, typer.Option("--allow-missing-faults", help="Accept faults that are impossible here.")
     ] = False,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
     """Break a cluster under load and prove by its history that it kept its promises.
 
-    Without --target the cluster is one of its own. Exit code 4 if a promise was broken, or if
-    there was too little traffic or too few faults for the run to prove anything. Then all of the
-    run's directory is kept, with an HTML timeline. The last line with --json is the result.
+    Without --target it starts a cluster of its own. Exit code 4 if a promise was broken, or if
+    there was too little traffic or too few faults for the run to prove anything. Then the run's
+    whole directory is kept, with an HTML timeline. The last line with --json is the result.
     """
 
     async def work() -> None:
@@ -108,10 +108,10 @@ def chaos(
 
 
 async def _unless_terminated(work: Coroutine[Any, Any, T]) -> T:
-    """Return what ``work`` gives; SIGTERM ends it, with all that it has broken mended.
+    """Return the result of ``work``. SIGTERM cancels it, and it undoes its faults.
 
     Raises:
-        Unavailable: It was ended so.
+        Unavailable: SIGTERM ended it.
     """
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""After the load: the logs, what is listed, and every replica's view, into the history."""
+"""After the load: records the logs, the listings, and digests of every view in the history."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ_TIMEOUT_MS = 30_000
 
 @dataclass(slots=True)
 class Gathered:
-    """How much the cluster says of itself."""
+    """Numbers of records that were gathered from the cluster."""
 
     events: int = 0
     positions: dict[int, int] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Gathered:
 
 
 async def committed_positions(targets: Sequence[str]) -> dict[int, int]:
-    """Return the last committed position of each shard, as its replicas say."""
+    """Return the last committed position of each shard, by its replicas' reports."""
     status = await gather_status(targets)
     return {shard["shard_id"]: int(shard["commit_position"]) for shard in status["shards"]}
 
@@ -39,7 +39,7 @@ async def gather_log(
     positions: Mapping[int, int],
     history_dir: Path,
 ) -> Gathered:
-    """Write every event of every shard behind ``since`` up to ``positions`` into the history.
+    """Record every event of every shard behind ``since`` up to ``positions``.
 
     Raises:
         MetadataError: A log cannot be read from there on, or no replica answers.
@@ -61,7 +61,7 @@ async def gather_log(
 async def gather_final(
     targets: Sequence[str], tenant: str, history_dir: Path, gathered: Gathered
 ) -> None:
-    """Write what is listed below the tenant into the history."""
+    """Record the listing of everything below the tenant."""
     with Recorder(history_dir / "final.jsonl") as recorder:
         async with Client(targets, timeout_ms=READ_TIMEOUT_MS) as client:
             items: list[FinalItem] = []
@@ -84,7 +84,7 @@ async def gather_final(
 
 
 async def gather_views(targets: Sequence[str], history_dir: Path) -> VerifyReport:
-    """Have every replica rebuild its view and compare it; write the digests into the history."""
+    """Make every replica rebuild and compare its view; record the digests."""
     report = await verify_shards(targets)
     with Recorder(history_dir / "views.jsonl") as recorder:
         for result in report.results:

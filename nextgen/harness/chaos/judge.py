@@ -1,4 +1,4 @@
-"""The judging of a run: what the cluster says of itself, the export, and the history's verdict."""
+"""The verdict on a run: gathers the cluster's final state and an export, and checks the history."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Notice = Callable[[str], None]
 async def judge_cluster(
     run_report: RunReport, load: ChaosLoad, plan: LoadPlan, notice: Notice, *, is_exported: bool
 ) -> None:
-    """Ask a cluster that is well for everything that its history is compared with.
+    """Read from a recovered cluster everything that its history is compared with.
 
-    What it does not answer is a complaint, and the rest is asked for nevertheless.
+    A read that fails becomes a complaint, and the others are still made.
     """
     steps: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
         ("reading all messages again", lambda: load.drain(run_report.load)),
@@ -47,12 +47,12 @@ async def judge_cluster(
 
 
 async def judge(history_dir: Path) -> Verdict:
-    """Return what the history says, of everything recorded in the directory."""
+    """Return the verdict on the history that is recorded in the directory."""
     return await asyncio.to_thread(lambda: check(load_history(history_dir)))
 
 
 async def draw(history_dir: Path, verdict: Verdict, path: Path) -> None:
-    """Write the timeline of a run that failed."""
+    """Write the timeline of a failed run."""
     await asyncio.to_thread(lambda: write_report(path, load_history(history_dir), verdict))
 
 

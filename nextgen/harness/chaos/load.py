@@ -1,11 +1,11 @@
-"""The load of a chaos run, from the side that starts it: names, processes, their results.
+"""The load of a chaos run, at the process that starts it: names, processes, their results.
 
     load-1, load-2      recorded operations over the public ports (``chaos_load_job``)
     publish, receive    stock Pulsar clients, if they are installed (``chaos_message_jobs``)
-    watch               followers of the logs and of what discovery tells (``chaos_watch_job``)
+    watch               watches at shards and at discovery (``chaos_watch_job``)
 
-All names are below one tenant that nobody else uses, so that whatever is there and was asked for by
-nobody is a phantom.
+All names are below one tenant that only this load uses, so an object there that no operation
+requested is a phantom.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 from protos.nextgen.v1.policies_pb2 import Policies, RetentionPolicy
 
 PROCESSES = 2
-"""That carry the recorded operations: one for each discovery node of a default cluster."""
+"""Processes with recorded operations: one for each discovery node of a default cluster."""
 
 MIXED_LANES = 4
-"""Of each process. Eight together contend for the hot names."""
+"""Lanes of each process. Eight lanes in all contend for the hot names."""
 
 HOT_TOPICS = 6
 PROBES_PER_SHARD = 2
-"""Lanes that know when a shard commits: one alone may be stuck with an answer that never came."""
+"""Lanes that measure commits of a shard: a single one may be waiting for a lost answer."""
 
 MESSAGE_TOPICS = 8
 MESSAGES_PER_SECOND_PER_TOPIC = 5
 OPERATIONS_PER_SECOND_DEFAULT = 80
-"""Fits on two cores beside the cluster it is meant for."""
+"""Operations per second: two cores can bear it beside the cluster."""
 
 READY_TIMEOUT_MS = 90_000
 STOP_TIMEOUT_MS = 90_000
-"""Operations that are open end by themselves after ten seconds, sends after forty."""
+"""Grace for pending requests: operations end by themselves after ten seconds, sends after forty."""
 
 DRAIN_TIMEOUT_MS = 120_000
 KEPT_FOR_EVER = Policies(retention=RetentionPolicy(time_ms=-1, size_bytes=-1))
-"""Of the messages: all are read again, and a broker whose clock leaps finds them old."""
+"""Retention of the messages: all are read again, and a broker whose clock leaps finds them old."""
 
 SETUP_TIMEOUT_MS = 30_000
 JUDGING_MS = 1_800_000
-"""For settling and reading everything again, behind the load."""
+"""Time after the load for recovering and reading everything again."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """What to load and how much. ``service_url`` empty: no messages."""
+    """The parameters of the load. ``service_url`` empty: no messages."""
 
     targets: tuple[str, ...]
     service_url: str
@@ -71,9 +71,9 @@ class LoadPlan:
     seed: int
     operations_per_second: int = OPERATIONS_PER_SECOND_DEFAULT
     log_kept_ms: int = JUDGING_MS
-    """How long the shards are asked to keep their logs for the run."""
+    """How long the shards' logs are pinned for the run."""
     since: Mapping[int, int] = field(default_factory=dict)
-    """Last position of each shard before the run, of a cluster that had a life before it."""
+    """Last position of each shard before the run, for a cluster with an earlier history."""
 
     @property
     def history_dir(self) -> Path:
@@ -102,7 +102,7 @@ class LoadPlan:
 
 @dataclass(slots=True)
 class LoadResult:
-    """What all processes did. ``failures`` say which of them gave up, and why."""
+    """The results of all processes. ``failures``: the processes that failed, with reasons."""
 
     asked: int = 0
     acked: int = 0
@@ -114,9 +114,8 @@ class LoadResult:
 
 
 class ChaosLoad:
-    """``prepare``, ``start``, ``finish``; on a well cluster ``drain`` and ``finish_watching``.
-
-    ``stop`` it always.
+    """The load. Call ``prepare``, ``start``, ``finish``; on the recovered cluster ``drain`` and
+    ``finish_watching``; and ``stop`` in every case.
     """
 
     def __init__(self, plan: LoadPlan) -> None:
@@ -137,11 +136,11 @@ class ChaosLoad:
         return total
 
     async def prepare(self) -> None:
-        """Create the tenant, its namespaces, and the topics that are there from the beginning.
+        """Create the tenant, its namespaces, and the topics that exist from the beginning.
 
         Raises:
             Unavailable: One of them was not created.
-            MetadataError: A shard does not keep its log for the run.
+            MetadataError: A shard's log cannot be pinned for the run.
         """
         plan = self._plan
         self._probes = await self._probe_topics()
@@ -160,24 +159,24 @@ class ChaosLoad:
                 kept = await calls.set_policies(plan.namespace("messages"), KEPT_FOR_EVER)
                 if not kept.is_ok:
                     why = calls.not_understood or kept.outcome
-                    raise Unavailable(f"messages are not kept for the judging: {why}")
+                    raise Unavailable(f"messages are not retained for the verdict: {why}")
 
     @property
     def probe_topics(self) -> list[str]:
-        """Topics that are there from beginning to end, some in each shard."""
+        """Topics that exist for the whole run, some in each shard."""
         return [topic for topics in self._probes.values() for topic in topics]
 
     @property
     def movable_topics(self) -> list[str]:
-        """Topics that faults may take from their brokers: those with clients first."""
+        """Topics that faults may move from their brokers: those with clients first."""
         messages = self._plan.message_topics if self.has_messages else []
         return [*messages, *self.probe_topics]
 
     async def start(self) -> None:
-        """Return once every process works.
+        """Return when every process has begun its work.
 
         Raises:
-            MetadataError: One gave up.
+            MetadataError: A process failed.
         """
         plan = self._plan
         probes = self.probe_topics
@@ -188,7 +187,7 @@ class ChaosLoad:
                 name,
                 kind="chaos_load",
                 client=name,
-                # Each begins with another discovery node.
+                # Each process begins with another discovery node.
                 targets=[*plan.targets[number:], *plan.targets[:number]],
                 mixed=MIXED_LANES,
                 hot=plan.hot,
@@ -213,7 +212,7 @@ class ChaosLoad:
             await self._wait_event("publish")
 
     async def finish(self) -> LoadResult:
-        """Stop asking, wait for what is open, and return what was done."""
+        """Stop new requests, wait for pending ones, and return the results."""
         result = LoadResult()
         names = [name for name in self._results if name != "watch"]
         for name in names:
@@ -228,16 +227,16 @@ class ChaosLoad:
                 result.asked += totals.get("asked", 0)
                 result.acked += totals.get("acked", 0)
                 if totals.get("not_understood"):
-                    result.failures.append(f"{name}: not understood: {totals['not_understood']}")
+                    result.failures.append(f"{name}: unknown answers: {totals['not_understood']}")
         return result
 
     async def finish_watching(self, positions: Mapping[int, int], result: LoadResult) -> None:
-        """Have the watchers see everything up to ``positions`` of the shards, and end."""
+        """Let the watchers reach ``positions`` of the shards, and end them."""
         await self._processes["watch"].tell({"until": {str(s): p for s, p in positions.items()}})
         result.observed = (await self._told("watch", result)).get("observed", 0)
 
     async def drain(self, result: LoadResult) -> None:
-        """Read every message again with consumers of their own, into the history."""
+        """Read every message again with new consumers, and record them."""
         if not result.acked_by_topic:
             return
         await self._begin(
@@ -250,13 +249,13 @@ class ChaosLoad:
         await self._told("drain", result, DRAIN_TIMEOUT_MS)
 
     async def let_go_of_logs(self) -> None:
-        """Tell the shards that their logs need not be kept for this run any more."""
+        """Remove the pins of the shards' logs."""
         for shard in self._probes:
-            with contextlib.suppress(MetadataError):  # Then it ends by itself.
+            with contextlib.suppress(MetadataError):  # The pin then expires by itself.
                 await self._pin(shard, 0)
 
     async def stop(self) -> None:
-        """End every process that still runs."""
+        """End every running process."""
         for task in self._results.values():
             task.cancel()
         for process in self._processes.values():
@@ -337,5 +336,5 @@ class ChaosLoad:
 
 
 def tenant_of_run(seed: int) -> str:
-    """Return a tenant's name that no other run has."""
+    """Return a tenant name that is unique to this run."""
     return f"chaos-{seed}-{time.time_ns() // 1_000_000:x}"

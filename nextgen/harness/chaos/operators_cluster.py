@@ -1,4 +1,4 @@
-"""A cluster that somebody else runs: broken through its API, and by commands of its operator."""
+"""An operator's cluster as a site: broken through its API and by commands of its operator."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class OperatorsMaker:
         self._ask = ask or (lambda: gather_status(targets))
         self.api = ApiFaults(targets, self._ask)
         self._open: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {}
-        """The end of each fault that has begun, by its node."""
+        """The command that ends each begun fault, by node."""
 
     async def carry_out(self, step: FaultStep) -> Happened:
-        """Make one fault and mend it.
+        """Make one fault and undo it.
 
         Raises:
-            MetadataError: The cluster, or the operator's command, says no.
+            MetadataError: The cluster refused it, or the operator's command failed.
         """
         if step.kind in THROUGH_THE_API:
             return await self.api.carry_out(step)
@@ -61,7 +61,7 @@ class OperatorsMaker:
         """Return when every shard has a leader and replicas that keep up.
 
         Raises:
-            DeadlineExceeded: That did not come in time.
+            DeadlineExceeded: The cluster did not recover in time.
         """
         lacking: object = "the cluster did not answer"
         try:
@@ -77,7 +77,7 @@ class OperatorsMaker:
             raise DeadlineExceeded(f"not well after {READY_TIMEOUT_MS} ms: {lacking}") from None
 
     async def undo_all(self) -> None:
-        """Run the end of every fault whose end has not been run."""
+        """Run the end command of every fault that has not been ended."""
         await self.api.undo_all()
         for end, values in list(self._open.values()):
             await run_hook(end, values, timeout_ms=self._hooks.timeout_ms)
@@ -131,10 +131,10 @@ class OperatorsCluster:
         self.maker.api.topics = tuple(topics)
 
     async def leave(self) -> None:
-        """See ``Site``. The cluster goes on."""
+        """See ``Site``. The cluster keeps running."""
 
     def put_away(self, *, keep: bool) -> None:
-        """See ``Site``. What the cluster has is the operator's."""
+        """See ``Site``. The cluster's data belongs to the operator."""
 
 
 def nodes_of(status: dict[str, Any]) -> dict[Group, dict[str, str]]:

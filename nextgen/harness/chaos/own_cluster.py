@@ -1,4 +1,4 @@
-"""A cluster of the run's own, as its site."""
+"""A cluster that the run starts itself, as its site."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from nextgen.harness.chaos.schedule import OF_UNITS, FaultKind, Group
 
 
 class OwnCluster:
-    """A ``Site`` in ``run_dir``. Make it only to enter it: networks and disks are there at once."""
+    """A ``Site`` in ``run_dir``. Create it only to enter it: it sets up networks and disks at
+    once."""
 
     name = ""
     places: Mapping[FaultKind, Collection[Group]] = MappingProxyType({})

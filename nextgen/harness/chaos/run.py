@@ -1,11 +1,11 @@
-"""One run of chaos: a cluster, load, faults; then it is healed, settles, and is judged.
+"""One chaos run: a cluster, load, faults; then the cluster recovers, and its history is judged.
 
-<run dir>/  schedule.json    what was to happen; `--schedule` replays it
+<run dir>/  schedule.json    the scheduled faults; `--schedule` replays it
             history/         operations, answers and faults: `nextgen.harness.history`
             export/          the log, as `nextgen export` writes it
             result.json      the JSON line
-            logs/            of all processes   } on failure, with all that the nodes
-            timeline.html                       } had on disk
+            logs/            of all processes   } on failure, with all data of the
+            timeline.html                       } nodes
 """
 
 from __future__ import annotations
@@ -58,34 +58,33 @@ SCHEDULE_FILE = "schedule.json"
 TIMELINE_FILE = "timeline.html"
 RESULT_FILE = "result.json"
 KEPT = frozenset({SCHEDULE_FILE, RESULT_FILE, "history", "export"})
-"""What stays of a run that went well."""
+"""Files that are kept of a successful run."""
 
 GREEN_RUNS_KEPT_MAX = 5
-"""Runs that went well; those that failed are somebody's to look at and to remove."""
+"""Successful runs that are kept. A person examines and removes failed ones."""
 
 Notice = Callable[[str], None]
 
 
 class Companion(Protocol):
-    """Uses the cluster of a run besides, under names of its own."""
+    """Another user of the run's cluster, with names of its own."""
 
     async def beside(self, targets: Sequence[str]) -> None:
-        """Is called when the faults begin, and cancelled when they end."""
+        """Called when the faults begin, and cancelled when they end."""
 
     async def afterwards(self, targets: Sequence[str], run_dir: Path) -> Sequence[str]:
-        """Is called when the cluster is well and its export is made, before it is stopped.
+        """Called after recovery and export, before the cluster is stopped.
 
-        Returns what it complains of: a run with complaints has failed, and nothing of it is thrown
-        away.
+        Returns complaints. A run with complaints has failed, and all its files are kept.
 
         Raises:
-            MetadataError: What it came for did not happen; the run ends with that.
+            MetadataError: It could not do its work; the run ends with this error.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class ChaosOptions:
-    """What a run is asked to be. ``targets`` empty: a cluster of its own."""
+    """The parameters of a run. ``targets`` empty: start a cluster."""
 
     data_dir: Path
     minutes: float
@@ -99,7 +98,7 @@ class ChaosOptions:
     is_exported: bool = True
     keep: bool = False
     allows_missing_faults: bool = False
-    """Whether a run is valid though this machine cannot make some kinds of faults."""
+    """Whether a run is valid although this machine cannot make some kinds of faults."""
 
 
 class ChaosRun:
@@ -126,10 +125,10 @@ class ChaosRun:
         )
 
     async def run(self) -> RunReport:
-        """Return what happened; the promises that were not kept are in it, not raised.
+        """Execute the run and return its report, which includes broken promises.
 
         Raises:
-            MetadataError: The cluster did not come up, or did not answer.
+            MetadataError: The cluster did not start, or did not answer.
         """
         history_dir = self.run_dir / "history"
         history_dir.mkdir(parents=True)
@@ -141,7 +140,7 @@ class ChaosRun:
                 await self._on(site, history_dir)
             finally:
                 await site.leave()
-                # The cluster is gone and this run is not: its disks are still needed.
+                # The cluster has stopped, but its disks are still needed.
                 write_state(self.run_dir, {})
             self._notice("judging")
             self.report.verdict = await judge(history_dir)
@@ -156,9 +155,9 @@ class ChaosRun:
         return self.report
 
     def tidy(self, result: Mapping[str, Any], kept: frozenset[str] = frozenset()) -> None:
-        """Store the result; of a run that went well, keep only what others may want to look at.
+        """Store the result; of a successful run, keep only ``KEPT`` and ``kept``.
 
-        ``kept``: names of what the companion left for them.
+        ``kept``: names of files that the companion left.
         """
         write_json(self.run_dir / RESULT_FILE, result)
         if self.report.is_ok and self.report.is_valid and not self._options.keep:
@@ -204,7 +203,7 @@ class ChaosRun:
                 await site.maker.undo_all()
             await self._after_load(site.maker, load, plan)
             if self._companion is not None:
-                self._notice("what was asked for besides")
+                self._notice("running the companion's check")
                 self.report.complaints += await self._companion.afterwards(
                     site.targets, self.run_dir
                 )
@@ -254,7 +253,7 @@ class ChaosRun:
         self.report.complaints += runner.complaints
 
     async def _after_load(self, maker: FaultMaking, load: ChaosLoad, plan: LoadPlan) -> None:
-        self._notice("all is healed; what is open may end")
+        self._notice("all faults are undone; waiting for pending requests")
         try:
             await maker.wait_well(Group.ALL)
         except MetadataError as error:
@@ -281,7 +280,7 @@ class ChaosRun:
         step = happened.step
         if not happened.took_hold:
             self.report.not_held += 1
-            self._notice(f"{step.kind} of {happened.target.node_id} did not take hold")
+            self._notice(f"{step.kind} of {happened.target.node_id} had no effect")
             return
         fault = Fault(
             str(step.kind),
@@ -306,8 +305,8 @@ class ChaosRun:
 
     @property
     def _missing(self) -> Mapping[FaultKind, str]:
-        """Kinds of faults that a cluster of our own cannot be given here, and why."""
-        # To a cluster of an operator happens what the operator's file says.
+        """Kinds of faults that a cluster started here cannot have, and why."""
+        # An operator's cluster has the faults of the operator's file.
         return {} if self._options.targets else self.report.unavailable
 
     def _validate(self, site: Site) -> None:
@@ -328,7 +327,7 @@ class ChaosRun:
 
 
 def keep_only(run_dir: Path, names: frozenset[str]) -> None:
-    """Remove everything else from a run's directory."""
+    """Remove all other files from a run's directory."""
     for path in run_dir.iterdir():
         if path.name not in names:
             if path.is_dir():
@@ -338,13 +337,13 @@ def keep_only(run_dir: Path, names: frozenset[str]) -> None:
 
 
 def remove_older(folder: Path, kept: int = GREEN_RUNS_KEPT_MAX) -> None:
-    """Remove all runs that went well but the latest."""
+    """Remove all successful runs but the latest."""
     for run_dir in sorted(filter(_went_well, folder.iterdir()))[:-kept]:
         shutil.rmtree(run_dir, ignore_errors=True)
 
 
 def unmount_abandoned(folder: Path) -> None:
-    """Unmount the disks of runs that were killed themselves; what was on them is gone."""
+    """Unmount the disks of killed runs, which deletes their content."""
     for path in mounted_below(folder) if MOUNTS.exists() else ():
         if read_state(path.parent) is None:
             unmount(path)

@@ -1,8 +1,8 @@
-"""Runs a schedule: each group in a lane of its own, one fault at a time, mended before the next.
+"""Runs a schedule: each group has a lane, with one fault at a time, undone before the next.
 
-A fault that comes too late, because the ones before it took longer to recover from than foreseen,
-is left out, unless its kind has not happened as often as a valid run needs: then the run lasts
-longer. Left out is one for which there was nobody, too. Both are counted.
+A fault is skipped if it is too late, because earlier recoveries took longer than planned. But if
+its kind has not happened often enough for a valid run, the run is extended instead. A fault without
+a target is skipped too. Skipped faults are counted.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ ROOM_BEHIND_MS = 3_000
 """A fault that would begin closer to the end than this is too late."""
 
 LATE_MS_MAX = 120_000
-"""None begins later than this behind the end, needed or not."""
+"""No fault begins later than this after the planned end, needed or not."""
 
 OnHappened = Callable[[Happened], None]
 
 
 class Maker(Protocol):
-    """What carries faults out."""
+    """Makes faults."""
 
     async def carry_out(self, step: FaultStep) -> Happened: ...
 
@@ -51,7 +51,7 @@ class ScheduleRunner:
         self._began_at = 0.0
 
     async def run(self) -> None:
-        """Return when every lane is through."""
+        """Return when every lane has ended."""
         self._began_at = time.monotonic()
         async with TaskGroup() as tasks:
             for group in Group:
@@ -71,14 +71,14 @@ class ScheduleRunner:
         return left_ms < (-LATE_MS_MAX if self._is_needed(step) else ROOM_BEHIND_MS)
 
     def _is_needed(self, step: FaultStep) -> bool:
-        """Return whether the run is not valid without it. Brokers have faults of their own."""
+        """Return whether the run needs this fault to be valid. Brokers are counted separately."""
         made = (one.step for one in self.happened if one.took_hold)
         groups = (step.group,) if step.group is Group.BROKER else Group
         alike = [one for one in made if one.kind == step.kind and one.group in groups]
         return len(alike) < faults_needed(self._schedule.minutes)
 
     async def _one(self, step: FaultStep) -> bool:
-        """Carry out one fault and wait until its group is well; return whether it happened."""
+        """Make one fault and wait until its group has recovered; return whether it happened."""
         try:
             happened = await self._carry_out(step)
         except MetadataError as error:
@@ -91,7 +91,7 @@ class ScheduleRunner:
         return True
 
     async def _carry_out(self, step: FaultStep) -> Happened:
-        """Carry out one fault; if nobody noticed it, once more, at who has most to do."""
+        """Make one fault; if it had no effect, make it once more, at the busiest node."""
         happened = await self._maker.carry_out(step)
         self._note(happened)
         if not happened.took_hold:

@@ -1,14 +1,14 @@
-"""Which faults happen when: made from a seed, stored, replayed.
+"""The schedule of faults: made from a seed, stored, replayed.
 
-A schedule names roles, not nodes ("the leader of the second shard"): who that is turns out when
-the fault begins. Each group of processes has a lane of its own, and a lane has one fault at a
-time, with time to recover behind it: so a group never has more than one process in trouble, which
-is a minority of three. The restart of everything is the one exception, and has no other fault
-beside it. What is served where has a lane as well: topics are moved and unloaded and brokers
-drained, whatever else is broken at that moment.
+A schedule names roles, not nodes ("the leader of the second shard"). The node is chosen when the
+fault begins. Each group of processes has a lane, and a lane has one fault at a time, with time to
+recover after it. So a group never has more than one broken process, which is a minority of three.
+The restart of all processes is the one exception, and has no other fault beside it. Changes of
+ownership have a lane too: topics are moved and unloaded and brokers drained, whatever else is
+broken at that moment.
 
-Time comes in blocks of a minute. A block begins in peace, then each kind of fault happens once,
-then more kills as there is room, and it ends in peace.
+Time is divided into blocks of a minute. A block begins without faults, then each kind of fault
+happens once, then more kills if there is room, and it ends without faults.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from nextgen.kernel.input.json_fields import parse_json
 
 SCHEDULE_FORMAT = 1
 STEPS_MAX = 100_000
-"""Of one schedule: a week of chaos. A file with more is not one of ours."""
+"""Faults of one schedule at most: a week of chaos. A file with more was not made by chaos."""
 
 BLOCK_MS = 60_000
 RESTART_EVERY_BLOCKS = 3
-"""Everything is restarted in the first block of three: a run of any length has it once."""
+"""All processes are restarted in the first of three blocks, so that every run has it once."""
 
 QUIET_MS = 3_000
 """At the beginning of each block nothing is broken."""
 
 LANES_END_MS = 53_000
 LANES_END_BEFORE_RESTART_MS = 43_000
-"""Where the last fault of a lane has to be over, recovery included, in a block."""
+"""Time in a block by which the last fault of a lane must have ended, recovery included."""
 
 RESTART_AT_MS = 44_000
 RESTART_DOWN_MS = (200, 1_000)
 RECOVER_MS = 4_000
-"""Between the end of a fault and the next one in its lane: a process starts, catches up, serves."""
+"""Pause between two faults of a lane: a process starts, catches up, serves."""
 
 
 class FaultKind(StrEnum):
-    """What can go wrong on purpose."""
+    """The kinds of faults."""
 
     KILL = "kill"
     PAUSE = "pause"
@@ -61,7 +61,7 @@ class FaultKind(StrEnum):
 
 
 class Group(StrEnum):
-    """Processes of which a minority may be in trouble at a time; and what brokers serve."""
+    """Groups of processes, of which a minority may be broken at a time; and the served units."""
 
     SHARD_NODE = "shard-node"
     MANAGER = "cluster-manager"
@@ -72,7 +72,7 @@ class Group(StrEnum):
 
 
 class Role(StrEnum):
-    """Who of a group is meant. ``ANY`` is chosen by ``FaultStep.pick``."""
+    """The node of a group that is meant. ``FaultStep.pick`` chooses for ``ANY``."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
@@ -80,7 +80,7 @@ class Role(StrEnum):
 
 
 class Cut(StrEnum):
-    """Shapes of a partition, seen from the node it is about."""
+    """Shapes of a partition, from the view of its node."""
 
     ISOLATED = "isolated"
     DEAF = "deaf"
@@ -89,7 +89,7 @@ class Cut(StrEnum):
 
 
 QUORUM_GROUPS = frozenset({Group.SHARD_NODE, Group.MANAGER, Group.BROKER})
-"""More than half of them must be well. Of others, one."""
+"""Groups of which more than half must be well. Of other groups, one process suffices."""
 
 OF_CLUSTER = (
     FaultKind.KILL,
@@ -100,13 +100,13 @@ OF_CLUSTER = (
     FaultKind.CLOCK,
     FaultKind.RESTART_ALL,
 )
-"""Kinds for a cluster whose processes are at hand."""
+"""Kinds for a cluster whose processes run on this machine."""
 
 OF_UNITS = (FaultKind.MOVE, FaultKind.UNLOAD, FaultKind.DRAIN)
-"""Kinds that change which broker serves what: units leave theirs, though nothing is broken."""
+"""Kinds that change the owners of units although nothing is broken."""
 
 THROUGH_THE_API = (FaultKind.TRANSFER, *OF_UNITS)
-"""Kinds for which the cluster itself is asked."""
+"""Kinds that are made by requests to the cluster."""
 
 DURATIONS_MS: Mapping[FaultKind, tuple[int, int]] = {
     FaultKind.KILL: (300, 2_000),
@@ -120,8 +120,9 @@ DURATIONS_MS: Mapping[FaultKind, tuple[int, int]] = {
     FaultKind.UNLOAD: (0, 0),
     FaultKind.DRAIN: (2_000, 8_000),
 }
-"""Shortest and longest. A pause or a partition is shorter and longer than an election and than a
-broker's session, so that both happen. Of drains some are undone before the broker is empty."""
+"""Shortest and longest duration. Pauses and partitions may be shorter or longer than an election
+and a broker's session, so that both cases happen. Some drains are undone before the broker is
+empty."""
 
 GAPS_MS: Mapping[Group, tuple[int, int]] = {
     Group.SHARD_NODE: (200, 2_500),
@@ -130,7 +131,7 @@ GAPS_MS: Mapping[Group, tuple[int, int]] = {
     Group.DISCOVERY: (5_000, 18_000),
     Group.UNITS: (1_000, 6_000),
 }
-"""Peace in front of each fault of a lane: shards have most."""
+"""Shortest and longest pause before each fault of a lane: the lane of shards has most faults."""
 
 DEALT: Sequence[tuple[FaultKind, tuple[Group, ...]]] = (
     (FaultKind.KILL, (Group.SHARD_NODE,)),
@@ -146,8 +147,8 @@ DEALT: Sequence[tuple[FaultKind, tuple[Group, ...]]] = (
     (FaultKind.UNLOAD, (Group.UNITS,)),
     (FaultKind.DRAIN, (Group.UNITS,)),
 )
-"""What happens in each block, and in whose lane; a lane named more often is chosen more often.
-It is the leader that it happens to, where a group has one."""
+"""Faults of each block, and their lanes; a lane that is named more often is chosen more often. The
+target is the leader, if the group has one."""
 
 FILL: Mapping[Group, tuple[FaultKind, ...]] = {
     Group.SHARD_NODE: (
@@ -161,23 +162,23 @@ FILL: Mapping[Group, tuple[FaultKind, ...]] = {
     Group.DISCOVERY: (*(FaultKind.KILL,) * 3, FaultKind.PAUSE, FaultKind.PARTITION),
     Group.UNITS: (*(FaultKind.MOVE,) * 3, FaultKind.UNLOAD, FaultKind.DRAIN),
 }
-"""What a lane has besides, as often as it is named here."""
+"""Additional faults of a lane, with frequencies as listed here."""
 
 _ANYWHERE: Mapping[FaultKind, Collection[Group]] = {}
 
 DISK_DELAYS_MS = (50, 200, 1_000)
 DRAIN_UNITS_PER_SECOND = (5, 100, 1_000)
-"""Of a whole cluster whose load has some hundred units."""
+"""Units per second of a drain, for a cluster whose load has some hundred units."""
 
 CLOCK_LEAPS_MS = (-3_600_000, 3_600_000)
 LEFT_FREE_BYTES = (0, 16_384)
-"""A disk is filled to the last byte, or so that little records still fit and large ones do not."""
+"""Free bytes that filling a disk leaves: none, or enough for small records but not for large."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultStep:
-    """One fault. ``at_ms`` is since the schedule began; it starts no earlier, and later if its
-    lane is busy. ``pick`` chooses among several that fit."""
+    """One fault. It starts ``at_ms`` after the beginning of the schedule, or later if its lane is
+    busy. ``pick`` chooses among several possible targets."""
 
     at_ms: int
     for_ms: int
@@ -202,10 +203,10 @@ class Schedule:
 
     @staticmethod
     def from_json(text: str) -> Schedule:
-        """Return a schedule that ``to_json`` wrote.
+        """Parse the result of ``to_json``.
 
         Raises:
-            RefusesToStart: It is something else.
+            RefusesToStart: The text is not a schedule.
         """
         try:
             document = parse_json(text)
@@ -224,7 +225,7 @@ class Schedule:
         """Return the schedule in a file.
 
         Raises:
-            RefusesToStart: There is none.
+            RefusesToStart: The file has no schedule.
         """
         try:
             return Schedule.from_json(path.read_text(encoding="utf-8"))
@@ -237,7 +238,7 @@ class Schedule:
 
 
 def minority_of(group: Group, size: int) -> int:
-    """Return how many of a group of this size may be in trouble while the rest goes on."""
+    """Return how many of a group of this size may be broken while the rest keeps working."""
     if group in QUORUM_GROUPS:
         return (size - 1) // 2
     return max(0, size - 1)
@@ -252,10 +253,10 @@ def make_schedule(
 ) -> Schedule:
     """Return the schedule of a seed. The same arguments give the same schedule, for ever.
 
-    ``places`` says to which groups a kind may happen, where it may not happen to all.
+    ``places`` has the groups of kinds that are not possible for all groups.
 
-    Groups that have no minority are left in peace, and kinds that are not among ``kinds`` do not
-    happen; what the other kinds do stays the same only as far as chance allows.
+    Groups without a minority have no faults, and kinds that are not in ``kinds`` do not happen.
+    Leaving a kind out may also change the others, because the random numbers shift.
     """
     allowed = tuple(kind for kind in FaultKind if kind in set(kinds))
     chooser = random.Random(f"chaos {seed}")
@@ -275,7 +276,7 @@ def kinds_of_brokers(
     sizes: Mapping[Group, int],
     places: Mapping[FaultKind, Collection[Group]] = _ANYWHERE,
 ) -> list[FaultKind]:
-    """Return which of ``kinds`` a block always has for a broker, in such a cluster."""
+    """Return the kinds among ``kinds`` that every block has for a broker, in such a cluster."""
     if not minority_of(Group.BROKER, sizes.get(Group.BROKER, 0)):
         return []
     certain = [kind for kind, homes in DEALT if set(homes) == {Group.BROKER}]
@@ -285,7 +286,7 @@ def kinds_of_brokers(
 
 @dataclass(frozen=True, slots=True)
 class _Dealer:
-    """Says which kinds of faults a group gets."""
+    """Distributes kinds of faults over groups."""
 
     chooser: random.Random
     allowed: Sequence[FaultKind]
@@ -293,7 +294,7 @@ class _Dealer:
     places: Mapping[FaultKind, Collection[Group]]
 
     def decks(self) -> dict[Group, list[FaultKind]]:
-        """Return what has to happen in a block, as ``DEALT`` says, shuffled."""
+        """Return the faults of a block by ``DEALT``, shuffled."""
         decks: dict[Group, list[FaultKind]] = {group: [] for group in self.lanes}
         dealt: set[FaultKind] = set()
         for kind, wanted in DEALT:
@@ -303,7 +304,7 @@ class _Dealer:
             if not homes and kind not in dealt:
                 homes = [group for group in self.lanes if self._fits(kind, group)]
             if homes:
-                # Whoever has least to do so far, so that all of them find room.
+                # Choose the lane with the least faults so far, so that all of them find room.
                 self.chooser.shuffle(homes)
                 decks[min(homes, key=lambda group: len(decks[group]))].append(kind)
                 dealt.add(kind)
@@ -312,7 +313,7 @@ class _Dealer:
         return decks
 
     def fill(self, group: Group) -> list[FaultKind]:
-        """Return what a group gets besides."""
+        """Return an additional fault of a group."""
         fitting = [kind for kind in FILL[group] if self._fits(kind, group)]
         return [kind for kind in fitting if kind in self.allowed]
 
@@ -354,7 +355,7 @@ def _lane(
         is_dealt = bool(pending)
         kind = pending.pop(0) if is_dealt else chooser.choice(fill)
         shortest, longest = DURATIONS_MS[kind]
-        # The deck is dealt quickly; what fills the rest takes its time.
+        # Required faults follow quickly; additional ones have longer pauses.
         gap_ms = GAPS_MS[group][0] if is_dealt else chooser.randint(*GAPS_MS[group])
         for_ms = chooser.randint(shortest, longest)
         role = chooser.choice((Role.LEADER, Role.LEADER, Role.LEADER, Role.FOLLOWER))
@@ -375,7 +376,7 @@ def _lane(
 
 def _detail(chooser: random.Random, kind: FaultKind, group: Group) -> dict[str, int | str]:
     if kind is FaultKind.PARTITION:
-        # One single other node may be one that a broker or a discovery node never speaks with.
+        # A broker or discovery node may never connect to a single other node.
         has_peers = group in (Group.SHARD_NODE, Group.MANAGER)
         cuts = [cut for cut in Cut if has_peers or cut is not Cut.PAIR]
         return {"cut": str(chooser.choice(cuts))}

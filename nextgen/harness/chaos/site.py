@@ -1,4 +1,4 @@
-"""What a run of chaos happens to: a cluster, where its clients connect, and who breaks it."""
+"""The site of a chaos run: a cluster, the addresses for its clients, and the maker of faults."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from nextgen.harness.chaos.schedule import FaultKind, Group
 
 
 class FaultMaking(Maker, Protocol):
-    """A maker of faults that can make sure that nothing stays broken."""
+    """A maker of faults that can undo all of them."""
 
     async def undo_all(self) -> None:
-        """Mend whatever may still be broken; harmless where nothing is."""
+        """Undo all faults that may still be in effect; harmless if there are none."""
 
 
 class Site(Protocol):
-    """A cluster that is up while the site is entered."""
+    """A cluster that runs while the site is entered."""
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Where discovery nodes listen: host:port."""
+        """Addresses of discovery nodes: host:port."""
 
     @property
     def service_url(self) -> str:
-        """What a Pulsar client is given, "" if that is not known."""
+        """The service URL for Pulsar clients, "" if it is not known."""
 
     @property
     def name(self) -> str:
-        """The operator's cluster as it was named, "" for one of our own."""
+        """The name of an operator's cluster, "" for one that the run started."""
 
     @property
     def kinds(self) -> Sequence[FaultKind]:
@@ -37,15 +37,15 @@ class Site(Protocol):
 
     @property
     def unavailable(self) -> Mapping[FaultKind, str]:
-        """Those that cannot, and why."""
+        """The kinds of faults that cannot be made here, with reasons."""
 
     @property
     def places(self) -> Mapping[FaultKind, Collection[Group]]:
-        """To which groups a kind can happen, where not to all."""
+        """The groups of kinds that are not possible for all groups."""
 
     @property
     def sizes(self) -> Mapping[Group, int]:
-        """How many processes each group has."""
+        """Number of processes by group."""
 
     @property
     def maker(self) -> FaultMaking:
@@ -55,14 +55,14 @@ class Site(Protocol):
         """Return when the cluster is up.
 
         Raises:
-            MetadataError: It does not come up, or does not answer.
+            MetadataError: The cluster does not start, or does not answer.
         """
 
     def may_move(self, topics: Sequence[str]) -> None:
-        """Say which topics are the load's own, for faults that move some."""
+        """Set the load's own topics, which faults may move."""
 
     async def leave(self) -> None:
-        """End what ``enter`` began."""
+        """Undo ``enter``."""
 
     def put_away(self, *, keep: bool) -> None:
-        """Keep what the cluster has on disk, or not. After ``leave``."""
+        """Keep or delete the cluster's data. Call it after ``leave``."""

@@ -1,4 +1,4 @@
-"""What a run tells at its end: one JSON line, and a table. Pure but for printing."""
+"""The summary of a run: one JSON line, and a table. Pure except for printing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nextgen.harness.history.model import Fault
 
 @dataclass(slots=True)
 class RunReport:
-    """Everything that the summary is made of."""
+    """The data of the summary."""
 
     seed: int
     minutes: float
@@ -25,7 +25,7 @@ class RunReport:
     unavailable: dict[FaultKind, str] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     of_brokers: Counter[FaultKind] = field(default_factory=Counter)
-    """Those of the faults that happened to a broker."""
+    """The faults of brokers."""
     not_held: int = 0
     left_out: int = 0
     load: LoadResult = field(default_factory=LoadResult)
@@ -33,7 +33,7 @@ class RunReport:
     events: int = 0
     verify_differences: int = 0
     export_equals_log: bool | None = None
-    """None: it was not looked at, as the cluster is not ours."""
+    """None: not checked, because the run did not start the cluster."""
     exported_events: int = 0
     invalid: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class RunReport:
 
     @property
     def is_ok(self) -> bool:
-        """Whether the cluster kept its promises, as far as it was looked at."""
+        """Whether the cluster kept all checked promises."""
         verdict = self.verdict
         is_green = verdict is not None and verdict.is_green
         return (
@@ -116,9 +116,9 @@ def failover_ms(
     *,
     only_leaders: bool = True,
 ) -> float | None:
-    """Return a percentile of how long shards waited whose leader a fault took. Nearest rank.
+    """Return a percentile (nearest rank) of the recovery times of shards that lost their leader.
 
-    None if there were none, or if it falls on one that did not come back before the run ended.
+    None if there were none, or if the percentile is of a shard that did not recover in the run.
     """
     began = {
         fault.began_ns

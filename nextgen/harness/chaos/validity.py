@@ -1,4 +1,4 @@
-"""When a run proves nothing: too little traffic, or too few faults. Pure."""
+"""Decides whether a run is valid: enough traffic and enough faults. Pure."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from types import MappingProxyType
 from nextgen.harness.chaos.schedule import FaultKind
 
 MINUTES_PER_FAULT = 3
-"""Each kind of fault has to happen at least once in so many minutes, and once in any run."""
+"""Each kind of fault must happen at least once per this many minutes, and once in any run."""
 
 OPERATIONS_PER_SECOND_MIN = 5
 ACKED_PER_SECOND_MIN = 2
-"""Averages over the run. Below them too little happens around a fault to judge it."""
+"""Minimum averages over the run. With less traffic a fault cannot be judged."""
 
 OBSERVATIONS_MIN_PER_MINUTE = 10
-"""Events that watchers received."""
+"""Minimum number of events that watchers must receive."""
 
 
 NOTHING_HAPPENED: Mapping[FaultKind, int] = MappingProxyType({})
 
 
 def faults_needed(minutes: float) -> int:
-    """Return how often each kind has to happen in a run of this length."""
+    """Return how often each kind must happen in a run of this length."""
     return max(1, int(minutes // MINUTES_PER_FAULT))
 
 
@@ -41,8 +41,8 @@ def invalid_because(
 ) -> list[str]:
     """Return a sentence for each reason why a run is not valid.
 
-    ``minutes`` is how long it was to be, ``lasted_s`` how long it was. ``missing`` says why kinds
-    that belong to every run could not be made.
+    ``minutes`` is the planned length, ``lasted_s`` the actual one. ``missing`` has the required
+    kinds of faults that could not be made, with reasons.
     """
     reasons = [
         f"no {kind} could be made here ({why}); --allow-missing-faults leaves it out"

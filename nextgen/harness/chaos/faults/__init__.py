@@ -1,4 +1,4 @@
-"""Makes one fault at a time happen, and undoes it: to own nodes, through the API, by hooks.
-`targets` finds whom it is about, `happened` says what came of it.
+"""Makes one fault at a time and undoes it: on own nodes, through the API, or by hooks.
+`targets` chooses the node, `happened` holds the result.
 Only nextgen.harness.chaos calls it.
 """

@@ -1,12 +1,12 @@
-"""Faults for which the cluster itself is asked: nothing breaks, but leaders change and units move.
+"""Faults by requests to the cluster: nothing breaks, but leaders change and units move.
 
     transfer   the leader of a shard hands over to another replica
     move       topics of the load go to other brokers, with their clients attached
     unload     topics of the load leave their brokers; their clients look them up again
-    drain      a broker is emptied, and after a while no longer: it may be empty by then or not
+    drain      a broker is drained for a while; it may or may not be empty when the drain is undone
 
-A cluster that does not know one of these requests is an error, and so is one that goes on refusing
-it. What passes, such as a broker that has just been killed by another fault, is tried again.
+It is an error if the cluster does not know one of these requests or keeps refusing it. A temporary
+failure, for example of a broker that another fault has just killed, is retried.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ CALL_TIMEOUT_MS = 10_000
 ATTEMPTS = 5
 ATTEMPT_PAUSE_MS = 1_000
 DRAIN_KNOWN_MS = 3_000
-"""Until every shard knows of a drain, and what was on its way to the broker has come."""
+"""Time until every shard knows of a drain and pending assignments to the broker have arrived."""
 
 UNDO_TIMEOUT_MS = 30_000
-"""For the end of a drain to be known: a shard may be electing a leader."""
+"""Time until all shards know of the end of a drain: a shard may be electing a leader."""
 
 UNDO_INTERVAL_MS = 300
 
@@ -64,19 +64,19 @@ Connect = Callable[[], AbstractAsyncContextManager["Discovery"]]
 
 
 class PromiseBroken(Definite):
-    """The cluster did what it was asked for, and something that it must not do."""
+    """The cluster executed the request, but broke a promise meanwhile."""
 
     reason = "PROMISE_BROKEN"
 
 
 class Discovery(Protocol):
-    """``DiscoveryClient``, as far as it is used here."""
+    """The part of ``DiscoveryClient`` that is used here."""
 
     async def call(self, method: str, request: Message) -> Any: ...
 
 
 class ApiFaults:
-    """Makes them. ``topics`` are those that may be moved: the load's own."""
+    """Makes these faults. ``topics`` are those that may be moved: the load's own."""
 
     def __init__(
         self, targets: Sequence[str], ask: AskStatus, connect: Connect | None = None
@@ -94,7 +94,7 @@ class ApiFaults:
         Raises:
             InvalidRequest: The cluster does not know such a request.
             PromiseBroken: A broker got units while it was draining.
-            MetadataError: It does not carry it out.
+            MetadataError: The cluster does not execute the request.
         """
         way = {
             FaultKind.TRANSFER: self._transfer,
@@ -118,7 +118,7 @@ class ApiFaults:
             await asyncio.sleep(ATTEMPT_PAUSE_MS / 1000)
 
     async def undo_all(self) -> None:
-        """End every drain that was not ended."""
+        """End every drain that has not ended."""
         if not self._draining:
             return
         async with self._connect() as client:
@@ -164,7 +164,7 @@ class ApiFaults:
         brokers = (await client.call("GetCluster", pb.GetClusterRequest())).brokers
         able = sorted(each.broker_id for each in brokers if each.is_live and not each.draining)
         if len(able) < 2:
-            raise Unavailable(f"{len(able)} brokers are there, one of several can be drained")
+            raise Unavailable(f"{len(able)} brokers are live, a drain needs at least two")
         broker_id = able[step.pick % len(able)]
         session_id = next(each.session_id for each in brokers if each.broker_id == broker_id)
         before = (await _units(client))[session_id]
@@ -173,7 +173,7 @@ class ApiFaults:
         try:
             request = DrainRequest(broker_id=broker_id, units_per_second=rate)
             answer = await client.call("DrainBroker", request)
-            # One that was restarted meanwhile is another session, which is not draining.
+            # A broker that restarted meanwhile has another session, which is not draining.
             session_id = answer.broker.session_id
             known_ms = min(step.for_ms, DRAIN_KNOWN_MS)
             await asyncio.sleep(known_ms / 1000)
@@ -189,10 +189,10 @@ class ApiFaults:
         return Target(broker_id), took_hold, detail
 
     async def _undo(self, client: Discovery, broker_id: str) -> None:
-        """Return once the broker is known to be no longer draining.
+        """Return when the cluster state shows that the broker is no longer draining.
 
         Raises:
-            DeadlineExceeded: It still is.
+            DeadlineExceeded: The broker is still draining.
         """
         try:
             async with timeout(UNDO_TIMEOUT_MS / 1000):
@@ -203,17 +203,17 @@ class ApiFaults:
                     await asyncio.sleep(UNDO_INTERVAL_MS / 1000)
         except TimeoutError:
             raise DeadlineExceeded(
-                f"{broker_id} is still draining {UNDO_TIMEOUT_MS} ms after that was to end"
+                f"{broker_id} is still draining {UNDO_TIMEOUT_MS} ms after the drain was undone"
             ) from None
 
     def _chosen(self, step: FaultStep) -> list[str]:
-        """Return topics of the load, another first one with each step."""
+        """Return topics of the load, beginning with another one at each step."""
         first = step.pick % max(1, len(self.topics))
         return [*self.topics[first:], *self.topics[:first]][:TOPICS_PER_FAULT]
 
 
 _Told = tuple[Target, bool, str]
-"""Whom it happened to, whether it took hold, and what can be said of it."""
+"""The target of a fault, whether the fault took effect, and a description."""
 
 
 async def _units(client: Discovery) -> Counter[str]:
@@ -228,9 +228,9 @@ async def _undone(client: Discovery, broker_id: str) -> bool:
     try:
         await client.call("DrainBroker", DrainRequest(broker_id=broker_id, undo=True))
     except InvalidRequest:
-        return True  # It cannot have begun.
+        return True  # The drain cannot have begun.
     except Refused:
-        pass  # It has no session at the moment: its drain ended with the one it had.
+        pass  # The broker has no session at the moment: its drain ended with the last one.
     except MetadataError:
         return False
     try:

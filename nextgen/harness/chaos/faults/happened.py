@@ -1,4 +1,4 @@
-"""What came of a fault."""
+"""The result of a fault."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nextgen.harness.chaos.schedule import FaultStep
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """A fault that is over. Times of the machine's monotonic clock."""
+    """A fault that has ended. Times are of the machine's monotonic clock."""
 
     step: FaultStep
     target: Target

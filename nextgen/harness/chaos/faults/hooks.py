@@ -1,4 +1,4 @@
-"""Commands of an operator that break and mend one of his nodes.
+"""Commands of an operator that break and mend one of the cluster's nodes.
 
     timeout_ms = 20000
 
@@ -12,8 +12,8 @@
     end = "rejoin --host {node}"
 
 A file is TOML or, if its name ends in .json, JSON. ``{node}`` is the node's id, ``{grpc}`` its
-address, ``{group}`` what it is; for ``restart_all`` ``{node}`` is "all". No shell is involved: a
-command is split into words, and what is put in stays one word.
+address, ``{group}`` its kind; for ``restart_all`` ``{node}`` is "all". No shell is involved: a
+command is split into words, and each placeholder's value stays one word.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PLACEHOLDERS = ("node", "grpc", "group")
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """How one kind of fault is made and mended."""
+    """The commands that make and undo one kind of fault."""
 
     begin: tuple[str, ...]
     end: tuple[str, ...]
@@ -50,17 +50,17 @@ class Hook:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """All that an operator's file says."""
+    """The content of an operator's file."""
 
     by_kind: Mapping[FaultKind, Hook]
     timeout_ms: int = HOOK_TIMEOUT_DEFAULT_MS
 
 
 def load_hooks(path: Path) -> Hooks:
-    """Return what a file says.
+    """Read a file of hooks.
 
     Raises:
-        RefusesToStart: It cannot be read, or says something that is not understood.
+        RefusesToStart: It cannot be read, or has an unknown or invalid field.
     """
     try:
         content = path.read_bytes()
@@ -70,11 +70,11 @@ def load_hooks(path: Path) -> Hooks:
         document = parse_json(text) if path.suffix == ".json" else tomllib.loads(text)
         return hooks_of(document)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise RefusesToStart(f"{path} does not say how faults are made: {error}") from error
+        raise RefusesToStart(f"{path} is not a file of fault hooks: {error}") from error
 
 
 def hooks_of(document: Mapping[str, Any]) -> Hooks:
-    """Return what a document says. Raises ValueError, TypeError or KeyError for a wrong one."""
+    """Parse a document. Raises ValueError, TypeError or KeyError for an invalid one."""
     timeout_ms = document.get("timeout_ms", HOOK_TIMEOUT_DEFAULT_MS)
     if not isinstance(timeout_ms, int) or not 1 <= timeout_ms <= HOOK_TIMEOUT_MS_MAX:
         raise ValueError(f"timeout_ms is {timeout_ms!r}, it must be 1 to {HOOK_TIMEOUT_MS_MAX}")
@@ -95,7 +95,7 @@ def _kind_of(name: str) -> FaultKind:
 def _hook_of(name: str, given: Mapping[str, Any]) -> Hook:
     strange = given.keys() - {"begin", "end", "groups"}
     if strange:
-        raise ValueError(f"{name} has {', '.join(sorted(strange))}, which is not understood")
+        raise ValueError(f"{name} has unknown fields: {', '.join(sorted(strange))}")
     groups = given.get("groups", [group.value for group in Group])
     return Hook(
         _command_of(given["begin"]),
@@ -117,8 +117,8 @@ async def run_hook(words: tuple[str, ...], values: Mapping[str, str], *, timeout
     """Run a command with its placeholders filled in.
 
     Raises:
-        Unavailable: It cannot be run, or says by its exit code that it failed.
-        DeadlineExceeded: It took too long, and was killed.
+        Unavailable: The command cannot be run, or failed by its exit code.
+        DeadlineExceeded: The command took too long and was killed.
     """
     command = [word.format(**values) for word in words]
     try:

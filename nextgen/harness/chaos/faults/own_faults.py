@@ -1,8 +1,8 @@
-"""Makes one fault at a time happen to a cluster of our own, and undoes it.
+"""Makes one fault at a time on a cluster that the run started, and undoes it.
 
-A fault counts only if it took hold: the process was alive before and dead after, packets were
-dropped, fsyncs were delayed, the clock was read while it was off. Whatever happens in between, a
-fault is undone before ``carry_out`` returns.
+A fault counts only if it took effect: the process was alive before and dead after, packets were
+dropped, fsyncs were delayed, the clock was read while it was off. In every case a fault is undone
+before ``carry_out`` returns.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
 from nextgen.tasks.timeouts import timeout
 
 READY_TIMEOUT_MS = 90_000
-"""For what was broken to be well again. A machine with two cores starts eleven processes in ten
-seconds; the rest is slack for one that is busy with other things."""
+"""Time-out until the broken nodes are well again. A machine with two cores starts eleven processes
+in ten seconds; the rest is slack for a busy machine."""
 
 SETTLE_INTERVAL_MS = 300
 LAG_EVENTS_MAX = 500
 CHOOSE_ATTEMPTS = 40
-"""A leader may be missing for a moment, as the fault before has just ended in another group."""
+"""A leader may be missing for a moment, because a fault of another group has just ended."""
 
 FULL_BELOW_BYTES = 64 * 1024
-"""A disk with less free than this, and less than a filesystem block more than asked, is full."""
+"""A disk counts as full with less free space than this, or than one block above the request."""
 
 
 @dataclass(slots=True)
@@ -59,10 +59,10 @@ class FaultMaker:
         self._targets = targets
 
     async def carry_out(self, step: FaultStep) -> Happened:
-        """Break what ``step`` says, for as long as it says, and mend it. It may not be well yet.
+        """Make the fault of ``step`` for its duration, and undo it. The node may not be well yet.
 
         Raises:
-            MetadataError: There is nobody to break at the moment, or it did not start again.
+            MetadataError: There is no target at the moment, or it did not start again.
         """
         if step.kind is FaultKind.RESTART_ALL:
             return await self._restart_all(step)
@@ -86,14 +86,14 @@ class FaultMaker:
         return Happened(step, target, began_ns, ended_ns, evidence.took_hold, 1, detail)
 
     async def wait_well(self, group: Group) -> None:
-        """Return when everything of a group is up, has leaders, and keeps up.
+        """Return when all nodes of a group are up, have leaders, and keep up.
 
         Raises:
             RefusesToStart: A process ended.
-            DeadlineExceeded: It did not get well in time.
+            DeadlineExceeded: The group did not recover in time.
         """
         if group is Group.UNITS:
-            return  # Nothing was broken: what could not be undone has said so.
+            return  # Nothing was broken: a fault that could not be undone was reported already.
         kinds = [group.value] if group is not Group.ALL else [g.value for g in Group]
         names = [node.node_id for node in self._cluster.plan.nodes if node.kind in kinds]
         await self._cluster.wait_ready(names, timeout_ms=READY_TIMEOUT_MS)
@@ -101,7 +101,7 @@ class FaultMaker:
             await self._wait_shards()
 
     async def undo_all(self) -> None:
-        """Mend whatever may still be broken; harmless where nothing is."""
+        """Undo all faults that may still be in effect; harmless if there are none."""
         for node_id, control in self._cluster.controls.items():
             control.delay_fsyncs(0)
             control.shift_clock(0)
@@ -175,7 +175,7 @@ class FaultMaker:
     ) -> AsyncIterator[None]:
         process_id = self._cluster.process_id(target.node_id)
         if process_id is None:
-            raise Unavailable(f"{target.node_id} does not run")
+            raise Unavailable(f"{target.node_id} is not running")
         _signal(process_id, signal.SIGSTOP)
         evidence.say(f"SIGSTOP{_leads(target)}")
         try:
@@ -258,20 +258,20 @@ class FaultMaker:
 
 
 def links_of(cut: Cut, node_id: str, others: list[str], peer: str) -> tuple[list[Link], str]:
-    """Return the links that a cut takes, and what it is called."""
+    """Return the links of a cut, and a description."""
     hears = [Link(sender=other, receiver=node_id) for other in others]
     is_heard = [Link(sender=node_id, receiver=other) for other in others]
     if cut is Cut.ISOLATED:
-        return hears + is_heard, "hears nobody and is heard by nobody"
+        return hears + is_heard, "neither receives nor sends"
     if cut is Cut.DEAF:
         return hears, "hears nobody"
     if cut is Cut.MUTE:
-        return is_heard, "is heard by nobody"
+        return is_heard, "cannot send"
     return [Link(node_id, peer), Link(peer, node_id)], f"cut from {peer}"
 
 
 def _signal(process_id: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # It ended by itself: reported elsewhere.
+    with contextlib.suppress(ProcessLookupError):  # Its own end is reported elsewhere.
         os.kill(process_id, number)
 
 

@@ -1,4 +1,4 @@
-"""Finds out whom a fault is about: who leads at that moment, and what a node leads."""
+"""Chooses the target of a fault: the leader at that moment, and the shards that a node leads."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Target:
 
 
 class Targets:
-    """Chooses among the nodes of a plan by what the cluster says of itself."""
+    """Chooses among the nodes of a plan by the cluster's status."""
 
     def __init__(self, plan: ClusterPlan) -> None:
         self._plan = plan
         self._managers = [node.grpc for node in plan.of_kind("cluster-manager")]
 
     async def status(self) -> dict[str, Any]:
-        """Return what the cluster says of itself.
+        """Return the cluster's status.
 
         Raises:
             MetadataError: No discovery node answers.
@@ -37,7 +37,7 @@ class Targets:
         return await gather_status(self._plan.discovery_endpoints, self._managers)
 
     async def choose(self, step: FaultStep) -> Target:
-        """Return whom ``step`` is about.
+        """Return the target of ``step``.
 
         Raises:
             MetadataError: The cluster has no leader, or does not answer.
@@ -47,10 +47,10 @@ class Targets:
 
 
 def choose_among(names: Sequence[str], step: FaultStep, status: dict[str, Any]) -> Target:
-    """Return which of ``names`` a step is about, by what the cluster says of itself.
+    """Choose the target of a step among ``names``, by the cluster's status.
 
     Raises:
-        Unavailable: There is none, or no leader.
+        Unavailable: There is no node of the group, or no leader.
     """
     if not names:
         raise Unavailable(f"there is no {step.group}")

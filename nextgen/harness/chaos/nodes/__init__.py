@@ -1,4 +1,4 @@
 """A local cluster whose nodes can be broken: own networks, own disks, control files, a launcher.
-Whatever it sets up on the machine it takes away again. Linux; some of it needs root.
+It removes everything that it sets up on the machine. Linux only; some of it needs root.
 nextgen.harness.chaos and its faults call it.
 """

@@ -1,7 +1,7 @@
-"""A local cluster whose processes can be tormented: own networks, own disks, control files.
+"""A local cluster whose processes can be broken: own networks, own disks, control files.
 
-What this machine does not allow is left out, and said in ``unavailable``: then those faults do not
-happen. Everything is taken away again at the end, however the run ends.
+Faults that this machine does not allow are listed in ``unavailable`` and are not made. All
+networks and disks are removed at the end, however the run ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from nextgen.harness.chaos.schedule import OF_CLUSTER, FaultKind, Group
 from nextgen.kernel.errors import Unavailable
 
 DISK_MIB = 512
-"""For one node that keeps a log: a run of half an hour fits, and it is memory."""
+"""Size of the disk of a node with a log: enough for half an hour. The disk is in memory."""
 
 _CONTROL_FOLDER = "control"
 
@@ -59,7 +59,7 @@ class ChaosCluster(LocalCluster):
 
     @staticmethod
     def create(size: ClusterSize, data_dir: Path, *, on_ended: Ended | None = None) -> ChaosCluster:
-        """Make networks and disks for a cluster in ``data_dir``, as far as this process may.
+        """Create networks and disks for a cluster in ``data_dir``, as far as this process may.
 
         Raises:
             RefusesToStart: There are no free ports.
@@ -98,7 +98,7 @@ class ChaosCluster(LocalCluster):
         return sizes | {Group.UNITS: sizes[Group.BROKER]}
 
     def command_of(self, node: NodePlan) -> list[str]:
-        """Return the command of a node's process, in its network and behind the launcher."""
+        """Return the command of a node's process, in its network and with the launcher."""
         entering = self.network.entering(node.node_id) if self.network else []
         return [
             *entering,
@@ -111,13 +111,13 @@ class ChaosCluster(LocalCluster):
         ]
 
     async def stop(self) -> None:
-        """Stop every process and take networks away; data stays, and so do the disks."""
+        """Stop every process and remove the networks; data and disks stay."""
         await super().stop()
         if self.network is not None:
             await asyncio.to_thread(self.network.remove)
 
     def keep_data(self) -> None:
-        """Copy what is on disks that are memory to where they are mounted, and unmount them."""
+        """Copy the content of the disks in memory to their mount points, and unmount them."""
         for node_id, disk in self.disks.items():
             copy = disk.path.with_name(f"{node_id}.kept")
             disk.free()
@@ -127,7 +127,7 @@ class ChaosCluster(LocalCluster):
             os.rename(copy, disk.path)
 
     def discard_data(self) -> None:
-        """Unmount the disks; what is on them is gone."""
+        """Unmount the disks, which deletes their content."""
         for disk in self.disks.values():
             unmount(disk.path)
         for control in self.controls.values():

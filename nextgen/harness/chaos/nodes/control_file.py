@@ -1,13 +1,13 @@
-"""A small file that a node process and the one that torments it both have mapped.
+"""A control file: memory that a node process shares with the process that injects faults.
 
     bytes  0..7    "NGCHAOS1"
-           8..15   what each fsync is delayed by, microseconds   written by the tormentor
-          16..23   what the wall clock is off by, nanoseconds    written by the tormentor
-          24..31   fsyncs that were delayed                      written by the node
-          32..39   readings of the clock that were off           written by the node
+           8..15   delay of each fsync, microseconds            written by the injector
+          16..23   offset of the wall clock, nanoseconds        written by the injector
+          24..31   number of delayed fsyncs                     written by the node
+          32..39   number of clock readings with an offset      written by the node
 
-Little endian. Each number is written by one side only. The counts say that a fault took hold; two
-threads of a node may count one event as one, so they are not exact.
+Little endian. Each number has one writer. The counts prove that a fault took effect. They are not
+exact, because two threads of a node may count at the same time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ControlFile:
 
     @staticmethod
     def create(path: Path) -> ControlFile:
-        """Make a file that asks for nothing, in place of what is there."""
+        """Create a file without faults, in place of an existing one."""
         path.write_bytes(MAGIC.ljust(CONTROL_FILE_BYTES, b"\0"))
         return ControlFile.open(path)
 
@@ -47,7 +47,7 @@ class ControlFile:
         """Map a file that ``create`` made.
 
         Raises:
-            RefusesToStart: It is none.
+            RefusesToStart: It is not a control file.
         """
         try:
             with path.open("r+b") as file:
@@ -79,12 +79,12 @@ class ControlFile:
         return self._read(_UNSIGNED, _SHIFTED_AT)
 
     def delay_fsyncs(self, delay_ms: int) -> None:
-        """Make each fsync of the node take so much longer; 0 ends it."""
+        """Delay each fsync of the node by ``delay_ms``; 0 ends it."""
         assert 0 <= delay_ms <= DELAY_MS_MAX, f"a delay of {delay_ms} ms"
         _UNSIGNED.pack_into(self._content, _DELAY_AT, delay_ms * 1_000)
 
     def shift_clock(self, offset_ms: int) -> None:
-        """Set the node's wall clock off by so much; 0 ends it."""
+        """Shift the node's wall clock by ``offset_ms``; 0 ends it."""
         assert abs(offset_ms) <= OFFSET_MS_MAX, f"an offset of {offset_ms} ms"
         _SIGNED.pack_into(self._content, _OFFSET_AT, offset_ms * 1_000_000)
 

@@ -1,4 +1,4 @@
-"""Disks of a size that can be filled: memory, mounted where a node keeps its data. Needs root."""
+"""Small disks that can be filled: memory, mounted at a node's data directory. Needs root."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ class MountRefused(Exception):
 
 
 class SmallDisk:
-    """A disk at ``path``; what fills it beside the node's own data is its ballast."""
+    """A disk at ``path``. A ballast file fills it beside the node's own data."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def fill(self, leave_bytes: int = 0) -> None:
-        """Fill it until only ``leave_bytes`` are free. Its node may write meanwhile."""
+        """Fill the disk until only ``leave_bytes`` are free. Its node may write meanwhile."""
         with (self.path / _BALLAST).open("ab", buffering=0) as ballast:
             for _ in range(_FILL_ATTEMPTS):
                 room = self.free_bytes - leave_bytes
                 if room <= 0:
                     break
-                with contextlib.suppress(OSError):  # Its node was faster: ask for less.
+                with contextlib.suppress(OSError):  # The node was faster: try less.
                     end = ballast.seek(0, os.SEEK_END)
                     os.posix_fallocate(ballast.fileno(), end, room)
-            with contextlib.suppress(OSError):  # Full: what was asked for.
+            with contextlib.suppress(OSError):  # Full, as requested.
                 while not leave_bytes:
                     ballast.write(_LAST_BLOCK)
 
     def free(self) -> None:
-        """Take the ballast away, if there is any."""
+        """Remove the ballast, if there is any."""
         (self.path / _BALLAST).unlink(missing_ok=True)
 
     @property
@@ -53,7 +53,7 @@ class SmallDisk:
 
 @contextmanager
 def small_disks(*paths: Path, size_mib: int) -> Iterator[list[SmallDisk]]:
-    """Mount one at each path; unmounted at the end.
+    """Mount a disk at each path; unmount them at the end of the block.
 
     Raises:
         MountRefused: It takes privileges that this process does not have.
@@ -84,7 +84,7 @@ def mount(path: Path, size_mib: int) -> None:
 
 
 def mounted_below(folder: Path) -> list[Path]:
-    """Return where disks of ours are mounted below a folder."""
+    """Return the mount points of such disks below a folder."""
     mounts = [line.split() for line in MOUNTS.read_text(encoding="utf-8").splitlines()]
     return [
         Path(where)
@@ -94,5 +94,5 @@ def mounted_below(folder: Path) -> list[Path]:
 
 
 def unmount(path: Path) -> None:
-    """Take a disk away; what still has files open there keeps them until it ends."""
+    """Unmount a disk. Processes with open files there keep them until they end."""
     subprocess.run(["umount", "--lazy", str(path)], check=True, timeout=MOUNT_TIMEOUT_S)

@@ -1,13 +1,13 @@
 """``python -m …chaos.nodes.launcher CONTROL MODULE ARGUMENTS``: a node that chaos can break.
 
-Runs a component's module in this very process, after it has put itself between the process and
+Runs a component's module in this process, after it has replaced
 
 - ``os.fsync`` and ``os.fdatasync``: the journal, term and vote, snapshots' renames, ledgers. SQLite
-  calls the system by itself and is not slowed; nothing acknowledged rests on its fsyncs;
+  calls the system directly and is not slowed; no acknowledgement depends on its fsyncs;
 - ``time.time`` and ``time.time_ns``: all wall-clock time that the product reads. The monotonic
-  clock, gRPC's own timers and the timestamps that the file system gives are as they were.
+  clock, gRPC's own timers and the file system's timestamps are unchanged.
 
-Worker processes that a node starts (``discovery``) are not launched by this and keep the true time.
+Worker processes of a node (``discovery``) do not use this launcher and keep the true time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nextgen.harness.chaos.nodes.control_file import ControlFile
 
 
 def slowed(fsync: Callable[[Any], None], control: ControlFile) -> Callable[[Any], None]:
-    """Return ``fsync`` delayed by what the control file says at each call."""
+    """Return ``fsync`` with the delay in the control file at each call."""
 
     def slow(handle: Any) -> None:
         delay_us = control.fsync_delay_us
@@ -37,7 +37,7 @@ def slowed(fsync: Callable[[Any], None], control: ControlFile) -> Callable[[Any]
 
 
 def shifted_ns(clock_ns: Callable[[], int], control: ControlFile) -> Callable[[], int]:
-    """Return a clock in nanoseconds that is off by what the control file says at each call."""
+    """Return a clock in nanoseconds with the offset in the control file at each call."""
 
     def read() -> int:
         offset_ns = control.clock_offset_ns
@@ -49,7 +49,7 @@ def shifted_ns(clock_ns: Callable[[], int], control: ControlFile) -> Callable[[]
 
 
 def shifted_s(clock_s: Callable[[], float], control: ControlFile) -> Callable[[], float]:
-    """Return a clock in seconds that is off by what the control file says at each call."""
+    """Return a clock in seconds with the offset in the control file at each call."""
 
     def read() -> float:
         offset_ns = control.clock_offset_ns

@@ -4,11 +4,11 @@
                    ├── veth ── node 1's namespace, 10.213.n.11
                    ├── veth ── node 2's namespace, 10.213.n.12
 
-The bridge has a namespace of its own because the host's packet filter looks at what is bridged on
-the host, and may drop it. A cut is a routing rule of the receiver that has no route for packets
-from an address. They are dropped silently, as by a broken switch, so that a direction can be cut
-alone, and the kernel counts them. This takes ``iproute2`` and no packet filter. The host, where
-clients are, is never cut off.
+The bridge has a namespace of its own, because the host's packet filter sees packets that are
+bridged on the host and may drop them. A cut is a routing rule of the receiver without a route for
+packets from an address. The kernel drops them silently, like a broken switch, and counts them. So
+one direction can be cut alone. This needs ``iproute2`` and no packet filter. The host, where
+clients run, is never cut off.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ _NAME = re.compile(r"^ngc(\d+)x\d+$")
 _TOOLS = ("ip", "nsenter")
 
 _CUTS_BEFORE = 1_000
-"""Priority of the rule that accepts what is addressed to a node: those that cut come before it."""
+"""Priority of the rule that accepts packets for a node. Rules of cuts come before it."""
 
 _BEFORE_CUTS = (
-    # The kernel's own such rule comes before all others, so it makes way for ours.
+    # The kernel's own rule comes before all others, so replace it.
     f"rule add pref {_CUTS_BEFORE} lookup local",
     "rule del pref 0",
 )
 
 _COUNTED = "InAddrErrors"
-"""Packets of a namespace that no route was found for, among the numbers of ``/proc/net/snmp``."""
+"""Name of the counter in ``/proc/net/snmp`` of a namespace's packets without a route."""
 
 _FORWARDING = "/proc/sys/net/ipv4/ip_forward"
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One direction between two nodes: what ``receiver`` hears from ``sender``."""
+    """One direction between two nodes: packets from ``sender`` to ``receiver``."""
 
     sender: str
     receiver: str
 
 
 class NodeNetwork:
-    """The namespaces of one cluster. ``remove`` it at the end, when its processes are gone.
+    """The namespaces of one cluster. ``remove`` it at the end, when its processes have ended.
 
     All methods block for some milliseconds per node.
     """
@@ -74,10 +74,10 @@ class NodeNetwork:
         self._changing = threading.Lock()
 
     def set_up(self) -> None:
-        """Make all of it.
+        """Create all namespaces and links.
 
         Raises:
-            Unavailable: It takes privileges or tools that are not here. Nothing is left behind.
+            Unavailable: Privileges or tools are missing. Nothing is left behind.
         """
         missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
         if missing:
@@ -91,7 +91,7 @@ class NodeNetwork:
             raise
 
     def remove(self) -> None:
-        """Remove all of it, as far as it is there."""
+        """Remove all existing namespaces and links."""
         for name in _namespaces():
             if name.startswith(self._tag):
                 _quietly(["ip", "netns", "del", name])
@@ -102,22 +102,22 @@ class NodeNetwork:
         return f"{self._net}.{_FIRST_NODE + self._places[node_id] - 1}"
 
     def entering(self, node_id: str) -> list[str]:
-        """Return what a command is preceded by to run at a node. It stays the same process."""
+        """Return the prefix of a command that runs it at a node, in the same process."""
         return ["nsenter", f"--net=/run/netns/{self._namespace(node_id)}"]
 
     def cut(self, links: Iterable[Link]) -> None:
-        """Drop what comes over these links from here on."""
+        """Start to drop packets on these links."""
         with self._changing:
             for link in set(links) - self._cut:
                 self._rule("add", link)
                 self._cut.add(link)
 
     def heal(self) -> None:
-        """Make every link whole again."""
+        """Restore every link."""
         self.mend(tuple(self._cut))
 
     def mend(self, links: Iterable[Link]) -> None:
-        """Make these links whole again; those that are whole stay so."""
+        """Restore these links; those that are not cut are unchanged."""
         with self._changing:
             for link in set(links) & self._cut:
                 self._rule("del", link)
@@ -198,7 +198,7 @@ class NodeNetwork:
 
 
 def remove_abandoned() -> None:
-    """Remove what runs left behind that were killed themselves."""
+    """Remove the leftovers of killed runs."""
     for name in _namespaces():
         found = _NAME.match(name)
         if found and not psutil.pid_exists(int(found[1])):
@@ -230,7 +230,7 @@ def _quietly(command: Sequence[str]) -> None:
     try:
         _run(command)
     except Unavailable:
-        return  # What is not there need not be removed.
+        return  # It does not exist.
 
 
 def _run(command: Sequence[str], *, text: str = "") -> str:

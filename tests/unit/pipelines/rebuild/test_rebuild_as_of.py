@@ -37,7 +37,7 @@ def test_the_last_position_of_the_export_may_be_asked_for() -> None:
 
 
 def test_a_position_behind_the_export_is_refused() -> None:
-    with pytest.raises(JobRefused, match="ends at position 7, 8 was asked for"):
+    with pytest.raises(JobRefused, match="ends at position 7, 8 was requested"):
         check_positions({2: 8}, {1: 10, 2: 7})
 
 
