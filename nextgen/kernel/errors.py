@@ -128,10 +128,10 @@ class TransferFailed(Definite):
 
 
 class PositionCompacted(Definite):
-    """The position asked for is no longer in the log; reading can start at ``oldest``.
+    """The requested position is no longer in the log; reading can start at ``oldest``.
 
-    ``snapshot_position`` is where the snapshot that a Watch begins with would be, 0 if whoever
-    refused gives none.
+    ``snapshot_position`` is the position of the snapshot that a Watch would begin with, 0 if the
+    refusing service has no snapshots.
     """
 
     reason = "POSITION_COMPACTED"
@@ -150,10 +150,9 @@ class PositionCompacted(Definite):
 
 
 class PositionAhead(Definite):
-    """The position asked for lies in the future: ``last`` is the last that is committed.
+    """The requested position lies in the future: ``last`` is the last committed one.
 
-    A replica that does not lead may only be behind. ``is_final`` says that this is the word of
-    a leader that a majority has confirmed.
+    A follower may only be behind. ``is_final``: a leader that a majority has confirmed answered.
     """
 
     reason = "POSITION_AHEAD"
@@ -199,9 +198,9 @@ class ConnectionLost(Indefinite):
 
 
 class OutcomeForgotten(Indefinite):
-    """The command may have been carried out so long ago that its outcome is not kept any more.
+    """The command may have been executed so long ago that its outcome is no longer kept.
 
-    It was not carried out now, and must not be repeated: the caller has to read the state first.
+    It was not executed now, and must not be repeated: the caller has to read the state first.
     """
 
     reason = "OUTCOME_FORGOTTEN"

@@ -49,7 +49,7 @@ class Site(Protocol):
 
     @property
     def maker(self) -> FaultMaking:
-        """Who makes them."""
+        """The maker of the faults."""
 
     async def enter(self) -> None:
         """Return when the cluster is up.

@@ -1,4 +1,4 @@
-"""Names that could be somebody's. The same seed gives the same names."""
+"""Realistic names of tenants, namespaces and topics. The same seed gives the same names."""
 
 from __future__ import annotations
 

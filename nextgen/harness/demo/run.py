@@ -1,9 +1,9 @@
 """The demo's course: set up, load, three kills, verification.
 
-The load is two processes with stock Pulsar clients that know nothing but discovery's addresses: one
-produces on every topic, one consumes. What counts as lost, duplicated and out of order is said in
-``nextgen.harness.load.pulsar.delivery_record``; every message whose send was acknowledged is
-accounted for. A kill is SIGKILL; the killed process starts again with the same directories.
+The load is two processes with stock Pulsar clients that know only discovery's addresses: one
+produces on every topic, one consumes. ``nextgen.harness.load.pulsar.delivery_record`` defines lost,
+duplicated and out of order; every acknowledged message is accounted for. A kill is SIGKILL; the
+killed process starts again with the same directories.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ MESSAGE_BYTES = 100
 SEND_INTERVAL_MS = 40
 PRESS_WINDOW = 32
 RUSH_SECONDS = 0.5
-"""So that the broker dies while it writes, fsyncs and acknowledges, not before the first write."""
+"""Load before the kill, so that the broker dies while it writes, fsyncs and acknowledges."""
 
 CALM_SECONDS = 4
 DEAD_SECONDS = 3
 RECOVER_SECONDS = 4
 STRIKE_WINDOW_MS = 4_000
-"""How long after the broker's death a gap still counts as its."""
+"""Time after the broker's death in which a gap counts as caused by it."""
 
 STATUS_ATTEMPTS = 20
 

@@ -1,4 +1,4 @@
-"""What a person sees of the demo: one line per thing that happened, and a pulse."""
+"""The demo's output for people: one line per step, and a status line of the traffic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.text import Text
 from nextgen.kernel.input.printable import printable
 
 PLAIN_PULSE_SECONDS = 5
-"""Where no line can be redrawn, the pulse is printed this often."""
+"""Interval of the status line on an output that cannot redraw lines."""
 
 
 class Timeline:

@@ -1,4 +1,4 @@
-"""The demo's topics: made before anybody produces, and asked for when it matters where they are."""
+"""The demo's topics: creates them before the load, and finds the brokers that serve them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DemoTopics:
 
     @property
     def unit_count(self) -> int:
-        """What brokers serve: a topic, or a partition of one."""
+        """Number of units that brokers serve: topics, or partitions of topics."""
         return len(self.plain) + len(self.partitioned) * self.partitions
 
     async def create(self, client: DiscoveryClient) -> None:

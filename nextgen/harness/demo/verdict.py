@@ -1,4 +1,4 @@
-"""What must not have happened in the demo, and what should have."""
+"""The demo's verdict: broken promises, and expected events that did not happen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom to kill: always who matters most at that moment."""
+"""Chooses the process to kill: the most important one at that moment."""
 
 from __future__ import annotations
 

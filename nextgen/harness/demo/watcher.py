@@ -14,7 +14,7 @@ IsRunning = Callable[[str], bool]
 
 
 class LeaderWatcher:
-    """Counts the leaderships that were taken over from a dead node; tells of every change."""
+    """Counts the leaderships that were taken over from a dead node; reports every change."""
 
     def __init__(
         self,

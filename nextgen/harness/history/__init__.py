@@ -1,5 +1,5 @@
-"""What clients asked, saw and recorded, and `check(history)`, which gives the verdict. It knows
-nothing of how a history was made: `model` says how to record one, `log_events` reads the wire.
+"""Histories: the recorded requests and answers of clients, and `check(history)`, which judges them.
+Checks do not depend on the recorder: `model` defines the records, `log_events` reads the wire.
 The load, chaos, tests and `nextgen history` call it.
 """
 

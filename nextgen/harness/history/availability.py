@@ -1,5 +1,5 @@
-"""How long writes had to wait: for each shard at worst, and after each fault. Numbers, no verdict:
-whether they are good enough is for the run to say."""
+"""Waiting times of writes: the worst of each shard, and those after each fault. These are numbers
+without a verdict: the run decides whether they are good enough."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def writes_by_shard(operations: Iterable[Operation], index: LogIndex) -> dict[in
 def unavailable_intervals(
     writes: Mapping[int, Sequence[Operation]], ended_ns: int
 ) -> tuple[Unavailable, ...]:
-    """Return for each shard the longest time in which a write was asked for and none was
-    acknowledged. A refusal is an answer of the leader, and counts as one."""
+    """Return for each shard the longest time in which a write was pending and none was
+    acknowledged. A refusal counts too, because the leader answered it."""
     return tuple(
         max(
             (Unavailable(shard, *gap) for gap in _gaps(of_shard, ended_ns)),
@@ -51,7 +51,7 @@ def recoveries(
 
 
 def _gaps(writes: Sequence[Operation], ended_ns: int) -> Iterator[tuple[int, int]]:
-    """Yield where nothing was answered, cut to begin when somebody had asked."""
+    """Yield the intervals without an answer, from the first pending request in each on."""
     answers = sorted(op.returned_ns for op in writes if _is_answer(op) and op.returned_ns)
     ends = [*answers, ended_ns]
     asked = sorted(
@@ -74,7 +74,7 @@ def _is_answer(operation: Operation) -> bool:
 
 
 class _FirstAnswers:
-    """When, at the earliest, a write was acknowledged that was asked for after some moment."""
+    """Finds the earliest acknowledgement of a write that was requested after a given time."""
 
     def __init__(self, writes: Iterable[Operation]) -> None:
         answered = sorted(

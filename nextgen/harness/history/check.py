@@ -28,10 +28,10 @@ from nextgen.harness.history.model import READS, WRITES, History, Observation
 
 
 def check(history: History, *, budget: Budget | None = None) -> Verdict:
-    """Judge ``history`` by all that is recorded of it.
+    """Judge ``history`` by everything that was recorded.
 
-    Without a log, what rests on it is not judged: acknowledged writes are then held to what was
-    read and listed only. The answer depends on the history alone.
+    Without a log, checks that need it are left out: acknowledged writes are then compared only with
+    reads and listings. The verdict depends on the history alone.
     """
     findings = FindingList()
     index = index_log(history.log)

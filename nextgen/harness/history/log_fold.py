@@ -99,8 +99,8 @@ def is_inventory_event(event: LogEvent) -> bool:
 
 
 def index_log(log: Iterable[LogEvent]) -> LogIndex:
-    """Fold ``log`` (each shard's events in order). What cannot be, is folded as it stands: the
-    check of the log's order reports it."""
+    """Fold ``log`` (each shard's events in order). Impossible events are folded unchanged: the
+    check of the log's order reports them."""
     index = LogIndex()
     for event in log:
         index.by_shard.setdefault(event.shard, []).append(event)

@@ -1,8 +1,8 @@
-"""What a history is made of: what clients asked for and saw, what was broken, and the log.
+"""The records of a history: requests and answers of clients, faults, and the log.
 
-A history is recorded while a cluster is under load and judged afterwards. Whoever records writes
-these values through a ``nextgen.harness.history.record_file.Recorder``, one file for each process;
-``nextgen.harness.history.record_file.load_history`` brings the files of one run together.
+A history is recorded while a cluster is under load and judged afterwards. Each recording process
+writes these values to a file through a ``nextgen.harness.history.record_file.Recorder``;
+``nextgen.harness.history.record_file.load_history`` joins the files of one run.
 
 **Time.** Every ``…_ns`` is a reading of CLOCK_MONOTONIC (``time.monotonic_ns()``) of the ONE
 machine that all recording processes run on. Order between two operations is concluded from
@@ -11,7 +11,7 @@ when the other was invoked. Take ``invoked_ns`` BEFORE the request leaves and ``
 its answer came. Times of the cluster's own machines do not occur: their clocks are set wrong on
 purpose.
 
-**Outcomes.** Whoever records must not guess. ``ok`` and ``refused`` are answers. ``failed`` is for
+**Outcomes.** A recorder must not guess. ``ok`` and ``refused`` are answers. ``failed`` is for
 errors under ``nextgen.kernel.errors.Definite``: it did not happen and never will, and the checks
 hold the cluster to it. Everything else is ``unknown``: it may have happened, may happen later, and
 stays open for ever. A create of many topics that ended in a definite error is unknown for each of
@@ -25,13 +25,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 FORMAT_VERSION = 1
-"""Of the files. A reader refuses a later one; a field may be added without a new version."""
+"""Version of the files. A reader refuses a later one; fields may be added without a new one."""
 
 NO_VALUE: Mapping[str, object] = {}
 
 
 class OperationKind(StrEnum):
-    """What was asked for. The comment says ``argument`` -> ``value`` of an ``ok``."""
+    """The kind of a request. The comments have ``argument`` -> ``value`` of an ``ok``."""
 
     CREATE = "create"  # {properties, partitions} -> {id}
     DELETE = "delete"  # {} -> {id}
@@ -64,7 +64,7 @@ FAILED_PREFIX = "failed:"
 
 
 class ObjectKind(StrEnum):
-    """What a key names. Its text says it: see ``object_kind``."""
+    """The kind of object that a key names; ``object_kind`` derives it from the key's text."""
 
     TENANT = "tenant"
     NAMESPACE = "namespace"
@@ -91,11 +91,11 @@ def failed(reason: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One for each run, in any of its files: what was recorded, and how to repeat it.
+    """One record for each run, in any of its files: its scope, and how to repeat it.
 
-    ``scopes`` are prefixes of keys. Within them EVERY writer is recorded, so that an effect which
-    no operation explains is a phantom; what is outside of them is somebody else's. A Pulsar client
-    that opens a topic may create it: record that as a CREATE that is unknown.
+    ``scopes`` are prefixes of keys. Within them EVERY writer is recorded, so an effect that no
+    operation explains is a phantom; keys outside of them belong to others. A Pulsar client that
+    opens a topic may create it: record that as a CREATE with an unknown outcome.
     """
 
     run_id: str
@@ -139,7 +139,7 @@ class Operation:
     """Hexadecimal digits of the id in the log (``LogEvent.causation_id``); "" if it is not known,
     as with a create of several topics, whose id is another one in each shard."""
     shard: int = 0
-    """Of an ok write: its shard and the position in its answer; 0 if the answer had none."""
+    """Shard and position in the answer of an ok write; 0 if the answer had none."""
     position: int = 0
 
     @property
@@ -166,7 +166,7 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """How findings call it."""
+        """The operation's name in findings."""
         return f"{self.client}#{self.op_id}"
 
 
@@ -185,11 +185,11 @@ class Publish:
     acked_ns: int | None = None
     """None: never acknowledged; it may be stored or not."""
     ledger: int = -1
-    """Of the message id in the acknowledgement; -1 when it was a duplicate's."""
+    """Ledger of the message id in the acknowledgement; -1 for a duplicate."""
     entry: int = -1
     batch_index: int = -1
     epoch: int = 0
-    """Of the owner that acknowledged: ``ledger >> 20`` (ADR 0023); 0 if it is not known."""
+    """Epoch of the acknowledging owner: ``ledger >> 20`` (ADR 0023); 0 if it is not known."""
     topic_id: str = ""
     """Needed only if the topic is deleted and created again during the run: epochs begin anew."""
 
@@ -215,8 +215,8 @@ class Received:
 @dataclass(frozen=True, slots=True)
 class Drained:
     """``consumer`` has read all of ``topic`` from its first message on, after the load, on a
-    cluster that nobody breaks. Only what such a consumer missed or got twice is held against the
-    cluster: one that was attached during faults may be told again what it had not acknowledged.
+    cluster without faults. Only messages that such a consumer missed or got twice count as errors:
+    a consumer that was connected during faults may get unacknowledged messages again.
     """
 
     consumer: str
@@ -227,9 +227,10 @@ class Drained:
 class WatchOpened:
     """A watch begins, or resumes. All records of one watcher go to ONE file, in order.
 
-    ``from_position`` 0: a snapshot follows, unless ``without_snapshot``: then what is told begins
-    at a present that the watcher does not know, and nothing before the first event is missed.
-    A watcher that resumes on a new stream with the last position it took in writes nothing.
+    ``from_position`` 0: a snapshot follows. With ``without_snapshot`` the watch begins at the
+    present position instead, which the watcher does not know, so events before the first one do
+    not count as missed. A watcher that resumes on a new stream from its last position writes
+    nothing.
     """
 
     watcher: str
@@ -309,8 +310,8 @@ class WatchProgress:
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """One event of a shard's log, from position 1 on, in order. Read the log LAST, after every read
-    that is recorded has returned: what the log does not have, nobody may have seen.
+    """One event of a shard's log, from position 1 on, in order. Read the log LAST, after every
+    recorded read has returned: then no read may have seen an event that the log does not have.
 
     ``nextgen.harness.history.log_events.log_event_of`` makes it of an event as the wire has it.
     """
@@ -334,15 +335,14 @@ class LogEvent:
     """Hexadecimal digits; "" for the cluster's own decisions."""
     properties: Mapping[str, str] = field(default_factory=dict)
     policies: str = ""
-    """Of a policy_set: all of them, as a text that can be compared."""
+    """All policies of a policy_set, as a text that can be compared."""
     policies_version: int = 0
     used_epoch: int = 0
-    """Of an assignment whose epoch jumped: the one before it was used by owners that the log does
-    not know."""
+    """Set for an assignment that skipped epochs: owners unknown to the log have used this one."""
 
     @property
     def name(self) -> str:
-        """How findings call it: the event's name across all shards."""
+        """The event's name in findings, unique over all shards."""
         return f"{self.shard}:{self.position}"
 
 

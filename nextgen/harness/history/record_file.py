@@ -5,9 +5,8 @@
         recorder.write(answered)
     history = load_history(directory)
 
-The first line says the format's version. A line that a killed process left half-written at the end
-of its file is left out: whatever it was, its other half had not happened. Damage anywhere else is
-an error.
+The first line has the format's version. A half-written last line, left by a killed process, is
+ignored: the process had not gone on behind it. Damage anywhere else is an error.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _WATCH_TYPES = get_args(WatchRecord)
 
 
 class BadHistory(Exception):
-    """The files are no history that can be judged; the message names file and line."""
+    """The files are not a valid history; the message names file and line."""
 
 
 class Recorder:

@@ -1,8 +1,8 @@
-"""The history around what was found, as one HTML page that needs nothing but itself.
+"""The history around findings, as one self-contained HTML page.
 
-Lanes for what was broken, for each shard (leaderships, when writes were acknowledged, when none was
-though asked for), then for each finding the operations of its key as intervals. Everything that
-comes from the history is escaped, and the page is bounded: see ``HISTORY_TIMELINE_BARS_MAX``.
+It has lanes for faults and for each shard (leaderships, acknowledged writes, times with pending
+writes and no acknowledgement), then for each finding the operations of its key as intervals. All
+text from the history is escaped, and the page is bounded: see ``HISTORY_TIMELINE_BARS_MAX``.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _Scale:
     began_ns: int
     ended_ns: int
     zero_ns: int
-    """What is called 0 s."""
+    """The time that is shown as 0 s."""
 
     def x(self, at_ns: int) -> float:
         share = (at_ns - self.began_ns) / max(1, self.ended_ns - self.began_ns)

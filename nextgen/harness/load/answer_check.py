@@ -1,9 +1,9 @@
-"""Checks lookup answers where they point to: at the brokers.
+"""Checks lookup answers at the brokers that they name.
 
-An answer is wrong if the broker it names, in the session it names, neither serves the topic with
-that epoch or a newer one, nor remembers that it handed the topic on under a newer epoch. A broker
-that cannot be reached, or that lost the session, makes an answer outdated: whoever got it has to
-ask again, and must then get a right one.
+An answer is wrong if the named broker, in the named session, neither serves the topic with that
+epoch or a newer one, nor remembers that it handed the topic over under a newer epoch. If the broker
+cannot be reached, or has lost the session, the answer is outdated: a repeated lookup must then
+return a right one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHECK_TIMEOUT_MS = 2_000
 
 
 class Verdict(StrEnum):
-    """What the broker says about an answer that names it."""
+    """The verdict on an answer, by the broker that it names."""
 
     RIGHT = "right"
     MOVED = "moved"
@@ -35,7 +35,7 @@ class Verdict(StrEnum):
 
 
 def judge(answer: LookupAnswer, serving: Serving, session_id: str) -> Verdict:
-    """Return the verdict from what the broker said, in the session it said it in."""
+    """Return the verdict, from the broker's reply and the session of that reply."""
     if serving.serves and serving.epoch >= answer.epoch:
         return Verdict.RIGHT
     if serving.new_epoch > answer.epoch:

@@ -1,4 +1,4 @@
-"""Latencies and what is said about them."""
+"""Latencies and their statistics."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def quantiles(prefix: str, samples_ms: Iterable[float]) -> dict[str, float | Non
 
 
 def microsecond_counts(samples_s: Iterable[float]) -> dict[str, int]:
-    """Return how many durations took how many whole microseconds, for millions of samples.
+    """Return the number of durations by whole microseconds, for millions of samples.
 
-    The keys are text, as JSON wants them; such counts of several processes can be added up.
+    The keys are text, for JSON. Counts of several processes can be added up.
     """
     counts = Counter(int(seconds * 1e6) for seconds in samples_s)
     return {str(microseconds): count for microseconds, count in counts.items()}

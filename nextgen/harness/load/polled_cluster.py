@@ -1,4 +1,4 @@
-"""The cluster as a discovery node tells it, for a load process that goes to shards itself."""
+"""The cluster's state, polled from a discovery node, for load processes that call shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a job speaks to the process that started it."""
+"""The messages of a job to the process that started it."""
 
 from __future__ import annotations
 

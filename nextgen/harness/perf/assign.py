@@ -26,7 +26,7 @@ WARM_IN_FLIGHT = 8
 
 @dataclass(frozen=True, slots=True)
 class AssignLoad:
-    """How much. ``at_once`` names are looked up in one burst, ``burst`` many names a message."""
+    """Size of the load. ``at_once`` names are looked up in one burst, ``burst`` names a message."""
 
     serial: int
     burst: int

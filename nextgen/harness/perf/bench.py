@@ -1,4 +1,4 @@
-"""What every measurement needs: a cluster, a namespace of its own, counters, a progress bar."""
+"""The common parts of all measurements: a cluster, a namespace, counters, a progress bar."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from protos.nextgen.v1.discovery_service_pb2 import (
 )
 
 COUNTER_TOLERANCE = 0.01
-"""How far the generator's count and the servers' own may be apart."""
+"""Largest relative difference between the generator's and the servers' counts."""
 
 SETUP_TIMEOUT_MS = 300_000
-"""For creating or assigning everything a measurement needs, on a slow machine."""
+"""Time-out for creating or assigning all topics of a measurement, on a slow machine."""
 
 
 STOP_MOVING_TIMEOUT_MS = 60_000
@@ -45,7 +45,7 @@ STOP_MOVING_TIMEOUT_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What one measurement runs against. ``cluster`` is set if it was started for it."""
+    """The environment of a measurement. ``cluster`` is set if it was started for it."""
 
     targets: tuple[str, ...]
     namespace: str

@@ -166,7 +166,7 @@ def watch(
     target: Target = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Commits of one shard without and with watchers, and what the watchers are told when."""
+    """Measure commits of a shard without and with watchers, and the delay of their updates."""
 
     async def measure(bench: Any) -> dict[str, Any]:
         from nextgen.harness.perf.watch import WatchLoad, measure_watch

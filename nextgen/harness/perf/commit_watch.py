@@ -40,7 +40,7 @@ class Created:
 
 
 class CommitWatch:
-    """What the probe has reported so far. Made by ``watched``."""
+    """The probe's reports so far. Made by ``watched``."""
 
     def __init__(self, shard_id: int, spare_names: list[str]) -> None:
         self.shard_id = shard_id
@@ -49,7 +49,7 @@ class CommitWatch:
         self._heard = asyncio.Event()
 
     def spare_name(self) -> str:
-        """Return the name of a topic of this shard that nobody creates but the caller."""
+        """Return an unused name of a topic of this shard, for the caller alone."""
         return self._spare_names.pop()
 
     def hear(self, message: dict[str, Any]) -> None:
@@ -79,7 +79,7 @@ class CommitWatch:
             ) from None
 
     async def commit_for(self, seconds: float) -> None:
-        """Let the shard commit for so long, at the least."""
+        """Wait while the shard commits, for at least this time."""
         begin = time.monotonic()
         await asyncio.sleep(seconds)
         await self.wait_sent_after(begin)

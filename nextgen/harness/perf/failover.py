@@ -1,10 +1,9 @@
-"""``perf failover``: a shard's leader killed, frozen or asked to stop, to the shard's next commit.
+"""``perf failover``: from killing, freezing or stopping a shard's leader to its next commit.
 
-Several lanes create topics in that shard through the public port, each one after the other.
-Measured is the first acknowledgement of a create that was sent after the signal: every lane's
-create that was on its way must be acknowledged before, so the shard's very first commit was even a
-little earlier. A leader that is frozen (SIGSTOP) is let go on when its successor has committed
-something that it is then asked for.
+Several lanes create topics in that shard through the public port, one after the other. The measured
+time ends with the first acknowledgement of a create that was sent after the signal. Each lane's
+pending create must be acknowledged before that, so the shard's first commit was a little earlier
+still. A frozen leader (SIGSTOP) is resumed (SIGCONT) when its successor has committed a request.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ SETTLE_SECONDS = 3.0
 """Commits in peace before each signal, so that nothing of the one before it is measured."""
 
 AFTERMATH_SECONDS = 1.2
-"""Commits watched after a frozen leader was let go on, or another has stopped: whoever deposes a
-leader because it slept does so at once."""
+"""Commits are watched for this long after a frozen leader was resumed, or another has stopped: a
+resumed leader that disturbs its successor does so at once."""
 
 REPLACED_TIMEOUT_MS = 10_000
 REPLACED_INTERVAL_MS = 20
@@ -41,7 +40,7 @@ REPLACED_INTERVAL_MS = 20
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many trials of each kind."""
+    """Number of trials of each kind."""
 
     kills: int
     hangs: int

@@ -1,4 +1,4 @@
-"""``perf lookup``: warm lookups over LookupStream, while topics move if asked for."""
+"""``perf lookup``: warm lookups over LookupStream, optionally while topics move."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nextgen.runtime.lifecycle.exit_code import CheckFailed
 NAMES_PER_MESSAGE = 64
 WARM_SECONDS = 2
 CHECK_EVERY_MOVING = 10
-"""While topics move, one response in so many is checked at the brokers, name by name."""
+"""While topics move, one of this many responses is checked at the brokers, name by name."""
 
 CHECK_EVERY_STILL = 100
 LOOKUP_NAMES_COUNTER = "names_looked_up"

@@ -1,4 +1,4 @@
-"""What shard nodes have counted since they started, all together."""
+"""Counters since the start of shard nodes, summed over all nodes."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ FAN_OUT_CHANGES = 50
 FAN_OUT_SUBSCRIBERS = (5, 50)
 
 SETTLED_MS = 600
-"""Without a message with news for so long: more than a round of progress."""
+"""Watches have settled after this long without a message with events: more than a round of
+progress updates."""
 
 _STATUS = "/nextgen.v1.ShardService/GetNodeStatus"
 _STATUS_TIMEOUT_S = 10.0
@@ -36,7 +37,7 @@ _STATUS_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class WatchLoad:
-    """How much of everything."""
+    """Size of the load."""
 
     watchers: int
     processes: int
@@ -48,7 +49,7 @@ class WatchLoad:
 
 @dataclass(slots=True)
 class _Findings:
-    """What the watchers received, compared with what was acknowledged."""
+    """The events that watchers received, compared with the acknowledged creates."""
 
     delivered: int = 0
     wrong: int = 0
@@ -125,7 +126,7 @@ class _Run:
     async def change(
         self, *, seconds: float, watchers: int = 0, changes_max: int = 10**9, **options: Any
     ) -> dict[str, Any]:
-        """Create topics for so long and return what the generator says."""
+        """Create topics for some seconds; return the generator's report."""
         results = await self._bench.run(
             "change_topics",
             "committing",
@@ -212,7 +213,7 @@ class _Run:
         )
 
     async def _settled_messages(self) -> int:
-        """Return the count once what the beginning of the watches made is over."""
+        """Return the count of messages when the watches' initial messages have all arrived."""
         before = -1
         while (after := await self._messages()) != before:
             before = after

@@ -127,7 +127,7 @@ def _verify_under_chaos(
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a verification is to be. ``out`` None: in the run's directory."""
+    """The parameters of a verification. ``out`` None: in the run's directory."""
 
     minutes: float
     events_min: int
@@ -257,7 +257,7 @@ class Verification:
 
 @asynccontextmanager
 async def _exported_meanwhile(targets: Sequence[str], export: Path) -> AsyncIterator[None]:
-    """Export what the cluster has and goes on to write, until the block ends."""
+    """Export the cluster's log, and follow it until the block ends."""
     stop = asyncio.Event()
     limits = FileLimits(age_ms=EXPORTED_WITHIN_MS)
     exporting = asyncio.create_task(

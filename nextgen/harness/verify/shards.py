@@ -29,7 +29,7 @@ LEADER_TIMEOUT_MS = 30_000
 LEADER_POLL_MS = 250
 
 STRIKES = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)
-"""What happens to the node that leads a shard, one after the other: it dies, it hands over."""
+"""Signals to the node that leads a shard, one after the other: it dies, it hands over."""
 
 
 async def verify_own_cluster(*, events: int, shards: int) -> tuple[VerifyReport, dict[str, Any]]:

@@ -24,7 +24,7 @@ EVENT_LEVEL_MAX = 10_000
 """The highest level that a process may report; a higher one is a mistake, not a release."""
 
 CONFIGURATION_LEVEL = 2
-"""Of the entries that hold a group's configuration: they came in with changes of the members."""
+"""Level of entries with a group's configuration, which were introduced with membership changes."""
 
 
 def not_known_everywhere(group: str, members: Sequence[str], what: str) -> Refused:

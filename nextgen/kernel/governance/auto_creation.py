@@ -1,7 +1,7 @@
-"""Whether and how a namespace's topics come into existence by being asked for.
+"""Auto-creation: whether and how a request for a missing topic of a namespace creates it.
 
-The policies of namespace and tenant say so. Where they say nothing, properties of the namespace
-do, under the names that Pulsar itself uses:
+The policies of namespace and tenant decide. If they set nothing, properties of the namespace do,
+under Pulsar's own names:
 
     allowAutoTopicCreation   true | false                        default true
     autoTopicCreationType    non-partitioned | partitioned       default non-partitioned
@@ -32,11 +32,11 @@ _DIGITS_MAX = 9
 
 @dataclass(frozen=True, slots=True)
 class AutoCreation:
-    """What a namespace says about topics that are asked for and do not exist."""
+    """A namespace's rule for requests for topics that do not exist."""
 
     is_allowed: bool
     partitions: int
-    """Of a topic that is created; 0 means that it is not partitioned."""
+    """Number of partitions of a created topic; 0 means that it is not partitioned."""
 
     problem: str = ""
     """Why nothing is created although it was not forbidden: which property has which value."""

@@ -1,8 +1,8 @@
-"""What a broker carries: the values, which of them cannot be, and which are worth telling.
+"""The load of brokers: its values, their check, and which changes are worth reporting.
 
-Load is measured by brokers, checked by their broker managers and by the cluster manager, and used
-for tie-breaks, for what goes first and for what is moved. Nothing is decided by it that must be
-right: whether a broker may have one more unit is a matter of capacity.
+Brokers measure load; their broker managers and the cluster manager check it. It breaks ties, and
+orders evacuations and moves. It never decides anything that must be exact: whether a broker may
+have one more unit depends on capacity alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PERMILLE_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Of messages and payload bytes, each a second."""
+    """Rates of messages and payload bytes, per second."""
 
     messages_in: float = 0.0
     messages_out: float = 0.0
@@ -48,7 +48,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class UnitLoad:
-    """What one topic or partition carries. ``name`` is canonical, partition included."""
+    """The load of one topic or partition. ``name`` is canonical, partition included."""
 
     name: str
     unit: str
@@ -60,19 +60,19 @@ class UnitLoad:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """What one broker carries. 0 in a limit or in ``cores`` means unknown."""
+    """The load of one broker. 0 in a limit or in ``cores`` means unknown."""
 
     units: int = 0
     """Units assigned."""
     open_topics: int = 0
-    """Of the units, those that clients use."""
+    """Number of units that clients use."""
     connections: int = 0
     producers: int = 0
     consumers: int = 0
     cpu_fraction: float = 0.0
-    """Of one core."""
+    """CPU use in cores: 1.0 is one busy core."""
     cores: int = 0
-    """That the process can keep busy."""
+    """Number of cores that the process can use."""
     memory_bytes: int = 0
     memory_limit_bytes: int = 0
     rates: Rates = field(default_factory=Rates)
@@ -83,7 +83,7 @@ class BrokerLoad:
 
 
 def refusal(load: BrokerLoad, capacity_units: int) -> str:
-    """Return why ``load`` cannot be, naming what; "" if it can."""
+    """Return why ``load`` is invalid, with the field's name; "" if it is valid."""
     if load.units > capacity_units:
         return f"{load.units} units are more than the capacity of {capacity_units}"
     if len(load.busiest) > BUSIEST_UNITS_MAX:

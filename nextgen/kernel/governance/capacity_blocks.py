@@ -1,4 +1,4 @@
-"""Sizes in which capacity is leased, as far as both sides have to agree on them."""
+"""Sizes of capacity leases on which shards and the cluster manager must agree."""
 
 from __future__ import annotations
 

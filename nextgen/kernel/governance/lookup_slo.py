@@ -20,7 +20,7 @@ LOOKUP_WINDOW_BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 200, 500, 1_000, 2_000, 3_0
 these for ever: the verdict needs 1,000 and 3,000, the others are for people."""
 
 LOOKUP_P99_MS_MAX = 1_000
-"""99 of 100 lookups of a window take at most so long."""
+"""The p99 of a good window at most."""
 
 LOOKUP_MS_MAX = 3_000
 """A lookup that takes longer has failed."""
@@ -40,7 +40,7 @@ class LookupWindow:
     """The lookups that were answered within one minute, counted by name."""
 
     node_id: str
-    """Of a discovery node; empty for several together."""
+    """Id of the discovery node; empty for a sum over several."""
 
     process: str
     """Which of the node's processes, since when; empty for several together."""
@@ -81,10 +81,7 @@ class LookupWindow:
         return "; ".join(reasons)
 
     def quantile_ms(self, per_cent: int) -> float:
-        """Return the bound of the class that the quantile is in; 0 without lookups.
-
-        By nearest rank: the smallest latency that so many of a hundred do not exceed.
-        """
+        """Return the bound of the quantile's class, by nearest rank; 0 without lookups."""
         rank = -(-self.lookups * per_cent // 100)
         reached = 0
         bounds = (*LOOKUP_WINDOW_BOUNDS_MS, float("inf"))

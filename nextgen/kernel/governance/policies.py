@@ -1,7 +1,7 @@
-"""What may be said of tenants, namespaces and topics: values, which of them make sense, merging.
+"""Policies of tenants, namespaces and topics: their values, checks, and merging.
 
-``None`` is *not said*, as are an empty tuple, an empty group and 0 units in ``PlacementRules``:
-the level above decides, and the program's default counts where no level sets it.
+``None`` means *not set*, as do an empty tuple, an empty group and 0 units in ``PlacementRules``:
+the level above decides, and the program's default applies if no level sets it.
 ``merge`` lets a topic's value win over its namespace's, and that over its tenant's, field by field.
 """
 
@@ -19,7 +19,7 @@ from nextgen.kernel.limits.cluster import (
 from nextgen.kernel.limits.placement import PLACEMENT_NAMES_MAX
 
 FOR_EVER = -1
-"""Of a retention's time: messages are kept for ever. Of its size: all of them are."""
+"""As a retention's time: messages are kept for ever. As its size: all messages are kept."""
 
 COUNT_MAX = 2**32 - 1
 """Topics or units that a policy may speak of: what the wire has room for."""
@@ -28,7 +28,7 @@ _SHOWN_CHARACTERS_MAX = 80
 
 
 class PolicyLevel(StrEnum):
-    """What a policy is said of. Stored as the scope of events: never renamed."""
+    """The kind of object that a policy is set on. Stored as the scope of events: never renamed."""
 
     TENANT = "tenant"
     NAMESPACE = "namespace"
@@ -36,7 +36,7 @@ class PolicyLevel(StrEnum):
 
 
 class BacklogAction(StrEnum):
-    """What happens when a subscription's backlog is larger than its quota."""
+    """The action when a subscription's backlog exceeds its quota."""
 
     PRODUCER_REQUEST_HOLD = "producer_request_hold"
     PRODUCER_EXCEPTION = "producer_exception"
@@ -57,7 +57,7 @@ class SchemaCompatibility(StrEnum):
 
 
 class AntiAffinity(StrEnum):
-    """What two partitions of one topic must not share."""
+    """The failure domain that two partitions of one topic must not share."""
 
     NONE = "none"
     BROKER = "broker"
@@ -66,18 +66,18 @@ class AntiAffinity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much of what every subscription has acknowledged is kept."""
+    """How long, and how many bytes of, fully acknowledged messages are kept."""
 
     time_ms: int | None = None
-    """Kept so long; ``FOR_EVER``."""
+    """Time to keep them; or ``FOR_EVER``."""
 
     size_bytes: int | None = None
-    """And so much of it; ``FOR_EVER``: all."""
+    """Bytes to keep at most; ``FOR_EVER``: all."""
 
 
 @dataclass(frozen=True, slots=True)
 class BacklogQuota:
-    """How much a subscription may leave unacknowledged."""
+    """The largest backlog of a subscription, and the action beyond it."""
 
     size_bytes: int | None = None
     """0: no bound."""
@@ -87,7 +87,7 @@ class BacklogQuota:
 
 @dataclass(frozen=True, slots=True)
 class AutoCreation:
-    """Whether topics come into existence by being asked for, and how."""
+    """Whether requests for missing topics create them, and how."""
 
     is_allowed: bool | None = None
     is_partitioned: bool | None = None
@@ -96,7 +96,7 @@ class AutoCreation:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRules:
-    """Which brokers a unit may be on. Nothing said: any."""
+    """The brokers that a unit may be assigned to. Without rules: any."""
 
     pinned_brokers: tuple[str, ...] = ()
     """Only these."""
@@ -128,7 +128,7 @@ NO_RULES = PlacementRules()
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What one object says, or what several say together."""
+    """The policies of one object, or the merge of several."""
 
     retention: Retention = NO_RETENTION
     message_ttl_ms: int | None = None
@@ -143,10 +143,10 @@ class Policies:
 
     placement: PlacementRules = NO_RULES
     idle_time_ms: int | None = None
-    """A unit without clients for so long leaves its broker; 0: never."""
+    """A unit without clients for this long is unassigned; 0: never."""
 
     capacity_share_percent: int | None = None
-    """Of a tenant: the part of each shard's leased capacity that other tenants cannot deny it."""
+    """Tenants only: the part of each shard's leased capacity that is reserved for the tenant."""
 
     unknown: bytes = b""
     """Fields of a later release, in their own form: stored and returned, never merged."""
@@ -160,12 +160,12 @@ def merge(
     namespace: Policies = NO_POLICIES,
     topic: Policies = NO_POLICIES,
 ) -> Policies:
-    """Return what counts for a topic of which these three are said."""
+    """Return the merged policies of a topic, from those of topic, namespace and tenant."""
     return _over(topic, _over(namespace, tenant))
 
 
 def check_policies(policies: Policies, level: PolicyLevel) -> Rejected | None:
-    """Return why ``policies`` cannot be set at ``level``; None if they can.
+    """Return why ``policies`` may not be set at ``level``; None if they may.
 
     The message begins with the name of the field.
     """

@@ -35,7 +35,7 @@ _MEMBERS = ("version", "brokers", "tenants", "source", "made_from")
 
 @dataclass(frozen=True, slots=True)
 class QuotaFile:
-    """What one file says."""
+    """The content of a file of quotas."""
 
     version: int
     brokers: Mapping[str, int] = field(default_factory=dict)
@@ -53,10 +53,10 @@ def to_bytes(quotas: QuotaFile) -> bytes:
 
 
 def from_bytes(content: bytes) -> QuotaFile:
-    """Return what a file says.
+    """Parse a file of quotas.
 
     Raises:
-        InvalidRequest: It is no such file, of a later format, or says what cannot be.
+        InvalidRequest: It is not such a file, of a later format, or has an invalid value.
     """
     if len(content) > QUOTA_FILE_BYTES_MAX:
         raise InvalidRequest(f"quotas take at most {QUOTA_FILE_BYTES_MAX} bytes")

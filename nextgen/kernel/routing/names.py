@@ -63,7 +63,7 @@ class InvalidName(ValueError):
 
 
 class Domain(StrEnum):
-    """What kind of topic a name speaks of."""
+    """The domain of a topic's name."""
 
     PERSISTENT = "persistent"
     NON_PERSISTENT = "non-persistent"
@@ -72,7 +72,7 @@ class Domain(StrEnum):
 
 
 class UnitKind(StrEnum):
-    """What part of a topic a unit is. The value starts its text form."""
+    """The part of a topic that a unit is. The value starts its text form."""
 
     WHOLE = ""
     PARTITION = "p"
@@ -177,7 +177,7 @@ class TopicName:
 
     @property
     def local_name(self) -> str:
-        """What stands behind the namespace: base name, and partition suffix or descriptor."""
+        """The part behind the namespace: base name, and partition suffix or descriptor."""
         if self.partition is not None:
             return f"{self.base_name}{PARTITION_SUFFIX}{self.partition}"
         if self.segment is not None:
@@ -205,12 +205,12 @@ class TopicName:
 
     @property
     def routing_key(self) -> str:
-        """What is hashed: the same for every domain, partition and segment of one name."""
+        """The hashed text: the same for every domain, partition and segment of one name."""
         return f"{self.tenant}/{self.namespace}/{self.base_name}"
 
     @property
     def unit(self) -> Unit:
-        """What of the topic this name names."""
+        """The unit of the topic that this name means."""
         if self.partition is not None:
             return Unit.partition(self.partition)
         if self.segment is not None:

@@ -1,8 +1,8 @@
-"""Which event of the log is the effect of which operation.
+"""Matches operations with their effects: events in the log.
 
-By command id where it is known, else by what only the two can share: the id of the object that
-was made or removed, the version that was told, and for operations without an answer what they
-asked for. An operation explains at most one event, and an event has at most one operation.
+They match by command id if it is known, else by values that only the two can share: the id of the
+created or deleted object, the version in the answer, and for operations without an answer their
+arguments. An operation explains at most one event, and an event has at most one operation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SETS = frozenset({OperationKind.SET_PROPERTIES, OperationKind.SET_POLICIES})
 
 @dataclass(slots=True)
 class Effects:
-    """What was found: ``events`` by operation name; and what is left on both sides."""
+    """The matches: ``events`` by operation name; and the unmatched operations and events."""
 
     is_log_complete: bool
     events: dict[str, LogEvent] = field(default_factory=dict)
@@ -182,7 +182,7 @@ def _is_of(operation: Operation, event: LogEvent) -> bool:
 
 
 def _fits(operation: Operation, event: LogEvent) -> bool:
-    """Return whether ``operation`` asked for just what ``event`` says."""
+    """Return whether ``event`` is exactly what ``operation`` requested."""
     if not _is_of(operation, event):
         return False
     if operation.kind is OperationKind.DELETE:

@@ -24,7 +24,7 @@ PARENTS = "parents"
 
 
 def check_effects(effects: Effects) -> Iterator[Finding]:
-    """Every acknowledged write is in the log once; everything in the log was asked for."""
+    """Check that every acknowledged write is in the log once, and every event was requested."""
     for operation in effects.without_effect:
         yield Finding(
             FindingKind.LOST,
@@ -65,7 +65,7 @@ def _phantom_event(event: LogEvent, denied: Operation | None) -> Finding:
 
 
 def check_reads(history: History) -> Iterator[Finding]:
-    """Nothing was read that nobody can have written."""
+    """Check that every read value was written by a recorded operation."""
     yield from _check_policies_read(history)
     wishes: dict[str, set[Properties]] = {}
     ids: dict[str, str] = {}
@@ -115,7 +115,7 @@ def _check_policies_read(history: History) -> Iterator[Finding]:
 
 
 def check_final(history: History, index: LogIndex) -> Iterator[Finding]:
-    """What is listed at the end is what the log amounts to, no less and no more."""
+    """Check that the final listing equals the fold of the log."""
     listed = {item.key: item for item in history.final_items}
     prefixes = [listing.prefix for listing in history.final_listings]
     for key, known in index.keys.items():
@@ -162,7 +162,7 @@ def _final(kind: FindingKind, key: str, message: str, event: LogEvent | None) ->
 
 
 def check_parents(operations: Sequence[Operation]) -> Iterator[Finding]:
-    """No create was refused for want of a parent that was there all the time."""
+    """Check that no create was refused for a missing parent that existed all the time."""
     there_from: dict[str, int] = {}
     going_from: dict[str, int] = {}
     for operation in operations:
@@ -211,7 +211,7 @@ def _lower(times: dict[str, int], key: str, at_ns: int) -> None:
 
 
 def check_view_hashes(history: History) -> Iterable[Finding]:
-    """Replicas of a shard have the same view at the same position."""
+    """Check that replicas of a shard have equal views at equal positions."""
     first: dict[tuple[int, int], tuple[str, str]] = {}
     for view in history.view_hashes:
         node, digest = first.setdefault((view.shard, view.position), (view.node, view.digest))

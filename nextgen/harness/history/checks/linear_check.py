@@ -1,11 +1,12 @@
 """Linearizability of all objects of a history, one search for each.
 
-What the log says of operations without an answer makes a search short: those that it knows nothing
-of are left out, as they never happened; those that it has get their id, and all writes the log's
-order as a hint. An order found so is an order of the history. If none is found, the answers
-contradict each other or the log, which is as bad: somebody saw what was never committed. Only where
-the log's account is a guess, because several commands without an answer and without an id asked for
-the same, or because the log was cut, the search is made again without it, and that answer counts.
+The log shortens the search. Operations without an answer that are not in the log never happened and
+are left out; those that are in the log get their id; and all writes get the log's order as a hint.
+An order that is found with it is an order of the history. If none is found, the answers contradict
+each other or the log, which is as bad: a client saw something that was never committed. If the
+match with the log is ambiguous, because several commands without an answer and without an id made
+the same request, or because the log was cut, the search is repeated without the log, and that
+result counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Is there an order in which these operations, one after the other, give these answers?
+"""Searches for a sequential order of operations that gives their answers.
 
 Theory. An operation takes effect at one moment between its invocation and its return (Herlihy and
-Wing, "Linearizability", 1990). The search is Wing and Gong's (1993): pick an operation that nothing
-which has returned must precede, apply it to the sequential model, go on; step back when none fits.
+Wing, "Linearizability", 1990). The search is Wing and Gong's (1993): pick an operation that no
+unplaced, returned operation must precede, apply it to the sequential model, and continue; step back
+if none fits.
 As Lowe ("Testing for linearizability", 2017) shows, it is enough to visit each pair (set of
 operations placed, state) once. Objects are judged one by one: a history is linearizable exactly if
 it is for each object (Herlihy and Wing, theorem 1), which keeps the sets small.
@@ -59,8 +60,8 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[S]):
-    """What a search found. ``order``: the calls that could be placed, in order, in the deepest
-    attempt; ``stuck``: the call that had to come next there and did not fit ``state``."""
+    """The result of a search. ``order``: the calls that the deepest attempt placed, in order;
+    ``stuck``: the call that had to come next there and did not fit ``state``."""
 
     answer: Answer
     steps: int

@@ -1,4 +1,4 @@
-"""The log by itself: positions, terms, what may follow what, epochs; and the answers to writes."""
+"""Checks the log by itself: positions, terms, orders of events, epochs; and answers to writes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ EPOCH_USED = "epoch_used"
 TAKEN_OVER = frozenset(
     {BROKER_LOST, "broker_full", "moved", "drained", "rebalanced", "pinned", EPOCH_USED}
 )
-"""Reasons to give a unit that has an owner to another one."""
+"""Reasons to move an owned unit to another owner."""
 
 TOPIC_DELETED = "topic_deleted"
 LEFT = frozenset({TOPIC_DELETED, "idle", "unloaded"})
-"""Reasons to take a unit from its owner and give it to nobody."""
+"""Reasons to unassign a unit."""
 
 
 def check_log(index: LogIndex, *, is_complete: bool) -> Iterator[Finding]:
@@ -95,14 +95,14 @@ class _Unit:
 
 @dataclass(slots=True)
 class _Fold:
-    """What a shard's log amounts to so far; ``take`` says what an event contradicts."""
+    """The fold of a shard's log so far; ``take`` returns what an event contradicts."""
 
     index: LogIndex
     is_complete: bool
     objects: dict[str, str] = field(default_factory=dict)
     """Key -> id, of what exists."""
     ids: set[str] = field(default_factory=set)
-    """Ever given."""
+    """All ids that objects were ever created with."""
     units: dict[tuple[str, str], _Unit] = field(default_factory=dict)
     assigned: dict[str, set[str]] = field(default_factory=dict)
     """Topic id -> its units that have an owner."""

@@ -1,4 +1,4 @@
-"""Messages: what was acknowledged is there, once and in order; what is there was sent."""
+"""Checks messages: acknowledged ones are stored once and in order, and stored ones were sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Place = tuple[int, int, int]
 
 
 def check_messages(history: History) -> Iterator[Finding]:
-    """Hold each topic that was drained against what its producers know."""
+    """Compare each drained topic with the records of its producers."""
     sent = {_key(publish): publish for publish in history.publishes}
     by_reader: dict[tuple[str, str], list[Received]] = {}
     for received in history.received:

@@ -42,7 +42,7 @@ Apply = Callable[[State], State | None]
 
 @dataclass(frozen=True, slots=True)
 class ModelContext:
-    """What the model of one key reads besides the operation itself."""
+    """The facts that the model of one key needs besides the operation itself."""
 
     taken_ids: Collection[str]
     """Ids that creates were answered with: no create without an answer has made these."""

@@ -1,7 +1,7 @@
 """One owner at a time, as seen from outside: by acknowledged messages and by lookups.
 
-An owner is who may acknowledge. So once a message was acknowledged under a later epoch, nothing
-that is sent after that may be acknowledged under an earlier one.
+The owner of a unit is the broker that may acknowledge its messages. So after an acknowledgement
+under a later epoch, no message that is sent afterwards may be acknowledged under an earlier one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Seen(Generic[T]):
 
 
 def check_publishes(publishes: Sequence[Publish]) -> Iterator[Finding]:
-    """No two owners acknowledged at the same time, and no entry was given to two messages."""
+    """Check that no two owners acknowledged at one time, and no two messages have one entry."""
     by_topic: dict[tuple[str, str], list[Publish]] = {}
     for publish in publishes:
         if publish.acked_ns is not None:
@@ -44,7 +44,7 @@ def check_publishes(publishes: Sequence[Publish]) -> Iterator[Finding]:
 
 
 def check_publish_epochs(publishes: Iterable[Publish], index: LogIndex) -> Iterator[Finding]:
-    """Whoever acknowledged had been given the epoch by the log."""
+    """Check that the log assigned every epoch that acknowledged messages."""
     known = {(name, event.epoch) for name, events in index.units.items() for event in events}
     reported: set[tuple[str, int]] = set()
     for publish in publishes:
@@ -59,9 +59,9 @@ def check_publish_epochs(publishes: Iterable[Publish], index: LogIndex) -> Itera
 def check_lookups(operations: Sequence[Operation], index: LogIndex | None) -> Iterator[Finding]:
     """No answer is older than ADR 0051 allows, and each is in the log.
 
-    A fresh lookup and a move are answered nothing of before what any operation had been answered
-    when they began, a lookup at one node nothing of before what that node had answered; any other
-    lookup nothing that had been replaced for longer than ``LOOKUP_STALENESS_MS_MAX``.
+    A fresh lookup or a move must not return an older epoch than any answer before it began. A
+    lookup at one node must not return an older epoch than that node's earlier answers. Any other
+    lookup must not return an epoch that was replaced for longer than ``LOOKUP_STALENESS_MS_MAX``.
     """
     answered: dict[tuple[str, str], list[_Seen[Operation]]] = {}
     for operation in operations:

@@ -37,7 +37,7 @@ Items = Mapping[tuple[str, str], Mapping[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class _Concern:
-    """What one filter of one shard is about: events by position, and the objects they change."""
+    """The events that one filter of one shard matches, by position, and their objects."""
 
     positions: list[int]
     """Ascending."""
@@ -104,7 +104,7 @@ class _Watch:
     """Everything up to it that concerns the watch was delivered; None: not known yet."""
     in_snapshot: bool = False
     last_position: int = 0
-    """The highest that was ever mentioned: nothing may go back behind it."""
+    """The highest position that was mentioned so far. Later records must not go back behind it."""
     items: dict[tuple[str, str], Mapping[str, object]] = field(default_factory=dict)
 
     def take(self, record: WatchRecord) -> Iterator[Finding]:

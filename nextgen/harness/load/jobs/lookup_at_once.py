@@ -15,7 +15,7 @@ from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest
 
 ANSWER_TIMEOUT_MS = 120_000
-"""For the whole burst; a server has its own, shorter ones."""
+"""Time-out for the whole burst; servers have their own, shorter ones."""
 
 
 async def lookup_at_once(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The job that looks up more than a cluster can answer, and sees how it says so and recovers.
+"""The job that overloads a cluster with lookups, and measures its refusals and its recovery.
 
-Phases follow one another, each with names that nobody asked for before. A phase either keeps so
-many names in flight (``window``: what the cluster can do), or asks for so many a second whatever
-becomes of them (``per_second``), after ``at_once`` names in one moment. No retry hides a refusal.
+Phases follow one another, each with new names. A phase either keeps a number of names in flight
+(``window``, which measures the cluster's capacity), or sends a number per second without waiting
+for answers (``per_second``), after ``at_once`` names in one moment. No retry hides a refusal.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest
 
 ANSWER_TIMEOUT_MS = 30_000
-"""What is not answered by then has failed: nobody said anything."""
+"""A lookup without an answer by then has failed."""
 
 SERVED, REFUSED, LATE, FAILED = "served", "refused", "late", "failed"
-"""Late: whoever was asked gave up waiting for somebody else. It may be asked again, but nobody
-refused it: it took its place until its time was over. Failed is what may not be asked again."""
+"""Late: the server gave up waiting for another one. The lookup may be retried, but it was not
+refused: it used its place in the queue until its time-out. Failed: it may not be retried."""
 
 _LATE_CODES = frozenset({DeadlineExceeded.reason, ConnectionLost.reason})
 
@@ -45,7 +45,7 @@ REASONS_TOLD_MAX = 5
 
 @dataclass(slots=True)
 class Phase:
-    """What was asked for in one phase, and what became of it: names, not messages."""
+    """Numbers of names (not messages) that were requested in one phase, by outcome."""
 
     name: str
     began_at: float = 0.0
@@ -73,10 +73,10 @@ class Phase:
 
 
 async def lookup_flood(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Carry out ``phases`` and return what became of each; all is answered before it ends.
+    """Run ``phases`` and return their results when all requests are answered.
 
-    Waits for {"go": true} in front of each phase, and tells {"event": "phase over"} behind it. What
-    is then under way goes on beside the next phase.
+    Waits for {"go": true} before each phase, and sends {"event": "phase over"} after it. Requests
+    that are then pending continue during the next phase.
     """
     flood = _Flood(job)
     async with DiscoveryClient(job["targets"]) as client, TaskGroup() as tasks:

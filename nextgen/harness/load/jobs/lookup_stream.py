@@ -33,7 +33,7 @@ SHUFFLE_SEED = 20_240_229
 
 @dataclass(slots=True)
 class _Tally:
-    """What was seen on all streams."""
+    """Counters over all streams."""
 
     is_measuring: bool = False
     names_total: int = 0
@@ -95,9 +95,9 @@ class _Stream:
 
 
 async def lookup_stream(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Look a range up round and round for a time, at one discovery node.
+    """Look a range up repeatedly for some time, at one discovery node.
 
-    ``warm_seconds`` go by, and every name is asked for once, before the measurement begins.
+    The measurement begins after ``warm_seconds``, and after every name was looked up once.
     """
     streams: int = job["streams"]
     requests = _requests(job)

@@ -1,8 +1,8 @@
 """The job that looks topics up at a constant rate and judges each window by itself.
 
-Lookups are due at equal distances, whatever became of those before: a latency is from the moment
-at which a lookup was due, so a server that hangs makes all of them late, and not one. Each is asked
-of one discovery node, in turn, and no retry hides what it says.
+Lookups are due at equal intervals, independent of earlier answers. A latency counts from the moment
+at which a lookup was due, so a server that hangs makes all of them late, not only one. Each lookup
+goes to one discovery node, in turn, and no retry hides its answer.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class Window:
 
 
 async def lookup_windows(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Look up ``per_second`` names a second until stopped; of these every ``cold_every``-th is one
-    that nobody asked for before, as long as there are any in ``cold``.
+    """Look up ``per_second`` names a second until stopped. Every ``cold_every``-th is a new name
+    from ``cold``, while there are any left.
 
-    Tells {"event": "looking up"} when it has begun.
+    Sends {"event": "looking up"} when it has begun.
     """
     generator = _Generator(job)
     async with DiscoveryClient(job["targets"]) as client:

@@ -1,6 +1,6 @@
 """Jobs that change topics of one shard, and that watch them being changed.
 
-The names say who watches them: ``<stem><watcher>-<number>``, and a watcher's prefix ends with the
+Names contain their watcher: ``<stem><watcher>-<number>``, and a watcher's prefix ends with the
 dash. Times are of the machine's monotonic clock, the same in every process.
 """
 
@@ -51,7 +51,7 @@ class WatchedNames:
 
 
 async def change_topics(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Create topics of one shard, one a request, some in flight, for so many seconds."""
+    """Create topics of one shard for some seconds, one per request, with some in flight."""
     names = WatchedNames(**job["names"])
     cluster = PolledCluster(job["targets"])
     await cluster.look()
@@ -115,7 +115,7 @@ class _Watcher:
             self._errors.append("a watch had to begin again")
 
     def on_items(self, items: Sequence[Item]) -> None:
-        """What was there before is not counted."""
+        """Ignore the snapshot: existing topics are not counted."""
 
     def on_snapshot_complete(self, position: int) -> None:
         self.is_ready = True

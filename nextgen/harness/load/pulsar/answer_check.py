@@ -1,9 +1,9 @@
-"""Checks Connect answers of the Pulsar protocol where they point to: at the brokers.
+"""Checks Connect answers of the Pulsar protocol at the brokers that they name.
 
-The protocol's answer carries a URL only, so the broker is asked whether it serves the topic. An
-answer is right if it does; *moved* if the broker handed the topic on and knows where to: then it
-sends the client on, which is allowed; *outdated* if the broker does not answer or lives in another
-session than when the run began. Everything else is wrong.
+The protocol's answer has only a URL, so the check requests from the broker whether it serves the
+topic. The answer is right if it does; *moved* if the broker handed the topic over and knows the
+next owner, to which it redirects the client, which is allowed; *outdated* if the broker does not
+answer or has another session than at the beginning of the run. Everything else is wrong.
 """
 
 from __future__ import annotations

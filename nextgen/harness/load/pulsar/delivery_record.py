@@ -1,4 +1,4 @@
-"""What arrived at the consumers: everything once, in order, and what came again.
+"""The messages that arrived at consumers: lost, duplicated, redelivered, out of order.
 
 A message is *lost* if its send was acknowledged and it never arrived. It is *duplicated* if
 
@@ -27,7 +27,7 @@ ACK_SETTLED_MS = 1_000
 rest is what a process waits for a core on a machine that is busy."""
 
 RECONNECT_MS = 5_000
-"""How long afterwards a consumer may still acknowledge what the broker that is gone had sent."""
+"""Time after a broker's death in which a consumer may still acknowledge messages of that broker."""
 
 EXAMPLES_MAX = 10
 
@@ -87,7 +87,7 @@ class DeliveryRecord:
             self._last[place] = number
 
     def arrive_unknown(self, reason: str) -> None:
-        """Take a message that nobody here sent."""
+        """Count a message that no producer of this run sent."""
         self.unknown += 1
         self._example(reason)
 

@@ -26,7 +26,7 @@ CHECKS_WAITING_MAX = 8
 
 CONNECT_TIMEOUT_MS = 5_000
 FIRST_ROUND_TIMEOUT_MS = 180_000
-"""For one answer per topic: seconds, but minutes on a machine that is busy with other things."""
+"""Time-out for one answer per topic: seconds, but minutes on a busy machine."""
 
 LAST_ANSWERS_TIMEOUT_MS = 10_000
 """After the last request; what is not answered then is counted as unanswered."""

@@ -35,7 +35,7 @@ OnAnswers = Callable[[Sequence[Answer]], None]
 
 @dataclass(slots=True)
 class LookupTally:
-    """What all connections of a generator saw. Latencies are seconds, while it measures."""
+    """Counters over all connections of a generator. Latencies are seconds, while it measures."""
 
     is_measuring: bool = False
     is_stopping: bool = False

@@ -69,7 +69,7 @@ class RequestDeck:
         return RequestDeck(topics, frames, list(ids))
 
     def topic_of(self, request_id: int) -> str | None:
-        """Return the topic that a request with this id asked for, None if there is none."""
+        """Return the topic of the request with this id, None if there is none."""
         number = request_id - FIRST_REQUEST_ID
         return self.topics[number] if 0 <= number < len(self.topics) else None
 

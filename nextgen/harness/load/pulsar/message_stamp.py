@@ -1,4 +1,4 @@
-"""What is in a message of the kill tests: which lane it belongs to, and its number there.
+"""The content of a message of the kill tests: its lane, and its number in the lane.
 
 A lane is one producer on one topic; its messages are numbered from 0.
 """

@@ -6,8 +6,8 @@
             {"stop": true}                              send no more, wait for all receipts
     tells   {"event": "producing"}, {"tick": {...}}, {"event": "flushed"}
 
-Producers are as the client makes them, except that they never give a send up: so whatever a client
-retries keeps its sequence id, and each send is acknowledged once or is still in flight at the end.
+Producers have the client's defaults, except that they never give a send up. So a retried message
+keeps its sequence id, and each send is acknowledged once or is still in flight at the end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PRESS_INTERVAL_MS = 5
 TICK_INTERVAL_MS = 250
 PRESSED_TICK_INTERVAL_MS = 10
 FLUSH_TIMEOUT_MS = 40_000
-"""For the last receipts: longer than a failover that begins when sending stops."""
+"""Time-out for the last receipts: longer than a failover that begins when sending stops."""
 
 
 class _Lane:

@@ -1,4 +1,4 @@
-"""What became of the sends of one producer: when each was sent, and when acknowledged.
+"""The sends of one producer: when each was sent, and when it was acknowledged.
 
 Times are seconds of the machine's monotonic clock, which its processes share.
 """

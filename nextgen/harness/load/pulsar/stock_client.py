@@ -9,7 +9,7 @@ from nextgen.cli.messages.stock_client import INSTALL
 from nextgen.kernel.errors import RefusesToStart
 
 OPERATION_TIMEOUT_S = 30
-"""The client's own default, said here because recovery times depend on it."""
+"""The client's own default, explicit because recovery times depend on it."""
 
 
 def load_pulsar() -> Any:

@@ -1,4 +1,4 @@
-"""The job that receives everything with stock consumers, one on each topic, and keeps account.
+"""The job that receives all messages with stock consumers, one on each topic, and counts them.
 
     hears   {"expect": {"acknowledged": [ranges of each lane], "interruptions": [[t, t], ...]}}
             then it waits until all of it arrived, or nothing came for ``QUIET_MS``, and returns
@@ -22,7 +22,7 @@ from nextgen.kernel.errors import Unavailable
 
 TICK_INTERVAL_MS = 250
 QUIET_MS = 10_000
-"""Without any message for so long, what is missing is lost."""
+"""After this long without a message, missing messages count as lost."""
 
 TRAILING_MS = 1_500
 """After the last message that was missing: what is duplicated would come now."""

@@ -3,10 +3,11 @@
     mixed lanes   contend for a few hot names (creates, deletes, changes and reads of properties and
                   policies of the same topics and namespaces), and make many cold ones: create, look
                   up, move, read
-    probe lanes   change one topic each in a given shard, one after the other: they know when
-                  the shard commits
+    probe lanes   change one topic each in a given shard, one change after the other, which shows
+                  when the shard commits
 
-Each lane has its own pace, what it missed it does not catch up. It tells {"tick": {asked, acked}}.
+Each lane has its own pace and does not catch up after a delay. The job sends {"tick": {asked,
+acked}}.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ from protos.nextgen.v1.policies_pb2 import Policies
 
 TICK_INTERVAL_MS = 500
 OPERATION_TIMEOUT_MS = 10_000
-"""After it an operation is given up: its outcome is not known, unless each attempt said no."""
+"""An operation is given up after this. Its outcome is unknown, unless each attempt was refused."""
 
 COLD_NAMES_MAX = 200
 """Cold topics that a lane comes back to; the oldest is forgotten."""
 
 TTL_MS_FIRST = 10 * 24 * 3_600_000
-"""What policies say: a time-to-live so long that nothing expires, plus a number that names the
-writer. It is the lane's name in short, and behind it the operation's number."""
+"""Time-to-live in policies: so long that nothing expires, plus a number that identifies the writer:
+the lane's number followed by the operation's."""
 
 POLICIES_NUMBER_BITS = 20
 FRESH_SHARE = 0.3
-"""Of the lookups at one node: the others may be answered from its cache."""
+"""Part of the lookups at one node that are fresh; the others may be answered from its cache."""
 
 EFFECTIVE_SHARE = 0.3
-"""Of the changes of hot policies: the others are answered when they are committed."""
+"""Part of the changes of hot policies that wait until effective; the others wait for commit."""
 
 HOT_READ_WEIGHT = 30
 _MIX: tuple[tuple[str, int], ...] = (
@@ -62,11 +63,11 @@ _MIX: tuple[tuple[str, int], ...] = (
     ("hot_policies_get", 6),
     ("cold_policies_set", 3),
 )
-"""How often a mixed lane does what, out of the sum."""
+"""Weights of a mixed lane's operations."""
 
 
 async def chaos_load(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Run lanes until stopped; return how much was asked and acknowledged.
+    """Run lanes until stopped; return the numbers of requests and acknowledgements.
 
     ``client`` is the name in the history, ``hot`` the contended keys (topics are created and
     deleted, namespaces only changed), ``cold`` the namespace of all others, ``probes`` one topic
@@ -245,11 +246,11 @@ class _MixedLane:
         return self._chooser.choice(topics)
 
     def _properties(self) -> dict[str, str]:
-        """Return properties that nobody else writes: who reads them names the writer."""
+        """Return properties unique to this operation, so that a read identifies the writer."""
         return {"by": f"{self._calls.name}#{self._number}"}
 
     def _policies(self) -> Policies:
-        """Return policies that nobody else writes, and which change nothing for the messages."""
+        """Return policies that are unique to this operation, and have no effect on messages."""
         number = (self._lane_number << POLICIES_NUMBER_BITS) + self._number
         return Policies(message_ttl_ms=TTL_MS_FIRST + number)
 

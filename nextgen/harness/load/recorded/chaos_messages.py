@@ -1,10 +1,10 @@
-"""Stock producers and consumers whose every message is written into a history.
+"""Stock producers and consumers that record every message in a history.
 
-The producers never give a send up, so each is acknowledged once or open for ever. The message id
-in an acknowledgement tells the epoch of the owner that gave it (ADR 0023): that is how two owners
-at a time are found out.
+The producers never give a send up, so each one is acknowledged once or open for ever. The message
+id in an acknowledgement contains the epoch of the acknowledging owner (ADR 0023), which reveals two
+owners at one time.
 
-    chaos_publish   sends to each topic at its pace until stopped, then waits for what is open
+    chaos_publish   sends to each topic at its pace until stopped, then waits for pending sends
     chaos_receive   has a consumer on each topic until stopped
     chaos_drain     reads each topic from its first message on, until nothing is missing of what was
                     acknowledged, or nothing more comes
@@ -31,15 +31,15 @@ SEGMENT_BITS = 20
 """A ledger's id is ``epoch << 20 | segment`` (ADR 0023)."""
 
 OPEN_SENDS_MAX = 500
-"""Of one producer: beyond it a producer pauses, as its topic is served by nobody."""
+"""Pending sends of one producer at most. Beyond it the producer pauses: its topic has no owner."""
 
 MESSAGE_BYTES = 64
 TICK_INTERVAL_MS = 500
 FLUSH_TIMEOUT_MS = 40_000
-"""For the acknowledgements that are open when sending stops, on a cluster that was healed."""
+"""Time-out for pending acknowledgements after sending stops, on a cluster without faults."""
 
 QUIET_MS = 10_000
-"""When nothing has come for so long, what is missing is missing."""
+"""After this long without a message, missing messages count as missing."""
 
 
 async def chaos_publish(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:

@@ -41,7 +41,7 @@ PROGRESS_INTERVAL_MS = 1_000
 """Between two records of a watcher's position while it gets no events."""
 
 CATCH_UP_TIMEOUT_MS = 30_000
-"""For a watcher to reach the positions of its shards at the stop command."""
+"""Time-out for a watcher to reach the positions of its shards at the stop command."""
 
 FIRST_ANSWER_TIMEOUT_MS = 60_000
 _KINDS = tuple(kind.value for kind in ObjectKind)

@@ -1,8 +1,8 @@
-"""``perf broker-kill``: a broker dies, or freezes: when do its producers, and lookups, go on?
+"""``perf broker-kill``: how long producers and lookups wait after a broker is killed or frozen.
 
-Every topic is moved to the broker that is struck next. One process has a producer of the stock
-Python client on each, which sends steadily, another one their consumers. A topic's gap is the
-longest time between two acknowledged sends that touches the seconds after the strike. All
+Every topic is moved to the broker that is struck next. One process has a steadily sending producer
+of the stock Python client on each topic, another one has their consumers. A topic's gap is the
+longest time between two acknowledged sends that overlaps the seconds after the strike. All
 acknowledged messages are accounted for at a consumer.
 """
 
@@ -59,7 +59,7 @@ ACCOUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class KillLoad:
-    """How many topics, strikes of each kind, and how long a frozen broker stays so."""
+    """Number of topics, number of strikes of each kind, and time that a broker stays frozen."""
 
     topics: int
     kills: int

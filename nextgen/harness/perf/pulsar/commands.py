@@ -144,7 +144,7 @@ def broker_kill(
     ] = 40,
     json_output: JsonFlag = False,
 ) -> None:
-    """Kill and freeze the broker of stock producers: how long until they and lookups go on."""
+    """Kill and freeze the broker of stock producers; measure until they and lookups recover."""
 
     async def measure(bench: Any) -> dict[str, Any]:
         from nextgen.harness.perf.pulsar.broker_kill import KillLoad, measure_broker_kill

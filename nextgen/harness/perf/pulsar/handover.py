@@ -55,7 +55,7 @@ of a move of one."""
 
 MOVE_TIMEOUT_MS = 60_000
 MOVE_REQUESTS_MAX = 5
-"""For the moves that one request asked for: units of a shard go one after the other."""
+"""Requests for the moves of one batch: units of a shard move one after the other."""
 
 LOOKED_UP_AT_ONCE = 64
 CLIENT = "pulsar-client (Python), unbatched, send timeout off"
@@ -64,7 +64,7 @@ ACCOUNTS = ("sent", "received", "lost", "duplicated", "out_of_order", "redeliver
 
 @dataclass(frozen=True, slots=True)
 class HandoverLoad:
-    """How many topics, of which so many are probes; moves of one, and rounds of all at once."""
+    """Number of topics and of probes among them; of single moves, and of rounds of all at once."""
 
     topics: int
     probes: int
@@ -75,7 +75,7 @@ class HandoverLoad:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What one phase did: moves per kind of gap, lookups of clients, refusals."""
+    """Result of one phase: moves per kind of gap, lookups of clients, refusals."""
 
     moves: int
     lookups: int
@@ -179,7 +179,7 @@ class _Mover:
         self._traffic = traffic
 
     async def one_by_one(self, probes: Sequence[str], moves: int) -> Moved:
-        """Move one probe at a time to any other broker; what is still is measured first."""
+        """Move one probe at a time to any other broker, after measuring the gaps without moves."""
         await asyncio.sleep(SETTLE_S)
         for _ in range(STILL_WINDOWS):
             began_s = time.monotonic()

@@ -30,8 +30,8 @@ from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 WARM_SECONDS = 2
 CHECK_EVERY_STILL = 200
 CHECK_EVERY_MOVING = 40
-"""One read in so many, of some dozens of answers each, is checked at the brokers. While topics
-move it is more of them; each check costs the brokers and the generator CPU that lookups lack."""
+"""One of this many reads, of some dozens of answers each, is checked at the brokers. While topics
+move more reads are checked; each check costs the brokers and the generator CPU."""
 
 LOOKUP_COUNTER = "pulsar_lookups"
 PARTITION_METADATA_COUNTER = "pulsar_partition_reads"
@@ -39,7 +39,7 @@ PARTITION_METADATA_COUNTER = "pulsar_partition_reads"
 
 @dataclass(frozen=True, slots=True)
 class LookupLoad:
-    """What is asked, and how much at once."""
+    """The topics to look up, and the concurrency."""
 
     topics: int
     seconds: float
@@ -95,8 +95,8 @@ async def measure_pulsar_lookup(bench: Bench, load: LookupLoad) -> dict[str, Any
     """Return the measurement of one discovery process.
 
     Raises:
-        CheckFailed: The generators and the server counted differently, or something arrived
-            that no request asked for.
+        CheckFailed: The counts of generators and server differ, or an answer without a request
+            arrived.
     """
     load.check()
     wanted = bench.topics("topic", load.topics)

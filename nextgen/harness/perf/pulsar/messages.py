@@ -19,7 +19,7 @@ WARM_MESSAGES = 2_000
 """Sent before anything is timed, on a topic of their own: code paths, the first files."""
 
 QUIET_MS = 1_000
-"""How long nothing more may come after the last message."""
+"""Time without a message after the last expected one, to see that no more arrive."""
 
 STATS_TIMEOUT_MS = 5_000
 BROKER = "broker-1"
