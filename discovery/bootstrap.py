@@ -80,7 +80,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class LookupCore:
-    """What each process of a discovery node has: link, caches, watches, the Pulsar port."""
+    """The parts of each process of a discovery node: link, caches, watches, the Pulsar port."""
 
     def __init__(self, config: DiscoveryConfig) -> None:
         self._config = config
@@ -317,7 +317,7 @@ class DiscoveryNode:
         await self._server.set_serving(True)
 
     async def stop(self) -> None:
-        """Answer what was asked, within ``GRACE_MS``, and close everything."""
+        """Answer pending requests, within ``GRACE_MS``, and close everything."""
         if self._server is not None:
             await self._server.set_serving(False)
             self._servicer.drain()
@@ -359,7 +359,7 @@ class DiscoveryNode:
 
 
 async def serve(config: DiscoveryConfig, shutdown: Shutdown) -> None:
-    """Run the discovery node, or the worker of one, until it is asked to stop.
+    """Run the discovery node, or a worker of one, until ``shutdown`` is requested.
 
     Raises:
         RefusesToStart: A port is taken, or the cluster secret cannot be read.
@@ -418,7 +418,7 @@ def _lookup_meter(
 
 
 async def _ready_before_stop(core: LookupCore, shutdown: Shutdown) -> bool:
-    """Return True once any topic can be answered, False if asked to stop before."""
+    """Return True when any topic can be answered, False if the process has to stop before."""
     becoming_ready = join(core.wait_ready())
     stopping = join(shutdown.wait())
     try:

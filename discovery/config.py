@@ -69,7 +69,7 @@ _FAIRNESS: Mapping[str, tuple[str, int, int]] = MappingProxyType(
         ),
     }
 )
-"""For each field of ``Fairness``: what it is, the least and the most that it may be."""
+"""For each field of ``Fairness``: its description, minimum and maximum."""
 
 
 def fairness_flags(fairness: Fairness) -> dict[str, str]:
@@ -89,7 +89,7 @@ _FAIRNESS_FLAGS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class WorkerRole:
-    """What a process knows that another one started to share its Pulsar port."""
+    """The role of a worker: a process that shares the Pulsar port of the one that started it."""
 
     number: int
     """From 2 on; the process that starts the others is the first."""
@@ -133,12 +133,12 @@ class DiscoveryConfig:
     """Set in a process that is one of the others."""
 
     fairness: Fairness = DEFAULT_FAIRNESS
-    """What one tenant or connection may have before others go first (ADR 0060, 0061)."""
+    """Limits of one tenant or connection beyond which others go first (ADR 0060, 0061)."""
 
     tracing: TraceSettings = NO_TRACES
 
     cluster_secret_file: Path | None = None
-    """What peers prove their membership with (ADR 0057); None: every peer is accepted."""
+    """The secret by which peers prove their membership (ADR 0057); None: every peer is accepted."""
 
     cluster_secret_required: bool = True
     """Whether peers without proof are refused; False while a secret is introduced or changed."""

@@ -1,4 +1,4 @@
-"""What the discovery service needs from outside."""
+"""The ports of the discovery service."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ class Shards(Protocol):
 
 
 class Directory(Protocol):
-    """What is known of the cluster: ``nextgen.client.cluster.link.ClusterLink`` or a fake."""
+    """The known state of the cluster: ``nextgen.client.cluster.link.ClusterLink`` or a fake."""
 
     @property
     def view(self) -> ClusterView: ...
 
 
 class ChangeStreams(Protocol):
-    """One change stream to each shard, shared by everybody here: what is on it must not be slow.
+    """One change stream to each shard, shared by all listeners, so listeners must not be slow.
 
     See ``nextgen.client.changes.shard_watch.ShardWatch`` for what listeners get, and when.
     """
 
     def position(self, shard_id: int) -> int:
-        """Return how far the shard's stream is; 0 while it has said nothing."""
+        """Return the position of the shard's stream; 0 before its first update."""
 
     def add(
         self,
@@ -78,8 +78,8 @@ class CatchUpReader(Protocol):
         names: Sequence[str],
         from_position: int,
     ) -> AsyncGenerator[WatchShardUpdate]:
-        """Yield the snapshot, or what is behind ``from_position``, and go on for ever.
+        """Yield the snapshot, or the events behind ``from_position``, then later events for ever.
 
         Raises:
-            MetadataError: Why it ended; what was yielded before holds.
+            MetadataError: The reason for the end; earlier yields stay valid.
         """

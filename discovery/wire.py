@@ -221,7 +221,7 @@ def check_accepted(result: CommandResult) -> CommandResult:
     """Return ``result`` if the command was accepted.
 
     Raises:
-        Refused: The rules said no.
+        Refused: A rule rejected it.
     """
     if result.rejection_code:
         raise Refused(result.rejection_code, result.message)

@@ -1,3 +1,3 @@
-"""What joins a node to the world: its servers, the shards' changes, its workers, its metrics.
-Each adapter fulfils a port or calls the service. ``bootstrap`` puts them together.
+"""Adapters of a node: its servers, the shards' change streams, its workers, its metrics.
+Each adapter implements a port or calls the service. ``bootstrap`` wires them.
 """

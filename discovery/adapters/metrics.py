@@ -1,4 +1,4 @@
-"""The discovery node's page for Prometheus, made of a report when it is asked for."""
+"""The discovery node's metrics for Prometheus, made from a report at each scrape."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ _OUTCOMES = frozenset(
     + [code.value.lower() for code in RejectionCode]
     + [kind.reason.lower() for kind in _kinds_of(MetadataError)]
 )
-"""What a lookup may end with; the answers of the cache are counted apart."""
+"""Possible outcomes of a lookup; answers from the cache are counted separately."""
 
 
 class DiscoveryCollector(Collector):

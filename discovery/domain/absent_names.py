@@ -25,7 +25,7 @@ _NO_POSITIONS: Mapping[int, int] = {}
 
 
 class _Followed:
-    """How far the creations of one shard are known. Replaced as a whole when they are not."""
+    """The positions between which all creations of one shard are known. Replaced as a whole."""
 
     __slots__ = ("position", "shard_id", "until")
 
@@ -60,7 +60,7 @@ class AbsentNames:
         """The names that would be partitions of a topic, by its name."""
         self._shards: dict[int, _Followed] = {}
         self._floors: dict[int, int] = {}
-        """Up to where this process has created topics, by shard."""
+        """By shard, the last position at which this process created a topic."""
         self.answered = 0
         """Lookups that were answered from here, since the start."""
 

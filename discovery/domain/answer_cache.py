@@ -1,4 +1,4 @@
-"""Answers to lookups that may be given without asking a shard, and when not any more.
+"""The cache of lookup answers that may be given without a request to a shard.
 
 Theory of operation. The cache follows each shard's assignments by one stream of deltas:
 
@@ -6,15 +6,15 @@ Theory of operation. The cache follows each shard's assignments by one stream of
     floor      where the stream began, was reset, or where remembered deltas begin
     until      the time up to which the shard's answers may be given
 
-An answer at position p is taken in only if the deltas behind p are all known (p >= floor) and the
-latest about its topic does not outdate it. A delta that arrives later and outdates it removes it.
-So whatever is given was true at ``position`` or later, and ``until`` bounds how long ago
+An answer at position p is cached only if all deltas behind p are known (p >= floor) and the latest
+one about its topic does not outdate it. A later delta that outdates the answer removes it. So every
+answer from the cache was true at ``position`` or later, and ``until`` bounds how long ago
 ``position`` was the present.
 
-What ends many answers at once must not search for them: an answer holds the *permit* of its shard
-and broker session. Renewing or ending a permit renews or ends all its answers; one comparison of
-``permit.until`` with the time decides. Answers without a valid permit go when they are asked for,
-or when they fall out of the older of two generations.
+Ending many answers at once must not search for them, so an answer refers to the *permit* of its
+shard and broker session. Renewing or ending a permit renews or ends all its answers: each look-up
+compares ``permit.until`` with the time. Answers without a valid permit are removed when they are
+looked up, or with the older of two generations.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NEVER = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class AnswerFacts:
-    """What must be known of an answer to judge it. ``position`` is where it was true."""
+    """The facts that decide whether an answer is valid. It was true at ``position``."""
 
     topic: str
     topic_id: str
@@ -64,8 +64,8 @@ class Delta:
 
 
 Route = Sequence[bytes]
-"""What the answers to Pulsar clients about one broker session have in common. Empty: nothing can
-be answered."""
+"""The common part of the answers to Pulsar clients about one broker session. Empty: no answer is
+possible."""
 
 NO_ROUTE: Route = ()
 
@@ -85,7 +85,7 @@ class _Permit:
 
 
 class _Shard:
-    """How far one shard's deltas are known."""
+    """The known range of one shard's deltas."""
 
     __slots__ = ("deltas", "floor", "permits", "position", "until")
 
@@ -198,9 +198,9 @@ class AnswerCache:
         return True
 
     def is_outdated(self, shard_id: int, facts: AnswerFacts) -> bool:
-        """Return whether the shard may have changed what the answer says, as far as it is followed.
+        """Return whether a delivered delta may outdate the answer.
 
-        False means less: nothing that was delivered here speaks against it.
+        False does not prove that the answer is true: later deltas may not have been delivered yet.
         """
         shard = self._shards.get(shard_id)
         if shard is None:

@@ -1,4 +1,4 @@
-"""What one tenant or connection may have of a discovery process before others go first."""
+"""Limits of one tenant or connection in a discovery process beyond which others go first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nextgen.kernel.limits.write import WRITES_SENT_MAX, WRITES_WAITING_PER_TENA
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """What an operator may set. The reasons of the defaults are those of their constants."""
+    """The limits that an operator may set. The constants of the defaults have the reasons."""
 
     tenant_lookups_waiting_max: int = LOOKUP_TENANT_NAMES_WAITING_MAX
     """Names of one tenant that wait for shards; beyond it its lookups are refused."""
@@ -32,7 +32,7 @@ class Fairness:
     """Calls in flight on one gRPC connection; beyond it they wait at the client."""
 
     turn_us: int = round(1_000 * DISCOVERY_TURN_MS)
-    """What Pulsar connections with long reads have of the event loop in one turn, together."""
+    """Time of the event loop in one turn for all Pulsar connections with long reads together."""
 
     turn_bytes_max: int = DISCOVERY_TURN_BYTES_MAX
     """Bytes of one connection that are answered in a turn."""

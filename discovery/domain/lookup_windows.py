@@ -1,4 +1,4 @@
-"""What became of lookups, counted for ever, and cut into windows of a minute.
+"""Counters of lookup outcomes since the start, and their windows of a minute.
 
     answered ─▶ LookupTally (since the start) ─ each minute ─▶ LookupWindows ─▶ LookupWindow
 

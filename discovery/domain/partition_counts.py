@@ -1,7 +1,7 @@
 """The partition counts of topics, cached for a short time.
 
-The number never changes while a topic exists. No stream tells of a deletion of a topic that is
-assigned nowhere, so what is remembered here is forgotten by time.
+The number never changes while a topic exists. No stream reports the deletion of an unassigned
+topic, so cached counts expire.
 """
 
 from __future__ import annotations

@@ -19,11 +19,11 @@ class QueuedUpdate:
     """By shard: where to resume once this was taken."""
 
     forgotten: int = 0
-    """The shard that cannot be resumed any more once this was taken; 0: none."""
+    """The shard that can no longer be resumed after this update; 0: none."""
 
 
 class UpdateQueue:
-    """First in, first out. ``sent`` follows what was taken: where its reader would resume."""
+    """First in, first out. ``sent`` has the positions from which a reader would resume."""
 
     def __init__(
         self, *, updates_max: int, bytes_max: int, sent: Mapping[int, int] = NO_POSITIONS

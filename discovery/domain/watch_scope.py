@@ -1,4 +1,4 @@
-"""What a public watch is about: a kind of objects, and which of their names.
+"""The scope of a public watch: a kind of objects, and a filter of their names.
 
 A name belongs to the shard of its slot; a prefix concerns every shard. The part of a scope that one
 shard serves is its *share*. If a new version of the shard map changes a share, the watcher starts
@@ -31,7 +31,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class WatchedKind(StrEnum):
-    """What can be watched by name."""
+    """The kinds of objects that can be watched by name."""
 
     TENANTS = "tenants"
     NAMESPACES = "namespaces"
@@ -52,7 +52,7 @@ class WatchScope:
     """Name → routing key. Empty: it is a watch by prefix."""
 
     def shares(self, table: SlotTable, digests: Mapping[int, bytes]) -> dict[int, Share]:
-        """Return by shard what it has to tell; shards that have nothing to tell are left out.
+        """Return the share of each shard; shards without a share are left out.
 
         ``digests`` are the ``slots_digests`` of the same table.
         """
@@ -66,13 +66,13 @@ class WatchScope:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one shard has to tell a watch. Two that are equal are served by one stream."""
+    """The part of a scope that one shard serves. Equal shares use one stream."""
 
     names: tuple[str, ...]
     """Empty: all that have the prefix."""
 
     slots_digest: bytes
-    """Of the slots that the shard has, for a prefix."""
+    """Digest of the shard's slots, for a prefix."""
 
 
 def slots_digests(table: SlotTable, shard_ids: Iterable[int]) -> dict[int, bytes]:

@@ -1,3 +1,3 @@
-"""What discovery does for its callers, room by room, and what it counts and reports of itself.
-It knows ports and rules, no socket. Adapters and ``bootstrap`` call it.
+"""The services of discovery, a package for each, and its counters and reports.
+They use ports and rules, no sockets. Adapters and ``bootstrap`` call them.
 """

@@ -1,4 +1,4 @@
-"""What this process has done since its start. Plain numbers: the metrics page reads them."""
+"""Counters of this process since its start. The metrics page reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process of a discovery node has done and has, as numbers that add up over its workers."""
+"""The report of one process of a discovery node: numbers that can be summed over its workers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Report:
     """Since the last news of each shard, by shard id: the oldest."""
 
     watch_resets: Counter[str] = field(default_factory=Counter)
-    """How often a shard's answers had to be forgotten, by shard id."""
+    """Number of times that a shard's cached answers were dropped, by shard id."""
 
     def to_json(self) -> str:
         """Return the report as one line."""

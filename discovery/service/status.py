@@ -1,4 +1,4 @@
-"""What this discovery node knows and has done, for people and load generators."""
+"""The status of this discovery node, for people and load generators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands with which an operator runs a cluster and asks it questions, a package for each
-subject. No command imports the harness: nextgen.main registers both.
+"""The commands with which an operator runs and inspects a cluster, a package for each subject. No
+command imports the harness: nextgen.main registers both.
 nextgen.main and the harness call it; servers never do.
 """

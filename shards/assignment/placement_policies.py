@@ -79,7 +79,7 @@ class PlacementPolicies:
         self._held: Counter[_Held] = Counter()
         """Policies that decisions under way use: no later change of them is acknowledged."""
         self._settling: list[_Held] = []
-        """Those whose decisions are made and not certain yet. One task waits for all of them."""
+        """Namespaces with decisions that are not certain yet. One task waits for all of them."""
         self._settler: asyncio.Task[None] | None = None
         self._streams: dict[int, ShardWatching] = {}
         self._tasks: set[asyncio.Task[None]] = set()

@@ -51,7 +51,7 @@ _Cold = tuple[Flight, Topic, Assignment | None, Policies]
 
 @dataclass(slots=True)
 class Plan:
-    """What some units need; each unit is in one of the lists."""
+    """The next steps of some units; each unit is in one of the lists."""
 
     settled: list[tuple[Flight, LookupAnswer]] = field(default_factory=list)
     resent: list[tuple[Flight, Placed]] = field(default_factory=list)

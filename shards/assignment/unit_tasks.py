@@ -12,7 +12,7 @@ from shards.assignment.unit_flight import Flights
 
 
 class UnitTasks:
-    """Runs what lookups and moves have begun: it goes on when the caller gives up."""
+    """Runs the work of lookups and moves, which continues when the caller gives up."""
 
     def __init__(self, shard_id: int, flights: Flights) -> None:
         self._shard_id = shard_id

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 _BURST_SECONDS = 0.5
-"""A batch may take so long to be decided without slowing the evacuation."""
+"""A batch may take this long without slowing the evacuation."""
 
 PACE_INTERVAL_SECONDS = 0.2
 """Between two batches: each costs a commit and a message, whatever its size."""

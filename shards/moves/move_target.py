@@ -17,7 +17,7 @@ from shards.domain.placement.choice import PlacementDecision
 from shards.domain.topic import Topic
 
 PoliciesFound = Mapping[str, Policies | MetadataError]
-"""By namespace: its policies merged with its tenant's, or why they cannot be read."""
+"""By namespace: its policies merged with its tenant's, or the error of reading them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ EVENTS_PER_TURN_MAX = 50
 """Events read in one turn of the loop: about a millisecond."""
 
 PAUSE_PARTS = 9
-"""Each turn is followed by a pause of so many times its length: the first requests of a term come
+"""Length of the pause after each turn, in lengths of the turn: the first requests of a term come
 first, and caches are not relied on before their time-to-live is over."""
 
 _REASONS = frozenset({*MOVE_REASONS.values(), REASON_IDLE, REASON_UNLOADED})

@@ -58,7 +58,7 @@ from shards.watches.subscriber_ids import broker_manager_id, topic_controller_id
 
 @dataclass(frozen=True, slots=True)
 class LeaderDependencies:
-    """What a leader needs from outside its shard; the same for all shards of a node."""
+    """The dependencies of a leader outside its shard; the same for all shards of a node."""
 
     node_id: str
     directory: BrokerDirectory

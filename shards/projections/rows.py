@@ -48,7 +48,7 @@ class Query(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RowMapping:
-    """How one kind of state is stored. The first column of a row is the key."""
+    """The storage of one kind of state. The first column of a row is the key."""
 
     table: str
     key: str

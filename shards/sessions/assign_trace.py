@@ -1,4 +1,4 @@
-"""The steps of a broker manager, marked in the trace of the request that asks for an assignment."""
+"""The steps of a broker manager, marked in the trace of the request for an assignment."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Wishes that a broker be emptied, or no longer: checked, recorded, and told to the cluster.
+"""Requests to drain a broker or to cancel its drain: checked, recorded, reported to the cluster.
 
-The wish is of the broker's session and lives in the log of its manager's shard. That the units go
-is every shard's own work, see ``evacuation``.
+The drain belongs to the broker's session and is recorded in the log of its manager's shard. Each
+shard moves its own units, see ``evacuation``.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class BrokerDrains:
             task.cancel()
 
     async def drain(self, request: DrainRequest) -> DrainResponse:
-        """Record a wish, or that it is undone; answered when that is committed. May be repeated.
+        """Record a drain or its cancellation; return when that is committed. May be repeated.
 
         Raises:
-            Refused: The broker is not alive, nobody else could take its units, or the rate is too
-                high. Nothing has changed.
+            Refused: The broker is not live, no other broker could take its units, or the rate is
+                too high. Nothing has changed.
             StaleShardMap: The broker's slot is in another shard.
             NotLeader, Overloaded, ProposalLost: See ``ReplicatedLog.propose``.
         """

@@ -1,9 +1,8 @@
-"""The broker managers of one shard: what its brokers are told, in which order, and who waits.
+"""The broker managers of one shard: they deliver assignments and metadata to its brokers.
 
 Everything for a broker goes through one dense sequence per session: metadata, assignments,
-releases, and what changes later in the metadata of what the session has (``metadata_watch``).
-The broker answers with its sync position, a point in it. One instance lives for one term of
-leadership.
+releases, and later changes of the session's metadata (``metadata_watch``). The broker answers with
+its sync position, a point in the sequence. One instance lives for one term of leadership.
 """
 
 from __future__ import annotations
@@ -79,20 +78,20 @@ class BrokerManager:
         self.sessions.start()
 
     def close(self, error: MetadataError) -> None:
-        """Stop leading: everybody who waits fails with ``error``, brokers connect elsewhere."""
+        """Stop leading: all waiting callers fail with ``error``, brokers connect elsewhere."""
         self._reads.close(error)
         self.metadata.close()
         self.sessions.close(error)
 
     async def assign(self, request: AssignRequest) -> AssignResponse:
-        """Deliver assignments, and before them the metadata that the session was not yet sent.
+        """Deliver assignments, after the metadata that the session was not sent yet.
 
-        Those that are ``prepared`` are held by nobody: the broker only learns what may come.
-        Returns once the broker's sync position covers them. May be repeated.
+        ``prepared`` assignments are only announced: the broker does not own them. Returns when the
+        broker's sync position covers the deliveries. May be repeated.
 
         Raises:
             SessionExpired: The session is not, or no longer, the broker's live one.
-            Overloaded: The broker has too much that it has not synced.
+            Overloaded: The broker has too many deliveries that it has not synced.
             Refused: NO_CAPACITY: the broker would have more units than its capacity, or more
                 metadata than can be followed. None of these was delivered.
             MetadataError: The metadata could not be read, or is of another namespace.
@@ -160,7 +159,7 @@ class BrokerManager:
 
         Raises:
             SessionExpired: The session is over, and what it had been assigned with it.
-            Overloaded: The broker has too much that it has not synced.
+            Overloaded: The broker has too many deliveries that it has not synced.
         """
         count = len(request.releases) + len(request.announced)
         _check_batch(count)
@@ -254,7 +253,7 @@ class BrokerManager:
         return self.metadata.known(name.name) is not None
 
     def _latest(self, wanted: Sequence[ObjectName], read: Iterable[Item]) -> list[Item]:
-        """Return what is called ``wanted``, as it was told here if that is later than ``read``."""
+        """Return the object ``wanted``: the watch's version if it is later than ``read``."""
         items = {item.name: item for item in read}
         for name in wanted:
             told = self.metadata.known(name.name)
@@ -267,7 +266,7 @@ class BrokerManager:
         return [items[name.name] for name in wanted if name.name in items]
 
     def _bring_up_to_date(self, assignment: TopicAssignment) -> None:
-        """Give an assignment that was under way for a while its topic as it was told since."""
+        """Update the topic in a delayed assignment to the version that the watch has meanwhile."""
         told = self.metadata.known(assignment.topic.name)
         if (
             isinstance(told, Topic)
@@ -284,11 +283,11 @@ class BrokerManager:
             self.metadata.hold(sent)
 
     async def _attached(self, broker_id: str, session_id: str) -> SessionSoftState:
-        """Return the live session once its broker was connected to this leader.
+        """Return the live session when its broker has connected to this leader.
 
         Raises:
-            SessionExpired: It is over. Whoever hears it believes it for good, so it is said only
-                once leadership is confirmed.
+            SessionExpired: The session has ended. Callers never ask for it again, so this is raised
+                only after leadership was confirmed.
         """
         try:
             return await self.sessions.attached(broker_id, session_id)

@@ -4,8 +4,8 @@
                                   ╰─▶ stream broken, ──▶ not back in time ─────────────╯
                                       or another leader
 
-That a session began or ended is decided here and lives in the log; what its leader knows beside
-that is ``session_soft_state``. One instance lives for one term of leadership.
+The beginning and end of a session are decided here and recorded in the log; its soft state is in
+``session_soft_state``. One instance lives for one term of leadership.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ class BrokerSessions:
         self.on_drain_wish: Callable[[BrokerRecorded, DrainWish], None] = lambda _record, _wish: (
             None
         )
-        """Is told when a broker asks to be emptied."""
+        """Called when a broker requests its drain."""
         self.on_idle: Callable[[BrokerRecorded, IdleUnits], None] = lambda _record, _idle: None
-        """Is told which units a broker says that nobody uses."""
+        """Called with the idle units that a broker reports."""
         self._unsubscribe = reports.on_reconnect(self._report_all)
 
     def __repr__(self) -> str:
@@ -130,7 +130,7 @@ class BrokerSessions:
         return sum(session.unsynced for session in self._sessions.values())
 
     def start(self) -> None:
-        """Take over the sessions that live in the log; each counts as heard from right now."""
+        """Take over the live sessions in the log; each counts as heard from at this moment."""
         now = self._clock.monotonic()
         for session in self._state.scans.sessions():
             if session.is_live:
@@ -139,7 +139,7 @@ class BrokerSessions:
         self._report_all()
 
     def note_announced(self) -> None:
-        """Every node was told of this leader: brokers that are not here have so long to come."""
+        """Note that every node knows this leader: start the time for brokers to connect."""
         now = self._clock.monotonic()
         for session in self._sessions.values():
             if not session.attached.is_set() and session.broken_at is None:
@@ -148,7 +148,7 @@ class BrokerSessions:
         self._schedule()
 
     def close(self, error: MetadataError) -> None:
-        """Stop leading: everybody who waits fails with ``error``, brokers connect elsewhere."""
+        """Stop leading: all waiting callers fail with ``error``, brokers connect elsewhere."""
         self._closed = error
         self._unsubscribe()
         if self._timer is not None:
@@ -319,7 +319,7 @@ class BrokerSessions:
         return record
 
     async def _begin(self, hello: BrokerHello) -> SessionSoftState:
-        """Return a new session of the broker; who asks again meanwhile is given the same one."""
+        """Return a new session of the broker; concurrent requests for it get the same one."""
         earlier = self._beginning.get(hello.broker_id)
         if earlier is not None and is_same_broker(earlier[0], hello):
             work = earlier[1]
@@ -442,7 +442,7 @@ class BrokerSessions:
         self._schedule()
 
     def _take_report(self, session: SessionSoftState, held: HeldMetadata) -> None:
-        """Take in what a broker holds; end its session if that cannot be followed."""
+        """Apply a broker's report of its holding; end its session if that cannot be watched."""
         check_held(held)
         try:
             self._metadata.take_report(session, held)
@@ -493,5 +493,5 @@ class BrokerSessions:
         start("broker_session_work", work, self._tasks)
 
     def _see_through(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        """Carry out ``work`` to its end: what was proposed is committed whoever goes away."""
+        """Run ``work`` to its end even if the caller is cancelled: a proposal may be committed."""
         return start("session_decision", work, self._decisions, expected=MetadataError)

@@ -42,7 +42,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class WatchedName:
-    """One name, who has an object of that name, and what its home shard says of it."""
+    """One name, the sessions that have an object of that name, and the home shard's version."""
 
     __slots__ = ("came_at", "holders", "home", "is_topic", "known_at", "name", "state", "watch")
 
@@ -63,8 +63,8 @@ class WatchedName:
 
 
 OnState = Callable[[WatchedName, str], None]
-"""Is told a name whose ``state`` is another, and the id of what was deleted by that, if it was.
-It is told of a snapshot's items as well, which may be older than what was read elsewhere."""
+"""Called with a name whose ``state`` changed, and the id of the deleted object, if there is one. It
+is called for a snapshot's items too, which may be older than objects that were read elsewhere."""
 
 
 class HomeWatch:
@@ -103,10 +103,10 @@ class HomeWatch:
         return not self._gathered and not self._retries
 
     def close(self) -> None:
-        """Follow nothing any more, at once, and acknowledge nothing.
+        """End all watches at once, without further acknowledgements.
 
-        Sessions end with the leadership, and so do their pending deliveries. The brokers go on and
-        get from the next leader what this one did not deliver.
+        Pending deliveries end with the leadership. Brokers keep serving and get the missing
+        deliveries from the next leader.
         """
         self._is_closed = True
         self.stream.acknowledge_with(lambda _position: 0)
@@ -226,7 +226,7 @@ class _Watch:
         self.names = {watched.name: watched for watched in names}
         """The live ones."""
         self.position = position
-        """Everything up to it was told; 0 until the first snapshot is complete."""
+        """Position up to which changes were delivered; 0 until the first snapshot is complete."""
         self._names_asked = len(names)
         self._home = home
         self._in_snapshot: set[str] | None = set() if not position else None

@@ -1,4 +1,4 @@
-"""Reads of tenants and namespaces for brokers: whoever needs the same waits for the same read."""
+"""Reads of tenants and namespaces for brokers; concurrent requests for an object share one read."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _METADATA_TIMEOUT_MS = 3_000
 
 @dataclass(frozen=True, slots=True)
 class MetadataRead:
-    """What was read, in the order it was asked for, and when the first of it was asked for, in
-    monotonic seconds: it says what was then, or later."""
+    """The objects read, in the requested order, and the time of the first request, in monotonic
+    seconds: the objects are as of that time or later."""
 
     items: list[Item]
     asked_at: float
@@ -43,7 +43,7 @@ class MetadataReads:
         self._closed: MetadataError | None = None
 
     def close(self, error: MetadataError) -> None:
-        """Fail everybody who waits with ``error``."""
+        """Fail all waiting callers with ``error``."""
         self._closed = error
         for task in self._tasks:
             task.cancel()
@@ -52,7 +52,7 @@ class MetadataReads:
         """Return the metadata called ``names``, in order.
 
         Raises:
-            MetadataError: A home shard could not be asked, or has no such object.
+            MetadataError: A home shard could not be reached, or has no such object.
         """
         now = self._clock.monotonic()
         if not names:

@@ -122,7 +122,7 @@ def id_of(state: MetadataState) -> str:
 
 
 def change_delivery(state: MetadataState) -> Delivery:
-    """Return the step that tells a broker of ``state``."""
+    """Return the delivery of ``state`` for a broker."""
     match state:
         case Tenant():
             return Delivery(tenant=tenant_message(state))

@@ -1,13 +1,13 @@
-"""Keeps the metadata true that brokers were sent: a change goes to who has the object, no other.
+"""Keeps brokers' metadata up to date: a change is sent only to sessions that have the object.
 
     sent to a session ──▶ its name is followed at its home shard ──▶ a higher version, a removal
                                                                         │
                           one delivery in the session's sequence ◀──────┘
 
-Versions settle every race. What is sent with an assignment may be newer than the stream, or older:
-only a higher version is sent again. An object has a later one of the same name as its successor
-only once it was deleted; a snapshot that seems to say so may be older than what was read at the
-home shard's leader, so that leader is asked before a broker is told to forget.
+Versions settle every race. Metadata that is sent with an assignment may be newer or older than the
+stream: only a higher version is sent again. An object of the same name with another id may succeed
+only a deleted one. A snapshot that shows this may be older than an object that was read at the home
+shard's leader, so that leader is read again before a broker gets the deletion.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class MetadataWatch:
-    """What the sessions of one broker manager have, followed at its homes, for one term."""
+    """Watches the metadata of one broker manager's sessions at their home shards, for one term."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class MetadataWatch:
 
     @property
     def subscriber_id(self) -> str:
-        """By which home shards know who watches."""
+        """The id under which this manager subscribes at home shards."""
         return self._subscriber_id
 
     def note_leader(self, shard_id: int, term: int, node_id: str) -> bool:
@@ -137,22 +137,22 @@ class MetadataWatch:
         return True
 
     def is_followed(self, name: str) -> bool:
-        """Say whether everything that becomes of the object of this name is told here."""
+        """Return whether all changes of the object of this name are delivered here."""
         watched = self._names.get(name)
         return watched is not None and watched.known_at > 0
 
     def known(self, name: str) -> MetadataState | None:
-        """Return the object of a followed name as it was told last; None if it is not known."""
+        """Return the latest known version of a watched object; None if it is not known."""
         watched = self._names.get(name)
         return watched.state if watched is not None and watched.known_at else None
 
     def check_room(
         self, metadata: SessionMetadata, *, parents: Iterable[str], topics: Iterable[str]
     ) -> None:
-        """Return if a session may be sent the objects of these names: all can be followed.
+        """Check that all these names can be watched for a session.
 
-        What cannot be followed must not be sent: its home shard would call a write effective
-        though the broker was never sent it. CALL BEFORE the objects get a place in the sequence.
+        An object that cannot be watched must not be sent: its home shard would report a write as
+        effective although the broker never gets it. CALL BEFORE adding the objects to the sequence.
 
         Raises:
             Refused: NO_CAPACITY: ``METADATA_NAMES_WATCHED_MAX`` names are followed for the brokers
@@ -275,7 +275,7 @@ class MetadataWatch:
         return self.term_of(shard_id) if is_complete else 0
 
     def _changed(self, watched: WatchedName, deleted_id: str) -> None:
-        """Tell who has the object of this name what has become of it."""
+        """Deliver the change of an object to the sessions that have it."""
         for sent in tuple(watched.holders):
             if deleted_id:
                 if sent.object_id == deleted_id:

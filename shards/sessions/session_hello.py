@@ -1,4 +1,4 @@
-"""What a broker says of itself when it connects, and the answers to it."""
+"""A broker's hello, and the answers to it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_held(held: HeldMetadata) -> None:
 
 
 def is_same_broker(known: BrokerHello | BrokerRecorded, hello: BrokerHello) -> bool:
-    """Say whether the broker is who it was when it asked for a session, or began one."""
+    """Return whether the broker is the one that requested or began the session."""
     return (
         known.broker_id == hello.broker_id
         and known.endpoints == hello.endpoints
@@ -64,7 +64,7 @@ def is_same_broker(known: BrokerHello | BrokerRecorded, hello: BrokerHello) -> b
 
 
 def is_resumable(session: SessionSoftState, hello: BrokerHello) -> bool:
-    """Say whether the broker is who it was and holds what this leader believes."""
+    """Return whether the broker is the same one, and its holding is the one this leader knows."""
     return is_same_broker(session.record, hello) and session.can_resume(hello.last_sequence)
 
 

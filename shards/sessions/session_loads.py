@@ -1,6 +1,6 @@
-"""What the brokers of one shard carry, for one term: checked, told to others, recorded.
+"""The loads of one shard's brokers, for one term: checked, reported, recorded.
 
-    heartbeat ──▶ can it be? ──no──▶ refused by name, the last good one stands
+    heartbeat ──▶ valid? ──no──▶ refused with the field's name, the last valid one stays
                      │ yes
                      ▼
                kept ──▶ changed by much, or a minute passed ──▶ cluster manager, at most every 5 s
@@ -40,7 +40,7 @@ _NOTHING = BrokerLoad()
 
 @dataclass(slots=True)
 class _Told:
-    """What was told of one session, and when, in monotonic seconds."""
+    """The last reported load of one session, and its time, in monotonic seconds."""
 
     load: BrokerLoad = _NOTHING
     at: float = -math.inf

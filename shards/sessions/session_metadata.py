@@ -1,7 +1,7 @@
-"""What one broker session was sent of tenants, namespaces and topics, and in which version.
+"""The tenants, namespaces and topics that one broker session was sent, with their versions.
 
-A topic is held while a unit of it is; tenants and namespaces while the session lives. A leader
-that did not begin the session learns it from the broker, see ``take_report``.
+A topic is held while a unit of it is; tenants and namespaces while the session lives. A later
+leader learns them from the broker, see ``take_report``.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from protos.nextgen.v1.shard_service_pb2 import TopicAssignment, TopicRelease
 
 
 class DeliverySequence(Protocol):
-    """The sequence of a session, as far as metadata needs it."""
+    """The part of a session's sequence that metadata needs."""
 
     @property
     def metadata(self) -> SessionMetadata: ...
 
     @property
     def sequence(self) -> int:
-        """Of the last delivery."""
+        """Number of the last delivery."""
         ...
 
     @property
@@ -47,7 +47,7 @@ class DeliverySequence(Protocol):
 
     @property
     def unsynced(self) -> int:
-        """How many deliveries the broker has not synced."""
+        """Number of deliveries that the broker has not synced."""
         ...
 
     def append(self, delivery: Delivery) -> int: ...
@@ -71,11 +71,11 @@ class Sent:
         self.version = version
         """The highest that was sent."""
         self.units: dict[str, int] = {}
-        """Of a topic: the units that the session holds, with their epochs."""
+        """For a topic: the units that the session holds, with their epochs."""
         self.trace_id = ""
-        """Of the lookup for which it was sent, if that was recorded."""
+        """Trace id of the lookup for which it was sent, if that was traced."""
         self.is_gone = False
-        """It was deleted, which the broker is still to be told."""
+        """Whether it was deleted, and the broker has not been sent that yet."""
 
     def __repr__(self) -> str:
         return f"<Sent {self.name} id={self.object_id} version={self.version}>"
@@ -93,10 +93,10 @@ class SessionMetadata:
         """Units of topics that were deleted: held, with these epochs, until they are released."""
         self._units = 0
         self.units_unreported: int | None = 0
-        """While the report is awaited: how many units the broker said it holds; None if it said
-        nothing."""
+        """While a report is awaited: the number of units in the broker's hello; None without
+        one."""
         self.awaits_report = False
-        """The broker was asked what it holds and has not said all of it."""
+        """Whether the broker's report of its holding was requested and is not complete."""
         self.is_refused = False
         """The session is to end: not everything that its broker reported can be followed."""
         self.behind: dict[Sent, None] = {}
@@ -144,7 +144,7 @@ class SessionMetadata:
         return self._add_parent(Sent(self._session, item.kind, item.name, parent_id(item), version))
 
     def note_assigned(self, assignment: TopicAssignment) -> Sent | None:
-        """Note a unit as held; None if the broker has let go of a later epoch already."""
+        """Note a unit as held; None if the broker has already released a later epoch."""
         topic = assignment.topic
         if self._released.get((topic.topic_id, assignment.unit), -1) >= assignment.epoch:
             return None
@@ -154,7 +154,7 @@ class SessionMetadata:
         return sent
 
     def note_released(self, release: TopicRelease) -> Sent | None:
-        """Note a unit as let go of; return its topic if the session has no other unit of it."""
+        """Note a unit as released; return its topic if the session has no other unit of it."""
         key = (release.topic_id, release.unit)
         self._released[key] = max(
             release.epoch, release.new_epoch, self._released.pop(key, release.epoch)
@@ -228,8 +228,8 @@ class SessionMetadata:
 
     @property
     def units(self) -> int | None:
-        """How many units the broker has, at most so many while its report is awaited: what it
-        holds and has reported counts twice. None if that cannot be said before it is complete."""
+        """Number of units that the broker has. While its report is awaited this is an upper bound,
+        because reported units count twice. None if it is unknown before the report is complete."""
         return None if self.units_unreported is None else self._units + self.units_unreported
 
     def units_added(self, assignments: Iterable[TopicAssignment]) -> int:

@@ -1,10 +1,10 @@
-"""What a broker manager knows of one broker session beside the log.
+"""The soft state of one broker session at its broker manager.
 
-Soft state of one leader: when the broker was last heard from, when its stream broke, the dense
-sequence of deliveries, what of it is not synced, and who waits for a sync. A new leader starts with
-every session as heard from at the moment it took over, and once every node was told of it each
-broker has ``SESSION_RETURN_MS`` to come; the sequence goes on where the broker says it stopped,
-metadata is sent again, and controllers repeat the requests whose answer they missed.
+It is the state of one leader: when the broker was last heard from, when its stream broke, the dense
+sequence of deliveries, the unsynced ones, and the callers that wait for a sync. A new leader counts
+every session as heard from when it takes over. When every node knows the leader, each broker has
+``SESSION_RETURN_MS`` to connect. The sequence continues at the broker's sync position, metadata is
+sent again, and controllers repeat the requests whose answer they missed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SessionSoftState:
         self.heard_at = heard_at
         self.load = LoadReport()
         self.sequence = 0
-        """Of the last delivery."""
+        """Number of the last delivery."""
         self.acked = 0
         """Everything up to it was applied by the broker."""
         self.connection: BrokerConnection | None = None
@@ -53,7 +53,7 @@ class SessionSoftState:
         self.looked_at_next = 0.0
         """When the leader looks next whether its time is up."""
         self._excused_at: float | None = None
-        """When the broker was heard from last before a silence that was excused."""
+        """When the broker was last heard from before an excused silence."""
         self.attached = asyncio.Event()
         """Set once the broker connected here: only then is its sequence known."""
         self.reported = asyncio.Event()
@@ -71,7 +71,7 @@ class SessionSoftState:
 
     @property
     def deadline(self) -> float:
-        """When the session ends unless the broker is heard from, or is back, before."""
+        """When the session ends, unless the broker is heard from or reconnects before."""
         if self.metadata.is_refused:
             return self.heard_at
         silent_until = self.heard_at + SESSION_TTL_MS / 1000
@@ -98,7 +98,7 @@ class SessionSoftState:
         return True
 
     def can_resume(self, last_sequence: int) -> bool:
-        """Say whether a broker that applied everything up to ``last_sequence`` may go on."""
+        """Return whether a broker with the sync position ``last_sequence`` can resume."""
         return not self.attached.is_set() or self.acked <= last_sequence <= self.sequence
 
     def take_hello(self, hello: BrokerHello) -> None:
@@ -134,7 +134,7 @@ class SessionSoftState:
 
     @property
     def unsynced(self) -> int:
-        """How many deliveries the broker has not synced."""
+        """Number of deliveries that the broker has not synced."""
         return len(self._unacked)
 
     async def wait_room(self, assignments: Sequence[TopicAssignment]) -> None:
@@ -161,7 +161,7 @@ class SessionSoftState:
         raise self.ended
 
     def check_room(self, count: int) -> None:
-        """Return if so many more deliveries fit.
+        """Check that the given number of further deliveries fits.
 
         Raises:
             Overloaded: The broker has not synced ``DELIVERIES_UNACKED_MAX`` of them.
@@ -182,7 +182,7 @@ class SessionSoftState:
         return self.sequence
 
     def acknowledge(self, sequence: int) -> None:
-        """Let go of what the broker applied and of those who waited for it."""
+        """Drop the deliveries that the broker applied, and answer the callers that waited."""
         sequence = min(sequence, self.sequence)
         for applied in range(self.acked + 1, sequence + 1):
             self._unacked.pop(applied, None)
@@ -208,7 +208,7 @@ class SessionSoftState:
         await future
 
     def end(self, error: MetadataError) -> None:
-        """Fail everybody who waits, and the connection, with ``error``."""
+        """Fail all waiting callers, and the connection, with ``error``."""
         self.ended = error
         self.attached.set()
         self.reported.set()

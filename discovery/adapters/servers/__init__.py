@@ -1,3 +1,3 @@
-"""What discovery serves: gRPC, Pulsar's binary protocol, and lookups over HTTP.
-Requests come in here and call the service. ``bootstrap`` alone imports it.
+"""The servers of discovery: gRPC, Pulsar's binary protocol, and lookups over HTTP.
+They pass requests to the service. ``bootstrap`` alone imports it.
 """

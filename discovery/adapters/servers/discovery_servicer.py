@@ -48,7 +48,7 @@ _WATCHES = {
 }
 
 Work = Callable[[Any, int], Awaitable[Message]]
-"""Carries out a request within so many milliseconds."""
+"""Executes a request within a time-out in milliseconds."""
 
 OpenWatch = Callable[[pb.WatchRequest], PublicWatch | ShardMapWatch]
 

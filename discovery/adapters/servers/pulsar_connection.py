@@ -62,7 +62,7 @@ _SCALABLE_TOPICS: Final = frozenset(
 
 
 class ClientServices:
-    """What all connections of one process share."""
+    """The services that all connections of one process share."""
 
     __slots__ = (
         "clock",
@@ -110,7 +110,7 @@ class DiscoveryConnection(PulsarConnection):
         self._is_full = False
         """Whether too many of them wait."""
         self._unread = b""
-        """What was received and waits for its turn."""
+        """Received bytes that wait for their turn."""
         self._has_turn = False
         """Whether it stands in line for one."""
 
@@ -250,7 +250,7 @@ class DiscoveryConnection(PulsarConnection):
         self._refuse(command)
 
     def _send_answers(self, answers: list[bytes], lookups: int) -> None:
-        """Send the pieces of answers of which so many are to LOOKUPs."""
+        """Send the pieces of answers; ``lookups`` of the answers are to LOOKUPs."""
         # What is sent while receiving leaves in one write at the end of it.
         self._is_receiving = True
         self.send(b"".join(answers))

@@ -1,3 +1,3 @@
-"""The streams by which shards tell of changes: assignments for the cache, all kinds for watches.
+"""The change streams of shards: assignments for the cache, all kinds of changes for watches.
 They keep the cache correct, or reset it. ``bootstrap`` alone imports it.
 """

@@ -43,7 +43,7 @@ class LeasedAssignments:
         self.heard_at = float("-inf")
         """When the last update arrived, on the event loop's clock, in seconds."""
         self.resets = 0
-        """How often the shard's answers had to be forgotten."""
+        """Number of times that the shard's cached answers were dropped."""
         self._begins_anew = False
         self._ended: asyncio.Event = asyncio.Event()
 
@@ -86,10 +86,10 @@ class LeasedAssignments:
         self._cache.reset(self.shard_id, self._cache.position(self.shard_id))
 
     def on_items(self, items: Sequence[Item]) -> None:
-        """Not asked for."""
+        """Do nothing: the stream has no snapshot."""
 
     def on_snapshot_complete(self, position: int) -> None:
-        """Not asked for."""
+        """Do nothing: the stream has no snapshot."""
 
     def on_events(self, events: Sequence[Event]) -> None:
         deltas = [delta for event in events if (delta := delta_of_event(event)) is not None]

@@ -1,4 +1,4 @@
-"""One change stream to each shard of the map, shared by everybody in this process."""
+"""One change stream to each shard of the map, shared by all users in this process."""
 
 from __future__ import annotations
 

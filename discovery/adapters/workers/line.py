@@ -73,7 +73,7 @@ class ParentEnd(asyncio.Protocol):
     def __init__(self) -> None:
         self.latest: Report | None = None
         self.ended = asyncio.Event()
-        """Set once nothing more will come: the worker is gone, and all it said is here."""
+        """Set when the worker has ended and all its messages have been read."""
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
         self._waiting: list[asyncio.Future[None]] = []

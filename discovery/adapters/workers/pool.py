@@ -77,7 +77,7 @@ class WorkerPool:
         self._tasks = [keep("worker", partial(self._keep, worker)) for worker in self._workers]
 
     def report(self) -> Report:
-        """Return what the workers said last, and what those that ended had counted."""
+        """Return the workers' last reports, and the counters of those that ended."""
         latest = [worker.line.latest for worker in self._workers if worker.line is not None]
         return merged([self._ended, *(report for report in latest if report is not None)])
 

@@ -173,11 +173,11 @@ class InventoryService:
     async def create_topics(
         self, request: pb.CreateTopicsRequest, timeout_ms: int
     ) -> pb.CreateTopicsResponse:
-        """Create topics in all shards concerned at the same time; each topic stands for itself.
+        """Create topics in all their shards concurrently; each topic has an outcome of its own.
 
-        If a shard cannot be reached the whole fails: the caller repeats it with the same
-        command id, and the shards that did their part give their first outcome again.
-        ``public/default`` is there from its first topic on, as in a fresh Pulsar.
+        If a shard cannot be reached the whole request fails. The caller repeats it with the same
+        command id, and the other shards return their first outcomes again. The first topic of
+        ``public/default`` creates that namespace, as in a fresh Pulsar.
         """
         count = len(request.topics)
         if not 1 <= count <= TOPICS_PER_CREATE_MAX:

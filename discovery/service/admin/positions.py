@@ -1,4 +1,4 @@
-"""How far each shard is: what clients put into the commands that they are about to send."""
+"""The positions of shards, which clients put into their commands (issued positions)."""
 
 from __future__ import annotations
 

@@ -46,9 +46,9 @@ from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupRequest, ShardRequest
 
 _PAUSES_MS = (20, 100, 250)
-"""Before a name is asked for again: its answer names a session that has ended or an assignment that
-another one has followed, or no broker was found, maybe because the chosen one has just died. Some
-clients do not retry a failed lookup, so it is worth a few attempts here."""
+"""Pauses before a name is looked up again, if its answer has an ended session or a superseded
+assignment, or if no broker was found, maybe because the chosen one has just died. Some clients do
+not retry a failed lookup, so a few attempts here are worth it."""
 
 _STALENESS_S = LOOKUP_STALENESS_MS_MAX / 1_000
 
@@ -71,7 +71,7 @@ class _Flight:
         self.older = older
         """The flight that it superseded, which may have got its answer since."""
         self.batch: _Batch | None = None
-        """The batch that asks the shard for it; None while it waits in line."""
+        """The batch that requests it from the shard; None while it is queued."""
         self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def may_be_joined(self, now: float, *, is_fresh: bool) -> bool:
@@ -90,7 +90,7 @@ class _Flight:
 
 
 class _Batch:
-    """Flights that one request asks a shard for, and the requests that repeat it for the rest."""
+    """The flights of one request to a shard, and of its repetitions for unanswered ones."""
 
     __slots__ = ("flights", "has_turn", "is_own", "sent_at", "trace_id")
 
@@ -98,7 +98,7 @@ class _Batch:
         self, flights: list[_Flight], *, is_own: bool, sent_at: float, trace_id: str
     ) -> None:
         self.flights = flights
-        """Those that have no answer yet."""
+        """The flights without an answer yet."""
         self.is_own = is_own
         """Whether it serves one tenant only; see ``LookupLine``."""
         self.has_turn = True

@@ -1,4 +1,4 @@
-"""What the cluster manager's leader knows of brokers, their load and their capacity."""
+"""Brokers, their load and their capacity, by the cluster manager's leader."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def gather_brokers(
 
     Raises:
         Refused: There is no such broker.
-        MetadataError: Nobody could be asked.
+        MetadataError: No cluster manager could be reached.
     """
     state, capacity = await _ask_leader(discovery_endpoints)
     loads = {load.session_id: load.load for load in state.loads}
@@ -49,7 +49,7 @@ async def gather_leases(discovery_endpoints: Sequence[str]) -> GetCapacityRespon
     """Return the capacity ledger, linearizable.
 
     Raises:
-        MetadataError: Nobody could be asked.
+        MetadataError: No cluster manager could be reached.
     """
     _, capacity = await _ask_leader(discovery_endpoints)
     return capacity
@@ -58,7 +58,7 @@ async def gather_leases(discovery_endpoints: Sequence[str]) -> GetCapacityRespon
 def described(
     broker: BrokerRecorded, account: BrokerAccount | None, load: LoadReport | None
 ) -> dict[str, Any]:
-    """Return a broker as programs read it. Load is None while nobody knows it."""
+    """Return a broker as a JSON object. Load is None while it is not known."""
     is_current = account is not None and account.session_id == broker.session_id
     leases = list(account.leases) if account is not None and is_current else []
     return {

@@ -1,4 +1,4 @@
-"""``brokers``: who serves, how full and busy each is. ``leases``: who may assign how much."""
+"""``brokers``: brokers with their capacity and load. ``leases``: the capacity ledger."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def list_brokers(
 ) -> None:
     """Show every broker: whether it is given units, how full it is, what it carries.
 
-    Used units are what shards said last. Load is a minute old at most; it is empty when the
-    cluster manager has just changed.
+    Used units are the shards' last reports. Load is a minute old at most; it is empty after the
+    cluster manager has changed its leader.
     """
 
     async def work() -> None:

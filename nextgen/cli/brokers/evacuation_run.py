@@ -22,7 +22,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 
 LOOK_MS = 500
-"""Between two looks: each asks every shard."""
+"""Between two polls, each of which sends a request to every shard."""
 
 _DRAIN_GOES_ON = (
     "the drain goes on, --undo ends it; what stays may be allowed at no other broker by its rules, "
@@ -39,9 +39,9 @@ class Caller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far it is: of so many units, so many are left.
+    """The progress: all units, and the units that are left.
 
-    ``idle_seconds`` have passed since fewer were left than ever before.
+    ``idle_seconds`` have passed since the number last reached a new minimum.
     """
 
     total: int
@@ -82,7 +82,7 @@ async def follow_drain(
     """Return when the session has no units any more.
 
     Raises:
-        DeadlineExceeded: It still has some; the drain goes on.
+        DeadlineExceeded: Units are left; the drain continues.
     """
 
     async def left() -> int:
@@ -93,10 +93,10 @@ async def follow_drain(
 
 
 async def follow_rebalance(client: Caller, on_progress: OnProgress, *, timeout_ms: int) -> Progress:
-    """Return when no shard has anything left to rebalance. Drains and lost brokers are not its.
+    """Return when no shard has units left to rebalance; drains and lost brokers do not count.
 
     Raises:
-        DeadlineExceeded: Some has; it goes on.
+        DeadlineExceeded: Units are left; the rebalance continues.
     """
 
     async def left() -> int:

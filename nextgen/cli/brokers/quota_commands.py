@@ -15,7 +15,7 @@ from nextgen.kernel.governance.quota_file import QuotaFile, from_bytes
 from nextgen.kernel.limits.placement import QUOTA_FILE_BYTES_MAX
 
 TENANTS_SHOWN_MAX = 50
-"""Of a table; --json has all."""
+"""Tenants in a table; --json has all."""
 
 QuotasArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="What 'nextgen pipeline quotas' wrote.")
@@ -36,10 +36,10 @@ def apply(
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Set the quotas of the cluster to what FILE says, all of them.
+    """Replace all quotas of the cluster by those in FILE.
 
-    FILE must be of the version behind the one that holds, so nothing is undone that somebody else
-    set meanwhile. The same file twice is harmless.
+    FILE must have the version after the present one, so that it cannot undo a concurrent change.
+    Applying the same file twice is harmless.
     """
 
     async def work() -> dict[str, Any]:
@@ -77,10 +77,10 @@ def show(target: Target = None, data_dir: DataDir = None, json_output: JsonFlag 
 
 
 def read_file(path: Path) -> QuotaFile:
-    """Return what a file of quotas says.
+    """Read a file of quotas.
 
     Raises:
-        InvalidRequest: It cannot be read, or is no such file.
+        InvalidRequest: It cannot be read, or is not such a file.
     """
     try:
         with path.open("rb") as file:

@@ -23,11 +23,11 @@ ATTEMPT_TIMEOUT_MS = 4_000
 
 
 async def apply_quotas(discovery_endpoints: Sequence[str], quotas: QuotaFile) -> dict[str, Any]:
-    """Set the quotas of the cluster; return what holds, as programs read it.
+    """Set the quotas of the cluster; return the present ones as a JSON object.
 
     Raises:
-        Refused: Others were set meanwhile, or these do not fit the brokers.
-        MetadataError: No cluster manager could be asked.
+        Refused: Other quotas were set meanwhile, or these do not fit the brokers.
+        MetadataError: No cluster manager could be reached.
     """
     request = SetQuotasRequest(quotas=to_proto(quotas))
 

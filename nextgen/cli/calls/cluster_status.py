@@ -1,4 +1,4 @@
-"""The state of a whole cluster, asked of every process that discovery knows."""
+"""The state of a whole cluster, requested from every process that discovery knows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from protos.nextgen.v1.cluster_service_pb2_grpc import ClusterServiceStub
 from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
 
 ANSWER_TIMEOUT_MS = 1_500
-"""For one process to say how it is; one that is down must not delay the picture."""
+"""Time-out for the status of one process; a process that is down must not delay the others."""
 
 
 async def gather_status(

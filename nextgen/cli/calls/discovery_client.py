@@ -29,7 +29,7 @@ def new_command_id() -> bytes:
 class DiscoveryClient:
     """``DiscoveryNodes`` by method name. The first endpoint is used first. A context manager.
 
-    Requests are safe to repeat, reads and writes with their command id set, unless it is said.
+    Requests are safe to repeat: reads, and writes with a command id. Exceptions are marked.
     """
 
     def __init__(self, endpoints: Sequence[str], *, timeout_ms: int = CALL_TIMEOUT_MS) -> None:
@@ -48,9 +48,9 @@ class DiscoveryClient:
         return self._nodes.channel_to(endpoint)
 
     async def call(self, method: str, request: Message, *, is_repeatable: bool = True) -> Any:
-        """Return the answer to ``request`` from whichever node gives one, with retries.
+        """Return the answer to ``request`` from the first node that gives one, with retries.
 
-        Unless it ``is_repeatable`` it is not sent again once it may have been carried out.
+        Unless it ``is_repeatable``, it is not sent again when it may have been executed.
 
         Raises:
             Refused, InvalidRequest: An answer, and a final one.

@@ -1,4 +1,4 @@
-"""Asks whichever cluster manager leads, found through discovery."""
+"""Calls the cluster manager's leader, which it finds through discovery."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ T = TypeVar("T")
 async def ask_manager_leader(
     discovery_endpoints: Sequence[str], ask: Callable[[Any], Awaitable[T]]
 ) -> T:
-    """Return what ``ask`` does with the stub of the cluster manager that leads.
+    """Return the result of ``ask`` with the stub of the cluster manager's leader.
 
-    It may be called several times, so what it asks for must bear being asked twice.
+    ``ask`` may be called several times, so its request MUST be safe to repeat.
 
     Raises:
-        Refused, InvalidRequest: At once: another attempt would hear the same.
-        MetadataError: Nobody could be asked within ``ASK_MS_MAX``.
+        Refused, InvalidRequest: At once: another attempt would get the same answer.
+        MetadataError: No leader could be reached within ``ASK_MS_MAX``.
     """
     async with DiscoveryClient(discovery_endpoints) as discovery:
         cluster: ClusterUpdate = await discovery.call("GetCluster", GetClusterRequest())

@@ -123,7 +123,7 @@ def down(data_dir: DataDir = None, json_output: JsonFlag = False) -> None:
 
 
 def status(target: Target = None, data_dir: DataDir = None, json_output: JsonFlag = False) -> None:
-    """Show who leads what, log positions, lag, and broker sessions."""
+    """Show shard leaders, log positions, lag, and broker sessions."""
     from nextgen.cli.calls.cluster_status import gather_status, print_status
 
     async def show() -> None:

@@ -23,7 +23,7 @@ from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
 from nextgen.runtime.security.cluster_proof import use_credentials
 
 KINDS = {"shard": "shard-node", "discovery": "discovery", "broker": "broker"}
-"""What can be added. Cluster managers know each other by their flags, so they are as they are."""
+"""Kinds of nodes that can be added. The set of cluster managers is fixed by their flags."""
 
 READY_MS_MAX = 30_000
 LOOK_MS = 250

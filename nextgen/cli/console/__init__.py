@@ -1,4 +1,4 @@
-"""What every command shares with the terminal: options, output that is safe for any name, exit
-codes, and the checks that another package brings. It asks no cluster.
+"""The common parts of commands: options, output that is safe for any name, exit codes, and checks
+that another package registers. It makes no request to a cluster.
 Every command calls it, the harness's commands too.
 """

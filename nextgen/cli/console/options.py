@@ -64,13 +64,13 @@ def data_dir_of(given: Path | None) -> Path:
 
 
 def endpoints_of(target: str | None, data_dir: Path | None) -> tuple[str, ...]:
-    """Return the discovery nodes to ask; calls to their cluster are proven from then on.
+    """Return the discovery nodes to call; later calls to their cluster carry proofs.
 
-    The local cluster has its secret in its data directory, also if its address is given. For any
-    other it is in the file that ``--cluster-secret-file`` or the environment names.
+    The secret of the local cluster is in its data directory, also if its address is given. For any
+    other cluster it is in the file that ``--cluster-secret-file`` or the environment names.
 
     Raises:
-        RefusesToStart: None are given and no local cluster runs, or the secret cannot be used.
+        RefusesToStart: No address is given and no local cluster runs, or the secret is unusable.
     """
     addresses = _addresses(target)
     if not addresses:

@@ -1,7 +1,7 @@
-"""What a command prints: JSON for programs, tables and lines for people. All go to stdout.
+"""The output of commands: JSON for programs, tables and lines for people, all on stdout.
 
-Everything that is printed goes through here. Names are shown as they are, whatever is in brackets
-or between colons; what would steer the terminal is shown as an escape.
+All output goes through this module. Names are printed unchanged, also with brackets and colons;
+control characters for the terminal are shown as escapes.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 from nextgen.kernel.errors import RefusesToStart
 
 _BROUGHT: dict[str, Callable[..., Any]] = {}
-"""By the command that wants it."""
+"""Registered checks by the command that uses them."""
 
 
 def bring_check(command: str, check: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""``events``: the log of one shard, as it is and as it grows; and who keeps it from being cut."""
+"""``events``: shows and follows the log of one shard, and lists the readers that pin it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nextgen.kernel.limits.stream import POSITION_MAX
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 LIMIT_MAX = 2**32 - 1
-"""Of ``--limit``, as it fits into the request."""
+"""Largest ``--limit``: the request has 32 bits for it."""
 
 
 def register(app: typer.Typer) -> None:
@@ -86,7 +86,7 @@ def events(
 
 
 def is_terminal() -> bool:
-    """Return whether somebody reads what is printed."""
+    """Return whether the output goes to a terminal."""
     return sys.stdout.isatty()
 
 

@@ -65,9 +65,9 @@ def run(
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Export every shard from where the export ends to the present.
+    """Export every shard from the export's end to the present.
 
-    It may be ended at any moment, by kill -9 too, and goes on without a gap or a duplicate.
+    It may be stopped at any moment, also by kill -9, and continues without a gap or a duplicate.
     """
 
     async def work() -> None:
@@ -191,7 +191,7 @@ def _endpoints_if_any(target: str | None, data_dir: Path | None) -> tuple[str, .
 
 
 def _cluster_id(target: str | None, data_dir: Path | None) -> str:
-    """Return the id of the local cluster; that of another one is not told to its clients."""
+    """Return the id of the local cluster; clients of another cluster cannot know its id."""
     from nextgen.cli.local.plan import load_plan
 
     plan = None if target else load_plan(data_dir_of(data_dir))

@@ -53,7 +53,7 @@ def register(parent: typer.Typer) -> None:
 def run_pipeline(job: str, arguments: Sequence[str]) -> int:
     """Run a job with this process's terminal; return its exit code.
 
-    One that was killed has none: somebody interrupted it, or it is broken.
+    A killed job has no exit code: it was interrupted, or is broken.
 
     Raises:
         RefusesToStart: The libraries of pipelines are not installed.

@@ -41,7 +41,7 @@ NoSnapshot = Annotated[bool, typer.Option("--no-snapshot", help="Only what chang
 Limit = Annotated[int, typer.Option("--limit", min=0, help="End after so many lines; 0: never.")]
 
 WatchObjects = Callable[..., "AsyncGenerator[Change[Any]]"]
-"""What ``Client.watch_topics`` is."""
+"""The type of ``Client.watch_topics``."""
 
 
 def register(app: typer.Typer) -> None:

@@ -42,11 +42,10 @@ _PASSED_ON = frozenset(
 )
 
 STOP_ORDER = (("broker", "discovery"), ("shard-node",), ("cluster-manager",))
-"""Those that say goodbye first, then those that hear it."""
+"""Order of stopping: processes that send a goodbye come before those that receive it."""
 
 BROKER_LEAVES_MS_MAX = 30_000
-"""A broker that goes while others stay waits so long until they have its units: the default of its
-``--drain-ms-max``."""
+"""Time for other brokers to take the units of a removed one: the default of ``--drain-ms-max``."""
 
 Ended = Callable[[str, int], None]
 """Called with node id and exit code (negative: the signal) when a process ended by itself."""
@@ -60,8 +59,8 @@ class LocalCluster:
             await cluster.kill("shard-node-1")
             await cluster.start_node("shard-node-1")
 
-    ``on_ended`` hears of processes that end without being asked to. From its start on this process
-    uses the cluster's credentials, as an operator of it.
+    ``on_ended`` is called for processes that end by themselves. From the start on this process uses
+    the cluster's credentials, as an operator of it.
     """
 
     def __init__(self, plan: ClusterPlan, data_dir: Path, *, on_ended: Ended | None = None) -> None:
@@ -174,9 +173,9 @@ class LocalCluster:
         await self.start_node(node_id)
 
     async def adopt(self, plan: ClusterPlan) -> None:
-        """Run ``plan`` from here on: stop what it no longer has, start what it has besides.
+        """Change to ``plan``: stop the processes that it lacks, start those that it adds.
 
-        What is in both goes on undisturbed. The plan is stored.
+        Processes in both plans keep running. The plan is stored.
         """
         wanted = {node.node_id for node in plan.nodes}
         gone = [node for node in self.plan.nodes if node.node_id not in wanted]
@@ -217,7 +216,7 @@ class LocalCluster:
             raise DeadlineExceeded(f"not ready after {timeout_ms} ms: {lacking}") from None
 
     async def stop(self) -> None:
-        """Stop every process: asked first, in order, then killed."""
+        """Stop every process in order: SIGTERM first, SIGKILL after a time-out."""
         self._expected.update(self._processes)
         for kinds in STOP_ORDER:
             await self._stop_nodes([n for n in self.plan.nodes if n.kind in kinds])

@@ -1,7 +1,7 @@
-"""Which local cluster runs in a data directory: how ``down`` and ``status`` find it.
+"""Records the local cluster that runs in a data directory, for ``down`` and ``status``.
 
-The supervisor's process id alone could be somebody else's by the time it is read, so the moment
-that the process was born goes with it.
+The supervisor's process id may be reused by another process before it is read, so the record has
+the process's start time too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a local cluster consists of: its processes, their ports, their flags.
+"""The plan of a local cluster: its processes, their ports, their flags.
 
 A plan is made once, stored in the data directory, and used again at each later start: the ports
 are part of what the replicas remember about each other.
@@ -48,7 +48,7 @@ Part = TypeVar("Part", "ClusterSize", "NodePlan")
 
 @dataclass(frozen=True, slots=True)
 class ClusterSize:
-    """How many of each. The defaults are the smallest cluster that survives any one failure."""
+    """Numbers of processes. The defaults are the smallest cluster that survives any one failure."""
 
     cluster_managers: int = 3
     shard_nodes: int = 3
@@ -142,10 +142,10 @@ class ClusterPlan:
         return "pulsar://" + ",".join(node.pulsar for node in self.of_kind("discovery"))
 
     def credentials(self, data_dir: Path) -> ClusterCredentials | None:
-        """Return what an operator proves calls to the processes with; None if none was made yet.
+        """Return the operator's credentials for calls to processes; None before the first start.
 
         Raises:
-            RefusesToStart: The file with the secret cannot be used.
+            RefusesToStart: The file with the secret is unusable.
         """
         file = data_dir / SECRET_FILE
         return ClusterCredentials.load(self.cluster_id, file if file.exists() else None)

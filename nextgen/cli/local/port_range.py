@@ -1,7 +1,7 @@
-"""Ports that one process alone makes plans of: two that start clusters at once never meet.
+"""Reserves a range of ports for one process, so that concurrent starts of clusters do not collide.
 
-That a port is free says nothing about the moment after: whoever starts a cluster listens on its
-ports a second after it chose them, and somebody else may have chosen the same ones by then.
+A free port may be taken a moment later: a starting cluster listens on its ports a second after it
+chose them, and another process may have chosen the same ones by then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FREE_PORT_LAST = 31_000
 """Below the range that Linux takes outgoing ports from, so a restarted node gets its port back."""
 
 RANGES_MAX = (FREE_PORT_LAST - FREE_PORT_FIRST) // PORTS_PER_RANGE
-"""Processes that have a range each; whoever comes later shares all of the ports."""
+"""Processes with a range of their own at most; further ones share all ports."""
 
 
 class PortRange:

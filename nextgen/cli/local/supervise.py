@@ -40,7 +40,7 @@ def choose_plan(
     """Return the plan stored in ``data_dir``, or a fresh one from the options.
 
     Raises:
-        RefusesToStart: A cluster runs there, or the stored plan is another than was asked for.
+        RefusesToStart: A cluster runs there, or the stored plan differs from the options.
     """
     running = read_state(data_dir)
     if running is not None:
@@ -128,7 +128,7 @@ class Supervisor:
         self._reloading = asyncio.get_running_loop().create_task(self._adopt_stored(before))
 
     async def _adopt_stored(self, before: asyncio.Task[None] | None) -> None:
-        """Run the stored plan, after whatever was asked for before."""
+        """Change to the stored plan, after earlier changes."""
         if before is not None:
             await asyncio.wait([before])
         try:
@@ -169,7 +169,7 @@ def start_detached(arguments: Sequence[str], data_dir: Path) -> None:
     """Start ``nextgen up`` in the background and return once its cluster is ready.
 
     Raises:
-        RefusesToStart: It ended; the message is what it said last.
+        RefusesToStart: It ended; the message has its last lines.
     """
     logs = data_dir / "logs"
     logs.mkdir(parents=True, exist_ok=True)

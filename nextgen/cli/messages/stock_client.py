@@ -26,7 +26,7 @@ from nextgen.kernel.errors import (
 INSTALL = "pip install 'pulsar-nextgen[client]'"
 
 OPERATION_TIMEOUT_S = 15
-"""For a lookup, or for a producer or consumer to be made: longer than any failover takes."""
+"""Time-out for a lookup or for creating a producer or consumer: longer than any failover."""
 
 SEND_TIMEOUT_MS = 15_000
 CONNECT_TIMEOUT_MS = 1_000
@@ -34,7 +34,7 @@ IN_FLIGHT_MAX = 1_000
 """Messages sent and not yet acknowledged."""
 
 RECEIVE_INTERVAL_MS = 500
-"""The client is asked for a message so long at a time, so that Ctrl-C is heard in between."""
+"""Time-out of one receive call, so that Ctrl-C takes effect between two calls."""
 
 _REFUSALS = {
     "TopicNotFound": (
@@ -112,13 +112,13 @@ class StockClient:
     def consume(
         self, subscription: str, *, kind: str, earliest: bool, count: int, quiet_s: float
     ) -> Iterator[Message]:
-        """Yield messages of a subscription as they come; one is acknowledged when the next is due.
+        """Yield messages of a subscription; acknowledge each when the next one is requested.
 
-        ``kind`` is a name in ``pulsar.ConsumerType``. ``count`` 0: any number. ``quiet_s`` (0: for
-        ever) ends it when none came for so long.
+        ``kind`` is a name in ``pulsar.ConsumerType``. ``count`` 0: any number. The iteration ends
+        after ``quiet_s`` without a message (0: never).
 
         Raises:
-            DeadlineExceeded: It was quiet before ``count`` messages had come.
+            DeadlineExceeded: ``quiet_s`` passed before ``count`` messages had arrived.
         """
         begin = self._pulsar.InitialPosition
         consumer = self._client.subscribe(
@@ -167,11 +167,11 @@ class StockClient:
 
 @contextmanager
 def stock_client(service_url: str, topic: str) -> Iterator[StockClient]:
-    """Open a client and close it; what fails inside is raised as an error of this project.
+    """Open a client and close it; its errors are converted to errors of this project.
 
     Raises:
         RefusesToStart: The client is not installed.
-        Unavailable: Nobody listens at any address of the URL, or nobody serves the topic.
+        Unavailable: No address of the URL accepts connections, or no broker serves the topic.
         Refused, DeadlineExceeded: See ``error_of``.
     """
     try:
@@ -212,7 +212,7 @@ def error_of(name: str, topic: str, service_url: str) -> MetadataError:
 
 
 def _check_reachable(service_url: str) -> None:
-    """Return if somebody listens. The client would try for as long as an operation may take."""
+    """Check that an address accepts connections: the client would retry until its time-out."""
     addresses = service_url.partition("://")[2].split(",")
     for address in addresses:
         host, _, port = address.rpartition(":")

@@ -41,11 +41,11 @@ def audit(
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Watch when brokers acknowledge messages, and that the logs let them: 4 on an overlap.
+    """Compare brokers' acknowledgements with each other and with the logs; exit 4 on an overlap.
 
-    Every broker says in which intervals it acknowledged messages of which topic, under which
-    epoch. Intervals of two epochs of one topic must not overlap, and each epoch must be in the log
-    of the topic's shard. What a broker that is killed did in its last second nobody tells.
+    Every broker reports the intervals in which it acknowledged messages, by topic and epoch.
+    Intervals of two epochs of one topic must not overlap, and each epoch must be in the log of the
+    topic's shard. The last second of a killed broker is not reported.
     """
 
     async def work() -> None:

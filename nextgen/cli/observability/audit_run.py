@@ -27,7 +27,7 @@ AUDIT_LOOK_MS = 2_000
 """Between two looks at which shards and brokers there are."""
 
 BROKER_PAUSE_MS = 500
-"""Before a broker that could not be followed is asked again."""
+"""Pause before another attempt to follow a broker."""
 
 _CALL_TIMEOUT_MS = 15_000
 _TYPES = ("topic_assigned",)
@@ -42,9 +42,9 @@ class Auditor:
         self.positions: dict[int, int] = {}
         """Next position of each shard's log."""
         self.reached: set[str] = set()
-        """Brokers that said something, ever."""
+        """Brokers that ever sent a report."""
         self.unreached: dict[str, str] = {}
-        """Brokers that cannot be asked at the moment, each with why."""
+        """Brokers that cannot be reached at the moment, with reasons."""
         self._endpoints = tuple(endpoints)
         self._endpoint_of: dict[str, str] = {}
         self._gone: set[str] = set()
@@ -58,7 +58,7 @@ class Auditor:
         """Audit; return at the first finding, or after ``for_s``.
 
         Raises:
-            MetadataError: The cluster or the log of a shard cannot be read: nothing is proved.
+            MetadataError: The cluster or the log of a shard cannot be read, so nothing is proven.
         """
         self._over = asyncio.get_running_loop().create_future()
         self._start("cluster", self._follow_cluster)
@@ -77,7 +77,7 @@ class Auditor:
             raise Unavailable("no broker could be asked when it acknowledged messages")
 
     async def _wait(self, over: asyncio.Future[None], for_s: float | None) -> None:
-        """Let the parts work until ``over`` is done, or for so long."""
+        """Run the parts until ``over`` is done, or until the time is over."""
         await asyncio.wait({over}, timeout=for_s)
 
     async def _follow_cluster(self) -> None:
@@ -94,8 +94,8 @@ class Auditor:
             await asyncio.sleep(AUDIT_LOOK_MS / 1_000)
 
     def _look_at_broker(self, broker: BrokerRecorded) -> None:
-        """Follow a broker where it is. One whose session has ended may serve on: it is let go of
-        only once it cannot be reached either."""
+        """Follow a broker at its address. A broker whose session has ended may serve on, so it is
+        dropped only when it cannot be reached either."""
         broker_id, endpoint = broker.broker_id, broker.endpoints.grpc
         name = f"broker {broker_id}"
         if self._endpoint_of.get(broker_id) != endpoint:
@@ -146,7 +146,7 @@ class Auditor:
             await self._settle()
 
     async def _settle(self) -> None:
-        """Read the logs up to the present if somebody acknowledged under an unknown epoch."""
+        """Read the logs up to the present if a broker acknowledged under an unknown epoch."""
         if not self.audit.unknown:
             return
         heard = self.audit.intervals

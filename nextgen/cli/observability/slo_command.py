@@ -73,7 +73,7 @@ def slo(
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What the recorded windows say, of each node and of all together, by minute."""
+    """The verdicts on the recorded windows by minute, of each node and of all together."""
 
     nodes: Mapping[str, Sequence[LookupWindow]]
     """By node id, each in order of time; its processes are added up."""
@@ -134,7 +134,7 @@ def objective_of(windows: Iterable[LookupWindow], since_ms: int) -> Objective:
 
 
 async def _windows(nodes: Sequence[str]) -> list[LookupWindow]:
-    """Read what the cluster manager's log has.
+    """Read the recorded windows from the cluster manager's log.
 
     Raises:
         MetadataError: It cannot be read.

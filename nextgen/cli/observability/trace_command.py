@@ -22,7 +22,7 @@ _SPANS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a line of a trace file says, as far as it is printed."""
+    """The printed part of a line of a trace file."""
 
     trace_id: str
     span_id: str

@@ -78,7 +78,7 @@ def add_replica(
 ) -> None:
     """Give a shard a replica on another node, and wait until it votes.
 
-    The node replicates first and is counted when it has caught up. Everything goes on meanwhile.
+    The node replicates first and votes when it has caught up. The shard serves meanwhile.
     """
     run_command(_carry_out("add", shard, node, no_wait, timeout_ms, target, data_dir, json_output))
 

@@ -35,7 +35,7 @@ ATTEMPT_TIMEOUT_MS = 4_000
 """One ``ChangeReplicas`` call; the cluster manager itself gives up a little earlier."""
 
 ASK_MS_MAX = 20_000
-"""For the wish to be recorded: an election of cluster managers fits in several times."""
+"""Time-out for recording the wish: several elections of cluster managers fit in."""
 
 PAUSE_MS = 250
 """Between attempts, and between looks at the map."""
@@ -78,12 +78,12 @@ class ReplicaChanger:
     async def change(
         self, change: str, shard_id: int, node_id: str, *, wait: bool
     ) -> dict[str, Any]:
-        """Record the wish and, with ``wait``, return when the shard has carried it out.
+        """Record the wish and, with ``wait``, return when the shard has completed it.
 
         Raises:
-            Refused: It cannot be, or somebody cancelled it meanwhile.
-            DeadlineExceeded: It is still under way; the message says what it waits for.
-            MetadataError: No cluster manager could be asked.
+            Refused: The change is not possible, or it was cancelled meanwhile.
+            DeadlineExceeded: It is not completed yet; the message says what it waits for.
+            MetadataError: No cluster manager could be reached.
         """
         started_at = asyncio.get_running_loop().time()
         response = await self._ask(change, shard_id, node_id)

@@ -15,10 +15,10 @@ async def gather_replicas(
 ) -> dict[str, Any]:
     """Return the map's version and, by shard, its replicas.
 
-    ``stage`` is what the map says (replica, joining, leaving), ``role`` what the node says of
-    itself (unreachable, if it does not answer). ``lag_positions`` is how far its view is behind
-    what anybody knows to be committed; ``lag_entries`` and ``is_connected`` are what the shard's
-    leader sees. None where nobody says.
+    ``stage`` is by the map (replica, joining, leaving), ``role`` by the node's own report
+    (unreachable without one). ``lag_positions`` is the distance of its view to the highest commit
+    position of any replica; ``lag_entries`` and ``is_connected`` are reports of the shard's leader.
+    Unknown values are None.
 
     Raises:
         Refused: There is no such shard.

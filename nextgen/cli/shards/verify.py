@@ -23,7 +23,7 @@ from protos.nextgen.v1.shard_service_pb2 import VerifyReplicaRequest, VerifyRepl
 from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
 
 VERIFY_TIMEOUT_MS = 900_000
-"""For one replica: a log of millions of events is replayed at half of a core."""
+"""Time-out for one replica, which replays a log of millions of events with half a core."""
 
 ATTEMPTS_MAX = 3
 """A snapshot that a replica takes meanwhile may hide the position that all are compared at."""
@@ -31,7 +31,7 @@ ATTEMPTS_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class ReplicaResult:
-    """What one replica found, or why it found nothing."""
+    """The result of one replica's verification, or why there is none."""
 
     shard_id: int
     node_id: str
@@ -55,7 +55,7 @@ class ReplicaResult:
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What was found of all replicas that were asked."""
+    """The results of all replicas that were verified."""
 
     results: list[ReplicaResult] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)

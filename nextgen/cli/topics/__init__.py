@@ -1,4 +1,4 @@
-"""`tenants`, `namespaces`, `topics`, `policies`, `lookup` and `move`, and how they ask discovery.
-A command tells done, refused and still going on apart.
+"""`tenants`, `namespaces`, `topics`, `policies`, `lookup` and `move`, and their calls to discovery.
+A command distinguishes done, refused and still running.
 nextgen.main calls it; no other room imports its modules.
 """

@@ -25,7 +25,7 @@ Limit = Annotated[int, typer.Option("--limit", min=0, help="At most so many; 0: 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What the three inventories differ in. ``noun`` is also the field of an ``Item``."""
+    """The differences of the three inventories. ``noun`` is also the field of an ``Item``."""
 
     noun: str
     create: str

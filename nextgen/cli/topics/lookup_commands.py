@@ -69,7 +69,7 @@ def move(
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Move a topic to another broker; nobody who looks it up meanwhile is told wrong."""
+    """Move a topic to another broker; concurrent lookups always get a broker that serves it."""
 
     async def work() -> list[Any]:
         from nextgen.cli.calls.discovery_client import DiscoveryClient

@@ -16,7 +16,7 @@ from nextgen.kernel.routing.names import parse_topic
 from nextgen.runtime.lifecycle.exit_code import ExitCode, print_error
 
 MOVE_TIMEOUT_MS = 60_000
-"""For as many topics as one request takes: some hundred move in a second."""
+"""Time-out for the largest request: some hundred topics move in a second."""
 
 Topics = Annotated[list[str], typer.Argument(help="Topic names, or partitions of them.")]
 
@@ -34,9 +34,9 @@ def move_topics(
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Move topics to another broker while their clients go on. Refused: nothing has changed.
+    """Move topics to another broker while clients use them. Refused: nothing has changed.
 
-    A move that takes longer than the command waits goes on, and the exit code is 3.
+    A move that takes longer than the command waits continues, and the exit code is 3.
     """
 
     async def work() -> list[Any]:

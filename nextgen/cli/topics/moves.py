@@ -1,7 +1,7 @@
-"""Asks for moves and unloads of topics, and tells done, refused and still going on apart.
+"""Requests moves and unloads of topics, and distinguishes done, refused and still running.
 
-A shard carries on with what it began although nobody waits for it any more. So a move that is not
-answered as done is one of three: refused and nothing has changed, not tried, or still under way.
+A shard finishes a begun move even if the caller stops waiting. So a move that is not done is one of
+three: refused without a change, not begun, or still running.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ def _unanswered(move: TopicMove, error: MetadataError) -> LookupAnswer:
 
 
 def why_not_done(answer: LookupAnswer) -> str:
-    """Return why a topic is not where it was asked for, and where to look if that may change."""
+    """Return why a topic is not at the requested broker, and how to check on it later."""
     why = f"{answer.message} ({answer.rejection_code})"
     return f"{why}; {goes_on(answer.topic)}" if answer.under_way else why
 
 
 def goes_on(topic: str) -> str:
-    """Say that what was asked of a topic is not over, and how to see what became of it."""
+    """Print that a topic's request is still running, and how to see its result."""
     return f"it goes on, or is done by now: see: nextgen topics why {topic}"
 
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from protos.nextgen.v1.policies_pb2 import Policies
 
 ASKED_BY = "pin"
-"""What the events of the moves say."""
+"""The origin that is stored in the events of the moves."""
 
 PLACES_TIMEOUT_MS = 15_000
-"""For where a topic's units are: a stream waits for an election, and for ever if there is none."""
+"""Time-out for locating a topic's units: without a leader the stream would wait for ever."""
 
 Topic = Annotated[str, typer.Argument(help="Topic name; any accepted form.")]
 Effective = Annotated[
@@ -54,10 +54,10 @@ def pin(
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Let a topic be on these brokers only, and move it there if it is elsewhere.
+    """Restrict a topic to these brokers, and move it to one of them if necessary.
 
-    The rule stands until it is taken back, also if the move is refused. A move that takes longer
-    than the command waits goes on, and the exit code is 3.
+    The rule holds until it is removed, even if the move is refused. A move that takes longer than
+    the command waits continues, and the exit code is 3.
     """
     nodes = endpoints(target, data_dir)
     name = run_blocking(lambda: _whole(topic))
@@ -218,7 +218,7 @@ async def _places(
     """Return the assignments of the units of a topic that a broker has. Assigns nothing.
 
     Raises:
-        DeadlineExceeded: The topic's shard does not tell them; it may have no leader.
+        DeadlineExceeded: The topic's shard does not report them; it may have no leader.
     """
     from nextgen.client.client import Client
     from nextgen.client.watch_model import ChangeKind

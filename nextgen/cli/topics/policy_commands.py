@@ -1,4 +1,4 @@
-"""``policies``: what is said of tenants, namespaces and topics, from retention to placement."""
+"""``policies``: policies of tenants, namespaces and topics, from retention to placement."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def get_policies(
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Show what is said of an object, or with --merged what counts for it."""
+    """Show an object's own policies, or with --merged its effective ones."""
     from nextgen.cli.calls.discovery_client import DiscoveryClient
     from nextgen.cli.topics.policy_fields import explicit_fields
     from protos.nextgen.v1.discovery_service_pb2 import GetPoliciesRequest
@@ -128,11 +128,11 @@ async def alter_policies(
     expected_version: int = 0,
     effective: bool = False,
 ) -> Any:
-    """Read an object's policies, have them altered, and write them if nobody else did meanwhile.
+    """Read an object's policies, alter them, and write them unless they changed meanwhile.
 
     Raises:
-        Refused: VERSION_MISMATCH, somebody did, or they are not at ``expected_version``;
-            or what was made of them makes no sense.
+        Refused: VERSION_MISMATCH: they changed meanwhile, or are not at ``expected_version``; or
+            the altered policies are invalid.
     """
     from nextgen.cli.calls.discovery_client import new_command_id
     from protos.nextgen.v1.discovery_service_pb2 import GetPoliciesRequest, SetPoliciesRequest

@@ -16,7 +16,7 @@ from protos.nextgen.v1.policies_pb2 import Policies
 
 _BOOLEANS = {"true": True, "false": False}
 _TEXT_CHARACTERS_MAX = 80
-"""Of what was typed, repeated in a sentence."""
+"""Characters of the user's input that an error message repeats."""
 
 
 def set_field(policies: Policies, assignment: str) -> None:

@@ -1,4 +1,4 @@
-"""What a broker knows of the topics it serves: asked of discovery first, then of their brokers."""
+"""Statistics of topics: locates them through discovery, then calls their brokers."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ async def gather_topic_stats(
 ) -> list[dict[str, Any]]:
     """Return one document per topic, in order; a partitioned topic becomes its partitions.
 
-    A topic that no broker serves is assigned by the question; without clients its broker does not
-    open it, and ``is_open`` is all that there is to know. One that cannot be shown has ``error``
-    and, if the rules say no, ``rejection_code``.
+    This assigns a topic that no broker serves. Without clients its broker does not open it, and the
+    document has only ``is_open``. A topic that cannot be shown has ``error`` and, if a rule
+    rejected the request, ``rejection_code``.
 
     Raises:
         MetadataError: Discovery does not answer.
@@ -60,7 +60,7 @@ async def _look_up(client: Client, names: Sequence[str]) -> list[TopicLocation]:
 
 
 async def _ask(endpoint: str, topics: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return what the broker says, by topic; trouble is said of each of them."""
+    """Return the broker's statistics by topic; an error is repeated for each of them."""
     channel = open_channel(endpoint)
     try:
         response = await BrokerServiceStub(channel).GetTopicStats(

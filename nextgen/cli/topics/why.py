@@ -23,10 +23,10 @@ TOPIC_EVENTS = (
     "topic_assigned",
     "topic_unassigned",
 )
-"""What is read of the topic's own shard."""
+"""Event types that are read from the topic's own shard."""
 
 CAUSE_EVENTS = ("broker_session_ended", "broker_drain_set", "policy_set", "policy_cleared")
-"""What is read of the shards where its brokers, its namespace and its tenant have their home."""
+"""Event types that are read from the home shards of its brokers, namespace and tenant."""
 
 _REASONS = {
     "first_lookup": "nobody had it when it was looked up",
@@ -62,12 +62,12 @@ class Step:
     what: str
     why: str = ""
     compared: tuple[str, ...] = ()
-    """What the decision saw, the chosen broker first."""
+    """The brokers that the decision compared, the chosen one first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The steps, oldest first, and where they lead. ``broker_id`` is "" if nobody has the unit."""
+    """The steps, oldest first, and the present owner. ``broker_id`` is "" for an unowned unit."""
 
     name: str
     steps: tuple[Step, ...]

@@ -65,7 +65,7 @@ class PlacementDecision:
     """At most ``COMPARED_MAX``, the chosen one first."""
 
     asked_by: str = ""
-    """Of a move: its origin."""
+    """The origin of a move."""
 
 
 @dataclass(frozen=True, slots=True)

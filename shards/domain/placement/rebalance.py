@@ -32,7 +32,7 @@ TRAFFIC_WEIGHT = 500
 """Weight of all traffic of the shard, per unit of the shard: half the weight of the units."""
 
 TRAFFIC_UNITS_MAX = 20
-"""A unit's traffic weighs at most as much as so many units: no single unit fills a broker."""
+"""Weight of a unit's traffic at most, in units, so that no single unit fills a broker."""
 
 LOOKS_PER_PAIR_MAX = 1_000
 """Units of one broker that are tried for another before the next pair: rules may forbid many."""

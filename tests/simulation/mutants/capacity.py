@@ -330,8 +330,8 @@ _ALLOCATOR_MUTANTS = (
             Edit(
                 lease_allocator.LeaseAllocator,
                 "lease",
-                "meanwhile.\n    self._check(request)\n",
-                "meanwhile.\n",
+                "the await.\n    self._check(request)\n",
+                "the await.\n",
             ),
         ),
         _ALLOCATOR,
