@@ -26,7 +26,7 @@ BULK_IN_FLIGHT_MAX = 3
 one is in the log."""
 
 BULK_REQUEST_TIMEOUT_MS = 30_000
-"""For one request, the wait for room and an election included."""
+"""Time-out of one request, the wait for room and an election included."""
 
 BULK_REFUSALS_KEPT_MAX = 100_000
 """Refused names that a loader writes down, some 200 bytes each; beyond it they are counted."""

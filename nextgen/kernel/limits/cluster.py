@@ -85,7 +85,8 @@ than 65 of them, which keeps building a ring well under a second."""
 # Broker agent --------------------------------------------------------------------------------
 
 BROKER_TOMBSTONE_MS = 60_000
-"""How long a broker remembers where a unit went: well beyond the life of any answer about it."""
+"""How long a broker remembers a released unit's next owner: beyond the life of any answer about
+it."""
 
 BROKER_TOMBSTONES_MAX = 100_000
 """Released units a broker remembers, some 400 bytes each; beyond it the oldest are forgotten."""
@@ -100,7 +101,7 @@ BROKER_GREETING_MS_MAX = 2_000
 """Wait for the broker manager's answer to a hello, which takes a commit."""
 
 BROKER_GOODBYE_MS_MAX = 1_000
-"""Wait, at a clean stop, until the broker manager has heard the goodbye."""
+"""Wait, at a clean stop, until the broker manager has received the goodbye."""
 
 BROKER_ARRIVALS_MAX = 16
 """Messages of the broker manager that wait to be applied; beyond it the stream's own flow
@@ -112,14 +113,14 @@ SERVES_NAMES_MAX = 4_096
 # Process shell -------------------------------------------------------------------------------
 
 SHUTDOWN_MS_MAX = 10_000
-"""From being asked to stop to being gone. Container runtimes send SIGKILL after 10 s; anything
-acknowledged is durable long before, so nothing is lost by ending late or hard."""
+"""Time from the request to stop to the end of the process. Container runtimes send SIGKILL after
+10 s; everything acknowledged is durable long before, so a late or hard end loses nothing."""
 
 TASK_RESTART_MS_MIN = 100
 """Before a background task that broke is started again; doubled each time it breaks early."""
 
 TASK_RESTART_MS_MAX = 10_000
-"""The longest such pause. A task that ran for so long did not break early."""
+"""The longest such pause. A task that ran for this long did not fail early."""
 
 GRPC_METADATA_BYTES_MAX = 16 * 1024
 """Headers or trailers of one call: an error detail with a reason and a hint, nothing bulky."""
@@ -153,34 +154,34 @@ JOIN_WRITE_MS_MAX = 4_000
 """One update to one node may be stuck in flow control this long; then the node is dropped."""
 
 CAPACITY_LEASE_TTL_MS = 90_000
-"""Life of a capacity lease: assignments go on this long without any cluster manager."""
+"""Life of a capacity lease: assignments continue for this long without a cluster manager."""
 
 CAPACITY_GRANT_MS_MAX = 1_000
 """One grant at a broker manager, retries included; afterwards the broker is left out for now."""
 
 CAPACITY_GRANTS_IN_FLIGHT_MAX = 64
-"""Grants asked for at the same time: the rest of a big fleet waits its turn."""
+"""Concurrent requests for grants: the rest of a big fleet waits."""
 
 # Failover ------------------------------------------------------------------------------------
 
 ELECTION_WAIT_MS = 250
-"""A replica keeps a request for its leader so long while there is none, rather than sending it
-back: an election after a crash is over in a tenth of a second, and a second question comes late."""
+"""A replica without a leader holds a request for this long before it refuses it: an election after
+a crash takes a tenth of a second, and a retry would come later."""
 
 CHANNEL_KEEPALIVE_MS = 1_000
-"""Silence on a gRPC connection with calls under way before its other end is asked for a sign of
-life, and the wait for that sign: a vanished host sends no RST and is given up in two of them."""
+"""Silence on a gRPC connection with pending calls before a keep-alive ping, and the time-out of
+that ping: a vanished host sends no RST and is given up after both."""
 
 CHANNEL_PING_INTERVAL_MS_MIN = CHANNEL_KEEPALIVE_MS // 2
-"""A peer that asks for signs of life more often is cut off by the server."""
+"""The server disconnects a peer that sends keep-alive pings more often."""
 
 FOLLOWER_READ_WAIT_MS = 2_000
-"""A replica waits so long for the position that a read names; then another one is asked. A view
-that keeps up is there in milliseconds, one that gets a snapshot is not worth waiting for."""
+"""A replica waits this long for the position that a read names; then the caller tries another one.
+A view that keeps up reaches it in milliseconds; one that installs a snapshot takes too long."""
 
 SILENT_CONNECTION_MS = 400
-"""A connection on which nothing came back for so long is given up at once when its shard is led
-elsewhere. A leader that steps down in an orderly way answers within milliseconds."""
+"""A connection that was silent for this long is given up at once when its shard has another leader.
+A leader that steps down in an orderly way answers within milliseconds."""
 
 # Client and discovery ------------------------------------------------------------------------
 
@@ -195,11 +196,11 @@ CONNECT_TIMEOUT_MS = 1_000
 """To open a connection to another process: beyond it the process counts as not there."""
 
 RECONNECT_PAUSE_MS = 50
-"""After a failed connect the endpoint is not tried again for so long: a dead leader must not
-cost a connect per request, and a restarted one must be found fast."""
+"""Pause after a failed connect to an endpoint: a dead leader must not cost a connect per request,
+and a restarted one must be found fast."""
 
 REQUEST_TIMEOUT_DEFAULT_MS = 5_000
-"""For a request that does not say how long its caller waits."""
+"""Time-out of a request without a time-out of its caller."""
 
 REQUEST_TIMEOUT_MAX_MS = 60_000
 """The longest a request may wait inside this cluster."""
@@ -211,7 +212,7 @@ MANAGER_HEARTBEAT_MS = 1_000
 """Between heartbeats to the cluster manager's leader."""
 
 MANAGER_SILENCE_MS_MAX = 4_000
-"""Without an update or an echo for so long the connection to the cluster manager is dead."""
+"""The connection to the cluster manager is dead after this long without an update or an echo."""
 
 LINK_OUTBOX_MESSAGES_MAX = 10_000
 """Messages that wait for the stream to the cluster manager; more than any node reports at once."""
@@ -236,28 +237,28 @@ LOOKUP_BATCHES_IN_FLIGHT_MAX = 8
 """Lookup requests under way to one shard; what comes meanwhile shares the next one."""
 
 LOOKUP_NAMES_IN_FLIGHT_MAX = 1_024
-"""Names that one discovery process asks one shard for at a time. A shard that is asked for more
-works on requests whose callers have given up by the time it is done."""
+"""Names in flight from one discovery process to one shard. With more, a shard would work on
+requests whose callers have given up when it is done."""
 
 LOOKUP_WAIT_MS_MAX = 3_500
-"""A name that could not be asked for by then is refused, before a caller's usual deadline, so that
-it hears so instead of nothing, and may try again. A burst of 10,000 first lookups is done then."""
+"""A name that could not be sent by then is refused. That is before a caller's usual deadline, so
+the caller gets an answer and may retry. A burst of 10,000 first lookups is done in this time."""
 
 LOOKUP_QUEUE_MS_MAX = 500
-"""Names are asked for in their order while the oldest has waited for less. Beyond it more comes
-than is answered, and the latest go first: their callers still wait."""
+"""Names are sent in order while the oldest has waited for less. Beyond it more names arrive than
+are answered, and the newest are sent first: their callers still wait."""
 
 LOOKUP_NAMES_WAITING_MAX = 50_000
 """Names waiting for shards in one discovery process; beyond it lookups are refused."""
 
 WATCH_TTL_MARGIN_MS = 500
-"""Cached answers are given up so much before the leader may think so: the last update may have
-been applied here although its acknowledgement was lost on the way."""
+"""Cached answers expire this much before the leader may assume it: the last update may have been
+applied although its acknowledgement was lost."""
 
 LOOKUP_STALENESS_MS_MAX = 1_500
-"""An answer that no shard was asked for by this lookup was true at some moment of so long before it
-began: a time-to-live without ``WATCH_TTL_MARGIN_MS``, counted from the question of the discovery
-process. A lookup joins a question that was sent no longer ago than this."""
+"""Age at most of an answer from the cache: it was true at some moment in this time before the
+lookup began. It is a time-to-live without ``WATCH_TTL_MARGIN_MS``, counted from the discovery
+process's request to the shard. A lookup joins a request that was sent no longer ago than this."""
 
 LIST_PAGE_BYTES_MAX = GRPC_MESSAGE_BYTES_MAX - 256 * 1024
 """Bytes of the items in one page of a listing, so that the page fits into one message."""
@@ -290,8 +291,8 @@ LEARNER_LAG_ENTRIES_MAX = 64
 full load, and far less than would make a commit that needs it wait."""
 
 REMOVED_FOLLOWER_MS_MAX = 5_000
-"""How long a leader goes on sending entries to a member that was removed, until it has heard of
-it: a few round trips when it is well, and no reason to wait when it is not."""
+"""How long a leader keeps sending entries to a removed member, until that knows of its removal: a
+healthy member needs a few round trips, and one that is down is not worth waiting for."""
 
 APPLY_BATCH_BYTES_MAX = 4 * 1024 * 1024
 """Entry bytes folded in one transaction of a view."""
@@ -308,16 +309,17 @@ SESSION_TTL_MS = 3_000
 """Silence after which a broker session ends: four heartbeats, so that three may be late."""
 
 SESSION_RESUME_MS = 150
-"""For a broker whose stream broke to come back to the same broker manager, else its session ends.
-A broker dials at once and then after 20, 40 and 80 ms; on loopback it is back in under 20. Stock
-clients of a dead broker look up again after 0.1, 0.3 and 0.7 s: the second time finds the next."""
+"""Time for a broker whose stream broke to reconnect to the same broker manager; then its session
+ends. A broker dials at once and after 20, 40 and 80 ms; on loopback it is back in under 20. Stock
+clients of a dead broker look up again after 0.1, 0.3 and 0.7 s: the second lookup finds the next
+owner."""
 
 SESSION_RETURN_MS = 1_500
-"""For a broker to connect to a new broker manager that every node knows, else its session ends.
-On loopback it is there in 200; a broker that stands still for a second keeps its session. Stock
-clients of a dead broker look up again after about 3 s, then after about 6: with an election before
-it this is over in time for the former. Less than leadership is left where it is before leaders are
-spread, so that no spreading gives a dead broker its time again."""
+"""Time for a broker to connect to a new broker manager that every node knows; then its session
+ends. On loopback it takes 200 ms; a broker that is paused for a second keeps its session. Stock
+clients of a dead broker look up again after about 3 s, then after about 6: an election and this
+time are over before the first. It is shorter than the least age of a leadership that is moved to
+spread leaders, so that spreading does not start a dead broker's time again."""
 
 SESSION_HEARTBEAT_MS = 750
 """Between two heartbeats of a broker."""
@@ -336,8 +338,8 @@ DELIVERIES_BYTES_MAX = 1024 * 1024
 """Deliveries in one message to a broker, in bytes: topics may carry 16 KiB of properties."""
 
 SESSION_METADATA_MAX = 200_000
-"""Tenants and namespaces that one session was sent. One more is refused as ``NO_CAPACITY``: to
-forget another would leave its broker with a policy that nobody updates."""
+"""Tenants and namespaces that one session was sent. One more is refused as ``NO_CAPACITY``:
+dropping another one would leave its broker with a policy that is no longer updated."""
 
 ASSIGN_TIMEOUT_MS = 5_000
 """From a committed assignment to the broker's sync: longer than a session that just died lives,
@@ -354,8 +356,8 @@ UNITS_SYNCED_MAX = 500_000
 one repeated assign request at its next lookup."""
 
 LEASE_WAIT_MS = 1_500
-"""A lookup waits so long for capacity that is on its way: leases are asked for when a shard gets
-a leader, and the first lookups after a failover come at the same moment."""
+"""A lookup waits this long for a capacity lease: leases are requested when a shard gets a leader,
+and the first lookups after a failover arrive at the same moment."""
 
 LEASE_RETRY_MS = 1_000
 """Between attempts to reach a cluster manager for leases while there is none."""
@@ -367,8 +369,8 @@ ASSIGNMENT_UPDATE_MS = 500
 """Between two updates to a subscriber when nothing changes: a quarter of the time-to-live."""
 
 ASSIGNMENT_CREATIONS_MS = 100
-"""Creations of topics wait so long for an update of the assignments that they share. So much later
-a lookup elsewhere may still be answered that the topic is absent."""
+"""Creations of topics wait this long to share one update of the assignments. For as long, a lookup
+at another discovery node may still be answered that the topic is absent."""
 
 ASSIGNMENT_SUBSCRIBERS_MAX = 256
 """Leased watches of one shard: one for each discovery node that answers from memory."""
@@ -422,7 +424,7 @@ JOURNAL_SEGMENT_BYTES = 16 * 1024 * 1024
 """One preallocated journal file: four of the largest entries, and the unit that is cut."""
 
 JOURNAL_CACHE_BYTES = 8 * 1024 * 1024
-"""Newest payloads one journal keeps in memory: what a follower that keeps up asks for."""
+"""Newest payloads that one journal keeps in memory, for followers that keep up."""
 
 JOURNAL_PENDING_BYTES_MAX = 128 * 1024 * 1024
 """Bytes one journal holds that are not on disk yet. Reached only when the disk is full or

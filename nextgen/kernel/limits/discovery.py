@@ -7,8 +7,8 @@ ABSENT_ANSWER_BYTES_MAX = 32 * 1024 * 1024
 """Bytes of the answers about them: a name may have a kilobyte, and an answer holds it twice."""
 
 ABSENT_NAME_MS_MAX = 2_000
-"""How long a name is remembered as absent: as long as an assignment without news. A name that is
-looked up without a pause costs its shard one lookup in so long."""
+"""How long a name is cached as absent: as long as an assignment without updates. A name that is
+looked up continuously costs its shard one lookup in this time."""
 
 DISCOVERY_TURN_BYTES_MAX = 32 * 1024
 """Bytes that one connection has answered at a time, some 540 lookups in half a millisecond.
@@ -18,12 +18,12 @@ DISCOVERY_SHORT_READ_BYTES = 8 * 1024
 """Reads up to this, some 130 lookups, are answered at once, without a turn."""
 
 DISCOVERY_TURN_MS = 1.0
-"""What connections with longer reads may take of the event loop in one turn, all together, and what
-the last of them began."""
+"""Time of the event loop in one turn for all connections with longer reads together. The last one
+may finish the part that it began."""
 
 DISCOVERY_ROUNDS_BETWEEN_TURNS = 6
-"""Rounds of the event loop that belong to everything else before those who wait have their turn. A
-gRPC call is accepted in two or three, one call after the other, and answered in five more."""
+"""Rounds of the event loop for all other work before the waiting connections' next turn. A gRPC
+call is accepted in two or three, one call after the other, and answered in five more."""
 
 DISCOVERY_TURN_COMMANDS_MAX = 16
 """Commands of one connection that a turn begins where the cache knows no answer: each costs thirty
@@ -34,8 +34,8 @@ LOOKUP_TENANT_NAMES_WAITING_MAX = 25_000
 no tenant takes the others' room. Beyond it lookups of the tenant are refused."""
 
 LOOKUP_TENANT_NAMES_SHARED_MAX = 64
-"""A tenant that waits for more names of a shard is asked for by requests of its own: one request
-is answered when its slowest name is."""
+"""A tenant with more pending names of a shard gets requests of its own: one request is answered
+when its slowest name is."""
 
 LOOKUP_BATCHES_RESERVED = 2
 """Requests to a shard that only tenants with fewer names may use, of

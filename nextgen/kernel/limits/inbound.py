@@ -27,8 +27,8 @@ a time. Beyond it the connections are dropped whose frames have taken most memor
 connection has one incomplete frame, so at most ``PULSAR_FRAME_BYTES_MAX``."""
 
 FRAME_MS_MAX = 30_000
-"""For a frame that has begun to be complete, besides what its size takes at
-``FRAME_BYTES_PER_S_MIN``: as long as a client may be silent."""
+"""Time for a begun frame to become complete, in addition to its size at ``FRAME_BYTES_PER_S_MIN``:
+as long as a client may be silent."""
 
 FRAME_BYTES_PER_S_MIN = 64 * 1024
 """The slowest client that is served: the largest frame may take 110 s in all."""
@@ -48,7 +48,7 @@ URL, which keep a few each. Beyond it the one that has waited longest without a 
 if all have requests, the new one."""
 
 HTTP_CONNECTIONS_PER_ADDRESS_MAX = 256
-"""Those of one address, likewise."""
+"""HTTP connections of one address, likewise."""
 
 HTTP_FILES_SHARE = 16
 """HTTP takes at most this part of the files that a process may have open: a sixteenth."""
@@ -64,7 +64,8 @@ HTTP_REQUEST_MS_MAX = 10_000
 """From the first byte of a request to its last: it is a kilobyte or two."""
 
 HTTP_ANSWER_MS_MAX = 60_000
-"""For an answer to be made, and again for it to be read: as long as stock clients wait."""
+"""Time-out for making an answer, and again for the client to read it: as long as stock clients
+wait."""
 
 HTTP_CHECK_MS = 1_000
 """Between two looks for connections that take too long, while there are any."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 COMMAND_REPEATED_MS_MAX = 60_000
-"""The client library repeats a command for at most so long behind the first attempt that may have
-been carried out. As long as the longest request: ``REQUEST_TIMEOUT_MAX_MS``."""
+"""The client library repeats a command for at most this long after the first attempt that may have
+been executed. As long as the longest request: ``REQUEST_TIMEOUT_MAX_MS``."""
 
 ISSUED_POSITIONS_FRESH_MS = 10_000
 """A client's positions of the shards may be so old when it first sends a command with them: one
 more request each ten seconds of writing."""
 
 OUTCOME_WINDOW_MS = 120_000
-"""A leader keeps the outcome of a command for at least so long: an issued position may be 10 s old
-at the first attempt, repetitions go on for 60 s behind it, and the rest is for what a leader and a
-client count differently. Longer when fewer than ``OUTCOME_WINDOW_POSITIONS`` events followed."""
+"""A leader keeps the outcome of a command for at least this long: an issued position may be 10 s
+old at the first attempt, repetitions follow for 60 s, and the rest allows for the different clocks
+of leader and client. It keeps it longer if fewer than ``OUTCOME_WINDOW_POSITIONS`` events
+followed."""
 
 OUTCOME_WINDOW_POSITIONS = 100_000
 """A command id is remembered at least until this many further events were applied in its shard;
@@ -29,11 +30,11 @@ OUTCOMES_WITHOUT_ORDERS_MAX = 200_000
 """The same in a log without orders to forget, which earlier releases fold by."""
 
 POSITION_FRESH_MS = 1_000
-"""A discovery node gives a position of a shard that it read so long ago: at most one read a second
-and shard, however many clients ask."""
+"""Age at most of a shard's position that a discovery node returns: one read per second and shard,
+for any number of clients."""
 
 POSITION_WAIT_MS = 300
-"""A discovery node waits so long for shards that do not answer; the others' positions go out."""
+"""A discovery node waits this long for silent shards, then returns the others' positions."""
 
 POSITION_READ_TIMEOUT_MS = 2_000
-"""For one read of a position, an election included."""
+"""Time-out of one read of a position, an election included."""

@@ -43,8 +43,8 @@ REBALANCE_UNITS_READ_MAX = 20_000
 not see, the next one may."""
 
 REBALANCE_UNITS_SWEPT_MAX = 20_000
-"""Units more that one plan reads, for the rules that may forbid them where they are: half a second.
-Each plan of a run goes on where the one before it ended, until all were read."""
+"""Additional units that one plan reads to check rules that may forbid their brokers: half a second.
+Each plan of a run continues where the one before it ended, until all were read."""
 
 REBALANCE_MOVES_NAMED_MAX = 1_000
 """Moves that one shard's answer names: for people to look at, some 150 bytes each."""
@@ -53,18 +53,18 @@ REBALANCE_ROUNDS_MAX = 20
 """Plans that one rebalance carries out, one after the other: nearly always it is one."""
 
 DRAIN_UNITS_PER_SECOND = 100
-"""Units that leave a draining broker in a second, over the whole cluster, unless it is said."""
+"""Default rate of a drain: units that leave the broker per second, over the whole cluster."""
 
 DRAIN_UNITS_PER_SECOND_MAX = 10_000
 """More than this no shard moves in a second."""
 
 PREPARE_MS_MAX = 2_000
-"""A move whose target has not said by then that it is ready is refused: its unit is served where
-it is, and a broker that takes so long would keep the clients waiting."""
+"""A move is refused if its target is not ready by then: the unit stays where it is, because such a
+slow broker would keep its clients waiting."""
 
 ANNOUNCE_MS_MAX = 500
-"""Longest wait for an owner to take in what is about to go. It is only told for its clients' sake,
-and one that hangs is what units are moved away from."""
+"""Longest wait for an owner to acknowledge the announcement of a move. The announcement only helps
+its clients, and a broker that hangs must not delay moves away from it."""
 
 TAKE_OVER_MS_MAX = 1_000
 """An owner that has not released it by then is fenced: it hangs, or its manager has no leader."""
@@ -78,7 +78,7 @@ HIGHER_EPOCH_ASKED_MS = 1_000
 """Time between two requests of a broker for a higher epoch of one unit."""
 
 PREPARED_MS_MAX = 30_000
-"""How long a broker keeps in mind what may come, or is about to go. A move takes a second."""
+"""How long a broker remembers prepared and announced units. A move takes a second."""
 
 PREPARED_UNITS_MAX = 10_000
 """Units that a broker keeps in mind as coming, and as many as going: some hundred bytes each."""
@@ -105,7 +105,7 @@ good as equal: what they report of the whole decides. Half of what brokers may b
 as the reports are seconds old and all shards follow them at once."""
 
 LOAD_DIFFERENCE_PERMILLE = 100
-"""Reported units or load that differ by less say nothing: they move by so much by themselves."""
+"""Smaller differences of reported units or load are ignored: they vary by this much anyway."""
 
 SPREAD_COST_PERMILLE = 100
 """Partitions of one topic spread, without a rule, over brokers that are by at most this part of
@@ -131,8 +131,8 @@ LOOKUP_WINDOWS_KEPT_MAX = 60
 manager."""
 
 LOOKUP_WINDOW_LATE_MS_MAX = 3_600_000
-"""A window that began longer ago is not recorded: no meter keeps one for so long. Of a process that
-has reported nothing for twice that, nothing is known any more."""
+"""A window that began longer ago is not recorded: no meter keeps one for that long. A process
+without a report for twice this time is forgotten."""
 
 LOOKUP_WINDOW_AHEAD_MS_MAX = 60_000
 """How far ahead of the cluster manager's a discovery node's clock may be."""
@@ -191,14 +191,14 @@ LOAD_RATE_MAX = 1e12
 """More messages or bytes a second go through no broker: a terabyte."""
 
 LOAD_CORES_MAX = 4_096
-"""More cores no machine has; a process cannot be busier than all of them."""
+"""Largest valid number of cores of a broker: no machine has more."""
 
 LOAD_BYTES_MAX = 2**50
 """More memory no machine has: a pebibyte."""
 
 REFUSAL_REMEMBERED_MS = 1_000
-"""A broker whose manager refused a unit for lack of room is offered none for so long: as long as
-it takes until it has released something, or the lease names what is left."""
+"""A broker whose manager refused a unit for lack of room gets no unit for this long, until it has
+released one or the lease reflects its free units."""
 
 REFUSALS_REMEMBERED_MAX = 10_000
 """Sessions that refused: one for each broker of the largest cluster."""
@@ -220,7 +220,8 @@ AUDIT_EPOCHS_PER_UNIT_MAX = 8
 """The latest epochs of a unit whose owners and times an auditor remembers."""
 
 AUDIT_UNITS_MAX = 1_000_000
-"""Units that an auditor follows: one gigabyte. Those that were heard of longest ago go."""
+"""Units that an auditor follows: one gigabyte. Beyond it those without news for longest are
+dropped."""
 
 AUDIT_LOG_GRACE_MS = 5_000
 """Before an auditor doubts that an epoch is in the log, it reads that log once more."""
@@ -233,14 +234,15 @@ EFFECTIVE_WAITS_MAX = 4_096
 of one stream between two processes. Each costs a look when a subscriber has acknowledged."""
 
 EFFECTIVE_MANAGER_MS = 5_000
-"""Effective writes wait so long for a broker manager that is silent or gone: its successor is
-elected, its brokers come back within their sessions' time and say what they hold, and that is
-watched. So long as well for one that was given something and does not watch it yet, and for one
-that has not come to a new leader of the home shard."""
+"""Effective writes wait this long for a broker manager that is silent or down: meanwhile its
+successor is elected, its brokers reconnect and report their holdings, and it subscribes to these.
+They wait as long for a manager that has read an object but not subscribed to it yet, and for one
+that has not reconnected to a new leader of the home shard."""
 
 FOLLOW_REQUESTS_MAX = 32
-"""Broker managers that a new leader asks at a time. In the largest map there are thousands, and
-after a restart every shard has a new leader. All must have answered, so a turn costs nothing."""
+"""Concurrent requests of a new leader to broker managers. The largest map has thousands of them,
+and after a restart every shard has a new leader. All must answer in any case, so queueing costs
+nothing."""
 
 EFFECTIVE_READERS_MAX = 200_000
 """Names that broker managers were given, or topic controllers have read, and do not watch yet:
@@ -249,13 +251,13 @@ bounded by the requests. Beyond, the oldest is forgotten, and every effective wr
 long as that would have been waited for."""
 
 RULES_FRESH_MS = ASSIGNMENT_TTL_MS - WATCH_PROGRESS_MS - WATCH_TTL_MARGIN_MS
-"""Namespaces that a stream reported are used for so long after its last message. Effective writes
-wait for a silent subscriber for one time-to-live: its last acknowledgement may be as old as two
-words on the stream are apart, and may have been on its way for as long as the margin."""
+"""Namespaces from a stream are used for this long after its last message. Effective writes wait for
+a silent subscriber for one time-to-live: its last acknowledgement may be as old as the interval of
+two messages on the stream, and may have been on its way for as long as the margin."""
 
 METADATA_USED_MS = ASSIGNMENT_TTL_MS - WATCH_TTL_MARGIN_MS
-"""What was read of tenants and namespaces is used for so long after it was asked for: their home
-shard waits with effective writes for its reader's watch at least one time-to-live behind it."""
+"""Tenants and namespaces are used for this long after their read was requested: their home shard
+makes effective writes wait for the reader's subscription for at least one time-to-live."""
 
 CAPACITY_RESERVE_PERCENT = 10
 """Part of each lease that only tenants below their share are given: a tenant that borrows all the
@@ -266,11 +268,11 @@ CAPACITY_SHARE_PERCENT_DEFAULT = 1
 another: 500 topics of a broker's 50,000, more than nearly every tenant has."""
 
 SHARE_RETRY_MS = 1_000
-"""A lookup refused with SHARE_EXCEEDED comes back no earlier: its shard asked for more capacity
-twice and got none, and asks again after so long (``LEASE_RETRY_MS``)."""
+"""A lookup that was refused with SHARE_EXCEEDED is retried after this: its shard requested more
+capacity twice without success, and requests it again then (``LEASE_RETRY_MS``)."""
 
 QUOTA_TENANTS_MAX = BROKERS_MAX
-"""Tenants that have a quota, the largest: others are too small to take anything from anybody."""
+"""Tenants with a quota, the largest ones: others are too small to crowd out anyone."""
 
 QUOTA_NAMES_BYTES_MAX = 1024 * 1024
 """Bytes of all names in one set of quotas: with their units they fit a record, and a full update

@@ -59,22 +59,22 @@ DIRECTORY_NAMES_WAITING_MAX = 100_000
 """Names of one kind of question that wait for shards in one process; beyond it ``Overloaded``."""
 
 DEFAULT_NAMESPACE_TTL_MS = 2_000
-"""How long it is believed that ``public/default`` is there: one that was deleted is made again."""
+"""How long ``public/default`` is assumed to exist: a deleted one is created again after this."""
 
 DISCOVERY_COMMANDS_WAITING_MAX = 50_000
 """Commands of all Pulsar and HTTP clients of one process that wait for shards, some 5 KB each: as
 many as a stock broker lets wait. Beyond it they are answered as trouble that passes."""
 
 DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX = 2_000
-"""Those of one connection; at so many nothing more is read from it until half are answered. A shard
-is asked for half as many names at a time."""
+"""Pending commands of one connection; reading from it then pauses until half are answered. It is
+twice the number of names in flight to a shard."""
 
 DISCOVERY_LISTINGS_MAX = 16
 """Listings of namespaces under way in one process, each up to one frame and what it is made of."""
 
 PARTITION_COUNT_TTL_MS = 2_000
-"""How long a topic's number of partitions is answered from memory: as long as an assignment
-without news. Only a deletion makes them wrong."""
+"""How long a topic's number of partitions is cached: as long as an assignment without updates. Only
+a deletion makes it wrong."""
 
 PARTITION_COUNTS_MAX = 100_000
 """Topics whose partitions are remembered, some 250 bytes each."""
@@ -106,8 +106,8 @@ WORKER_RUN_COUNTS_MS = 10_000
 """A worker that ran this long did not end early."""
 
 OPEN_FILES_MAX = 262_144
-"""Files and connections one process asks the system for: several times the connections that it
-accepts, and no reason for the kernel to keep larger tables."""
+"""Open files and connections that one process requests from the system: several times the
+connections that it accepts, and little enough for the kernel's tables."""
 
 HTTP_BODY_BYTES_MAX = 1_024
 """Body of a request to a probe or a lookup over HTTP: none of them reads one."""
@@ -119,8 +119,8 @@ is closed."""
 # Ledgers -------------------------------------------------------------------------------------
 
 LEDGER_SEGMENT_BYTES = 64 * 1024 * 1024
-"""Bytes of entries after which a topic goes on in its next segment: what retention drops at a
-time, and the most that has to be read where an index is lost."""
+"""Bytes of entries after which a topic begins its next segment. Retention drops whole segments, and
+rebuilding a lost index reads at most one."""
 
 LEDGER_ENTRY_BYTES_MAX = 16 * 1024 * 1024
 """Payload of one stored SEND: three times Pulsar's own limit, and a quarter of a segment."""
@@ -136,8 +136,8 @@ LEDGER_PENDING_PAUSE_BYTES = 8 * 1024 * 1024
 of an ordinary disk."""
 
 LEDGER_PENDING_ENTRY_BYTES = 1_024
-"""What an entry takes beside its payload until it is durable; it counts as pending bytes do, so
-that small messages cannot pile up where large ones could not."""
+"""Memory of an entry beside its payload until it is durable. It counts as pending bytes, so that
+small messages cannot pile up without limit."""
 
 LEDGER_PENDING_BYTES_MAX = 256 * 1024 * 1024
 """Bytes given to all ledgers of one process and not yet durable; producers pause at half of it,
@@ -199,8 +199,8 @@ SUBSCRIPTION_CONSUMERS_MAX = 1_000
 """Consumers of one subscription: choosing among them is proportional to their number."""
 
 CONSUMER_PERMITS_MAX = 1_000_000
-"""Messages a consumer may have asked for and not been sent. Stock clients ask for 1,000; what an
-Exclusive consumer asked for is also what it may acknowledge in any order."""
+"""Permits of a consumer. Stock clients request 1,000; the permits of an Exclusive consumer also
+bound what it may acknowledge in any order."""
 
 CONSUMER_UNACKED_MAX = 50_000
 """Messages sent to one Shared or Key_Shared consumer and not acknowledged: Pulsar's default.
@@ -238,11 +238,11 @@ cursor stays below some 500 KB and takes some 10 ms to write. A batch counts onc
 messages."""
 
 CURSOR_WRITE_DELAY_MS = 100
-"""Acknowledgements without a waiting client are stored so much later at most: stock clients group
-them for that time. What a broker that dies forgets is delivered once more."""
+"""Longest delay before acknowledgements without a waiting client are stored: stock clients group
+them for as long. Messages whose acknowledgement a dying broker loses are delivered once more."""
 
 CURSOR_CLOSE_MS_MAX = 2_000
-"""How long closing a topic waits for one cursor to be stored: a disk that is slow, not stuck."""
+"""How long closing a topic waits for one cursor to be stored: enough for a slow disk."""
 
 DISPATCH_ENTRIES_MAX = 500
 """Entries one subscription sends before the others have their turn: some milliseconds."""
@@ -263,8 +263,8 @@ DELAYED_ENTRIES_MAX = 100_000
 pauses: what is behind waits as well."""
 
 DELAYED_DUE_PER_TURN_MAX = 5_000
-"""Delayed entries of one subscription that become ready in one turn, some 20 ms; if more are due,
-the next turn goes on."""
+"""Delayed entries of one subscription that become ready in one turn, some 20 ms; further due ones
+follow in the next turn."""
 
 REDELIVERY_COUNTS_MAX = 100_000
 """Entries of one subscription whose redeliveries are counted; beyond it the oldest count from 0
@@ -338,11 +338,11 @@ TOPIC_FAILURES_REMEMBERED_MAX = 10_000
 forgotten one is found out again by the next client."""
 
 TOPIC_DRAIN_MS_MAX = 200
-"""A topic that is closed waits so long for what it has appended: a few group fsyncs. What is not
-answered by then its clients send again."""
+"""A closing topic waits this long for its pending appends: a few group fsyncs. Clients repeat
+messages that are not answered by then."""
 
 TOPIC_IDLE_MS_MAX = 10 * 60 * 1_000
-"""After so long without producers and consumers a topic's ledger is closed; the next client opens
+"""A topic's ledger is closed after this long without producers and consumers; the next client opens
 it again. Its assignment stays."""
 
 TOPIC_UPKEEP_MS = 1_000
@@ -352,12 +352,12 @@ TOPIC_TRIM_MS = 30_000
 """Between two attempts to drop what a topic need not keep any longer."""
 
 LIVENESS_CHECK_MS = 5_000
-"""For a client whose producer's name another client asks for to give a sign of life: as in a stock
+"""Time for a client to answer PING when another client requests its producer's name: as in a stock
 broker."""
 
 CLOSED_HANDLE_MS = 30_000
-"""After the broker closed a producer or consumer its client may speak of it so long: a keep-alive
-interval, as in a stock broker."""
+"""After the broker closed a producer or consumer, its client may still name it for this long: a
+keep-alive interval, as in a stock broker."""
 
 SCHEMA_BYTES_MAX = 256 * 1024
 """One version of a schema as it is stored, its name and properties included."""
@@ -379,15 +379,15 @@ SCHEMA_VERSIONS_MAX = 256
 """Versions of one topic's schema, all kept in memory while it is open."""
 
 CHUNK_SEARCH_MS = 60_000
-"""Behind this a producer does not go on with a chunked message: stock clients give a SEND up
+"""After this long a producer no longer continues a chunked message: stock clients give a SEND up
 after half of it."""
 
 CHUNK_SEARCH_BYTES_MAX = 256 * 1024 * 1024
-"""What is read at most to find the chunks that a producer has stored before it was cut off."""
+"""Bytes that are read at most to find a producer's stored chunks of an incomplete message."""
 
 VOLATILE_BYTES_MAX = 16 * 1024 * 1024
-"""What a topic that is not persistent holds for consumers that are slower than its producers; the
-oldest messages are dropped. Three of the largest."""
+"""Bytes that a non-persistent topic keeps for slow consumers; older messages are dropped. Three of
+the largest messages fit."""
 
 VOLATILE_BYTES_TOTAL_MAX = 256 * 1024 * 1024
 """The same for all such topics of a broker together; beyond it each keeps its newest message."""

@@ -20,8 +20,8 @@ CLUSTER_ID_BYTES_MAX = 255
 """UTF-8 bytes of a cluster id in a hello, as for node ids. Settings take 128 characters."""
 
 MESH_PEERS_REMEMBERED_MAX = 1_024
-"""Peers whose level of events and incarnation are kept: no more can be connected at a time. The
-one heard of longest ago goes first."""
+"""Peers whose event level and incarnation are kept: no more can be connected at a time. The one
+with the oldest news is dropped first."""
 
 MESH_REASON_CHARACTERS_MAX = 200
 """Characters of the reason in the log when a connection is closed: a peer chooses some of them."""

@@ -9,12 +9,12 @@ CLUSTER_SECRET_BYTES_MAX = 4_096
 """Bytes of a cluster secret's file. A larger one is the wrong file: a log, a disk image."""
 
 CHALLENGE_PERIOD_MS = 60_000
-"""A server makes a new challenge after so long, by its monotonic clock, and takes proofs for the
-one before too: longer than any handshake, and short enough to remember every proof of it."""
+"""A server makes a new challenge after this long, by its monotonic clock, and accepts proofs for
+the previous one too: longer than any handshake, and short enough to remember every proof of it."""
 
 CHALLENGE_PROOFS_MAX = 16_384
 """Proofs that a server takes for one challenge, because it remembers each (some 100 bytes) to take
 none twice; then it makes the next. Streams prove once, so a busy server takes a few in a second."""
 
 CHALLENGE_KEPT_MS = 30_000
-"""A client asks for a new challenge after so long: half of the period in which it holds."""
+"""A client requests a new challenge after this long: half of its period of validity."""

@@ -42,11 +42,11 @@ SNAPSHOT_RETRY_MS = 500
 """After a transfer that failed while the receiver was there."""
 
 SNAPSHOT_FOLLOW_MS = 1_000
-"""For a follower to take in something of what was written while it got its snapshot; so long the
-log is kept for it."""
+"""The log is kept for this long after a snapshot, until the follower has begun to replicate the
+entries that were written meanwhile."""
 
 SNAPSHOT_SILENCE_MS_MAX = 2_000
-"""Without an answer for so long a sender asks where the receiver is."""
+"""After this long without an answer a sender requests the receiver's progress."""
 
 SNAPSHOT_ALIVE_MS = 1_000
 """Between the signs of life of a receiver that checks and installs what it has received."""

@@ -51,7 +51,7 @@ WATCH_STREAMS_PER_SHARD_MAX = 5_000
 """Streams to one replica of a shard: every broker manager and discovery node, and programs."""
 
 WATCH_SUBSCRIBER_BYTES_MAX = 512
-"""Of a subscriber's id: a node's id, and which part of the node it is."""
+"""Bytes of a subscriber's id, which is a node's id and the part of the node."""
 
 WATCH_NAMES_MAX = 10_000
 """Names in one watch; for more, a subscriber adds another watch."""
@@ -66,14 +66,14 @@ WATCH_PROGRESS_MS = 500
 """Between two updates that only say how far the stream is."""
 
 WATCH_STALLED_MS_MAX = 10_000
-"""One update may wait so long for its stream's flow control; then the stream is ended."""
+"""Longest wait of one update for its stream's flow control; then the stream is ended."""
 
 WATCH_SILENCE_MS_MAX = 5_000
-"""Ten progress updates: a subscriber that heard nothing for so long asks another replica."""
+"""Ten progress updates: a subscriber without any update for this long moves to another replica."""
 
 WATCH_UPDATES_WAITING_MAX = 4_096
-"""Updates made for one stream that it has not taken: then nothing more is read of what it asks.
-One round makes at most some two thousand."""
+"""Unsent updates of one stream. Beyond it, requests on the stream are not read. One round makes at
+most some two thousand updates."""
 
 WATCH_OPEN_MS_MAX = 2_000
 """From a stream's beginning to its first message."""
@@ -100,7 +100,7 @@ WATCH_SNAPSHOTS_OPEN_MAX = 4
 """Looks at one view at a time, of the ``VIEW_READERS_MAX`` that it has: each is a thread's work."""
 
 WATCH_SNAPSHOT_MS_MAX = 60_000
-"""A look at the view ends after so long: while it lasts the view's write-ahead file grows."""
+"""Longest read of the view for a snapshot: while it lasts, the view's write-ahead file grows."""
 
 DECODED_EVENTS_KEPT_MAX = 4_096
 """Decoded events kept for the next reader of the same entries: one group commit, or a few."""
@@ -143,8 +143,8 @@ EXPORT_FILE_BYTES_MAX = 128 * 1024 * 1024
 systems that are read by Spark, for events that are larger than usual."""
 
 EXPORT_FILE_AGE_MS = 300_000
-"""While following, a file is closed so long after its first event came: how far the export may
-be behind, paid with small files. A quiet shard makes none."""
+"""While following, a file is closed this long after its first event arrived. A lower value makes
+the export more recent and its files smaller. A quiet shard makes no files."""
 
 EXPORT_ROW_GROUP_ROWS = 65_536
 """Rows of one row group. Smaller ones compress worse, larger ones take memory."""
@@ -168,13 +168,14 @@ EXPORT_PIN_TTL_MS = 86_400_000
 """An exporter that stays away for a day lets the log be cut behind it."""
 
 EXPORT_PIN_RENEWED_MS = 60_000
-"""Between two renewals of the pin: what was exported meanwhile is kept so long for nothing."""
+"""Between two renewals of the pin: events that were exported meanwhile stay in the log this much
+longer than necessary."""
 
 EXPORT_SHARDS_LOOKED_FOR_MS = 30_000
 """Between two looks for shards that were added, while following."""
 
 EXPORT_LEASE_MS = 60_000
-"""On object stores: an exporter that was killed keeps the next one away for so long."""
+"""On object stores: the lease of a killed exporter blocks the next one for this long."""
 
 EXPORT_LEASE_RENEWED_MS = 15_000
 """Between two renewals of that lease: three may fail."""
@@ -201,10 +202,10 @@ METADATA_NAMES_WATCHED_MAX = 500_000
 refused as ``NO_CAPACITY``, and assigned to a broker of another manager if there is one."""
 
 METADATA_GATHER_MS = 200
-"""For names to gather before they are watched together: lookups that come one by one, some dozens
-a second, share a watch too. Only an effective write to what was assigned within that time waits for
-it, as the watch begins with a snapshot. Far less than ``ASSIGNMENT_TTL_MS``: so long a home shard
-expects that what it gave away is going to be watched."""
+"""Names are collected for this long and then watched together, so that lookups one by one, some
+dozens a second, share a watch too. Only effective writes to objects that were assigned in this time
+wait for it, because the watch begins with a snapshot. Far less than ``ASSIGNMENT_TTL_MS``, for
+which a home shard expects its readers to subscribe."""
 
 METADATA_WATCH_NAMES_BYTES_MAX = 1024 * 1024
 """Names of one watch in bytes: a request is one gRPC message, and a name may have a kilobyte."""
@@ -217,14 +218,14 @@ METADATA_LOOSE_WATCHES_MAX = 16
 their snapshot; further names gather until one has it."""
 
 METADATA_WATCH_RETRY_MS = 1_000
-"""Before names are watched again whose watch ended, or a home shard is asked again."""
+"""Pause before names are watched again whose watch ended, or a home shard is read again."""
 
 METADATA_DELTAS_UNSYNCED_MAX = 2_000
 """Deliveries that a broker has not synced, up to which each change is sent by itself. Beyond it
 the changes wait and only the last of each object is sent."""
 
 METADATA_DOUBTS_PER_READ_MAX = 100
-"""Objects asked for in one read that settles whether they still exist; each may have 16 KiB."""
+"""Objects in one read that decides whether they still exist; each may have 16 KiB."""
 
 RELEASED_UNITS_REMEMBERED_MAX = 10_000
 """Units remembered as released by one session, so that a late report about them is ignored:

@@ -13,7 +13,8 @@ TRACE_FLUSH_MS = 500
 """Between two batches of a process with few spans."""
 
 TRACE_STOP_MS_MAX = 1_500
-"""A process that stops waits so long for its last spans; a collector that hangs loses them."""
+"""A stopping process waits this long to send its last spans; if the collector hangs they are
+lost."""
 
 TRACE_FILE_BYTES_MAX = 16 * 1024 * 1024
 """Bytes of a trace file; then it becomes ``<name>.1``, in place of the one before, and another is
@@ -30,8 +31,8 @@ LATENCY_BUCKETS_MS = (1, 10, 100, 200, 1_000)
 what is within an objective is counted and not guessed."""
 
 LOOP_LAG_INTERVAL_MS = 50
-"""Between two looks at how late the event loop is. The lag that is seen is at most so much less
-than the stall was. Twenty timers a second take a thousandth of a core."""
+"""Between two measurements of the event loop's lag. A measured lag is less than the stall by at
+most this. Twenty timers a second take a thousandth of a core."""
 
 LOOP_STALL_MS = 250
 """A loop that is later than this has stalled, and an alert says so: two and a half times what one

@@ -12,7 +12,7 @@ one of the largest, or 114 single ones, 11,000 a second at 10 ms each. Beyond it
 tenant. What was sent waits in the order of sending: the stream has one queue for all."""
 
 WRITE_REQUEST_COST = 8
-"""What a request costs beside its topics: it takes about as long as eight more topics in it."""
+"""Fixed cost of a request, in topics: it takes about as long as eight further topics in it."""
 
 WRITES_WAITING_PER_TENANT_MAX = 1_024
 """Requests of one tenant that wait at a shard; beyond it ``Overloaded``. Three tenants at this
