@@ -239,7 +239,7 @@ class AnswerCache:
         shard.position = max(shard.position, position)
 
     def renew(self, shard_id: int, until: float) -> None:
-        """The shard's answers may be given up to ``until``."""
+        """Extend the time up to which the shard's answers may be given to ``until``."""
         shard = self._shards[shard_id]
         shard.until = until
         for permit in shard.permits.values():

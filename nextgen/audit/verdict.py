@@ -1,4 +1,4 @@
-"""What the checks say: findings, and the verdict that sums them up."""
+"""The results of checks: findings, and the verdict that sums them up."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Unavailable:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was judged, and what was found. Numbers count everything, ``findings`` is bounded."""
+    """The result of all checks. Numbers count everything, ``findings`` is bounded."""
 
     operations: int
     acked: int

@@ -1,4 +1,4 @@
-"""Work that goes on side by side until the first part of it ends."""
+"""Runs coroutines concurrently until the first of them ends."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ TOPIC_DOMAINS = tuple(sorted(domain.value for domain in Domain))
 """Ascending, so that the ranges of one namespace in all domains come in the order of names."""
 
 Range = tuple[str, str]
-"""Behind the first text and before the second, both exclusive."""
+"""A range of texts: after the first and before the second, both exclusive."""
 
 ALL_KEYS: Range = ("", "\U0010ffff")
 

@@ -45,7 +45,7 @@ from shards.state.shard_state import ShardState
 from shards.wire.inventory import item_message, topic_message
 
 _READS_MAX = 3
-"""Reads of one request: a broker that says late what it has makes what was read before too old."""
+"""Reads of one request at most: a late report of a holding makes an earlier read too old."""
 
 
 class BrokerManager:

@@ -255,4 +255,4 @@ _DECODERS: dict[str, Callable[..., DomainEvent]] = {
     "policy_cleared": lambda stored: _decode_policies(stored, NO_PACKED_POLICIES),
     **{name: each.from_stored for name, each in _EVENTS.items()},
 }
-"""By the name of the payload."""
+"""Decoders by the name of the payload."""

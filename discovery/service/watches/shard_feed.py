@@ -73,7 +73,7 @@ class EncodedEvents:
         """By shard and positions, which say what the events are; oldest first."""
 
     def encoded(self, shard_id: int, events: Sequence[Event]) -> bytes:
-        """Return the update that tells ``events``, one at least."""
+        """Return the update with ``events``, of which there is at least one."""
         key = shard_id, tuple([event.position for event in events])
         encoded = self._recent.get(key)
         if encoded is None:

@@ -98,7 +98,7 @@ def differences_inside(result: ReplicaResult) -> list[str]:
 
 
 def differences_between(results: Sequence[ReplicaResult], at_position: int) -> list[str]:
-    """Return whose log gives another view than those of the others."""
+    """Return the replicas whose log gives another view than the others' logs."""
     digests = {r.node_id: r.answer.digest_at_position for r in results if covers(r) and r.answer}
     if len(set(digests.values())) <= 1:
         return []

@@ -1,4 +1,4 @@
-"""The state of every object after every event of the log: what reads and watches are held to."""
+"""The state of every object after every event of the log, which reads and watches must match."""
 
 from __future__ import annotations
 

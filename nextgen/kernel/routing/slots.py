@@ -146,9 +146,9 @@ def _evened(owners: tuple[int, ...], shards: tuple[int, ...]) -> tuple[int, ...]
 
 
 def _shares(owners: tuple[int, ...], shards: tuple[int, ...]) -> dict[int, int]:
-    """Return how many slots each shard is to have: all the same, or one more.
+    """Return the wanted number of slots of each shard: equal, or one more.
 
-    The one more goes to those that have most: what they keep need not move.
+    The shards with the most slots get the one more, so that fewer slots move.
     """
     counts = Counter(owners)
     share, remainder = divmod(SLOT_COUNT, len(shards))

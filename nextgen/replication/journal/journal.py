@@ -193,7 +193,7 @@ class Journal:
         return self._configurations.newest
 
     def configuration_at(self, index: int) -> Configuration | None:
-        """Return the one that held behind an entry from ``base_index`` to ``last_index``."""
+        """Return the configuration in force after an entry, ``base_index`` to ``last_index``."""
         return self._configurations.at(index)
 
     def first_position_of(self, index: int) -> int:

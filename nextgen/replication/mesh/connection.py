@@ -27,7 +27,7 @@ KEEPALIVE_IDLE_S = 5
 """Silence on a connection before the kernel probes whether the peer's host is still there."""
 
 KEEPALIVE_INTERVAL_S = 1
-"""Between two such questions."""
+"""Between two keep-alive probes."""
 
 KEEPALIVE_PROBES = 3
 """Questions without an answer before the connection counts as broken."""

@@ -75,7 +75,7 @@ class OutgoingSnapshot:
         return not is_offering and self.next_offset < self._length and has_room
 
     def offered(self) -> None:
-        """An offer is sent: it begins a round."""
+        """Note that an offer was sent, which begins a round."""
         self.round += 1
         self.needs_offer = False
         self._expected.clear()

@@ -100,7 +100,7 @@ class _Fold:
     index: LogIndex
     is_complete: bool
     objects: dict[str, str] = field(default_factory=dict)
-    """Key -> id, of what exists."""
+    """Key -> id of each existing object."""
     ids: set[str] = field(default_factory=set)
     """All ids that objects were ever created with."""
     units: dict[tuple[str, str], _Unit] = field(default_factory=dict)
