@@ -39,6 +39,7 @@ from nextgen.runtime.lifecycle.data_directory import DataDirectory
 from nextgen.runtime.lifecycle.process import Shutdown, tune_garbage_collector
 from nextgen.runtime.security.cluster_proof import credentials_of_node
 from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
+from nextgen.runtime.servers.open_files import ledger_files_max
 from nextgen.runtime.servers.probes import Probes
 from nextgen.runtime.settings import Address
 from nextgen.tasks.background import keep, start
@@ -159,7 +160,10 @@ async def _start_front(
     directory = RoutedTopicDirectory(shards=ShardRouter(link, pool), cluster=link)
     stack.push_async_callback(directory.stop)
     persistent = DiskLedgerStore(
-        config.ledger_dir, broker_id=config.node_id, acknowledgements=acknowledgements
+        config.ledger_dir,
+        broker_id=config.node_id,
+        files_max=ledger_files_max(),
+        acknowledgements=acknowledgements,
     )
     stack.push_async_callback(persistent.close)
     front = PulsarFront(

@@ -75,6 +75,7 @@ class DiskLedgerStore(LedgerStore):
         index_bytes: int = pulsar_limits.LEDGER_INDEX_BYTES,
         recent_bytes_max: int = pulsar_limits.LEDGER_RECENT_BYTES_MAX,
         writers: int = pulsar_limits.LEDGER_WRITERS,
+        files_max: int = pulsar_limits.LEDGER_OPEN_FILES_MAX,
         make_writer: MakeWriter = Writer,
         make_pool: MakePool = _thread_pool,
         now_ms: Callable[[], int] = wall_clock_ms,
@@ -92,7 +93,8 @@ class DiskLedgerStore(LedgerStore):
         self._openings: dict[_Key, asyncio.Task[DiskLedger]] = {}
         self._tidying: set[asyncio.Future[None]] = set()
         self._takeovers = make_pool(pulsar_limits.LEDGER_TAKEOVERS_AT_A_TIME, "ledger-takeover")
-        files = ReadFiles(storage)
+        self._files_max = files_max
+        files = ReadFiles(storage, files_max)
         self.readers = Readers(
             threads=make_pool(pulsar_limits.LEDGER_READS_AT_A_TIME, "ledger-read"),
             files=files,
@@ -213,7 +215,7 @@ class DiskLedgerStore(LedgerStore):
     def _least_busy_writer(self, loop: asyncio.AbstractEventLoop) -> Writer:
         if len(self._writers) < self._writer_count:
             name = f"ledger-writer-{len(self._writers)}"
-            files_max = pulsar_limits.LEDGER_OPEN_FILES_MAX // self._writer_count
+            files_max = self._files_max // self._writer_count
             self._writers.append(self._make_writer(loop, name, files_max))
             return self._writers[-1]
         return min(self._writers, key=lambda writer: writer.units)

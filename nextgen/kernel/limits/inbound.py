@@ -57,6 +57,14 @@ OPEN_FILES_RESERVED = 640
 """Files that connections leave to others: journals, views, connections to other processes, and
 twice ``LEDGER_OPEN_FILES_MAX``."""
 
+OPEN_FILES_RESERVED_SHARE = 4
+"""They leave at most this part of the files that a process may have open, a quarter: with few
+files most go to Pulsar clients."""
+
+LEDGER_FILES_SHARE = 16
+"""Ledgers keep at most this part of the files open for appending, a sixteenth, and as much for
+reading. So half of a reserve of a quarter is left to the rest."""
+
 HTTP_IDLE_MS_MAX = 30_000
 """Without a request: twice the usual interval of Prometheus, which keeps its connection."""
 

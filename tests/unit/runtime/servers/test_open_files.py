@@ -10,7 +10,9 @@ from nextgen.kernel.limits.inbound import (
     GRPC_FILES_SHARE,
     HTTP_CONNECTIONS_MAX,
     HTTP_FILES_SHARE,
+    LEDGER_FILES_SHARE,
     OPEN_FILES_RESERVED,
+    OPEN_FILES_RESERVED_SHARE,
 )
 from nextgen.kernel.limits.pulsar import (
     LEDGER_OPEN_FILES_MAX,
@@ -20,8 +22,10 @@ from nextgen.kernel.limits.pulsar import (
 from nextgen.runtime.servers.open_files import (
     grpc_connections_max,
     http_connections_max,
+    ledger_files_max,
     open_files_limit,
     pulsar_connections_max,
+    reserved_files,
 )
 
 
@@ -51,12 +55,35 @@ def test_with_the_files_of_a_server_every_node_and_broker_finds_a_connection() -
     assert grpc_connections_max(65_536) >= JOIN_STREAMS_MAX
 
 
-@pytest.mark.parametrize("files", [1_024, 4_096, 65_536, OPEN_FILES_MAX])
-def test_open_files_reserved_are_left_when_all_ports_are_full(files: int) -> None:
-    pulsar = pulsar_connections_max(PULSAR_CONNECTIONS_MAX, files)
-    taken = http_connections_max(files) + grpc_connections_max(files) + pulsar
+@pytest.mark.parametrize(
+    ("files", "pulsar"),
+    [(512, 288), (1_024, 576), (4_096, 2_688), (65_536, 50_000), (OPEN_FILES_MAX, 50_000)],
+)
+def test_pulsar_gets_most_files_and_the_reserve_is_left_when_all_ports_are_full(
+    files: int, pulsar: int
+) -> None:
+    others = http_connections_max(files) + grpc_connections_max(files)
 
-    assert taken + OPEN_FILES_RESERVED <= files
+    assert pulsar_connections_max(PULSAR_CONNECTIONS_MAX, files) == pulsar
+    assert 2 * pulsar > files or pulsar == PULSAR_CONNECTIONS_MAX
+    assert others + pulsar + reserved_files(files) <= files
+    assert 2 * ledger_files_max(files) <= reserved_files(files)
+
+
+def test_open_files_reserved_share_is_kept_until_it_is_open_files_reserved() -> None:
+    enough = OPEN_FILES_RESERVED * OPEN_FILES_RESERVED_SHARE
+
+    assert reserved_files(enough) == OPEN_FILES_RESERVED
+    assert reserved_files(enough - 1) == OPEN_FILES_RESERVED - 1
+    assert reserved_files(10 * enough) == OPEN_FILES_RESERVED
+
+
+def test_ledger_files_share_is_what_ledgers_keep_until_it_is_ledger_open_files_max() -> None:
+    enough = LEDGER_OPEN_FILES_MAX * LEDGER_FILES_SHARE
+
+    assert ledger_files_max(enough) == LEDGER_OPEN_FILES_MAX
+    assert ledger_files_max(enough - 1) == LEDGER_OPEN_FILES_MAX - 1
+    assert ledger_files_max(10 * enough) == LEDGER_OPEN_FILES_MAX
     assert 2 * LEDGER_OPEN_FILES_MAX < OPEN_FILES_RESERVED
 
 
