@@ -18,7 +18,11 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from nextgen.audit.verdict import Finding, FindingKind
-from nextgen.kernel.limits.placement import AUDIT_EPOCHS_PER_UNIT_MAX, AUDIT_UNITS_MAX
+from nextgen.kernel.limits.placement import AUDIT_EPOCHS_PER_UNIT_MAX
+
+AUDIT_UNITS_MAX = 1_000_000
+"""Units that an auditor follows: one gigabyte. Beyond it those without news for longest are
+dropped."""
 
 CHECK = "acknowledgement intervals"
 

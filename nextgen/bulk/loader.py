@@ -40,11 +40,7 @@ from nextgen.kernel.errors import (
     StaleShardMap,
     Unavailable,
 )
-from nextgen.kernel.limits.bulk import (
-    BULK_IN_FLIGHT_MAX,
-    BULK_REFUSALS_KEPT_MAX,
-    BULK_REQUEST_TIMEOUT_MS,
-)
+from nextgen.kernel.limits.bulk import BULK_IN_FLIGHT_MAX, BULK_REQUEST_TIMEOUT_MS
 from nextgen.tasks.background import join
 from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1.shard_service_pb2 import (
@@ -53,6 +49,9 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ShardRequest,
     ShardResponse,
 )
+
+BULK_REFUSALS_KEPT_MAX = 100_000
+"""Refused names that a loader writes down, some 200 bytes each; beyond it they are counted."""
 
 REFUSED = "refused.jsonl"
 """File in the folder with the names that shards refused in this load and those that it resumes, one

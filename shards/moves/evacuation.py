@@ -20,12 +20,7 @@ from typing import Protocol
 import structlog
 
 from nextgen.kernel.errors import MetadataError
-from nextgen.kernel.limits.placement import (
-    DRAIN_UNITS_PER_SECOND,
-    EVACUATION_BATCHES_MAX,
-    EVACUATION_UNITS_PER_BATCH_MAX,
-    REASSIGN_UNITS_PER_SECOND,
-)
+from nextgen.kernel.limits.placement import DRAIN_UNITS_PER_SECOND, REASSIGN_UNITS_PER_SECOND
 from nextgen.tasks.background import join, keep, start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
@@ -36,7 +31,12 @@ from shards.domain.assignment import Assignment
 from shards.metrics import ShardMetrics
 from shards.moves.evacuation_loads import EvacuationLoads
 from shards.moves.evacuation_order import EvacuationOrder
-from shards.moves.evacuation_pace import Pace, share_of_rate
+from shards.moves.evacuation_pace import (
+    EVACUATION_BATCHES_MAX,
+    EVACUATION_UNITS_PER_BATCH_MAX,
+    Pace,
+    share_of_rate,
+)
 from shards.moves.topic_mover import TopicMover
 from shards.ports import BrokerDirectory, Clock
 from shards.state.shard_state import ShardState

@@ -15,10 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nextgen.kernel.governance.policies import NO_RULES, Policies
-from nextgen.kernel.limits.placement import (
-    REBALANCE_UNITS_READ_MAX,
-    REBALANCE_UNITS_SWEPT_MAX,
-)
 from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from shards.assignment.placement_policies import PlacementPolicies, rules_for
@@ -29,6 +25,14 @@ from shards.domain.topic import Topic
 from shards.moves.evacuation_loads import EvacuationLoads
 from shards.ports import BrokerDirectory, Clock
 from shards.state.shard_state import ShardState
+
+REBALANCE_UNITS_READ_MAX = 20_000
+"""Units of one shard that one plan evens out, and remembers as moved: some 20 MB. What a plan does
+not see, the next one may."""
+
+REBALANCE_UNITS_SWEPT_MAX = 20_000
+"""Additional units that one plan reads to check rules that may forbid their brokers: half a second.
+Each plan of a run continues where the one before it ended, until all were read."""
 
 PAGE_UNITS = 500
 """Units read from the view and planned in one turn of the loop."""

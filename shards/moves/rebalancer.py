@@ -21,12 +21,8 @@ from nextgen.kernel.events.decider import Rejected
 from nextgen.kernel.limits.placement import (
     DRAIN_UNITS_PER_SECOND,
     DRAIN_UNITS_PER_SECOND_MAX,
-    EVACUATION_BATCHES_MAX,
-    EVACUATION_UNITS_PER_BATCH_MAX,
     REBALANCE_COOL_DOWN_MS,
     REBALANCE_MOVES_NAMED_MAX,
-    REBALANCE_ROUNDS_MAX,
-    REBALANCE_UNITS_READ_MAX,
 )
 from nextgen.tasks.background import join, start
 from protos.nextgen.v1.shard_service_pb2 import (
@@ -50,11 +46,25 @@ from shards.domain.placement.rebalance import (
 )
 from shards.metrics import ShardMetrics
 from shards.moves.evacuation import Evacuation
-from shards.moves.evacuation_pace import Pace
-from shards.moves.rebalance_look import PAGE_UNITS, Look, RebalanceLooks, Sweep, Unit
+from shards.moves.evacuation_pace import (
+    EVACUATION_BATCHES_MAX,
+    EVACUATION_UNITS_PER_BATCH_MAX,
+    Pace,
+)
+from shards.moves.rebalance_look import (
+    PAGE_UNITS,
+    REBALANCE_UNITS_READ_MAX,
+    Look,
+    RebalanceLooks,
+    Sweep,
+    Unit,
+)
 from shards.moves.topic_mover import TopicMover
 from shards.ports import BrokerDirectory, Clock
 from shards.state.shard_state import ShardState
+
+REBALANCE_ROUNDS_MAX = 20
+"""Plans that one rebalance carries out, one after the other: nearly always it is one."""
 
 ASKED_BY_REBALANCE = "rebalance"
 

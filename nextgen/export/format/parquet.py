@@ -12,13 +12,14 @@ import pyarrow.parquet as pq
 from nextgen.export.format.columns import EventColumns
 from nextgen.export.format.schema import SCHEMA_VERSION
 from nextgen.export.stores.store import Draft
-from nextgen.kernel.limits.stream import (
-    EXPORT_BATCH_BYTES_MAX,
-    EXPORT_BATCH_EVENTS,
-    EXPORT_ROW_GROUP_BYTES_MAX,
-    EXPORT_ROW_GROUP_ROWS,
-)
+from nextgen.kernel.limits.stream import EXPORT_BATCH_EVENTS, EXPORT_ROW_GROUP_ROWS
 from protos.nextgen.v1.events_pb2 import Event
+
+EXPORT_BATCH_BYTES_MAX = 8 * 1024 * 1024
+"""Serialised bytes of the events that wait to become columns, of each shard."""
+
+EXPORT_ROW_GROUP_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of columns of one row group that waits to be written, of each shard."""
 
 ZSTD_LEVEL = 3
 """Compression level. Measured: level 9 takes a third longer, and saves less than a twentieth."""

@@ -15,11 +15,11 @@ from nextgen.export.format.parquet import FileWriter
 from nextgen.export.format.schema import SCHEMA_VERSION
 from nextgen.export.stores.layout import DataName, date_of, day_of, draft_path
 from nextgen.export.stores.store import Draft
-from nextgen.kernel.limits.stream import (
-    EXPORT_FILE_AGE_MS,
-    EXPORT_FILE_BYTES_MAX,
-    EXPORT_FILE_ROWS_MAX,
-)
+from nextgen.kernel.limits.stream import EXPORT_FILE_AGE_MS, EXPORT_FILE_ROWS_MAX
+
+EXPORT_FILE_BYTES_MAX = 128 * 1024 * 1024
+"""Compressed bytes after which a file is closed, a row group more at most: one block of the file
+systems that are read by Spark, for events that are larger than usual."""
 
 
 @dataclass(frozen=True, slots=True)

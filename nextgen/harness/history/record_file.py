@@ -36,7 +36,10 @@ from nextgen.harness.history.model import (
     ViewHash,
     WatchRecord,
 )
-from nextgen.kernel.limits.stream import HISTORY_LINE_BYTES_MAX, HISTORY_RECORDS_MAX
+from nextgen.kernel.limits.stream import HISTORY_LINE_BYTES_MAX
+
+HISTORY_RECORDS_MAX = 20_000_000
+"""Records that one history may have: they are judged in memory, at some 500 bytes each."""
 
 FILE_SUFFIX = ".jsonl"
 _FORMAT = "nextgen-history"

@@ -16,7 +16,9 @@ from nextgen.harness.history import Finding, History, Verdict
 from nextgen.harness.history.availability import writes_by_shard
 from nextgen.harness.history.log_fold import LogIndex, index_log
 from nextgen.harness.history.model import Operation, Publish
-from nextgen.kernel.limits.stream import HISTORY_TIMELINE_BARS_MAX
+
+HISTORY_TIMELINE_BARS_MAX = 5_000
+"""Operations and faults that a timeline draws; those nearest to its findings come first."""
 
 KEYS_MAX = 20
 """Findings whose key is drawn."""

@@ -27,6 +27,3 @@ one is in the log."""
 
 BULK_REQUEST_TIMEOUT_MS = 30_000
 """Time-out of one request, the wait for room and an election included."""
-
-BULK_REFUSALS_KEPT_MAX = 100_000
-"""Refused names that a loader writes down, some 200 bytes each; beyond it they are counted."""

@@ -15,13 +15,6 @@ REASSIGN_UNITS_PER_SECOND = 500
 """Units of lost brokers that the whole cluster assigns anew in a second, beside those that are
 looked up: 10,000 units in 20 s. Each costs a commit's share, a delivery and an opening."""
 
-EVACUATION_UNITS_PER_BATCH_MAX = 500
-"""Units that leave a broker in one record: what the whole cluster may assign anew in a second."""
-
-EVACUATION_BATCHES_MAX = 8
-"""Batches of one session on their way at a time: they go every 200 ms, and one that waits for
-caches to take a move in may take a second."""
-
 IDLE_LOOK_MS = 30_000
 """Milliseconds between two searches of a broker for units without clients. Idle times are
 minutes at least, and a look at 50,000 units costs a tenth of a second, in small steps."""
@@ -38,19 +31,8 @@ REBALANCE_COOL_DOWN_MS = 600_000
 """Milliseconds for which a unit that a rebalance moved is not moved by another: its clients have
 been disturbed once, and what it weighs at its new place takes minutes to be known."""
 
-REBALANCE_UNITS_READ_MAX = 20_000
-"""Units of one shard that one plan evens out, and remembers as moved: some 20 MB. What a plan does
-not see, the next one may."""
-
-REBALANCE_UNITS_SWEPT_MAX = 20_000
-"""Additional units that one plan reads to check rules that may forbid their brokers: half a second.
-Each plan of a run continues where the one before it ended, until all were read."""
-
 REBALANCE_MOVES_NAMED_MAX = 1_000
 """Moves that one shard's answer names: for people to look at, some 150 bytes each."""
-
-REBALANCE_ROUNDS_MAX = 20
-"""Plans that one rebalance carries out, one after the other: nearly always it is one."""
 
 DRAIN_UNITS_PER_SECOND = 100
 """Default rate of a drain: units that leave the broker per second, over the whole cluster."""
@@ -219,10 +201,6 @@ ACKNOWLEDGEMENT_INTERVALS_PER_REPORT_MAX = 2_000
 AUDIT_EPOCHS_PER_UNIT_MAX = 8
 """The latest epochs of a unit whose owners and times an auditor remembers."""
 
-AUDIT_UNITS_MAX = 1_000_000
-"""Units that an auditor follows: one gigabyte. Beyond it those without news for longest are
-dropped."""
-
 AUDIT_LOG_GRACE_MS = 5_000
 """Before an auditor doubts that an epoch is in the log, it reads that log once more."""
 
@@ -266,6 +244,14 @@ rest leaves ten newcomers their default share. It is idle without newcomers, so 
 CAPACITY_SHARE_PERCENT_DEFAULT = 1
 """A tenant's share of the units leased to a shard unless its policy ``capacity_share_percent`` says
 another: 500 topics of a broker's 50,000, more than nearly every tenant has."""
+
+SHARE_CLAIMS_MAX = 32
+"""Tenants whose shares are being set at the same time: their claims are properties of one
+namespace, which may have twice as many. Shares fit a reserve of ten per cent, so few are set."""
+
+SHARE_CLAIM_MS_MAX = 60_000
+"""After so long a claim of a share that was never set may be ended by another: longer than any
+request has time, so its process has died or lost the answer. By clocks, which only delay this."""
 
 SHARE_RETRY_MS = 1_000
 """A lookup that was refused with SHARE_EXCEEDED is retried after this: its shard requested more

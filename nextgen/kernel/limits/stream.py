@@ -130,17 +130,10 @@ each has a connection of its own, and half a queue of memory."""
 HISTORY_LINE_BYTES_MAX = 262_144
 """One record of a history: properties of an object are the longest that is in one."""
 
-HISTORY_RECORDS_MAX = 20_000_000
-"""Records that one history may have: they are judged in memory, at some 500 bytes each."""
-
 # Export ----------------------------------------------------------------------------------------
 
 EXPORT_FILE_ROWS_MAX = 1_000_000
 """Events in one exported file: about 40 MB, and what a reader without an index looks through."""
-
-EXPORT_FILE_BYTES_MAX = 128 * 1024 * 1024
-"""Compressed bytes after which a file is closed, a row group more at most: one block of the file
-systems that are read by Spark, for events that are larger than usual."""
 
 EXPORT_FILE_AGE_MS = 300_000
 """While following, a file is closed this long after its first event arrived. A lower value makes
@@ -151,12 +144,6 @@ EXPORT_ROW_GROUP_ROWS = 65_536
 
 EXPORT_BATCH_EVENTS = 8_192
 """Events that wait to become columns, of each shard; columns take a fraction of their memory."""
-
-EXPORT_BATCH_BYTES_MAX = 8 * 1024 * 1024
-"""Serialised bytes of the events that wait to become columns, of each shard."""
-
-EXPORT_ROW_GROUP_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of columns of one row group that waits to be written, of each shard."""
 
 EXPORT_PAGES_WAITING = 2
 """Pages of the log read ahead of the writer, of each shard."""
@@ -180,20 +167,11 @@ EXPORT_LEASE_MS = 60_000
 EXPORT_LEASE_RENEWED_MS = 15_000
 """Between two renewals of that lease: three may fail."""
 
-HISTORY_STEPS_PER_KEY_MAX = 1_000_000
-"""Steps of the search for a linearization of one key; a few seconds. Then it is undecided."""
-
-HISTORY_STEPS_MAX = 30_000_000
-"""Steps of the search over all keys of a history; about a minute. The rest is undecided."""
-
 HISTORY_FINDINGS_KEPT_MAX = 100
 """Findings of one kind that a verdict describes. All are counted."""
 
 HISTORY_NAMED_MAX = 12
 """Operations or events that one finding names."""
-
-HISTORY_TIMELINE_BARS_MAX = 5_000
-"""Operations and faults that a timeline draws; those nearest to its findings come first."""
 
 # Metadata of brokers ---------------------------------------------------------------------------
 

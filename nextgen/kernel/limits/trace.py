@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-TRACE_SPANS_WAITING_MAX = 8_192
-"""Ended spans of a process that wait to be written or sent; beyond it they are dropped: a trace
-is worth less than the work it describes. Some 8 MiB."""
-
-TRACE_BATCH_SPANS_MAX = 512
-"""Spans written or sent at once."""
-
 TRACE_FLUSH_MS = 500
 """Between two batches of a process with few spans."""
 
 TRACE_STOP_MS_MAX = 1_500
 """A stopping process waits this long to send its last spans; if the collector hangs they are
 lost."""
-
-TRACE_FILE_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes of a trace file; then it becomes ``<name>.1``, in place of the one before, and another is
-begun. Some 30,000 spans, and twice as much on disk."""
-
-TRACE_ATTRIBUTES_MAX = 16
-"""Attributes of one span."""
-
-TRACE_ATTRIBUTE_CHARACTERS_MAX = 256
-"""Characters of one attribute: a topic's name may be longer, and is cut."""
 
 LATENCY_BUCKETS_MS = (1, 10, 100, 200, 1_000)
 """Bounds of latency histograms. The objectives of lookups and assignments are among them, so that

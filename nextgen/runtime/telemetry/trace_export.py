@@ -21,21 +21,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.kernel.limits.trace import (
-    TRACE_ATTRIBUTE_CHARACTERS_MAX,
-    TRACE_ATTRIBUTES_MAX,
-    TRACE_BATCH_SPANS_MAX,
-    TRACE_FILE_BYTES_MAX,
-    TRACE_FLUSH_MS,
-    TRACE_SPANS_WAITING_MAX,
-    TRACE_STOP_MS_MAX,
-)
+from nextgen.kernel.limits.trace import TRACE_FLUSH_MS, TRACE_STOP_MS_MAX
 from nextgen.runtime.settings import TraceSettings
 from nextgen.runtime.telemetry import tracing
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
+
+TRACE_SPANS_WAITING_MAX = 8_192
+"""Ended spans of a process that wait to be written or sent; beyond it they are dropped: a trace
+is worth less than the work it describes. Some 8 MiB."""
+
+TRACE_BATCH_SPANS_MAX = 512
+"""Spans written or sent at once."""
+
+TRACE_FILE_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of a trace file; then it becomes ``<name>.1``, in place of the one before, and another is
+begun. Some 30,000 spans, and twice as much on disk."""
+
+TRACE_ATTRIBUTES_MAX = 16
+"""Attributes of one span."""
+
+TRACE_ATTRIBUTE_CHARACTERS_MAX = 256
+"""Characters of one attribute: a topic's name may be longer, and is cut."""
 
 DISTRIBUTION = "pulsar-nextgen"
 
