@@ -24,6 +24,7 @@ from discovery.config import DiscoveryConfig, fairness_flags
 from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
 from discovery.domain.partition_counts import PartitionCounts
+from discovery.service.admin.capacity_shares import CapacityShares
 from discovery.service.admin.evacuations import EvacuationService
 from discovery.service.admin.inventory import InventoryService
 from discovery.service.admin.moves import MoveService
@@ -259,7 +260,9 @@ class DiscoveryNode:
         self._servicer = DiscoveryServicer(
             core.lookups,
             inventory,
-            PoliciesService(core.router, inventory, core.counters),
+            PoliciesService(
+                core.router, inventory, core.counters, CapacityShares(inventory, _unix_ms)
+            ),
             EvacuationService(core.router, core.link),
             MoveService(core.router, core.counters),
             self._positions,
@@ -413,8 +416,12 @@ def _lookup_meter(
         node_id=config.node_id.removesuffix(f".w{number}"),
         number=number,
         send=link.send,
-        unix_ms=lambda: time.time_ns() // 1_000_000,
+        unix_ms=_unix_ms,
     )
+
+
+def _unix_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 async def _ready_before_stop(core: LookupCore, shutdown: Shutdown) -> bool:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from discovery.ports import Shards
-from discovery.service.admin.capacity_shares import CapacityShares
+from discovery.service.admin.capacity_shares import CapacityShares, Deadline
 from discovery.service.admin.inventory import InventoryService
 from discovery.service.counters import DiscoveryCounters
 from nextgen.client.wire.policies import policies_from_proto, policies_to_proto
-from nextgen.kernel.errors import InvalidRequest, Refused
+from nextgen.kernel.errors import Definite, InvalidRequest, Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.governance.policies import NO_POLICIES, merge
 from nextgen.kernel.routing.names import InvalidName, parse_namespace, parse_tenant, parse_topic
@@ -45,12 +45,16 @@ class PoliciesService:
     """
 
     def __init__(
-        self, shards: Shards, inventory: InventoryService, counters: DiscoveryCounters
+        self,
+        shards: Shards,
+        inventory: InventoryService,
+        counters: DiscoveryCounters,
+        shares: CapacityShares,
     ) -> None:
         self._shards = shards
         self._inventory = inventory
         self._counters = counters
-        self._shares = CapacityShares(inventory)
+        self._shares = shares
 
     async def set_policies(
         self, request: pb.SetPoliciesRequest, timeout_ms: int
@@ -59,6 +63,7 @@ class PoliciesService:
 
         Raises:
             Refused: The rules say no, or a tenant's share of capacity does not fit.
+            MetadataError: As of ``InventoryService.execute`` and ``CapacityShares.grant``.
         """
         holder = holder_of(request.name)
         body = shard_pb.SetPolicies(
@@ -71,9 +76,32 @@ class PoliciesService:
         command = shard_pb.Command(command_id=request.command_id, set_policies=body)
         if holder.kind != KIND_TENANT or not request.policies.capacity_share_percent:
             return await self._inventory.execute(holder.routing_key, command, request, timeout_ms)
-        async with self._shares.turn:
-            await self._shares.check(holder.name, request.policies, timeout_ms)
-            return await self._inventory.execute(holder.routing_key, command, request, timeout_ms)
+        return await self._set_share(holder, command, request, Deadline(timeout_ms))
+
+    async def _set_share(
+        self,
+        holder: PolicyHolder,
+        command: shard_pb.Command,
+        request: pb.SetPoliciesRequest,
+        deadline: Deadline,
+    ) -> pb.WriteResponse:
+        """Set policies with a share, at the version for which the share was granted.
+
+        So a change of the same policies by another at the same moment is a VERSION_MISMATCH.
+        """
+        percent = request.policies.capacity_share_percent
+        is_conditional = request.expects_none or request.expected_version
+        expected_version = request.expected_version if is_conditional else None
+        grant = await self._shares.grant(holder.name, percent, deadline, expected_version)
+        body = command.set_policies
+        body.expected_version, body.expects_none = grant.version, not grant.version
+        try:
+            return await self._inventory.execute(
+                holder.routing_key, command, request, deadline.remaining_ms()
+            )
+        except Definite:
+            await self._shares.give_back(grant, deadline)
+            raise
 
     async def get_policies(
         self, request: pb.GetPoliciesRequest, timeout_ms: int

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from discovery.service.admin.capacity_shares import CapacityShares
 from discovery.service.admin.inventory import InventoryService
 from discovery.service.admin.policies import PoliciesService, holder_of
 from discovery.service.counters import DiscoveryCounters
@@ -74,7 +75,7 @@ def service(shards: Shards) -> PoliciesService:
 
     made: Any = shards
     inventory = InventoryService(made, link, counters, nothing, lambda *_created: None)
-    return PoliciesService(made, inventory, counters)
+    return PoliciesService(made, inventory, counters, CapacityShares(inventory, lambda: 0))
 
 
 @pytest.mark.parametrize(
