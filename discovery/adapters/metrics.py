@@ -73,6 +73,11 @@ _COUNTERS = (
     ),
     ("http_requests", "http_requests", "Lookups and readings over HTTP"),
     ("failed_lookups", "failed_by_us", "Lookups failed by trouble of ours, or too slow"),
+    (
+        "event_loop_stalls",
+        "event_loop_stalls",
+        "Times that an event loop of the node was more than 250 ms late, its workers' included",
+    ),
     ("worker_restarts", "worker_restarts", "Workers that ended and were started again"),
 )
 """Name of the metric, name in the report, meaning."""

@@ -11,6 +11,7 @@ from discovery.domain.answer_cache import AnswerCache
 from discovery.service.counters import DiscoveryCounters
 from nextgen.client.routing.router import RouterStatistics
 from nextgen.kernel.limits.cluster import ROUTER_RETRIES_MAX
+from nextgen.runtime.telemetry.observability import LoopLag
 
 COLD_PREFIX = "cold_lookups_"
 """Begins the names of the counts of cold lookups by time taken; their buckets' numbers follow."""
@@ -94,6 +95,7 @@ class ProcessReporter:
             counts[f"{ANSWERED_PREFIX}{number}"] = count
         counts[ANSWERED_SUM] = int(tally.latency_sum_ms)
         counts["failed_by_us"] = tally.errors
+        counts["event_loop_stalls"] = LoopLag.stalls
         counts["routed_requests"] = self._routed.requests
         counts["routed_failures"] = self._routed.failures
         counts["retries"] = self._routed.retries_total

@@ -11,6 +11,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import ClassVar
 
 from prometheus_client import (
     REGISTRY,
@@ -74,6 +75,9 @@ class TaskCollector(Collector):
 class LoopLag:
     """Measures how late the event loop runs due timers. Its owner runs ``run`` as a task."""
 
+    stalls: ClassVar[int] = 0
+    """Of this process, for a process whose metrics another one shows."""
+
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(
             "nextgen_event_loop_lag_seconds",
@@ -100,6 +104,7 @@ class LoopLag:
         self._seconds.observe(max(0.0, late_s))
         if late_s * 1_000 > LOOP_STALL_MS:
             self._stalls.inc()
+            LoopLag.stalls += 1
 
 
 @asynccontextmanager

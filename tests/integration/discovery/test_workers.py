@@ -14,8 +14,10 @@ from discovery.bootstrap import DiscoveryNode
 from discovery.config import DiscoveryConfig
 from nextgen.client.client import Client
 from nextgen.kernel.errors import ConnectionLost
+from nextgen.kernel.limits.trace import LOOP_STALL_MS
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.runtime.settings import Address
+from nextgen.runtime.telemetry.observability import LoopLag
 from nextgen.tasks.timeouts import timeout
 from tests.integration.discovery.conftest import TIMEOUT_MS, WAIT_S
 from tests.integration.discovery.test_process import ROOT, free_place
@@ -156,6 +158,15 @@ async def test_a_worker_that_dies_costs_its_own_connections_and_comes_back(pair,
     again = await pair.connect()
     assert {(await located(client)).brokerServiceUrl for client in again} == {URL}
     await closed([*clients, *again])
+
+
+async def test_a_worker_that_stood_still_is_counted_by_its_node(pair, site):
+    os.kill(pair.worker_id, signal.SIGSTOP)
+    await asyncio.sleep(4 * LOOP_STALL_MS / 1_000)
+    os.kill(pair.worker_id, signal.SIGCONT)
+
+    await pair.until_told("event_loop_stalls", LoopLag.stalls + 1)
+    assert pair.metric("nextgen_discovery_event_loop_stalls_total") > LoopLag.stalls
 
 
 async def test_a_worker_whose_keeper_ended_comes_back(pair, site):
