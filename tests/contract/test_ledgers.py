@@ -354,7 +354,7 @@ async def test_sequence_ids_are_the_highest_over_segments_and_owners(
     assert dict(fourth.producers) == {"p0": 4, "p1": 5, "p2": 9}
 
 
-async def test_only_so_many_producers_are_remembered_and_the_silent_are_forgotten(
+async def test_producers_remembered_max_are_known_and_one_more_drops_the_silent_one(
     world: World, ledger: TopicLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulsar_limits, "PRODUCERS_REMEMBERED_MAX", 2)

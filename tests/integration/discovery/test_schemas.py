@@ -151,8 +151,8 @@ async def test_a_broker_without_an_address_is_trouble_that_passes(schemas):
         await schemas.read("", TOPIC, None)
 
 
-@pytest.mark.parametrize("channels_max", [1, 2])
-async def test_channels_are_bounded_and_the_least_used_is_closed(
+@pytest.mark.parametrize("channels_max", [1, 2, 3])
+async def test_schema_channels_max_are_open_and_one_more_closes_the_least_used(
     schemas, broker, monkeypatch, channels_max
 ):
     monkeypatch.setattr(broker_schemas, "SCHEMA_CHANNELS_MAX", channels_max)
@@ -163,6 +163,7 @@ async def test_channels_are_bounded_and_the_least_used_is_closed(
     for each in (broker, *others, broker):
         assert (await schemas.read(each.endpoint, TOPIC, None)) is not None
         assert len(schemas._channels) <= channels_max
+    assert len(schemas._channels) == channels_max
 
     assert list(schemas._channels)[-1] == broker.endpoint
     for other in others:

@@ -161,7 +161,7 @@ def test_units_of_a_deleted_topic_are_told_until_they_are_released():
     assert KIND_TOPIC not in {held.kind for held in page.objects}
 
 
-def test_a_page_of_what_is_held_is_bounded_in_bytes(monkeypatch):
+def test_held_bytes_per_message_max_are_one_page_and_one_byte_more_is_two(monkeypatch):
     sizes = [held.ByteSize() for page in held_pages(holding_of_topics(0)) for held in page.objects]
     monkeypatch.setattr(brokers.wire, "HELD_BYTES_PER_MESSAGE_MAX", sum(sizes))
     assert [len(page.objects) for page in held_pages(holding_of_topics(0))] == [2]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster_manager.domain.membership import Node, NodeRegistered
+from cluster_manager.service import leader_term
 from nextgen.kernel.errors import (
     InvalidRequest,
     NotLeader,
@@ -73,6 +74,20 @@ async def test_other_kinds_of_nodes_do_not_count_for_the_first_map(one: ManagerU
 
     assert not state.HasField("shard_map")
     assert sorted(node.node_id for node in state.nodes) == ["a", "d"]
+
+
+async def test_join_streams_max_nodes_are_connected_and_one_more_is_refused(
+    one: ManagerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader_term, "JOIN_STREAMS_MAX", 2)
+    for node_id in ("d", "x"):
+        await one.manager.join(hello(node_id, "discovery"))
+
+    with pytest.raises(Overloaded):
+        await one.manager.join(hello("y", "discovery"))
+
+    # One that is connected already takes the place of its own connection.
+    await one.manager.join(hello("x", "discovery"))
 
 
 async def test_a_node_that_joins_later_gets_everything_in_its_full_update(

@@ -120,7 +120,7 @@ def test_on_every_loop(
 # Server --------------------------------------------------------------------------------------
 
 
-async def test_clients_up_to_the_limit_are_taken_and_one_more_is_closed() -> None:
+async def test_pulsar_connections_max_are_served_and_one_more_is_closed() -> None:
     async with serving(connections_max=2) as server:
         first, second = await opened(server), await opened(server)
         with pytest.raises(Unavailable):

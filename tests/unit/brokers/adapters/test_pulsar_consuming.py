@@ -502,7 +502,9 @@ async def test_what_is_not_persistent_has_a_limit_and_ends_with_the_topic(world:
     assert world.broker().volatile._shared.units == {}
 
 
-async def test_what_is_not_persistent_has_a_limit_over_all_topics(world: BrokerWorld):
+async def test_volatile_bytes_total_max_are_kept_and_of_more_the_newest_entry(
+    world: BrokerWorld,
+):
     """Beyond it a topic keeps its newest entry only, which consumers that keep up have had."""
     client = world.broker().client()
     volatile = world.broker().volatile

@@ -15,6 +15,7 @@ from nextgen.kernel.limits.pulsar import (
     LEDGER_PENDING_ENTRY_BYTES,
     LIVENESS_CHECK_MS,
     PRODUCER_NAME_BYTES_MAX,
+    PULSAR_BATCH_MESSAGES_MAX,
 )
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, settle
@@ -240,11 +241,21 @@ async def test_a_chunked_message_is_not_complete_before_its_last_chunk(world: Br
     assert (await world.broker().client().producer(producer_name="p")).last_sequence_id == 6
 
 
+async def test_pulsar_batch_messages_max_are_stored_as_one_batch(world: BrokerWorld):
+    client = world.broker().client()
+    await client.producer()
+
+    client.send(0, with_num_messages_in_batch=PULSAR_BATCH_MESSAGES_MAX)
+
+    assert len(await client.receipts(1)) == 1
+
+
 @pytest.mark.parametrize(
     "broken",
     [
         {"with_num_messages_in_batch": 0},
         {"with_num_messages_in_batch": -1},
+        {"with_num_messages_in_batch": PULSAR_BATCH_MESSAGES_MAX + 1},
         {"with_num_chunks_from_msg": 2, "with_chunk_id": 2},
         {"with_num_chunks_from_msg": 2, "with_chunk_id": -1},
         {"payload": b""},

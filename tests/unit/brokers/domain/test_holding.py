@@ -88,14 +88,15 @@ def test_a_tombstone_lasts_its_time_and_no_longer():
     assert holding.tombstones == 0
 
 
-def test_the_oldest_tombstone_makes_room_for_a_newer_one():
+def test_broker_tombstones_max_are_remembered_and_one_more_drops_the_oldest():
     holding = Holding(tombstones_max=2)
     for number in range(3):
         name = f"{NAME}-{number}"
         holding.apply(replace(released(1), topic_id=f"id-{number}", name=name), 0)
 
-    assert holding.tombstones == 2
+        assert holding.tombstones == min(number + 1, 2)
     assert holding.released(f"{NAME}-0", 0) is None
+    assert holding.released(f"{NAME}-1", 0) is not None
     assert holding.released(f"{NAME}-2", 0) is not None
 
 

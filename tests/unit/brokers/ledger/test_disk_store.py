@@ -14,6 +14,7 @@ import pytest
 
 from brokers.adapters.ledger.format import measuring
 from brokers.adapters.ledger.format.files import DISK
+from brokers.adapters.ledger.reading.read_files import Indexes, ReadFiles
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.domain.position import BEFORE_ALL, Position
 from brokers.ports.ledger import (
@@ -329,7 +330,7 @@ async def test_an_index_that_cannot_be_written_costs_nothing_else(
     assert dict(successor.producers) == {"p": 19}
 
 
-async def test_what_waits_for_the_disk_is_bounded(
+async def test_ledger_pending_bytes_max_are_stored_and_one_more_is_refused(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the limit everything is stored; one byte more fails, and all that waits with it."""
@@ -457,10 +458,9 @@ async def test_facts_are_written_anew_when_their_file_is_long(
 
 
 async def test_files_kept_open_are_bounded_however_many_topics_are_used(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    start: Start,
 ) -> None:
-    monkeypatch.setattr(pulsar_limits, "LEDGER_OPEN_FILES_MAX", 8)
-    store = start(recent_bytes_max=0)
+    store = start(recent_bytes_max=0, files_max=8)
     ledgers = [await opened(store, 1, f"{number:04x}00") for number in range(30)]
     before = len(os.listdir("/proc/self/fd"))
 
@@ -471,8 +471,19 @@ async def test_files_kept_open_are_bounded_however_many_topics_are_used(
             )
     assert [await read_all(ledger) for ledger in ledgers] == [[b"first", b"second"]] * 30
 
-    assert len(os.listdir("/proc/self/fd")) - before <= 8 + 256
-    assert len(store.readers.files) <= 256
+    assert len(os.listdir("/proc/self/fd")) - before <= 8 + 8
+    assert len(store.readers.files) == 8
+
+
+def test_ledger_indexes_max_are_kept_and_one_more_drops_the_oldest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pulsar_limits, "LEDGER_INDEXES_MAX", 2)
+    indexes = Indexes(ReadFiles(), 1_000)
+
+    for path, kept in (("a", ["a"]), ("b", ["a", "b"]), ("c", ["b", "c"])):
+        indexes.put(path, [])
+        assert list(indexes._indexes) == kept
 
 
 async def test_a_unit_must_have_a_name_that_names_a_directory(start: Start) -> None:

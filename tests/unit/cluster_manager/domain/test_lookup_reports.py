@@ -122,7 +122,7 @@ def full(began_at_ms):
     return LookupReports(keys)
 
 
-def test_only_so_many_processes_are_remembered_and_those_are_still_taken():
+def test_lookup_processes_max_may_report_and_one_more_may_not():
     state = full(BEGAN_MS - MINUTE_MS)
 
     refused = decided(replace(WINDOW, process="another"), state)

@@ -202,7 +202,7 @@ def test_a_topic_created_again_begins_with_epoch_one_and_another_id(cache):
     assert insert(cache, facts(14, epoch=1, topic_id="new"))
 
 
-def test_deltas_beyond_the_limit_make_late_answers_unsafe():
+def test_recent_deltas_max_judge_late_answers_and_what_one_more_drops_is_unsafe():
     cache = made(deltas_max=2)
     cache.reset(SHARD, 10)
     cache.renew(SHARD, 100.0)
@@ -210,6 +210,11 @@ def test_deltas_beyond_the_limit_make_late_answers_unsafe():
 
     assert not insert(cache, facts(10))
     assert insert(cache, facts(11))
+    at_limit = made(deltas_max=3)
+    at_limit.reset(SHARD, 10)
+    at_limit.renew(SHARD, 100.0)
+    at_limit.apply(SHARD, 13, [delta(n, 1, topic=f"t{n}") for n in (11, 12, 13)])
+    assert insert(at_limit, facts(10))
 
 
 def test_a_topic_that_changes_again_is_remembered_by_its_latest_change():
@@ -281,22 +286,24 @@ def test_an_alias_leads_to_the_answer_and_dies_with_it(cache):
     assert given_answer(cache, "t/n/x") is None
 
 
-def test_aliases_are_bounded(cache):
+def test_discovery_cache_aliases_max_are_kept_and_one_more_begins_anew(cache):
     cache = made(aliases_max=3)
     for number in range(10):
         cache.add_alias(f"a{number}", TOPIC)
 
-    assert len(cache._aliases) <= 3
+        assert len(cache._aliases) == number % 3 + 1
 
 
 @pytest.mark.parametrize("answers_max", [2, 10, 100])
-def test_the_cache_never_holds_more_than_its_limit(answers_max):
+def test_discovery_cache_answers_max_are_kept_and_one_more_drops_the_older_half(answers_max):
     cache = made(answers_max=answers_max)
     cache.reset(SHARD, 10)
     cache.renew(SHARD, 100.0)
     for number in range(3 * answers_max):
         insert(cache, facts(10, topic=f"t{number}"))
         assert len(cache) <= answers_max
+        assert number != answers_max - 1 or len(cache) == answers_max
+        assert number != answers_max or len(cache) == answers_max // 2 + 1
 
     assert given_answer(cache, f"t{3 * answers_max - 1}") is not None
 

@@ -21,12 +21,14 @@ def test_the_later_word_counts():
 
 
 @pytest.mark.parametrize("names", [4, 5, 400])
-def test_there_are_never_more_than_the_limit(names):
+def test_partition_counts_max_are_kept_and_one_more_drops_the_older_half(names):
     counts = PartitionCounts(counts_max=4)
     for number in range(names):
         counts.put(f"n{number}", number, until=100.0)
         assert len(counts) <= 4
         assert counts.get(f"n{number}", 0.0) == number
+    known = [number for number in range(names) if counts.get(f"n{number}", 0.0) == number]
+    assert known == {4: [0, 1, 2, 3], 5: [2, 3, 4], 400: [396, 397, 398, 399]}[names]
 
 
 def test_putting_the_same_name_again_drops_no_others():

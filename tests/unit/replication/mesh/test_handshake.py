@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgpack
 import pytest
 
-from nextgen.kernel.limits.cluster import NODE_ID_BYTES_MAX
+from nextgen.kernel.limits.cluster import MESH_CONNECTIONS_MAX, NODE_ID_BYTES_MAX
 from nextgen.kernel.limits.raft import (
     CLUSTER_ID_BYTES_MAX,
     MESH_HANDSHAKES_MAX,
@@ -440,6 +440,21 @@ async def test_mesh_handshakes_max_are_kept_and_one_more_closes_the_oldest() -> 
         assert low.refused_count == 1
         async with dialed(low, hello(HIGH)):  # A peer is accepted, though others are silent.
             await until(lambda: low.is_connected(HIGH))
+
+
+async def test_mesh_connections_max_are_accepted_and_one_more_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nextgen.replication.mesh.mesh.MESH_CONNECTIONS_MAX", 2)
+    assert MESH_CONNECTIONS_MAX > 2
+    async with mesh(LOW) as (low, _), AsyncExitStack() as stack:
+        accepted = [await stack.enter_async_context(dialed(low)) for _ in range(2)]
+        await until(lambda: len(low._all_connections) == 2)
+
+        async with dialed(low) as beyond, timeout(PATIENCE_S):
+            assert await beyond.read(1) == b""
+        await until(lambda: len(low._all_connections) == 2)
+        assert not any(reader.at_eof() for reader in accepted)
 
 
 async def test_mesh_peers_remembered_max_is_kept_and_one_more_drops_the_oldest(

@@ -270,7 +270,7 @@ def calls_max(monkeypatch: pytest.MonkeyPatch) -> int:
     return CALLS_MAX
 
 
-async def test_all_calls_that_a_connection_may_have_are_answered(
+async def test_grpc_connection_streams_max_calls_of_a_connection_are_all_answered(
     calls_max: int, server: GrpcServer
 ) -> None:
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
@@ -283,7 +283,7 @@ async def test_all_calls_that_a_connection_may_have_are_answered(
     assert ended == {grpc.StatusCode.OK: calls_max}
 
 
-async def test_calls_beyond_those_that_may_wait_are_cut_off_and_no_others(
+async def test_beyond_grpc_calls_waiting_max_calls_are_cut_off_and_no_others(
     calls_max: int, server: GrpcServer
 ) -> None:
     beyond = 10

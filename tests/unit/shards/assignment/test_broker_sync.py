@@ -109,7 +109,9 @@ async def test_large_batches_go_in_several_requests(monkeypatch: pytest.MonkeyPa
     assert [len(request.assignments) for request in world.managers.assigns] == [1, 1, 1]
 
 
-async def test_only_so_many_units_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_units_synced_max_are_known_and_one_more_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = World()
     monkeypatch.setattr(broker_sync, "UNITS_SYNCED_MAX", 2)
 

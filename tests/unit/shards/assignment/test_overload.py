@@ -32,7 +32,7 @@ async def waiting_units(shard: Harness, count: int) -> list[asyncio.Task[object]
     return tasks
 
 
-def test_the_unit_beyond_the_limit_is_refused_at_once_and_may_be_tried_again(
+def test_units_in_flight_max_are_assigned_and_one_more_is_refused_and_may_be_tried_again(
     tmp_path: Path,
 ) -> None:
     async def scenario(shard: Harness) -> None:

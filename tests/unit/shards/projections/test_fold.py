@@ -126,7 +126,7 @@ def test_an_outcome_is_forgotten_behind_the_window(view, further, is_known):
     assert bool(read_outcomes(query_of(view.reader), [id_of(1)])) is is_known
 
 
-def test_rejections_alone_do_not_make_outcomes_grow_without_bound(view, monkeypatch):
+def test_outcomes_without_orders_max_are_kept_and_more_drop_the_oldest(view, monkeypatch):
     monkeypatch.setattr(outcomes_module, "OUTCOMES_WITHOUT_ORDERS_MAX", 3)
 
     view.apply(entries_of([[record_of([], id_of(n), b"no") for n in range(1, 4)]]))

@@ -90,7 +90,7 @@ def test_the_first_order_restores_nothing_that_the_window_has_forgotten(view):
 
 
 @pytest.mark.parametrize(("count", "kept"), [(6, [1, 2, 3, 4, 5, 6]), (7, [2, 3, 4, 5, 6, 7])])
-def test_at_the_limit_of_rows_the_oldest_outcome_goes_and_is_known_to_be_gone(
+def test_outcomes_max_are_kept_and_one_more_drops_the_oldest_which_is_known_to_be_gone(
     view, monkeypatch, count, kept
 ):
     monkeypatch.setattr(outcomes_module, "OUTCOMES_MAX", 6)

@@ -612,7 +612,7 @@ def test_who_registers_gets_no_session_that_ended_before_it_was_answered(tmp_pat
     in_shard(tmp_path, scenario)
 
 
-def test_a_shard_has_so_many_sessions_and_not_one_more(
+def test_sessions_per_shard_max_are_live_and_one_more_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_sessions, "SESSIONS_PER_SHARD_MAX", 2)

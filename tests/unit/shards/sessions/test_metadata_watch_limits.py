@@ -43,7 +43,7 @@ def test_a_watch_has_so_many_names_and_not_one_more(
 
 
 @pytest.mark.parametrize(("bytes_max", "adds"), [(2, [2, 2]), (1, [2, 1, 1])])
-def test_a_watch_has_names_of_so_many_bytes_and_not_one_more(
+def test_metadata_watch_names_bytes_max_share_a_watch_and_one_byte_more_does_not(
     monkeypatch: pytest.MonkeyPatch, bytes_max: int, adds: list[int]
 ) -> None:
     topics = [TOPIC, OTHER]
@@ -236,7 +236,7 @@ def test_a_report_that_cannot_be_followed_is_not_complete_before_its_session_has
     in_world(scenario)
 
 
-def test_changes_for_a_broker_that_syncs_nothing_wait_and_only_the_last_is_sent(
+def test_metadata_deltas_unsynced_max_are_sent_and_then_only_the_last_of_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(metadata_watch, "METADATA_DELTAS_UNSYNCED_MAX", 4)

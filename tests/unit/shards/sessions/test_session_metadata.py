@@ -87,7 +87,9 @@ def test_an_assignment_that_comes_after_the_release_of_its_epoch_is_not_had(
     assert (one.note_assigned(assignment(epoch=epoch)) is not None) is is_had
 
 
-def test_only_so_many_releases_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_released_units_remembered_max_are_known_and_one_more_drops_the_oldest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(session_metadata, "RELEASED_UNITS_REMEMBERED_MAX", 2)
     one = metadata()
 

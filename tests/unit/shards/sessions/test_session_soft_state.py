@@ -102,13 +102,19 @@ def test_a_long_backlog_is_sent_in_messages_of_bounded_size() -> None:
     assert not connection.changed.is_set()
 
 
-def test_large_deliveries_share_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_soft_state, "DELIVERIES_BYTES_MAX", 150)
+@pytest.mark.parametrize(
+    ("excess", "messages"), [(0, [[1, 2], [3], []]), (1, [[1], [2], [3]]), (200, [[1], [2], [3]])]
+)
+def test_deliveries_bytes_max_share_a_message_and_one_more_does_not(
+    monkeypatch: pytest.MonkeyPatch, excess: int, messages: list[list[int]]
+) -> None:
     one, connection = attached()
     for _ in range(3):
         one.append(delivery("x" * 100))
+    size = delivery("x" * 100).ByteSize() + len(b"\x08\x01")  # With its sequence.
+    monkeypatch.setattr(session_soft_state, "DELIVERIES_BYTES_MAX", 2 * size - excess)
 
-    assert [sequences(connection) for _ in range(4)] == [[1], [2], [3], []]
+    assert [sequences(connection) for _ in range(3)] == messages
 
 
 def test_a_resumed_session_is_sent_what_was_not_applied() -> None:
@@ -180,7 +186,9 @@ async def test_the_end_of_a_session_fails_all_who_wait_and_all_who_come_later() 
     assert isinstance(connection.error, NotLeader)
 
 
-def test_room_is_what_the_broker_has_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deliveries_unacked_max_have_room_and_one_more_has_none_until_the_broker_syncs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(session_soft_state, "DELIVERIES_UNACKED_MAX", 3)
     one, _ = attached()
     one.append(delivery())

@@ -44,7 +44,7 @@ def test_a_state_changed_again_stays_pending_when_the_first_change_settles():
     assert list(cache.pending(USAGE)) == []
 
 
-def test_only_so_many_are_kept_and_the_oldest_go_first():
+def test_shard_states_cached_max_are_kept_and_one_more_drops_the_oldest():
     cache = StateCache(cached_max=2)
 
     cache.remember(USAGE, {"a": 1, "b": 2, "c": 3})

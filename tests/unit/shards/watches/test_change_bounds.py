@@ -139,7 +139,7 @@ def test_a_replica_that_must_not_be_served_ends_its_streams_and_takes_no_more(
     in_watch_world(tmp_path, scenario)
 
 
-def test_a_subscriber_that_asks_and_does_not_read_is_not_read_any_more(
+def test_below_watch_updates_waiting_max_a_subscriber_is_read_and_with_one_more_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(change_stream, "WATCH_UPDATES_WAITING_MAX", 3)

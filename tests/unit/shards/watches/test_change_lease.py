@@ -323,7 +323,7 @@ def test_a_subscriber_from_the_future_has_acknowledged_nothing_that_is_to_come()
     in_lease_world(scenario)
 
 
-def test_a_slow_subscriber_is_served_in_pieces_from_the_log(
+def test_assignment_deltas_per_update_max_are_sent_at_once_and_more_in_the_next_update(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(change_delivery, "WATCH_BACKLOG_EVENTS_MAX", 2)

@@ -89,7 +89,7 @@ def test_many_watches_share_a_look_at_the_view(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("excess", [0, 1])
-def test_a_look_serves_a_bounded_number_of_watches(
+def test_watch_snapshots_per_read_max_watches_share_a_read_and_one_more_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, excess: int
 ) -> None:
     monkeypatch.setattr(change_joining, "WATCH_SNAPSHOTS_PER_READ_MAX", 4)
@@ -106,7 +106,7 @@ def test_a_look_serves_a_bounded_number_of_watches(
     in_watch_world(tmp_path, scenario)
 
 
-def test_only_so_many_streams_look_at_the_view_at_a_time(
+def test_watch_snapshots_open_max_streams_read_the_view_and_one_more_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(change_source, "WATCH_SNAPSHOTS_OPEN_MAX", 2)

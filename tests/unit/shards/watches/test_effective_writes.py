@@ -432,7 +432,7 @@ def test_a_manager_that_never_watches_what_it_read_is_waited_for_as_long_as_it_c
 
 
 @pytest.mark.parametrize("excess", [0, 1])
-def test_readers_are_bounded_and_what_is_forgotten_is_waited_for(monkeypatch, excess):
+def test_effective_readers_max_are_known_and_what_one_more_drops_is_waited_for(monkeypatch, excess):
     monkeypatch.setattr(effective_writes, "EFFECTIVE_READERS_MAX", 3)
 
     async def scenario(world: World) -> None:

@@ -194,7 +194,7 @@ def test_a_manager_that_cannot_be_asked_is_asked_again_as_long_as_it_counts():
 
 
 @pytest.mark.parametrize("excess", [0, 1])
-def test_so_many_managers_are_asked_at_a_time_and_all_in_the_end(monkeypatch, excess):
+def test_follow_requests_max_are_sent_at_a_time_and_one_more_in_the_end(monkeypatch, excess):
     monkeypatch.setattr(returning_managers, "FOLLOW_REQUESTS_MAX", 3)
     managers = Managers(**{f"s{number}": [False] for number in range(1, 4 + excess)})
 

@@ -28,7 +28,9 @@ def test_slices_and_the_whole_are_the_same_events() -> None:
 
 
 @pytest.mark.parametrize("excess", [0, 1])
-def test_so_many_decoded_events_are_kept(monkeypatch: pytest.MonkeyPatch, excess: int) -> None:
+def test_decoded_events_kept_max_are_kept_and_one_more_drops_the_oldest(
+    monkeypatch: pytest.MonkeyPatch, excess: int
+) -> None:
     monkeypatch.setattr(decoded_entries, "DECODED_EVENTS_KEPT_MAX", 10)
     decoded = DecodedEntries(1)
     decoded.events(entry(1, 5))

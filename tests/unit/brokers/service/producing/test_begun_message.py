@@ -61,7 +61,7 @@ async def test_what_no_client_goes_on_with_is_not_looked_for():
     assert await begun_message(ledger, "p", NOW_MS + CHUNK_SEARCH_MS + 1) is None
 
 
-async def test_no_more_is_read_than_may_be():
+async def test_chunk_search_bytes_max_are_read_and_no_more():
     ledger = await World().open()
     size = len(entry("p", 5, (0, 3)).payload)
     for chunk_id in range(2):

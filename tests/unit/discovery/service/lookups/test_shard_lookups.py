@@ -199,7 +199,7 @@ async def test_too_many_names_waiting_are_refused(lookups, shards, monkeypatch):
 
 
 @pytest.mark.parametrize(("allowed", "asked_at_once"), [(2, [2]), (3, [3]), (4, [3])])
-async def test_a_shard_is_asked_for_so_many_names_at_a_time(
+async def test_lookup_names_in_flight_max_are_sent_to_a_shard_and_one_more_waits(
     lookups, shards, monkeypatch, allowed, asked_at_once
 ):
     monkeypatch.setattr(lookup_line, "LOOKUP_NAMES_IN_FLIGHT_MAX", allowed)

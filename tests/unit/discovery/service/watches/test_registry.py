@@ -242,7 +242,7 @@ async def test_what_many_are_told_is_made_once_and_what_differs_is_not_mixed_up(
     assert len(encodings._recent) == 64
 
 
-async def test_the_watches_that_catch_up_at_a_time_are_bounded(monkeypatch):
+async def test_catch_ups_at_once_max_are_read_and_one_more_waits(monkeypatch):
     monkeypatch.setattr(watch_registry, "CATCH_UPS_AT_ONCE_MAX", 2)
     world = World((1,))
     watches = [world.open() for _ in range(3)]
