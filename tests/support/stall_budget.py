@@ -33,6 +33,14 @@ LOG_BYTES_MAX = 1_024
 Send = Callable[[], Awaitable[None]]
 """Sends one frame, and returns once the process has dealt with it."""
 
+ROUNDS_MAX = 5
+
+TOO_EXPENSIVE: dict[str, str] = {}
+"""Frames that are known to cost too much, by the beginning of their names, and why. Only gets
+shorter."""
+
+Frame = tuple[str, Send]
+
 RECORD = struct.Struct("=d248s")
 """As ``stall_probe`` writes it."""
 
@@ -155,3 +163,30 @@ def worst(costs: Iterable[Cost], count: int = 10) -> str:
     if by_log:
         lines += ["frames that write more than they may:", *map(str, by_log[:count])]
     return "\n".join(lines)
+
+
+async def costs_of(measuring: Measuring, frames: Iterable[Frame]) -> list[Cost]:
+    return [await measuring.frame(name, send) for name, send in frames]
+
+
+async def measure(measuring: Measuring, frames: list[Frame]) -> list[Cost]:
+    """Send all frames, and again until a round finds its memory there.
+
+    That is mostly the second one. Allocators and gRPC keep some of what was freed, differently
+    each time; what is never given back makes every round grow.
+    """
+    costs = await costs_of(measuring, frames)
+    resident = [await measuring.resident_bytes()]
+    while len(resident) < ROUNDS_MAX:
+        costs += await costs_of(measuring, frames)
+        resident.append(await measuring.resident_bytes())
+        if resident[-1] <= (1 + GROWTH_SHARE_MAX) * resident[-2]:
+            return costs
+    raise AssertionError(f"every round of the same frames adds memory: {resident}")
+
+
+def judge(costs: list[Cost]) -> None:
+    print(worst(costs))
+    known = tuple(TOO_EXPENSIVE)
+    too_much = [cost for cost in costs if cost.is_too_much and not cost.frame.startswith(known)]
+    assert too_much == [], worst(too_much)

@@ -8,7 +8,7 @@ frames by a second one, and no frame writes more than a kilobyte of diagnostics.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import grpc.aio
@@ -26,12 +26,13 @@ from nextgen.kernel.limits.pulsar import (
 from tests.support import costly_pulsar, costly_requests, raw_calls
 from tests.support.member_channel import member_channel
 from tests.support.stall_budget import (
-    GROWTH_SHARE_MAX,
     LOG_BYTES_MAX,
     Cost,
+    Frame,
     Measuring,
     ProbedCluster,
-    Send,
+    judge,
+    measure,
     probed_cluster,
     worst,
 )
@@ -50,7 +51,6 @@ NODES = {
     "manager": "cluster-manager-1",
     "broker": "broker-1",
 }
-ROUNDS_MAX = 5
 COSTLIEST = 20
 """Of the frames that are cheap to send, so many are sent again as large as they may be."""
 
@@ -68,12 +68,6 @@ GRPC = [
     *("discovery", "manager", "broker"),
     pytest.param("shard", marks=pytest.mark.slow),
 ]
-
-TOO_EXPENSIVE: dict[str, str] = {}
-"""Frames that are known to cost too much, by the beginning of their names, and why. Only gets
-shorter."""
-
-Frame = tuple[str, Send]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -106,33 +100,6 @@ def pulsar_frames(
 
 def without_size(name: str) -> str:
     return name.rpartition(" ")[0]
-
-
-async def costs_of(measuring: Measuring, frames: Iterable[Frame]) -> list[Cost]:
-    return [await measuring.frame(name, send) for name, send in frames]
-
-
-async def measure(measuring: Measuring, frames: list[Frame]) -> list[Cost]:
-    """Send all frames, and again until a round finds its memory there.
-
-    That is mostly the second one. Allocators and gRPC keep some of what was freed, differently
-    each time; what is never given back makes every round grow.
-    """
-    costs = await costs_of(measuring, frames)
-    resident = [await measuring.resident_bytes()]
-    while len(resident) < ROUNDS_MAX:
-        costs += await costs_of(measuring, frames)
-        resident.append(await measuring.resident_bytes())
-        if resident[-1] <= (1 + GROWTH_SHARE_MAX) * resident[-2]:
-            return costs
-    raise AssertionError(f"every round of the same frames adds memory: {resident}")
-
-
-def judge(costs: list[Cost]) -> None:
-    print(worst(costs))
-    known = tuple(TOO_EXPENSIVE)
-    too_much = [cost for cost in costs if cost.is_too_much and not cost.frame.startswith(known)]
-    assert too_much == [], worst(too_much)
 
 
 async def small_then_large(
