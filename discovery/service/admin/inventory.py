@@ -188,16 +188,15 @@ class InventoryService:
         outcomes, places = self._placed(request.topics)
         if any(_IN_DEFAULT_NAMESPACE in topic.name for topic in request.topics):
             await self._make_default_namespace()
-        results = await _all_written(
-            self._create_in(
-                shard_id,
-                command_id,
-                [request.topics[place] for place in at_shard],
-                request,
-                timeout_ms,
+        # All are made before one is sent: a command without the position of one of its shards is
+        # sent to none, and its client may issue it anew.
+        requests = [
+            self._create_request(
+                shard_id, command_id, [request.topics[place] for place in at_shard], request
             )
             for shard_id, at_shard in places.items()
-        )
+        ]
+        results = await _all_written(self._create_in(each, timeout_ms) for each in requests)
         response = pb.CreateTopicsResponse(shard_map_version=self._version)
         for (shard_id, at_shard), result in zip(places.items(), results, strict=True):
             outcomes.update(zip(at_shard, _topic_outcomes(result, len(at_shard)), strict=True))
@@ -302,19 +301,24 @@ class InventoryService:
             places.setdefault(self._shards.shard_of_key(name.routing_key), []).append(place)
         return refused, places
 
-    async def _create_in(
+    def _create_request(
         self,
         shard_id: int,
         command_id: bytes,
         topics: Sequence[shard_pb.TopicSpec],
         write: Write,
-        timeout_ms: int,
-    ) -> shard_pb.CommandResult:
+    ) -> shard_pb.ShardRequest:
         command = shard_pb.Command(
             command_id=derived_command_id(command_id, shard_id),
             create_topics=shard_pb.CreateTopics(topics=topics),
         )
-        request = self._request(shard_id, command, write)
+        return self._request(shard_id, command, write)
+
+    async def _create_in(
+        self, request: shard_pb.ShardRequest, timeout_ms: int
+    ) -> shard_pb.CommandResult:
+        shard_id = request.shard_id
+        topics = request.execute.commands[0].create_topics.topics
         timeout_ms = await self._turns.enter(shard_id, topics, timeout_ms)
         try:
             response = await self._shards.call(shard_id, request, timeout_ms=timeout_ms)

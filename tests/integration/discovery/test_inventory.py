@@ -322,6 +322,20 @@ async def test_a_command_without_a_position_of_its_shard_is_sent_nowhere(site):
     assert site.server.requests == []
 
 
+async def test_a_create_without_a_position_of_one_of_its_shards_is_sent_to_none(site):
+    topics = [{"name": f"t/n/x{number}"} for number in range(50)]
+    *known, _ = site.server.shards
+    issued = [{"shard_id": shard_id, "position": 3} for shard_id in known]
+    request = pb.CreateTopicsRequest(command_id=bytes(16), topics=topics, issued=issued)
+
+    with pytest.raises(Unavailable, match="without a position of shard"):
+        await site.client._nodes.call_at(
+            site.endpoint, "CreateTopics", request, pb.CreateTopicsResponse, timeout_ms=TIMEOUT_MS
+        )
+
+    assert site.server.requests == []
+
+
 async def test_shards_max_positions_may_come_with_a_command_and_not_one_more(site):
     await site.client.create_tenant("other")
     shard_id = site.node.core.router.shard_of_key("acme")
