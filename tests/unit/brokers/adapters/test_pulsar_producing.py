@@ -19,6 +19,7 @@ from nextgen.kernel.limits.pulsar import (
 )
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, settle
+from tests.support.scenarios import run_by
 from tests.support.virtual_time import run_virtual
 
 LEDGER = ledger_id_of(1, 0)
@@ -404,22 +405,18 @@ async def test_a_name_of_a_client_that_is_there_is_refused(world: BrokerWorld):
     assert not client.transport.is_closed
 
 
-def test_a_name_of_a_client_that_is_gone_goes_to_who_asks_for_it():
-    async def main() -> None:
-        world = BrokerWorld()
-        silent, other = world.broker().client(), world.broker().client()
-        await silent.producer(producer_name="p")
-        asked = other.start(
-            pulsar.BaseCommand.PRODUCER, topic=TOPIC, producer_id=0, producer_name="p"
-        )
-        await silent.until_got(pulsar.BaseCommand.PING)
-        await asyncio.sleep(LIVENESS_CHECK_MS / 1_000 + 1)
+@run_by(run_virtual)
+async def test_a_name_of_a_client_that_is_gone_goes_to_who_asks_for_it() -> None:
+    world = BrokerWorld()
+    silent, other = world.broker().client(), world.broker().client()
+    await silent.producer(producer_name="p")
+    asked = other.start(pulsar.BaseCommand.PRODUCER, topic=TOPIC, producer_id=0, producer_name="p")
+    await silent.until_got(pulsar.BaseCommand.PING)
+    await asyncio.sleep(LIVENESS_CHECK_MS / 1_000 + 1)
 
-        assert (await other.answer(asked)).producer_name == "p"
-        assert silent.transport.was_aborted
-        await world.stop()
-
-    run_virtual(main)
+    assert (await other.answer(asked)).producer_name == "p"
+    assert silent.transport.was_aborted
+    await world.stop()
 
 
 async def test_a_name_that_a_broker_made_goes_at_once_to_the_same_producer(world: BrokerWorld):

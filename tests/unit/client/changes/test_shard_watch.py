@@ -31,6 +31,7 @@ from shards.domain import assignment, topic
 from shards.watches import effective_writes
 from shards.watches.effective_writes import EffectiveWrites
 from shards.watches.subscriber_ids import broker_manager_id
+from tests.support.scenarios import run_by
 from tests.support.shard_events import TIME_MS
 from tests.support.watch_server import FakeLink, WatchServer, eventually
 from tests.support.watch_world import SHARD, Recorder, WatchWorld
@@ -115,55 +116,53 @@ def slow_opening(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_stream, "WATCH_OPEN_MS_MAX", 60_000)
 
 
-def test_a_watch_follows_from_leader_to_leader_and_goes_on_where_it_was() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        await cluster.commit(created("a"))
+@run_by(in_cluster)
+async def test_a_watch_follows_from_leader_to_leader_and_goes_on_where_it_was(
+    cluster: Cluster,
+) -> None:
+    await cluster.commit(created("a"))
+    cluster.lead(0)
+    seen, other = Recorder(), Recorder()
+    async with cluster.watching() as watch:
+        watch.add(seen, kinds=[KIND_TOPIC])
+        watch.add(other, kinds=[KIND_TOPIC], names=[f"{ROOT}/c"])
+        await cluster.commit(created("b"))
+        await eventually(lambda: seen.position == other.position == 2)
+        cluster.lead(1)
+        await cluster.commit(created("c"), created("d"))
+        await eventually(lambda: seen.position >= 4)
+        # One that was given up while this process stood still ends a little later.
+        await eventually(lambda: cluster.worlds[1].hub.stream_count == 1)
+        await cluster.servers[1].stop()
+        await cluster.commit(created("e"))
         cluster.lead(0)
-        seen, other = Recorder(), Recorder()
-        async with cluster.watching() as watch:
-            watch.add(seen, kinds=[KIND_TOPIC])
-            watch.add(other, kinds=[KIND_TOPIC], names=[f"{ROOT}/c"])
-            await cluster.commit(created("b"))
-            await eventually(lambda: seen.position == other.position == 2)
-            cluster.lead(1)
-            await cluster.commit(created("c"), created("d"))
-            await eventually(lambda: seen.position >= 4)
-            # One that was given up while this process stood still ends a little later.
-            await eventually(lambda: cluster.worlds[1].hub.stream_count == 1)
-            await cluster.servers[1].stop()
-            await cluster.commit(created("e"))
-            cluster.lead(0)
-            await eventually(lambda: seen.position >= 5 and other.position >= 5)
+        await eventually(lambda: seen.position >= 5 and other.position >= 5)
 
-        begun = seen.snapshot_position or 0
-        assert len(seen.items) == begun
-        assert [*range(1, begun + 1), *seen.positions] == [1, 2, 3, 4, 5]
-        assert other.positions == [3]
-        assert (seen.resets, watch.resets) == (1, 0)
-        hub = cluster.worlds[0].hub
-        await eventually(lambda: hub.stream_count == hub.watch_count == 0)
-
-    in_cluster(scenario)
+    begun = seen.snapshot_position or 0
+    assert len(seen.items) == begun
+    assert [*range(1, begun + 1), *seen.positions] == [1, 2, 3, 4, 5]
+    assert other.positions == [3]
+    assert (seen.resets, watch.resets) == (1, 0)
+    hub = cluster.worlds[0].hub
+    await eventually(lambda: hub.stream_count == hub.watch_count == 0)
 
 
-def test_a_watch_may_be_added_and_removed_while_the_stream_stands() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        await cluster.commit(created("a"))
-        cluster.lead(0)
-        first, second = Recorder(), Recorder()
-        async with cluster.watching() as watch:
-            first_id = watch.add(first, kinds=[KIND_TOPIC])
-            await eventually(lambda: first.position == 1)
-            watch.add(second, kinds=[KIND_TOPIC], from_position=1)
-            watch.remove(first_id)
-            watch.remove(99)
-            await cluster.commit(created("b"))
-            await eventually(lambda: second.position == 2)
-            assert (first.positions, second.positions) == ([], [2])
-            assert watch.position_of(first_id) == 0
-            await eventually(lambda: cluster.worlds[0].hub.watch_count == 1)
-
-    in_cluster(scenario)
+@run_by(in_cluster)
+async def test_a_watch_may_be_added_and_removed_while_the_stream_stands(cluster: Cluster) -> None:
+    await cluster.commit(created("a"))
+    cluster.lead(0)
+    first, second = Recorder(), Recorder()
+    async with cluster.watching() as watch:
+        first_id = watch.add(first, kinds=[KIND_TOPIC])
+        await eventually(lambda: first.position == 1)
+        watch.add(second, kinds=[KIND_TOPIC], from_position=1)
+        watch.remove(first_id)
+        watch.remove(99)
+        await cluster.commit(created("b"))
+        await eventually(lambda: second.position == 2)
+        assert (first.positions, second.positions) == ([], [2])
+        assert watch.position_of(first_id) == 0
+        await eventually(lambda: cluster.worlds[0].hub.watch_count == 1)
 
 
 def test_any_replica_serves_a_subscriber_that_does_not_need_the_leader(
@@ -194,91 +193,87 @@ def test_any_replica_serves_a_subscriber_that_does_not_need_the_leader(
     in_cluster(scenario)
 
 
-def test_a_replica_that_is_behind_is_left_for_the_leader() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        await cluster.commit(created("a"))
-        await cluster.worlds[0].commit(created("b"))
-        cluster.worlds[1].log.lose_leadership()
-        cluster.lead(0)
-        seen = Recorder()
-        async with cluster.watching(at_leader=False) as watch:
-            watch.add(seen, kinds=[KIND_TOPIC], from_position=2)
-            await cluster.worlds[0].commit(created("c"))
-            await eventually(lambda: seen.position == 3)
-        assert seen.positions == [3]
-
-    in_cluster(scenario)
+@run_by(in_cluster)
+async def test_a_replica_that_is_behind_is_left_for_the_leader(cluster: Cluster) -> None:
+    await cluster.commit(created("a"))
+    await cluster.worlds[0].commit(created("b"))
+    cluster.worlds[1].log.lose_leadership()
+    cluster.lead(0)
+    seen = Recorder()
+    async with cluster.watching(at_leader=False) as watch:
+        watch.add(seen, kinds=[KIND_TOPIC], from_position=2)
+        await cluster.worlds[0].commit(created("c"))
+        await eventually(lambda: seen.position == 3)
+    assert seen.positions == [3]
 
 
-def test_what_the_leader_refuses_for_good_ends_the_watch_and_no_other() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        await cluster.commit(created("a"))
-        cluster.lead(0)
-        ahead, unsound, sound = Recorder(), Recorder(), Recorder()
-        async with cluster.watching() as watch:
-            watch.add(ahead, kinds=[KIND_TOPIC], from_position=7)
-            watch.add(unsound, kinds=[])
-            watch.add(sound, kinds=[KIND_TOPIC])
-            await eventually(lambda: ahead.error is not None and unsound.error is not None)
-            await cluster.commit(created("b"))
-            await eventually(lambda: sound.position == 2)
-        assert isinstance(ahead.error, PositionAhead)
-        assert isinstance(unsound.error, InvalidRequest)
-        assert sound.error is None
-
-    in_cluster(scenario)
+@run_by(in_cluster)
+async def test_what_the_leader_refuses_for_good_ends_the_watch_and_no_other(
+    cluster: Cluster,
+) -> None:
+    await cluster.commit(created("a"))
+    cluster.lead(0)
+    ahead, unsound, sound = Recorder(), Recorder(), Recorder()
+    async with cluster.watching() as watch:
+        watch.add(ahead, kinds=[KIND_TOPIC], from_position=7)
+        watch.add(unsound, kinds=[])
+        watch.add(sound, kinds=[KIND_TOPIC])
+        await eventually(lambda: ahead.error is not None and unsound.error is not None)
+        await cluster.commit(created("b"))
+        await eventually(lambda: sound.position == 2)
+    assert isinstance(ahead.error, PositionAhead)
+    assert isinstance(unsound.error, InvalidRequest)
+    assert sound.error is None
 
 
 @pytest.mark.usefixtures("long_leases")
-def test_a_leased_watch_is_confirmed_and_a_move_waits_for_what_it_took_in() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        effective = led_for_long(cluster.worlds[0])
-        await cluster.commit(created("a"))
-        cluster.lead(0)
-        leased, plain = Recorder(), Recorder()
-        leases: list[tuple[int, int, int]] = []
-        async with cluster.watching() as watch:
-            watch.add(
-                leased,
-                kinds=[KIND_ASSIGNMENT],
-                leased=True,
-                on_lease=lambda at, ttl: leases.append((at, ttl, leased.position)),
-            )
-            watch.add(plain, kinds=[KIND_TOPIC])
-            await eventually(lambda: bool(leases))
-            last = await cluster.commit(created("b"), assigned("a"))
-            await effective.wait_assigned(last, {(KIND_ASSIGNMENT, f"{ROOT}/a")})
-            assert leased.position == last
-            assert [event.topic_assigned.broker_id for event in leased.events] == ["broker-1"]
-            assert leased.events[0].position == last
-            await eventually(lambda: plain.position == last)
-            before = len(leases)
-            await eventually(lambda: len(leases) > before + 1)
-        now_ms = int(asyncio.get_running_loop().time() * 1000)
-        assert {ttl for _, ttl, _ in leases} == {2_000}
-        assert [at for at, _, _ in leases] == sorted(at for at, _, _ in leases)
-        assert 0 < leases[0][0] <= leases[-1][0] <= now_ms
-        assert (leased.resets, leased.items) == (1, [])
+@run_by(in_cluster)
+async def test_a_leased_watch_is_confirmed_and_a_move_waits_for_what_it_took_in(
+    cluster: Cluster,
+) -> None:
+    effective = led_for_long(cluster.worlds[0])
+    await cluster.commit(created("a"))
+    cluster.lead(0)
+    leased, plain = Recorder(), Recorder()
+    leases: list[tuple[int, int, int]] = []
+    async with cluster.watching() as watch:
+        watch.add(
+            leased,
+            kinds=[KIND_ASSIGNMENT],
+            leased=True,
+            on_lease=lambda at, ttl: leases.append((at, ttl, leased.position)),
+        )
+        watch.add(plain, kinds=[KIND_TOPIC])
+        await eventually(lambda: bool(leases))
+        last = await cluster.commit(created("b"), assigned("a"))
+        await effective.wait_assigned(last, {(KIND_ASSIGNMENT, f"{ROOT}/a")})
+        assert leased.position == last
+        assert [event.topic_assigned.broker_id for event in leased.events] == ["broker-1"]
+        assert leased.events[0].position == last
+        await eventually(lambda: plain.position == last)
+        before = len(leases)
+        await eventually(lambda: len(leases) > before + 1)
+    now_ms = int(asyncio.get_running_loop().time() * 1000)
+    assert {ttl for _, ttl, _ in leases} == {2_000}
+    assert [at for at, _, _ in leases] == sorted(at for at, _, _ in leases)
+    assert 0 < leases[0][0] <= leases[-1][0] <= now_ms
+    assert (leased.resets, leased.items) == (1, [])
 
-    in_cluster(scenario)
 
-
-def test_a_leased_watch_goes_where_the_leader_is() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        cluster.worlds[1].lead()
-        await cluster.commit(created("a"))
-        cluster.lead(0)
-        leased, plain = Recorder(), Recorder()
-        async with cluster.watching() as watch:
-            watch.add(leased, kinds=[KIND_ASSIGNMENT], leased=True)
-            watch.add(plain, kinds=[KIND_TOPIC])
-            await eventually(lambda: watch.heard_at > 0)
-            cluster.lead(1)
-            last = await cluster.commit(assigned("a"))
-            await eventually(lambda: leased.position == plain.position == last)
-            assert leased.error is None
-
-    in_cluster(scenario)
+@run_by(in_cluster)
+async def test_a_leased_watch_goes_where_the_leader_is(cluster: Cluster) -> None:
+    cluster.worlds[1].lead()
+    await cluster.commit(created("a"))
+    cluster.lead(0)
+    leased, plain = Recorder(), Recorder()
+    async with cluster.watching() as watch:
+        watch.add(leased, kinds=[KIND_ASSIGNMENT], leased=True)
+        watch.add(plain, kinds=[KIND_TOPIC])
+        await eventually(lambda: watch.heard_at > 0)
+        cluster.lead(1)
+        last = await cluster.commit(assigned("a"))
+        await eventually(lambda: leased.position == plain.position == last)
+        assert leased.error is None
 
 
 async def _call(channel: grpc.aio.Channel) -> Any:
@@ -314,22 +309,22 @@ OPEN = WatchShardRequest(open=WatchOpen(shard_id=SHARD, subscriber_id="raw"))
     ],
 )
 @pytest.mark.usefixtures("slow_opening")
-def test_what_makes_no_sense_on_a_stream_ends_it_by_name(requests: list[Any], says: str) -> None:
-    async def scenario(cluster: Cluster) -> None:
-        async with grpc.aio.insecure_channel(cluster.servers[0].endpoint) as channel:
-            call = await _call(channel)
-            for request in requests:
-                await call.write(request)
-            async with timeout(30):
+@run_by(in_cluster)
+async def test_what_makes_no_sense_on_a_stream_ends_it_by_name(
+    cluster: Cluster, *, requests: list[Any], says: str
+) -> None:
+    async with grpc.aio.insecure_channel(cluster.servers[0].endpoint) as channel:
+        call = await _call(channel)
+        for request in requests:
+            await call.write(request)
+        async with timeout(30):
+            update = await call.read()
+            while not update.HasField("error"):
                 update = await call.read()
-                while not update.HasField("error"):
-                    update = await call.read()
-                assert await call.read() is grpc.aio.EOF
-        assert (update.watch_id, update.error.reason) == (0, "INVALID_REQUEST")
-        assert says in update.error.message
-        await eventually(lambda: cluster.worlds[0].hub.stream_count == 0)
-
-    in_cluster(scenario)
+            assert await call.read() is grpc.aio.EOF
+    assert (update.watch_id, update.error.reason) == (0, "INVALID_REQUEST")
+    assert says in update.error.message
+    await eventually(lambda: cluster.worlds[0].hub.stream_count == 0)
 
 
 @pytest.mark.usefixtures("slow_opening")
@@ -390,104 +385,100 @@ def test_a_stream_that_is_not_opened_in_time_is_ended_by_name(
 
 
 @pytest.mark.usefixtures("long_leases")
-def test_an_acknowledged_watch_says_by_itself_what_it_was_told() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        effective = led_for_long(cluster.worlds[0])
-        cluster.lead(0)
-        async with cluster.watching() as watch:
-            recorder = Recorder()
-            names = [f"{ROOT}/a"]
-            watch.add(recorder, kinds=(KIND_TOPIC,), names=names, acknowledged=True)
-            await eventually(lambda: recorder.snapshot_position is not None)
-            for number in range(3):
-                policies = topic.TopicPoliciesSet(names[0], "id-of-a", b"\x10\x05", 1 + number)
-                position = await cluster.commit(*([created("a")] if not number else []), policies)
-                await effective.wait(position, {(KIND_TOPIC, names[0])})
-                assert recorder.events[-1].position == position
-
-    in_cluster(scenario)
-
-
-@pytest.mark.usefixtures("long_leases")
-def test_what_has_not_taken_effect_is_not_acknowledged_until_it_has() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        effective = led_for_long(cluster.worlds[0])
-        cluster.lead(0)
-        in_effect = [0]
-        async with cluster.watching() as watch:
-            watch.acknowledge_with(lambda position: min(position, in_effect[0]))
-            recorder = Recorder()
-            names = [f"{ROOT}/a"]
-            watch.add(recorder, kinds=(KIND_TOPIC,), names=names, acknowledged=True)
-            await eventually(lambda: recorder.snapshot_position is not None)
-            position = await cluster.commit(created("a"))
-            waiting = asyncio.create_task(effective.wait(position, {(KIND_TOPIC, names[0])}))
-            await eventually(lambda: recorder.events)
-            await eventually(lambda: watch.position >= position)
-            assert not waiting.done()
-
-            in_effect[0] = position
-            watch.acknowledge()
-
-            await waiting
-
-    in_cluster(scenario)
-
-
-@pytest.mark.usefixtures("long_leases")
-def test_that_all_is_watched_is_sent_with_the_acknowledgements_behind_every_watch() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        effective = led_for_long(cluster.worlds[0])
-        cluster.lead(0)
-        terms = [2]
-        effective.expect_managers((9,), term=3)
-        manager = broker_manager_id("node-1", 9, 5)
-        watch = ShardWatch(SHARD, manager, cluster.link)
-        watch.complete_with(lambda: terms[0])
+@run_by(in_cluster)
+async def test_an_acknowledged_watch_says_by_itself_what_it_was_told(cluster: Cluster) -> None:
+    effective = led_for_long(cluster.worlds[0])
+    cluster.lead(0)
+    async with cluster.watching() as watch:
         recorder = Recorder()
-        watch.add(recorder, kinds=(KIND_TOPIC,), names=[f"{ROOT}/a"], acknowledged=True)
-        running = asyncio.create_task(watch.run())
-        try:
-            await eventually(lambda: recorder.snapshot_position is not None)
-            position = await cluster.commit(created("b"))
-            await eventually(lambda: watch.position >= position)
-            assert list(effective.returning.expected(0.0)) == [9], "it knows an earlier term"
-
-            terms[0] = 3
-            watch.acknowledge()
-            await eventually(lambda: not effective.returning.expected(0.0))
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    in_cluster(scenario)
+        names = [f"{ROOT}/a"]
+        watch.add(recorder, kinds=(KIND_TOPIC,), names=names, acknowledged=True)
+        await eventually(lambda: recorder.snapshot_position is not None)
+        for number in range(3):
+            policies = topic.TopicPoliciesSet(names[0], "id-of-a", b"\x10\x05", 1 + number)
+            position = await cluster.commit(*([created("a")] if not number else []), policies)
+            await effective.wait(position, {(KIND_TOPIC, names[0])})
+            assert recorder.events[-1].position == position
 
 
 @pytest.mark.usefixtures("long_leases")
-def test_what_is_withheld_of_one_watch_is_acknowledged_of_the_others() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        effective = led_for_long(cluster.worlds[0])
-        cluster.lead(0)
-        withheld: set[int] = set()
-        async with cluster.watching() as watch:
-            watch.withhold_with(lambda: withheld)
-            recorders = [Recorder(), Recorder()]
-            names = [f"{ROOT}/a", f"{ROOT}/b"]
-            watch_ids = [
-                watch.add(recorder, kinds=(KIND_TOPIC,), names=[name], acknowledged=True)
-                for recorder, name in zip(recorders, names, strict=True)
-            ]
-            await eventually(lambda: all(each.snapshot_position is not None for each in recorders))
-            withheld.add(watch_ids[0])
-            position = await cluster.commit(created("a"), created("b"))
-            waiting = asyncio.create_task(effective.wait(position, {(KIND_TOPIC, names[0])}))
-            await effective.wait(position, {(KIND_TOPIC, names[1])})
-            await eventually(lambda: recorders[0].events)
-            assert not waiting.done()
+@run_by(in_cluster)
+async def test_what_has_not_taken_effect_is_not_acknowledged_until_it_has(cluster: Cluster) -> None:
+    effective = led_for_long(cluster.worlds[0])
+    cluster.lead(0)
+    in_effect = [0]
+    async with cluster.watching() as watch:
+        watch.acknowledge_with(lambda position: min(position, in_effect[0]))
+        recorder = Recorder()
+        names = [f"{ROOT}/a"]
+        watch.add(recorder, kinds=(KIND_TOPIC,), names=names, acknowledged=True)
+        await eventually(lambda: recorder.snapshot_position is not None)
+        position = await cluster.commit(created("a"))
+        waiting = asyncio.create_task(effective.wait(position, {(KIND_TOPIC, names[0])}))
+        await eventually(lambda: recorder.events)
+        await eventually(lambda: watch.position >= position)
+        assert not waiting.done()
 
-            withheld.clear()
-            watch.acknowledge()
+        in_effect[0] = position
+        watch.acknowledge()
 
-            await waiting
+        await waiting
 
-    in_cluster(scenario)
+
+@pytest.mark.usefixtures("long_leases")
+@run_by(in_cluster)
+async def test_that_all_is_watched_is_sent_with_the_acknowledgements_behind_every_watch(
+    cluster: Cluster,
+) -> None:
+    effective = led_for_long(cluster.worlds[0])
+    cluster.lead(0)
+    terms = [2]
+    effective.expect_managers((9,), term=3)
+    manager = broker_manager_id("node-1", 9, 5)
+    watch = ShardWatch(SHARD, manager, cluster.link)
+    watch.complete_with(lambda: terms[0])
+    recorder = Recorder()
+    watch.add(recorder, kinds=(KIND_TOPIC,), names=[f"{ROOT}/a"], acknowledged=True)
+    running = asyncio.create_task(watch.run())
+    try:
+        await eventually(lambda: recorder.snapshot_position is not None)
+        position = await cluster.commit(created("b"))
+        await eventually(lambda: watch.position >= position)
+        assert list(effective.returning.expected(0.0)) == [9], "it knows an earlier term"
+
+        terms[0] = 3
+        watch.acknowledge()
+        await eventually(lambda: not effective.returning.expected(0.0))
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.usefixtures("long_leases")
+@run_by(in_cluster)
+async def test_what_is_withheld_of_one_watch_is_acknowledged_of_the_others(
+    cluster: Cluster,
+) -> None:
+    effective = led_for_long(cluster.worlds[0])
+    cluster.lead(0)
+    withheld: set[int] = set()
+    async with cluster.watching() as watch:
+        watch.withhold_with(lambda: withheld)
+        recorders = [Recorder(), Recorder()]
+        names = [f"{ROOT}/a", f"{ROOT}/b"]
+        watch_ids = [
+            watch.add(recorder, kinds=(KIND_TOPIC,), names=[name], acknowledged=True)
+            for recorder, name in zip(recorders, names, strict=True)
+        ]
+        await eventually(lambda: all(each.snapshot_position is not None for each in recorders))
+        withheld.add(watch_ids[0])
+        position = await cluster.commit(created("a"), created("b"))
+        waiting = asyncio.create_task(effective.wait(position, {(KIND_TOPIC, names[0])}))
+        await effective.wait(position, {(KIND_TOPIC, names[1])})
+        await eventually(lambda: recorders[0].events)
+        assert not waiting.done()
+
+        withheld.clear()
+        watch.acknowledge()
+
+        await waiting

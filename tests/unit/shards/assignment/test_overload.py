@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -11,6 +10,7 @@ from nextgen.client.wire.errors import from_detail
 from nextgen.kernel.errors import Overloaded
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.assignment import topic_controller
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import Harness, in_shard
 
 IN_FLIGHT_MAX = 20
@@ -32,86 +32,77 @@ async def waiting_units(shard: Harness, count: int) -> list[asyncio.Task[object]
     return tasks
 
 
-def test_units_in_flight_max_are_assigned_and_one_more_is_refused_and_may_be_tried_again(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_units_in_flight_max_are_assigned_and_one_more_is_refused_and_may_be_tried_again(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        broker.is_hanging = True
-        waiting = await waiting_units(shard, IN_FLIGHT_MAX - 1)
-        last, beyond = await shard.create_topics("last", "beyond")
-        waiting.append(asyncio.create_task(shard.lookup(last)))
-        await asyncio.sleep(0.1)
-        events = len(await shard.events("topic_assigned"))
-        asked_at = shard.clock.monotonic()
+    broker = await shard.start_broker("broker-1")
+    broker.is_hanging = True
+    waiting = await waiting_units(shard, IN_FLIGHT_MAX - 1)
+    last, beyond = await shard.create_topics("last", "beyond")
+    waiting.append(asyncio.create_task(shard.lookup(last)))
+    await asyncio.sleep(0.1)
+    events = len(await shard.events("topic_assigned"))
+    asked_at = shard.clock.monotonic()
 
-        with pytest.raises(Overloaded, match="units in flight"):
-            await shard.lookup(beyond)
+    with pytest.raises(Overloaded, match="units in flight"):
+        await shard.lookup(beyond)
 
-        assert shard.clock.monotonic() == asked_at, "at once"
-        assert shard.leader.topics.units_in_flight == IN_FLIGHT_MAX
-        assert len(await shard.events("topic_assigned")) == events, "nothing was decided for it"
-        broker.wake()
-        await asyncio.gather(*waiting)
-        (answer,) = await shard.lookup(beyond)
-        assert answer.broker_id == "broker-1"
-        assert shard.leader.topics.units_in_flight == 0
-
-    in_shard(tmp_path, scenario)
+    assert shard.clock.monotonic() == asked_at, "at once"
+    assert shard.leader.topics.units_in_flight == IN_FLIGHT_MAX
+    assert len(await shard.events("topic_assigned")) == events, "nothing was decided for it"
+    broker.wake()
+    await asyncio.gather(*waiting)
+    (answer,) = await shard.lookup(beyond)
+    assert answer.broker_id == "broker-1"
+    assert shard.leader.topics.units_in_flight == 0
 
 
-def test_what_is_served_is_answered_while_a_shard_is_full(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        (served,) = await shard.create_topics("served")
-        await shard.lookup(served)
-        broker.is_hanging = True
-        waiting = await waiting_units(shard, IN_FLIGHT_MAX)
+@run_by(in_shard)
+async def test_what_is_served_is_answered_while_a_shard_is_full(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    (served,) = await shard.create_topics("served")
+    await shard.lookup(served)
+    broker.is_hanging = True
+    waiting = await waiting_units(shard, IN_FLIGHT_MAX)
 
-        (answer,) = await shard.lookup(served)
+    (answer,) = await shard.lookup(served)
 
-        assert answer.broker_id == "broker-1"
-        broker.wake()
-        await asyncio.gather(*waiting)
-
-    in_shard(tmp_path, scenario)
+    assert answer.broker_id == "broker-1"
+    broker.wake()
+    await asyncio.gather(*waiting)
 
 
-def test_a_batch_that_would_go_beyond_the_limit_is_refused_as_a_whole(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.start_broker("broker-1")
-        topics = await shard.create_topics(*(f"t-{number}" for number in range(IN_FLIGHT_MAX + 1)))
+@run_by(in_shard)
+async def test_a_batch_that_would_go_beyond_the_limit_is_refused_as_a_whole(shard: Harness) -> None:
+    await shard.start_broker("broker-1")
+    topics = await shard.create_topics(*(f"t-{number}" for number in range(IN_FLIGHT_MAX + 1)))
 
-        request = pb.ShardRequest(
-            shard_id=1, timeout_ms=1_000, lookup=pb.ShardLookupRequest(topics=topics)
-        )
-        response = await shard.dispatcher.answer(request)
-        answers = await shard.lookup(*topics[:IN_FLIGHT_MAX])
+    request = pb.ShardRequest(
+        shard_id=1, timeout_ms=1_000, lookup=pb.ShardLookupRequest(topics=topics)
+    )
+    response = await shard.dispatcher.answer(request)
+    answers = await shard.lookup(*topics[:IN_FLIGHT_MAX])
 
-        assert isinstance(from_detail(response.error), Overloaded)
-        assert {answer.broker_id for answer in answers} == {"broker-1"}
-
-    in_shard(tmp_path, scenario)
+    assert isinstance(from_detail(response.error), Overloaded)
+    assert {answer.broker_id for answer in answers} == {"broker-1"}
 
 
-def test_the_background_gives_way_to_lookups_and_ends_all_the_same(tmp_path: Path) -> None:
+@run_by(in_shard)
+async def test_the_background_gives_way_to_lookups_and_ends_all_the_same(shard: Harness) -> None:
     """Lost units wait, and are refused, while the shard is full; then they go on."""
+    first = await shard.start_broker("broker-1")
+    lost = await shard.create_topics(*(f"lost-{number}" for number in range(IN_FLIGHT_MAX)))
+    await shard.lookup(*lost)
+    second = await shard.start_broker("broker-2")
+    first.vanish()
+    second.is_hanging = True
+    waiting = await waiting_units(shard, IN_FLIGHT_MAX - 5)
+    await asyncio.sleep(1.0)
+    assert shard.leader.topics.units_in_flight <= IN_FLIGHT_MAX
 
-    async def scenario(shard: Harness) -> None:
-        first = await shard.start_broker("broker-1")
-        lost = await shard.create_topics(*(f"lost-{number}" for number in range(IN_FLIGHT_MAX)))
-        await shard.lookup(*lost)
-        second = await shard.start_broker("broker-2")
-        first.vanish()
-        second.is_hanging = True
-        waiting = await waiting_units(shard, IN_FLIGHT_MAX - 5)
-        await asyncio.sleep(1.0)
-        assert shard.leader.topics.units_in_flight <= IN_FLIGHT_MAX
+    second.wake()
+    await asyncio.gather(*waiting)
+    await asyncio.sleep(30.0)
 
-        second.wake()
-        await asyncio.gather(*waiting)
-        await asyncio.sleep(30.0)
-
-        assert shard.leader.state.reads.used_units(first.session_id) == 0
-
-    in_shard(tmp_path, scenario)
+    assert shard.leader.state.reads.used_units(first.session_id) == 0

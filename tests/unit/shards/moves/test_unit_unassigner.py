@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +11,7 @@ from nextgen.kernel.limits.cluster import ASSIGNMENTS_PER_REQUEST_MAX
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer, UnitAssignment
 from tests.support.leased_subscriber import LeasedSubscriber
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import Harness, in_shard
 
 SETTLED_S = 3.0
@@ -38,47 +38,45 @@ async def unassign(
     return list((await shard.ask(unassign=request)).unassign.outcomes)
 
 
-def test_a_unit_leaves_its_broker_and_is_assigned_again_by_its_next_lookup(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        (topic,) = await shard.create_topics("orders")
-        (answer,) = await shard.lookup(topic)
-        await asyncio.sleep(SETTLED_S)
+@run_by(in_shard)
+async def test_a_unit_leaves_its_broker_and_is_assigned_again_by_its_next_lookup(
+    shard: Harness,
+) -> None:
+    broker = await shard.start_broker("broker-1")
+    (topic,) = await shard.create_topics("orders")
+    (answer,) = await shard.lookup(topic)
+    await asyncio.sleep(SETTLED_S)
 
-        (outcome,) = await unassign(shard, UnitAssignment(name=topic))
+    (outcome,) = await unassign(shard, UnitAssignment(name=topic))
 
-        assert outcome.unassigned
-        assert broker.released == [(topic, 1, "")]
-        (event,) = await shard.events("topic_unassigned")
-        ended = event.topic_unassigned
-        assert (ended.name, ended.epoch, ended.reason) == (topic, 1, "unloaded")
-        assert shard.leader.state.reads.used_units(answer.session_id) == 0
-        (again,) = await shard.lookup(topic)
-        assert (again.broker_id, again.epoch) == ("broker-1", 2)
-
-    in_shard(tmp_path, scenario)
+    assert outcome.unassigned
+    assert broker.released == [(topic, 1, "")]
+    (event,) = await shard.events("topic_unassigned")
+    ended = event.topic_unassigned
+    assert (ended.name, ended.epoch, ended.reason) == (topic, 1, "unloaded")
+    assert shard.leader.state.reads.used_units(answer.session_id) == 0
+    (again,) = await shard.lookup(topic)
+    assert (again.broker_id, again.epoch) == ("broker-1", 2)
 
 
-def test_caches_forget_it_before_its_broker_lets_go(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        (topic,) = await shard.create_topics("orders")
-        await shard.lookup(topic)
-        await asyncio.sleep(SETTLED_S)
-        subscriber = LeasedSubscriber(shard.replica.changes)
-        await subscriber.drain()
+@run_by(in_shard)
+async def test_caches_forget_it_before_its_broker_lets_go(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    (topic,) = await shard.create_topics("orders")
+    await shard.lookup(topic)
+    await asyncio.sleep(SETTLED_S)
+    subscriber = LeasedSubscriber(shard.replica.changes)
+    await subscriber.drain()
 
-        unassigning = asyncio.create_task(unassign(shard, UnitAssignment(name=topic)))
-        await asyncio.sleep(1.0)
-        assert broker.released == []
-        update = await subscriber.take()
-        subscriber.acknowledge(update.position)
-        await unassigning
+    unassigning = asyncio.create_task(unassign(shard, UnitAssignment(name=topic)))
+    await asyncio.sleep(1.0)
+    assert broker.released == []
+    update = await subscriber.take()
+    subscriber.acknowledge(update.position)
+    await unassigning
 
-        assert [event.topic_unassigned.name for event in update.events] == [topic]
-        assert broker.released == [(topic, 1, "")]
-
-    in_shard(tmp_path, scenario)
+    assert [event.topic_unassigned.name for event in update.events] == [topic]
+    assert broker.released == [(topic, 1, "")]
 
 
 @pytest.mark.parametrize(
@@ -89,121 +87,109 @@ def test_caches_forget_it_before_its_broker_lets_go(tmp_path: Path) -> None:
         ({"topic_id": "another"}, "is another topic of that name"),
     ],
 )
-def test_what_is_not_as_it_was_said_is_left_alone(
-    tmp_path: Path, other: dict[str, object], why: str
+@run_by(in_shard)
+async def test_what_is_not_as_it_was_said_is_left_alone(
+    shard: Harness, *, other: dict[str, object], why: str
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        idle, named, absent = await shard.create_topics("idle", "named", "absent")
-        first, second = await shard.lookup(idle, named)
-        await asyncio.sleep(SETTLED_S)
+    broker = await shard.start_broker("broker-1")
+    idle, named, absent = await shard.create_topics("idle", "named", "absent")
+    first, second = await shard.lookup(idle, named)
+    await asyncio.sleep(SETTLED_S)
 
-        outcomes = await unassign(
-            shard,
-            unit_of(first, **other),
-            unit_of(second),
-            UnitAssignment(name=absent),
-            UnitAssignment(name="no name"),
-            reason="idle",
-        )
+    outcomes = await unassign(
+        shard,
+        unit_of(first, **other),
+        unit_of(second),
+        UnitAssignment(name=absent),
+        UnitAssignment(name="no name"),
+        reason="idle",
+    )
 
-        assert [outcome.unassigned for outcome in outcomes] == [False, True, False, False]
-        assert why in outcomes[0].message
-        assert "is not assigned" in outcomes[2].message
-        assert outcomes[3].message
-        assert broker.released == [(named, 1, "")]
-
-    in_shard(tmp_path, scenario)
+    assert [outcome.unassigned for outcome in outcomes] == [False, True, False, False]
+    assert why in outcomes[0].message
+    assert "is not assigned" in outcomes[2].message
+    assert outcomes[3].message
+    assert broker.released == [(named, 1, "")]
 
 
-def test_an_idle_unit_that_is_being_looked_up_stays(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        (topic,) = await shard.create_topics("orders")
-        broker.is_hanging = True
-        looking = asyncio.create_task(shard.lookup(topic))
-        await asyncio.sleep(0.1)
+@run_by(in_shard)
+async def test_an_idle_unit_that_is_being_looked_up_stays(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    (topic,) = await shard.create_topics("orders")
+    broker.is_hanging = True
+    looking = asyncio.create_task(shard.lookup(topic))
+    await asyncio.sleep(0.1)
 
-        (outcome,) = await unassign(shard, UnitAssignment(name=topic), reason="idle")
-        broker.wake()
+    (outcome,) = await unassign(shard, UnitAssignment(name=topic), reason="idle")
+    broker.wake()
 
-        assert not outcome.unassigned
-        assert "being looked up" in outcome.message
-        assert (await looking)[0].epoch == 1
-
-    in_shard(tmp_path, scenario)
+    assert not outcome.unassigned
+    assert "being looked up" in outcome.message
+    assert (await looking)[0].epoch == 1
 
 
-def test_an_operator_waits_for_who_is_looking_it_up(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        (topic,) = await shard.create_topics("orders")
-        broker.is_hanging = True
-        looking = asyncio.create_task(shard.lookup(topic))
-        await asyncio.sleep(0.1)
-        unassigning = asyncio.create_task(unassign(shard, UnitAssignment(name=topic)))
-        await asyncio.sleep(0.1)
-        assert not unassigning.done()
-        broker.wake()
+@run_by(in_shard)
+async def test_an_operator_waits_for_who_is_looking_it_up(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    (topic,) = await shard.create_topics("orders")
+    broker.is_hanging = True
+    looking = asyncio.create_task(shard.lookup(topic))
+    await asyncio.sleep(0.1)
+    unassigning = asyncio.create_task(unassign(shard, UnitAssignment(name=topic)))
+    await asyncio.sleep(0.1)
+    assert not unassigning.done()
+    broker.wake()
 
-        assert (await looking)[0].epoch == 1
-        assert (await unassigning)[0].unassigned
-
-    in_shard(tmp_path, scenario)
+    assert (await looking)[0].epoch == 1
+    assert (await unassigning)[0].unassigned
 
 
-def test_a_broker_that_cannot_be_told_is_told_later(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        (topic,) = await shard.create_topics("orders")
-        await shard.lookup(topic)
-        await asyncio.sleep(SETTLED_S)
-        shard.others.release_error = Unavailable("its manager cannot be reached")
+@run_by(in_shard)
+async def test_a_broker_that_cannot_be_told_is_told_later(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    (topic,) = await shard.create_topics("orders")
+    await shard.lookup(topic)
+    await asyncio.sleep(SETTLED_S)
+    shard.others.release_error = Unavailable("its manager cannot be reached")
 
-        (outcome,) = await unassign(shard, UnitAssignment(name=topic))
-        assert outcome.unassigned
-        shard.others.release_error = None
-        await asyncio.sleep(5.0)
+    (outcome,) = await unassign(shard, UnitAssignment(name=topic))
+    assert outcome.unassigned
+    shard.others.release_error = None
+    await asyncio.sleep(5.0)
 
-        assert broker.released == [(topic, 1, "")]
-
-    in_shard(tmp_path, scenario)
+    assert broker.released == [(topic, 1, "")]
 
 
-def test_a_new_leader_tells_the_brokers_of_what_the_old_one_ended(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        ended, again = await shard.create_topics("ended", "again")
-        await shard.lookup(ended, again)
-        await asyncio.sleep(SETTLED_S)
-        shard.others.release_error = Unavailable("its manager cannot be reached")
-        await unassign(shard, UnitAssignment(name=ended), UnitAssignment(name=again))
-        await shard.lookup(again)
+@run_by(in_shard)
+async def test_a_new_leader_tells_the_brokers_of_what_the_old_one_ended(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    ended, again = await shard.create_topics("ended", "again")
+    await shard.lookup(ended, again)
+    await asyncio.sleep(SETTLED_S)
+    shard.others.release_error = Unavailable("its manager cannot be reached")
+    await unassign(shard, UnitAssignment(name=ended), UnitAssignment(name=again))
+    await shard.lookup(again)
 
-        shard.next_term()
-        shard.others.release_error = None
-        await broker.connect()
-        await asyncio.sleep(SETTLED_S)
+    shard.next_term()
+    shard.others.release_error = None
+    await broker.connect()
+    await asyncio.sleep(SETTLED_S)
 
-        assert broker.released == [(ended, 1, "")]
-        assert (again, 2) in broker.assigned
-
-    in_shard(tmp_path, scenario)
+    assert broker.released == [(ended, 1, "")]
+    assert (again, 2) in broker.assigned
 
 
-def test_so_many_at_once_and_only_for_a_reason(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        units = [
-            UnitAssignment(name=f"persistent://a/b/t-{number}")
-            for number in range(ASSIGNMENTS_PER_REQUEST_MAX)
-        ]
+@run_by(in_shard)
+async def test_so_many_at_once_and_only_for_a_reason(shard: Harness) -> None:
+    units = [
+        UnitAssignment(name=f"persistent://a/b/t-{number}")
+        for number in range(ASSIGNMENTS_PER_REQUEST_MAX)
+    ]
 
-        assert len(await unassign(shard, *units)) == ASSIGNMENTS_PER_REQUEST_MAX
-        with pytest.raises(InvalidRequest, match="1001 units"):
-            await unassign(shard, *units, UnitAssignment(name="persistent://a/b/more"))
-        with pytest.raises(InvalidRequest, match="0 units"):
-            await unassign(shard)
-        with pytest.raises(InvalidRequest, match="'moved' is no reason"):
-            await unassign(shard, units[0], reason="moved")
-
-    in_shard(tmp_path, scenario)
+    assert len(await unassign(shard, *units)) == ASSIGNMENTS_PER_REQUEST_MAX
+    with pytest.raises(InvalidRequest, match="1001 units"):
+        await unassign(shard, *units, UnitAssignment(name="persistent://a/b/more"))
+    with pytest.raises(InvalidRequest, match="0 units"):
+        await unassign(shard)
+    with pytest.raises(InvalidRequest, match="'moved' is no reason"):
+        await unassign(shard, units[0], reason="moved")

@@ -23,6 +23,7 @@ from shards.domain.broker_session import SetDrain
 from shards.ports import Cancellable
 from shards.sessions import broker_sessions
 from shards.sessions.broker_sessions import BrokerSessions
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import FakeBroker, Harness, in_shard
 
 RESUME_S = SESSION_RESUME_MS / 1000
@@ -39,325 +40,295 @@ async def reasons(shard: Harness) -> list[str]:
     return [event.broker_session_ended.reason for event in events]
 
 
-def test_a_silent_session_ends_after_its_time_and_not_before(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        await asyncio.sleep(10.0)
-        assert shard.leader.brokers.sessions.count == 1
+@run_by(in_shard)
+async def test_a_silent_session_ends_after_its_time_and_not_before(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    await asyncio.sleep(10.0)
+    assert shard.leader.brokers.sessions.count == 1
 
-        broker.freeze()
-        await asyncio.sleep(TTL_S - 0.8)
-        assert await reasons(shard) == []
-        await asyncio.sleep(1.0)
+    broker.freeze()
+    await asyncio.sleep(TTL_S - 0.8)
+    assert await reasons(shard) == []
+    await asyncio.sleep(1.0)
 
-        assert await reasons(shard) == ["expired"]
-        assert not shard.cluster.reports[-1].is_live
-
-    in_shard(tmp_path, scenario)
+    assert await reasons(shard) == ["expired"]
+    assert not shard.cluster.reports[-1].is_live
 
 
-def test_a_session_whose_stream_broke_ends_soon_and_not_before(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        await asyncio.sleep(10.0)
+@run_by(in_shard)
+async def test_a_session_whose_stream_broke_ends_soon_and_not_before(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    await asyncio.sleep(10.0)
 
+    broker.vanish()
+    await asyncio.sleep(RESUME_S - 0.001)
+    assert await reasons(shard) == []
+    assert shard.leader.brokers.sessions.count == 1
+    await asyncio.sleep(RECORDING_S)
+
+    assert await reasons(shard) == ["disconnected"]
+    assert shard.leader.brokers.sessions.count == 0
+    assert not shard.cluster.reports[-1].is_live
+
+
+@run_by(in_shard)
+async def test_a_broker_that_is_back_in_time_keeps_its_session(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    session_id = broker.session_id
+
+    broker.vanish()
+    await asyncio.sleep(RESUME_S - 0.001)
+    await broker.connect()
+    await asyncio.sleep(3 * TTL_S)
+
+    assert (broker.resumed, broker.session_id) == (True, session_id)
+    assert await reasons(shard) == []
+
+
+@run_by(in_shard)
+async def test_a_broker_that_is_back_too_late_registers_anew(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    session_id = broker.session_id
+
+    broker.vanish()
+    await asyncio.sleep(RESUME_S + RECORDING_S)
+    await broker.connect()
+
+    assert not broker.resumed
+    assert broker.session_id != session_id
+    assert await reasons(shard) == ["disconnected"]
+
+
+@run_by(in_shard)
+async def test_each_break_gives_the_broker_its_time_again(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+
+    for _ in range(20):
         broker.vanish()
-        await asyncio.sleep(RESUME_S - 0.001)
-        assert await reasons(shard) == []
-        assert shard.leader.brokers.sessions.count == 1
-        await asyncio.sleep(RECORDING_S)
-
-        assert await reasons(shard) == ["disconnected"]
-        assert shard.leader.brokers.sessions.count == 0
-        assert not shard.cluster.reports[-1].is_live
-
-    in_shard(tmp_path, scenario)
-
-
-def test_a_broker_that_is_back_in_time_keeps_its_session(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        session_id = broker.session_id
-
-        broker.vanish()
-        await asyncio.sleep(RESUME_S - 0.001)
+        await asyncio.sleep(0.6 * RESUME_S)
         await broker.connect()
-        await asyncio.sleep(3 * TTL_S)
+    assert await reasons(shard) == []
+    broker.vanish()
+    await asyncio.sleep(RESUME_S + RECORDING_S)
 
-        assert (broker.resumed, broker.session_id) == (True, session_id)
-        assert await reasons(shard) == []
-
-    in_shard(tmp_path, scenario)
-
-
-def test_a_broker_that_is_back_too_late_registers_anew(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        session_id = broker.session_id
-
-        broker.vanish()
-        await asyncio.sleep(RESUME_S + RECORDING_S)
-        await broker.connect()
-
-        assert not broker.resumed
-        assert broker.session_id != session_id
-        assert await reasons(shard) == ["disconnected"]
-
-    in_shard(tmp_path, scenario)
+    assert await reasons(shard) == ["disconnected"]
 
 
-def test_each_break_gives_the_broker_its_time_again(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-
-        for _ in range(20):
-            broker.vanish()
-            await asyncio.sleep(0.6 * RESUME_S)
-            await broker.connect()
-        assert await reasons(shard) == []
-        broker.vanish()
-        await asyncio.sleep(RESUME_S + RECORDING_S)
-
-        assert await reasons(shard) == ["disconnected"]
-
-    in_shard(tmp_path, scenario)
-
-
-def test_a_broker_that_resumed_and_then_fell_silent_has_the_time_of_silence(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_a_broker_that_resumed_and_then_fell_silent_has_the_time_of_silence(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        broker.vanish()
-        await broker.connect()
+    broker = await shard.start_broker("broker-1")
+    broker.vanish()
+    await broker.connect()
 
-        broker.freeze()
-        await asyncio.sleep(TTL_S - 0.01)
-        assert await reasons(shard) == []
-        await asyncio.sleep(0.01 + RECORDING_S)
+    broker.freeze()
+    await asyncio.sleep(TTL_S - 0.01)
+    assert await reasons(shard) == []
+    await asyncio.sleep(0.01 + RECORDING_S)
 
-        assert await reasons(shard) == ["expired"]
-
-    in_shard(tmp_path, scenario)
+    assert await reasons(shard) == ["expired"]
 
 
-def test_a_stream_that_breaks_after_long_silence_adds_no_time(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        broker.freeze()
-        await asyncio.sleep(TTL_S - 0.1)
+@run_by(in_shard)
+async def test_a_stream_that_breaks_after_long_silence_adds_no_time(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    broker.freeze()
+    await asyncio.sleep(TTL_S - 0.1)
 
-        broker.vanish()
-        await asyncio.sleep(0.1 + RECORDING_S)
+    broker.vanish()
+    await asyncio.sleep(0.1 + RECORDING_S)
 
-        assert len(await reasons(shard)) == 1
-
-    in_shard(tmp_path, scenario)
+    assert len(await reasons(shard)) == 1
 
 
-def test_the_end_of_a_stream_that_was_replaced_ends_nothing(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        first = broker.connection
-        assert first is not None
-        await broker.connect()
+@run_by(in_shard)
+async def test_the_end_of_a_stream_that_was_replaced_ends_nothing(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    first = broker.connection
+    assert first is not None
+    await broker.connect()
 
-        shard.leader.brokers.sessions.disconnect(first)
-        await asyncio.sleep(2 * RESUME_S)
+    shard.leader.brokers.sessions.disconnect(first)
+    await asyncio.sleep(2 * RESUME_S)
 
-        assert isinstance(first.error, SessionExpired)
-        assert await reasons(shard) == []
-        assert broker.connection is not None
-        assert broker.connection.error is None
-
-    in_shard(tmp_path, scenario)
+    assert isinstance(first.error, SessionExpired)
+    assert await reasons(shard) == []
+    assert broker.connection is not None
+    assert broker.connection.error is None
 
 
-def test_a_new_leader_that_nobody_was_told_of_waits_the_time_of_silence_for_its_brokers(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_a_new_leader_that_nobody_was_told_of_waits_the_time_of_silence_for_its_brokers(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.start_broker("broker-1")
-        await asyncio.sleep(5.0)
-        shard.next_term()
+    await shard.start_broker("broker-1")
+    await asyncio.sleep(5.0)
+    shard.next_term()
 
-        await asyncio.sleep(TTL_S - 0.01)
-        assert await reasons(shard) == []
-        await asyncio.sleep(0.01 + RECORDING_S)
+    await asyncio.sleep(TTL_S - 0.01)
+    assert await reasons(shard) == []
+    await asyncio.sleep(0.01 + RECORDING_S)
 
-        assert await reasons(shard) == ["expired"]
-
-    in_shard(tmp_path, scenario)
+    assert await reasons(shard) == ["expired"]
 
 
-def test_brokers_that_do_not_come_to_a_new_leader_that_all_were_told_of_end_soon(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_brokers_that_do_not_come_to_a_new_leader_that_all_were_told_of_end_soon(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        returning = await shard.start_broker("broker-1")
-        await shard.start_broker("broker-2")
-        await asyncio.sleep(5.0)
-        shard.next_term()
-        sessions = shard.leader.brokers.sessions
-        sessions.note_announced()
-        await returning.connect()
+    returning = await shard.start_broker("broker-1")
+    await shard.start_broker("broker-2")
+    await asyncio.sleep(5.0)
+    shard.next_term()
+    sessions = shard.leader.brokers.sessions
+    sessions.note_announced()
+    await returning.connect()
 
-        await asyncio.sleep(RETURN_S - 0.01)
-        # As after a reconnect to the cluster manager: it gives nobody more time.
-        sessions.note_announced()
-        assert await reasons(shard) == []
-        await asyncio.sleep(0.01 + RECORDING_S)
+    await asyncio.sleep(RETURN_S - 0.01)
+    # As after a reconnect to the cluster manager: it gives nobody more time.
+    sessions.note_announced()
+    assert await reasons(shard) == []
+    await asyncio.sleep(0.01 + RECORDING_S)
 
-        (ended,) = await shard.events("broker_session_ended")
-        assert ended.broker_session_ended.broker_id == "broker-2"
-        assert ended.broker_session_ended.reason == "disconnected"
-        await asyncio.sleep(2 * TTL_S)
-        assert returning.resumed
-        assert [each.broker_id for each in sessions.statuses()] == ["broker-1"]
-
-    in_shard(tmp_path, scenario)
+    (ended,) = await shard.events("broker_session_ended")
+    assert ended.broker_session_ended.broker_id == "broker-2"
+    assert ended.broker_session_ended.reason == "disconnected"
+    await asyncio.sleep(2 * TTL_S)
+    assert returning.resumed
+    assert [each.broker_id for each in sessions.statuses()] == ["broker-1"]
 
 
-def test_a_broker_that_comes_to_a_new_leader_in_time_keeps_its_session(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        session_id = broker.session_id
-        for _ in range(3):
-            shard.next_term()
-            shard.leader.brokers.sessions.note_announced()
-            await asyncio.sleep(RETURN_S - 0.001)
-            await broker.connect()
-        await asyncio.sleep(2 * TTL_S)
-
-        assert (broker.resumed, broker.session_id) == (True, session_id)
-        assert await reasons(shard) == []
-
-        broker.vanish()
-        await asyncio.sleep(RESUME_S + RECORDING_S)
-        assert await reasons(shard) == ["disconnected"]
-
-    in_shard(tmp_path, scenario)
-
-
-def test_while_brokers_still_come_to_a_new_leader_the_others_are_waited_for(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_a_broker_that_comes_to_a_new_leader_in_time_keeps_its_session(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        brokers = [await shard.start_broker(f"broker-{number}") for number in range(3)]
+    broker = await shard.start_broker("broker-1")
+    session_id = broker.session_id
+    for _ in range(3):
         shard.next_term()
         shard.leader.brokers.sessions.note_announced()
+        await asyncio.sleep(RETURN_S - 0.001)
+        await broker.connect()
+    await asyncio.sleep(2 * TTL_S)
 
-        await asyncio.sleep(RETURN_S - 0.3)
-        await brokers[0].connect()
-        await asyncio.sleep(RETURN_S - 0.3)
-        await brokers[1].connect()
-        assert await reasons(shard) == []
-        assert brokers[1].resumed
+    assert (broker.resumed, broker.session_id) == (True, session_id)
+    assert await reasons(shard) == []
 
-        # Silence bounds it.
-        await asyncio.sleep(TTL_S - 2 * (RETURN_S - 0.3) + RECORDING_S)
-        assert await reasons(shard) == ["disconnected"]
-
-    in_shard(tmp_path, scenario)
+    broker.vanish()
+    await asyncio.sleep(RESUME_S + RECORDING_S)
+    assert await reasons(shard) == ["disconnected"]
 
 
-def test_a_new_leader_that_did_not_run_gives_brokers_their_time_to_come_again(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_while_brokers_still_come_to_a_new_leader_the_others_are_waited_for(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        shard.next_term()
-        late_s = 2 * RESUME_S
-        shard.leader.brokers.sessions._clock = LateClock(shard, late_s)
-        shard.leader.brokers.sessions.note_announced()
+    brokers = [await shard.start_broker(f"broker-{number}") for number in range(3)]
+    shard.next_term()
+    shard.leader.brokers.sessions.note_announced()
 
-        await asyncio.sleep(RETURN_S + late_s + RECORDING_S)
-        await broker.connect()
-        await asyncio.sleep(2 * TTL_S)
+    await asyncio.sleep(RETURN_S - 0.3)
+    await brokers[0].connect()
+    await asyncio.sleep(RETURN_S - 0.3)
+    await brokers[1].connect()
+    assert await reasons(shard) == []
+    assert brokers[1].resumed
 
-        assert broker.resumed
-        assert await reasons(shard) == []
-
-    in_shard(tmp_path, scenario)
-
-
-def test_a_leader_that_steps_down_ends_no_session_whose_stream_it_broke(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        sessions, connection = shard.leader.brokers.sessions, broker.connection
-        assert connection is not None
-
-        shard.log.become_leader()
-        sessions.disconnect(connection)
-        await broker.connect()
-        await asyncio.sleep(2 * RESUME_S)
-
-        assert isinstance(connection.error, NotLeader)
-        assert broker.resumed
-        assert await reasons(shard) == []
-
-    in_shard(tmp_path, scenario)
+    # Silence bounds it.
+    await asyncio.sleep(TTL_S - 2 * (RETURN_S - 0.3) + RECORDING_S)
+    assert await reasons(shard) == ["disconnected"]
 
 
-def test_a_session_that_was_closed_is_not_ended_again_by_its_stream(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        connection = broker.connection
-        assert connection is not None
-        goodbye = broker_pb.BrokerMessage(goodbye=broker_pb.BrokerGoodbye())
-        shard.leader.brokers.sessions.receive(connection, goodbye)
-        await asyncio.sleep(RECORDING_S)
+@run_by(in_shard)
+async def test_a_new_leader_that_did_not_run_gives_brokers_their_time_to_come_again(
+    shard: Harness,
+) -> None:
+    broker = await shard.start_broker("broker-1")
+    shard.next_term()
+    late_s = 2 * RESUME_S
+    shard.leader.brokers.sessions._clock = LateClock(shard, late_s)
+    shard.leader.brokers.sessions.note_announced()
 
+    await asyncio.sleep(RETURN_S + late_s + RECORDING_S)
+    await broker.connect()
+    await asyncio.sleep(2 * TTL_S)
+
+    assert broker.resumed
+    assert await reasons(shard) == []
+
+
+@run_by(in_shard)
+async def test_a_leader_that_steps_down_ends_no_session_whose_stream_it_broke(
+    shard: Harness,
+) -> None:
+    broker = await shard.start_broker("broker-1")
+    sessions, connection = shard.leader.brokers.sessions, broker.connection
+    assert connection is not None
+
+    shard.log.become_leader()
+    sessions.disconnect(connection)
+    await broker.connect()
+    await asyncio.sleep(2 * RESUME_S)
+
+    assert isinstance(connection.error, NotLeader)
+    assert broker.resumed
+    assert await reasons(shard) == []
+
+
+@run_by(in_shard)
+async def test_a_session_that_was_closed_is_not_ended_again_by_its_stream(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    connection = broker.connection
+    assert connection is not None
+    goodbye = broker_pb.BrokerMessage(goodbye=broker_pb.BrokerGoodbye())
+    shard.leader.brokers.sessions.receive(connection, goodbye)
+    await asyncio.sleep(RECORDING_S)
+
+    broker.vanish()
+    await asyncio.sleep(2 * RESUME_S)
+
+    assert await reasons(shard) == ["closed"]
+
+
+@run_by(in_shard)
+async def test_of_many_brokers_only_those_whose_streams_broke_end(shard: Harness) -> None:
+    for number in range(20):
+        await shard.start_broker(f"broker-{number}")
+        await asyncio.sleep(0.07)
+    gone = [shard.brokers[f"broker-{number}"] for number in (3, 7, 19)]
+
+    for broker in gone:
         broker.vanish()
-        await asyncio.sleep(2 * RESUME_S)
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(RESUME_S + RECORDING_S)
 
-        assert await reasons(shard) == ["closed"]
-
-    in_shard(tmp_path, scenario)
-
-
-def test_of_many_brokers_only_those_whose_streams_broke_end(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        for number in range(20):
-            await shard.start_broker(f"broker-{number}")
-            await asyncio.sleep(0.07)
-        gone = [shard.brokers[f"broker-{number}"] for number in (3, 7, 19)]
-
-        for broker in gone:
-            broker.vanish()
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(RESUME_S + RECORDING_S)
-
-        ended = await shard.events("broker_session_ended")
-        assert [event.broker_session_ended.broker_id for event in ended] == [
-            broker.broker_id for broker in gone
-        ]
-        assert shard.leader.brokers.sessions.count == 17
-
-    in_shard(tmp_path, scenario)
+    ended = await shard.events("broker_session_ended")
+    assert [event.broker_session_ended.broker_id for event in ended] == [
+        broker.broker_id for broker in gone
+    ]
+    assert shard.leader.brokers.sessions.count == 17
 
 
-def test_an_end_that_cannot_be_recorded_is_tried_again(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        state = shard.leader.state
-        propose = state.proposer.propose
+@run_by(in_shard)
+async def test_an_end_that_cannot_be_recorded_is_tried_again(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    state = shard.leader.state
+    propose = state.proposer.propose
 
-        async def refuse(_events: object) -> None:
-            raise Overloaded("too much is in flight")
+    async def refuse(_events: object) -> None:
+        raise Overloaded("too much is in flight")
 
-        state.proposer.propose = refuse  # type: ignore[method-assign, assignment]
-        broker.vanish()
-        await asyncio.sleep(RESUME_S + RECORDING_S)
-        state.proposer.propose = propose  # type: ignore[method-assign]
-        await asyncio.sleep(RESUME_S)
-        assert await reasons(shard) == []
-        assert shard.leader.brokers.sessions.count == 1
-        await asyncio.sleep(TTL_S)
+    state.proposer.propose = refuse  # type: ignore[method-assign, assignment]
+    broker.vanish()
+    await asyncio.sleep(RESUME_S + RECORDING_S)
+    state.proposer.propose = propose  # type: ignore[method-assign]
+    await asyncio.sleep(RESUME_S)
+    assert await reasons(shard) == []
+    assert shard.leader.brokers.sessions.count == 1
+    await asyncio.sleep(TTL_S)
 
-        assert await reasons(shard) == ["disconnected"]
-
-    in_shard(tmp_path, scenario)
+    assert await reasons(shard) == ["disconnected"]
 
 
 class LateClock:
@@ -377,81 +348,75 @@ class LateClock:
         return self._shard.clock.call_at(when + self._late_s, callback)
 
 
-def test_a_leader_that_did_not_run_gives_the_broker_its_time_again(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        late_s = 2 * RESUME_S
-        shard.leader.brokers.sessions._clock = LateClock(shard, late_s)
-        broker = await shard.start_broker("broker-1")
+@run_by(in_shard)
+async def test_a_leader_that_did_not_run_gives_the_broker_its_time_again(shard: Harness) -> None:
+    late_s = 2 * RESUME_S
+    shard.leader.brokers.sessions._clock = LateClock(shard, late_s)
+    broker = await shard.start_broker("broker-1")
 
-        broker.vanish()
-        await asyncio.sleep(RESUME_S + late_s + RECORDING_S)
-        # As if its hello had waited to be read since the stream broke.
-        await broker.connect()
-        await asyncio.sleep(RESUME_S)
+    broker.vanish()
+    await asyncio.sleep(RESUME_S + late_s + RECORDING_S)
+    # As if its hello had waited to be read since the stream broke.
+    await broker.connect()
+    await asyncio.sleep(RESUME_S)
 
-        assert broker.resumed
-        assert await reasons(shard) == []
-
-    in_shard(tmp_path, scenario)
+    assert broker.resumed
+    assert await reasons(shard) == []
 
 
-def test_a_leader_whose_timers_are_always_late_ends_the_session_by_silence(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        shard.leader.brokers.sessions._clock = LateClock(shard, 2 * RESUME_S)
-        broker = await shard.start_broker("broker-1")
+@run_by(in_shard)
+async def test_a_leader_whose_timers_are_always_late_ends_the_session_by_silence(
+    shard: Harness,
+) -> None:
+    shard.leader.brokers.sessions._clock = LateClock(shard, 2 * RESUME_S)
+    broker = await shard.start_broker("broker-1")
 
-        broker.vanish()
-        await asyncio.sleep(TTL_S + 4 * RESUME_S)
+    broker.vanish()
+    await asyncio.sleep(TTL_S + 4 * RESUME_S)
 
-        assert len(await reasons(shard)) == 1
-
-    in_shard(tmp_path, scenario)
+    assert len(await reasons(shard)) == 1
 
 
-def test_a_leader_that_did_not_run_looks_once_more_at_a_silent_broker(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        late_s = 2 * RESUME_S
-        sessions = shard.leader.brokers.sessions
-        sessions._clock = LateClock(shard, late_s)
-        broker = await shard.start_broker("broker-1")
-        connection = broker.connection
-        assert connection is not None
+@run_by(in_shard)
+async def test_a_leader_that_did_not_run_looks_once_more_at_a_silent_broker(shard: Harness) -> None:
+    late_s = 2 * RESUME_S
+    sessions = shard.leader.brokers.sessions
+    sessions._clock = LateClock(shard, late_s)
+    broker = await shard.start_broker("broker-1")
+    connection = broker.connection
+    assert connection is not None
 
-        broker.freeze()
-        await asyncio.sleep(TTL_S + late_s + RECORDING_S)
-        # As if it had waited to be read while the leader stood still.
-        sessions.receive(connection, broker_pb.BrokerMessage(heartbeat=broker_pb.BrokerHeartbeat()))
-        await asyncio.sleep(TTL_S - RECORDING_S)
-        assert await reasons(shard) == []
+    broker.freeze()
+    await asyncio.sleep(TTL_S + late_s + RECORDING_S)
+    # As if it had waited to be read while the leader stood still.
+    sessions.receive(connection, broker_pb.BrokerMessage(heartbeat=broker_pb.BrokerHeartbeat()))
+    await asyncio.sleep(TTL_S - RECORDING_S)
+    assert await reasons(shard) == []
 
-        # It is silent for good, and the leader's timers are always late.
-        await asyncio.sleep(HEARTBEAT_S + 3 * late_s)
-        assert await reasons(shard) == ["expired"]
-
-    in_shard(tmp_path, scenario)
+    # It is silent for good, and the leader's timers are always late.
+    await asyncio.sleep(HEARTBEAT_S + 3 * late_s)
+    assert await reasons(shard) == ["expired"]
 
 
 def planned_looks(sessions: BrokerSessions) -> int:
     return len(sessions._deadlines)
 
 
-def test_streams_that_break_for_ever_plan_a_bounded_number_of_looks(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker: FakeBroker = await shard.start_broker("broker-1")
-        sessions = shard.leader.brokers.sessions
-        most = 0
+@run_by(in_shard)
+async def test_streams_that_break_for_ever_plan_a_bounded_number_of_looks(shard: Harness) -> None:
+    broker: FakeBroker = await shard.start_broker("broker-1")
+    sessions = shard.leader.brokers.sessions
+    most = 0
 
-        for _ in range(1_000):
-            broker.vanish()
-            await asyncio.sleep(0.02)
-            await broker.connect()
-            most = max(most, planned_looks(sessions))
+    for _ in range(1_000):
+        broker.vanish()
+        await asyncio.sleep(0.02)
+        await broker.connect()
+        most = max(most, planned_looks(sessions))
 
-        # Those of the last resume time, and one of each session.
-        assert most <= RESUME_S / 0.02 + 2
-        assert await reasons(shard) == []
-
-    in_shard(tmp_path, scenario)
+    # Those of the last resume time, and one of each session.
+    assert most <= RESUME_S / 0.02 + 2
+    assert await reasons(shard) == []
 
 
 async def hang_up_too_early(shard: Harness, broker: FakeBroker) -> None:
@@ -462,154 +427,138 @@ async def hang_up_too_early(shard: Harness, broker: FakeBroker) -> None:
             await broker.connect()
 
 
-def test_a_broker_that_goes_away_while_it_registers_leaves_a_session_that_ends(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_a_broker_that_goes_away_while_it_registers_leaves_a_session_that_ends(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        await hang_up_too_early(shard, FakeBroker(shard, "broker-1"))
-        shard.log.release_commits()
-        await asyncio.sleep(TTL_S + RECORDING_S)
+    await hang_up_too_early(shard, FakeBroker(shard, "broker-1"))
+    shard.log.release_commits()
+    await asyncio.sleep(TTL_S + RECORDING_S)
 
-        assert await reasons(shard) == ["expired"]
-        assert not shard.cluster.reports[-1].is_live
-
-    in_shard(tmp_path, scenario)
+    assert await reasons(shard) == ["expired"]
+    assert not shard.cluster.reports[-1].is_live
 
 
-def test_a_session_that_was_replaced_is_over_though_its_successors_hello_was_given_up(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_a_session_that_was_replaced_is_over_though_its_successors_hello_was_given_up(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        first = broker.session_id
+    broker = await shard.start_broker("broker-1")
+    first = broker.session_id
 
-        await hang_up_too_early(shard, FakeBroker(shard, "broker-1"))
-        shard.log.release_commits()
-        await asyncio.sleep(0)
-        await asyncio.sleep(RECORDING_S)
+    await hang_up_too_early(shard, FakeBroker(shard, "broker-1"))
+    shard.log.release_commits()
+    await asyncio.sleep(0)
+    await asyncio.sleep(RECORDING_S)
 
-        assert await reasons(shard) == ["replaced"]
-        assert isinstance(broker.error, SessionExpired)
-        assert [each.session_id for each in shard.cluster.live()] != [first]
-        await asyncio.sleep(TTL_S)
-        assert await reasons(shard) == ["replaced", "expired"]
-        assert shard.cluster.live() == []
-        assert shard.leader.brokers.sessions.count == 0
-
-    in_shard(tmp_path, scenario)
+    assert await reasons(shard) == ["replaced"]
+    assert isinstance(broker.error, SessionExpired)
+    assert [each.session_id for each in shard.cluster.live()] != [first]
+    await asyncio.sleep(TTL_S)
+    assert await reasons(shard) == ["replaced", "expired"]
+    assert shard.cluster.live() == []
+    assert shard.leader.brokers.sessions.count == 0
 
 
-def test_a_broker_that_asks_again_while_it_is_registered_has_begun_one_session(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_a_broker_that_asks_again_while_it_is_registered_has_begun_one_session(
+    shard: Harness,
 ) -> None:
     """Commits that take long must not bring a broker into quarantine that never came and went."""
+    broker = FakeBroker(shard, "broker-1")
+    for _ in range(SESSIONS_STARTED_MAX + 1):
+        await hang_up_too_early(shard, broker)
 
-    async def scenario(shard: Harness) -> None:
-        broker = FakeBroker(shard, "broker-1")
-        for _ in range(SESSIONS_STARTED_MAX + 1):
-            await hang_up_too_early(shard, broker)
+    asking = asyncio.create_task(broker.connect())
+    await asyncio.sleep(RECORDING_S)
+    shard.log.release_commits()
+    await asking
 
-        asking = asyncio.create_task(broker.connect())
-        await asyncio.sleep(RECORDING_S)
-        shard.log.release_commits()
+    assert len(await shard.events("broker_session_established")) == 1
+    assert shard.leader.brokers.sessions.count == 1
+    assert broker.session_id == shard.cluster.reports[-1].session_id
+    assert not shard.cluster.reports[-1].quarantined_until_ms
+    await asyncio.sleep(2 * TTL_S)
+    assert await reasons(shard) == []
+    for task in broker._tasks:
+        task.cancel()
+
+
+@run_by(in_shard)
+async def test_a_broker_that_says_something_else_of_itself_begins_another_session(
+    shard: Harness,
+) -> None:
+    await hang_up_too_early(shard, FakeBroker(shard, "broker-1", capacity_units=100))
+    asking = asyncio.create_task(shard.start_broker("broker-1", capacity_units=50))
+    await asyncio.sleep(RECORDING_S)
+    shard.log.release_commits()
+    await asking
+
+    assert await reasons(shard) == ["replaced"]
+    assert [each.capacity_units for each in shard.cluster.live()] == [50]
+
+
+@run_by(in_shard)
+async def test_who_registers_when_leadership_moves_is_told_so(shard: Harness) -> None:
+    shard.log.hold_commits()
+    asking = asyncio.create_task(FakeBroker(shard, "broker-1").connect())
+    await asyncio.sleep(RECORDING_S)
+    shard.log.lose_leadership()
+
+    with pytest.raises(MetadataError):
         await asking
 
-        assert len(await shard.events("broker_session_established")) == 1
-        assert shard.leader.brokers.sessions.count == 1
-        assert broker.session_id == shard.cluster.reports[-1].session_id
-        assert not shard.cluster.reports[-1].quarantined_until_ms
-        await asyncio.sleep(2 * TTL_S)
-        assert await reasons(shard) == []
-        for task in broker._tasks:
-            task.cancel()
 
-    in_shard(tmp_path, scenario)
-
-
-def test_a_broker_that_says_something_else_of_itself_begins_another_session(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_what_is_said_on_a_stream_whose_session_is_over_is_not_about_the_next_one(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        await hang_up_too_early(shard, FakeBroker(shard, "broker-1", capacity_units=100))
-        asking = asyncio.create_task(shard.start_broker("broker-1", capacity_units=50))
-        await asyncio.sleep(RECORDING_S)
-        shard.log.release_commits()
-        await asking
+    await shard.start_broker("broker-2")
+    broker = await shard.start_broker("broker-1")
+    first = broker.connection
+    assert first is not None
+    broker.capacity_units += 1
+    await broker.connect()
+    assert isinstance(first.error, SessionExpired)
 
-        assert await reasons(shard) == ["replaced"]
-        assert [each.capacity_units for each in shard.cluster.live()] == [50]
+    wish = broker_pb.BrokerMessage(drain=broker_pb.DrainWish(units_per_second=10))
+    shard.leader.brokers.sessions.receive(first, wish)
+    await asyncio.sleep(RECORDING_S)
 
-    in_shard(tmp_path, scenario)
-
-
-def test_who_registers_when_leadership_moves_is_told_so(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        shard.log.hold_commits()
-        asking = asyncio.create_task(FakeBroker(shard, "broker-1").connect())
-        await asyncio.sleep(RECORDING_S)
-        shard.log.lose_leadership()
-
-        with pytest.raises(MetadataError):
-            await asking
-
-    in_shard(tmp_path, scenario)
+    assert await shard.events("broker_drain_set") == []
 
 
-def test_what_is_said_on_a_stream_whose_session_is_over_is_not_about_the_next_one(
-    tmp_path: Path,
+@run_by(in_shard)
+async def test_of_two_that_register_at_the_same_time_one_has_a_session(shard: Harness) -> None:
+    shard.log.hold_commits()
+    first = asyncio.create_task(FakeBroker(shard, "broker-1", capacity_units=100).connect())
+    await asyncio.sleep(RECORDING_S)
+    second = asyncio.create_task(shard.start_broker("broker-1", capacity_units=50))
+    await asyncio.sleep(RECORDING_S)
+
+    shard.log.release_commits()
+
+    with pytest.raises(SessionExpired):
+        await first
+    broker = await second
+    sessions = shard.leader.brokers.sessions
+    assert [each.session_id for each in sessions.statuses()] == [broker.session_id]
+
+
+@run_by(in_shard)
+async def test_who_registers_gets_no_session_that_ended_before_it_was_answered(
+    shard: Harness,
 ) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.start_broker("broker-2")
-        broker = await shard.start_broker("broker-1")
-        first = broker.connection
-        assert first is not None
-        broker.capacity_units += 1
-        await broker.connect()
-        assert isinstance(first.error, SessionExpired)
-
-        wish = broker_pb.BrokerMessage(drain=broker_pb.DrainWish(units_per_second=10))
-        shard.leader.brokers.sessions.receive(first, wish)
-        await asyncio.sleep(RECORDING_S)
-
-        assert await shard.events("broker_drain_set") == []
-
-    in_shard(tmp_path, scenario)
-
-
-def test_of_two_that_register_at_the_same_time_one_has_a_session(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        shard.log.hold_commits()
-        first = asyncio.create_task(FakeBroker(shard, "broker-1", capacity_units=100).connect())
-        await asyncio.sleep(RECORDING_S)
-        second = asyncio.create_task(shard.start_broker("broker-1", capacity_units=50))
-        await asyncio.sleep(RECORDING_S)
-
-        shard.log.release_commits()
-
-        with pytest.raises(SessionExpired):
-            await first
-        broker = await second
-        sessions = shard.leader.brokers.sessions
-        assert [each.session_id for each in sessions.statuses()] == [broker.session_id]
-
-    in_shard(tmp_path, scenario)
-
-
-def test_who_registers_gets_no_session_that_ended_before_it_was_answered(tmp_path: Path) -> None:
     """1. The session is committed. 2. The leader steps down. 3. Its broker would be answered."""
+    sessions = shard.leader.brokers.sessions
+    asking = asyncio.create_task(FakeBroker(shard, "broker-1").connect())
+    while sessions.count == 0:
+        await asyncio.sleep(0)
 
-    async def scenario(shard: Harness) -> None:
-        sessions = shard.leader.brokers.sessions
-        asking = asyncio.create_task(FakeBroker(shard, "broker-1").connect())
-        while sessions.count == 0:
-            await asyncio.sleep(0)
+    sessions.close(NotLeader("it stepped down"))
 
-        sessions.close(NotLeader("it stepped down"))
-
-        with pytest.raises(NotLeader):
-            await asking
-
-    in_shard(tmp_path, scenario)
+    with pytest.raises(NotLeader):
+        await asking
 
 
 def test_sessions_per_shard_max_are_live_and_one_more_is_refused(
@@ -631,95 +580,84 @@ def test_sessions_per_shard_max_are_live_and_one_more_is_refused(
     in_shard(tmp_path, scenario)
 
 
-def test_a_new_leader_does_not_take_over_a_session_that_ended(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.start_broker("broker-1")
-        broker = await shard.start_broker("broker-2")
-        broker.vanish()
-        await asyncio.sleep(RESUME_S + RECORDING_S)
+@run_by(in_shard)
+async def test_a_new_leader_does_not_take_over_a_session_that_ended(shard: Harness) -> None:
+    await shard.start_broker("broker-1")
+    broker = await shard.start_broker("broker-2")
+    broker.vanish()
+    await asyncio.sleep(RESUME_S + RECORDING_S)
 
-        shard.next_term()
+    shard.next_term()
 
-        statuses = shard.leader.brokers.sessions.statuses()
-        assert [each.broker_id for each in statuses] == ["broker-1"]
-
-    in_shard(tmp_path, scenario)
+    statuses = shard.leader.brokers.sessions.statuses()
+    assert [each.broker_id for each in statuses] == ["broker-1"]
 
 
-def test_a_session_is_only_of_the_broker_that_began_it(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        await shard.start_broker("broker-1")
-        broker = await shard.start_broker("broker-2")
+@run_by(in_shard)
+async def test_a_session_is_only_of_the_broker_that_began_it(shard: Harness) -> None:
+    await shard.start_broker("broker-1")
+    broker = await shard.start_broker("broker-2")
 
-        with pytest.raises(SessionExpired):
-            shard.leader.brokers.sessions.live("broker-1", broker.session_id)
-
-    in_shard(tmp_path, scenario)
+    with pytest.raises(SessionExpired):
+        shard.leader.brokers.sessions.live("broker-1", broker.session_id)
 
 
-def test_who_waits_for_a_broker_that_never_comes_is_refused(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        shard.next_term()
-        sessions = shard.leader.brokers.sessions
-        waiting = asyncio.create_task(sessions.attached("broker-1", broker.session_id))
+@run_by(in_shard)
+async def test_who_waits_for_a_broker_that_never_comes_is_refused(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    shard.next_term()
+    sessions = shard.leader.brokers.sessions
+    waiting = asyncio.create_task(sessions.attached("broker-1", broker.session_id))
 
-        await asyncio.sleep(TTL_S + RECORDING_S)
+    await asyncio.sleep(TTL_S + RECORDING_S)
 
-        with pytest.raises(SessionExpired):
-            await waiting
-
-    in_shard(tmp_path, scenario)
+    with pytest.raises(SessionExpired):
+        await waiting
 
 
-def test_each_revision_of_a_drain_is_reported_once_and_in_order(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        broker = await shard.start_broker("broker-1")
-        sessions = shard.leader.brokers.sessions
-        wishes = [
-            SetDrain("broker-1", broker.session_id, draining=draining)
-            for draining in (True, True, False, False)
-        ]
-        shard.log.hold_commits()
-        asking = []
-        for wish in wishes:
-            asking.append(asyncio.create_task(sessions.carry_out(wish)))
-            await asyncio.sleep(RECORDING_S)
-
-        shard.log.release_commits()
-        await asyncio.gather(*asking)
-
-        assert [each.revision for each in shard.cluster.reports if each.revision] == [1, 2]
-
-    in_shard(tmp_path, scenario)
-
-
-def test_a_session_is_reported_again_once_it_is_committed_and_not_before(tmp_path: Path) -> None:
-    async def scenario(shard: Harness) -> None:
-        shard.log.hold_commits()
-        asking = asyncio.create_task(shard.start_broker("broker-1"))
+@run_by(in_shard)
+async def test_each_revision_of_a_drain_is_reported_once_and_in_order(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    sessions = shard.leader.brokers.sessions
+    wishes = [
+        SetDrain("broker-1", broker.session_id, draining=draining)
+        for draining in (True, True, False, False)
+    ]
+    shard.log.hold_commits()
+    asking = []
+    for wish in wishes:
+        asking.append(asyncio.create_task(sessions.carry_out(wish)))
         await asyncio.sleep(RECORDING_S)
 
-        shard.cluster.reconnect()
-        assert shard.cluster.reports == []
-        shard.log.release_commits()
-        broker = await asking
+    shard.log.release_commits()
+    await asyncio.gather(*asking)
 
-        assert [each.session_id for each in shard.cluster.reports] == [broker.session_id]
-
-    in_shard(tmp_path, scenario)
+    assert [each.revision for each in shard.cluster.reports if each.revision] == [1, 2]
 
 
-def test_a_leader_whose_term_is_over_reports_nothing_again(tmp_path: Path) -> None:
+@run_by(in_shard)
+async def test_a_session_is_reported_again_once_it_is_committed_and_not_before(
+    shard: Harness,
+) -> None:
+    shard.log.hold_commits()
+    asking = asyncio.create_task(shard.start_broker("broker-1"))
+    await asyncio.sleep(RECORDING_S)
+
+    shard.cluster.reconnect()
+    assert shard.cluster.reports == []
+    shard.log.release_commits()
+    broker = await asking
+
+    assert [each.session_id for each in shard.cluster.reports] == [broker.session_id]
+
+
+@run_by(in_shard)
+async def test_a_leader_whose_term_is_over_reports_nothing_again(shard: Harness) -> None:
     """1. A commit is lost. 2. A cluster manager is back. 3. The leader hears that it is deposed."""
+    await shard.start_broker("broker-1")
+    shard.cluster.reports.clear()
+    shard.leader.state.term.end()
 
-    async def scenario(shard: Harness) -> None:
-        await shard.start_broker("broker-1")
-        shard.cluster.reports.clear()
-        shard.leader.state.term.end()
+    shard.cluster.reconnect()
 
-        shard.cluster.reconnect()
-
-        assert shard.cluster.reports == []
-
-    in_shard(tmp_path, scenario)
+    assert shard.cluster.reports == []

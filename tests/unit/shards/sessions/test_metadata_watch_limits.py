@@ -9,23 +9,22 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.stream import WATCH_NAMES_MAX
 from shards.sessions import home_watch, metadata_watch
 from tests.support.metadata_world import MetadataWorld, gathered, in_world, told
+from tests.support.scenarios import run_by
 
 TOPIC = "persistent://acme/orders/paid"
 OTHER = "persistent://acme/orders/open"
 
 
-def test_a_burst_of_assignments_makes_a_few_watches() -> None:
-    async def scenario(world: MetadataWorld) -> None:
-        topics = [f"persistent://acme/orders/t-{number}" for number in range(40)]
-        world.create_topics(*topics)
-        for topic in topics:
-            world.assign("a", topic)
-        await world.settle()
+@run_by(in_world)
+async def test_a_burst_of_assignments_makes_a_few_watches(world: MetadataWorld) -> None:
+    topics = [f"persistent://acme/orders/t-{number}" for number in range(40)]
+    world.create_topics(*topics)
+    for topic in topics:
+        world.assign("a", topic)
+    await world.settle()
 
-        (stream,) = world.homes.streams
-        assert stream.adds == [2, 40]
-
-    in_world(scenario)
+    (stream,) = world.homes.streams
+    assert stream.adds == [2, 40]
 
 
 def test_ten_thousand_assignments_in_one_burst_make_two_watches() -> None:
@@ -206,34 +205,31 @@ def test_a_name_beyond_the_limit_is_refused_before_it_is_sent_and_never_left_out
     in_world(scenario)
 
 
-def test_a_report_that_cannot_be_followed_is_not_complete_before_its_session_has_ended(
-    monkeypatch: pytest.MonkeyPatch,
+@run_by(in_world)
+async def test_a_report_that_cannot_be_followed_is_not_complete_before_its_session_has_ended(
+    world: MetadataWorld, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new leader of the home shard calls no write effective until then."""
+    world.create_topics(TOPIC, OTHER)
+    world.assign("a", TOPIC, OTHER)
+    await world.settle()
+    monkeypatch.setattr(metadata_watch, "METADATA_NAMES_WATCHED_MAX", 3)
+    world.next_leader()
+    session = world.brokers["a"].session
+    world.watch.are_reported = lambda: not session.metadata.awaits_report
+    world.watch.note_leader(1, 3, "node-2")
 
-    async def scenario(world: MetadataWorld) -> None:
-        world.create_topics(TOPIC, OTHER)
-        world.assign("a", TOPIC, OTHER)
-        await world.settle()
-        monkeypatch.setattr(metadata_watch, "METADATA_NAMES_WATCHED_MAX", 3)
-        world.next_leader()
-        session = world.brokers["a"].session
-        world.watch.are_reported = lambda: not session.metadata.awaits_report
-        world.watch.note_leader(1, 3, "node-2")
-
-        with pytest.raises(Overloaded):
-            world.report("a")
+    with pytest.raises(Overloaded):
         world.report("a")
-        await gathered()
+    world.report("a")
+    await gathered()
 
-        (stream,) = world.homes.streams
-        assert stream.complete_term() == 0
-        session.end(SessionExpired("not followed"))
-        world.watch.drop_all(session)
-        assert stream.complete_term() == 3
-        assert world.watch.name_count == 0
-
-    in_world(scenario)
+    (stream,) = world.homes.streams
+    assert stream.complete_term() == 0
+    session.end(SessionExpired("not followed"))
+    world.watch.drop_all(session)
+    assert stream.complete_term() == 3
+    assert world.watch.name_count == 0
 
 
 def test_metadata_deltas_unsynced_max_are_sent_and_then_only_the_last_of_each(

@@ -14,6 +14,7 @@ from protos.nextgen.v1.shard_service_pb2 import WatchRenew
 from shards.domain.tenant import TenantCreated, TenantPoliciesSet
 from shards.watches import change_delivery, effective_writes
 from shards.watches.subscriber_ids import broker_manager_id, topic_controller_id
+from tests.support.scenarios import run_by
 from tests.support.watch_world import Recorder, Subscriber, WatchWorld, in_watch_world
 
 TTL_S = 3_600.0
@@ -70,108 +71,102 @@ async def led_world(world: WatchWorld) -> None:
 @pytest.mark.parametrize(
     "subscriber_id", [broker_manager_id("node-1", 3, 7), topic_controller_id("node-1", 3, 7)]
 )
-def test_a_write_that_waits_for_a_reader_waits_for_its_watch_from_when_that_is_there(
-    tmp_path: Path, subscriber_id: str
+@run_by(in_watch_world)
+async def test_a_write_that_waits_for_a_reader_waits_for_its_watch_from_when_that_is_there(
+    world: WatchWorld, *, subscriber_id: str
 ) -> None:
     """The watch comes while the write waits: it takes the place of the expectation."""
+    await led_world(world)
+    subscriber = world.subscriber(subscriber_id)
+    watch_other = subscriber.watch(kinds=(KIND_TENANT,), names=["other"], acknowledged=True)
+    await subscriber.until_position(1)
+    subscriber.acknowledge()
+    await turns()
+    assert world.effective is not None
+    world.effective.expect_reader([ACME], subscriber_id)
+    waiting = await write(world, 1)
+    await turns()
 
-    async def scenario(world: WatchWorld) -> None:
-        await led_world(world)
-        subscriber = world.subscriber(subscriber_id)
-        watch_other = subscriber.watch(kinds=(KIND_TENANT,), names=["other"], acknowledged=True)
-        await subscriber.until_position(1)
-        subscriber.acknowledge()
-        await turns()
-        assert world.effective is not None
-        world.effective.expect_reader([ACME], subscriber_id)
-        waiting = await write(world, 1)
-        await turns()
+    recorder = watch_acme(subscriber)
+    await turns()
+    assert not waiting.done()
 
-        recorder = watch_acme(subscriber)
-        await turns()
-        assert not waiting.done()
+    await subscriber.until(lambda: recorder.snapshot_position is not None)
+    await until_level(subscriber, 2)
+    assert not waiting.done()
+    subscriber.acknowledge()
+    await waiting
+    assert watch_other.events == []
 
-        await subscriber.until(lambda: recorder.snapshot_position is not None)
-        await until_level(subscriber, 2)
-        assert not waiting.done()
+
+@run_by(in_watch_world)
+async def test_a_write_is_effective_once_the_watch_has_taken_it_in_and_said_so(
+    world: WatchWorld,
+) -> None:
+    await led_world(world)
+    subscriber = world.subscriber()
+    recorder = watch_acme(subscriber)
+    await subscriber.until_position(1)
+    subscriber.acknowledge()
+    for version in (1, 2, 3):
+        waiting = await write(world, version)
+        await subscriber.until(lambda version=version: len(recorder.events) == version)
+        await until_level(subscriber, 1 + version)
+        await turns()
+        assert not waiting.done(), "it was told, and nobody has said that it took effect"
+
         subscriber.acknowledge()
         await waiting
-        assert watch_other.events == []
-
-    in_watch_world(tmp_path, scenario)
 
 
-def test_a_write_is_effective_once_the_watch_has_taken_it_in_and_said_so(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        await led_world(world)
-        subscriber = world.subscriber()
-        recorder = watch_acme(subscriber)
-        await subscriber.until_position(1)
-        subscriber.acknowledge()
-        for version in (1, 2, 3):
-            waiting = await write(world, version)
-            await subscriber.until(lambda version=version: len(recorder.events) == version)
-            await until_level(subscriber, 1 + version)
-            await turns()
-            assert not waiting.done(), "it was told, and nobody has said that it took effect"
-
-            subscriber.acknowledge()
-            await waiting
-
-    in_watch_world(tmp_path, scenario)
-
-
-def test_what_was_said_before_a_watch_began_does_not_count_for_it(tmp_path: Path) -> None:
+@run_by(in_watch_world)
+async def test_what_was_said_before_a_watch_began_does_not_count_for_it(world: WatchWorld) -> None:
     """1. A subscriber is at 2. 2. It adds a watch. 3. What it said before is no word on that."""
+    await led_world(world)
+    subscriber = world.subscriber()
+    subscriber.watch(kinds=(KIND_NAMESPACE,), names=["a/b"], acknowledged=True)
+    await world.commit(TenantPoliciesSet("acme", "t-1", b"\x10\x05", 1))
+    await subscriber.until_position(2)
+    subscriber.acknowledge()
+    watch_acme(subscriber)
+    assert world.effective is not None
+    waiting = asyncio.create_task(world.effective.wait(2, {ACME}))
+    await turns()
+    assert not waiting.done()
 
-    async def scenario(world: WatchWorld) -> None:
-        await led_world(world)
-        subscriber = world.subscriber()
-        subscriber.watch(kinds=(KIND_NAMESPACE,), names=["a/b"], acknowledged=True)
-        await world.commit(TenantPoliciesSet("acme", "t-1", b"\x10\x05", 1))
-        await subscriber.until_position(2)
-        subscriber.acknowledge()
-        watch_acme(subscriber)
-        assert world.effective is not None
-        waiting = asyncio.create_task(world.effective.wait(2, {ACME}))
-        await turns()
-        assert not waiting.done()
+    subscriber.acknowledge()
+    await turns()
+    assert not waiting.done(), "the watch is behind, and it says so"
 
-        subscriber.acknowledge()
-        await turns()
-        assert not waiting.done(), "the watch is behind, and it says so"
-
-        await subscriber.until_position(2)
-        await until_level(subscriber, 2)
-        subscriber.acknowledge()
-        await waiting
-
-    in_watch_world(tmp_path, scenario)
+    await subscriber.until_position(2)
+    await until_level(subscriber, 2)
+    subscriber.acknowledge()
+    await waiting
 
 
-def test_one_who_was_gone_for_a_moment_takes_in_what_he_missed_first(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        await led_world(world)
-        subscriber = world.subscriber()
-        recorder = watch_acme(subscriber)
-        await subscriber.until_position(1)
-        subscriber.acknowledge()
-        subscriber.disconnect()
-        waiting = await write(world, 1)
-        await turns()
-        assert not waiting.done(), "he may rely on what he knew"
+@run_by(in_watch_world)
+async def test_one_who_was_gone_for_a_moment_takes_in_what_he_missed_first(
+    world: WatchWorld,
+) -> None:
+    await led_world(world)
+    subscriber = world.subscriber()
+    recorder = watch_acme(subscriber)
+    await subscriber.until_position(1)
+    subscriber.acknowledge()
+    subscriber.disconnect()
+    waiting = await write(world, 1)
+    await turns()
+    assert not waiting.done(), "he may rely on what he knew"
 
-        subscriber.connect()
-        subscriber.acknowledge()
-        await turns()
-        assert not waiting.done()
-        await subscriber.until(lambda: bool(recorder.events))
-        await subscriber.until_position(2)
-        await until_level(subscriber, 2)
-        subscriber.acknowledge()
-        await waiting
-
-    in_watch_world(tmp_path, scenario)
+    subscriber.connect()
+    subscriber.acknowledge()
+    await turns()
+    assert not waiting.done()
+    await subscriber.until(lambda: bool(recorder.events))
+    await subscriber.until_position(2)
+    await until_level(subscriber, 2)
+    subscriber.acknowledge()
+    await waiting
 
 
 def test_one_who_does_not_come_back_delays_a_write_for_one_time_to_live(
@@ -192,96 +187,89 @@ def test_one_who_does_not_come_back_delays_a_write_for_one_time_to_live(
     in_watch_world(tmp_path, scenario)
 
 
-def test_a_write_that_changed_nothing_does_not_wait_for_the_next_tick(tmp_path: Path) -> None:
+@run_by(in_watch_world)
+async def test_a_write_that_changed_nothing_does_not_wait_for_the_next_tick(
+    world: WatchWorld,
+) -> None:
     """Its position is that of something else, of which the watch is told nothing."""
+    await led_world(world)
+    subscriber = world.subscriber()
+    watch_acme(subscriber)
+    await subscriber.until_position(1)
+    subscriber.acknowledge()
+    await world.commit(TenantCreated("t-2", "other"))
+    assert world.effective is not None
+    waiting = asyncio.create_task(world.effective.wait(2, {ACME}))
+    await until_level(subscriber, 2)
+    await turns()
+    assert not waiting.done()
 
-    async def scenario(world: WatchWorld) -> None:
-        await led_world(world)
-        subscriber = world.subscriber()
-        watch_acme(subscriber)
-        await subscriber.until_position(1)
-        subscriber.acknowledge()
-        await world.commit(TenantCreated("t-2", "other"))
-        assert world.effective is not None
-        waiting = asyncio.create_task(world.effective.wait(2, {ACME}))
-        await until_level(subscriber, 2)
-        await turns()
-        assert not waiting.done()
-
-        subscriber.acknowledge()
-        await waiting
-
-    in_watch_world(tmp_path, scenario)
+    subscriber.acknowledge()
+    await waiting
 
 
-def test_leased_watches_are_prompted_as_well(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        await led_world(world)
-        subscriber = world.subscriber()
-        subscriber.watch(kinds=(KIND_ASSIGNMENT,), leased=True, without_snapshot=True)
-        await subscriber.until_position(1)
-        subscriber.acknowledge()
-        waiting = await write(world, 1)
-        await subscriber.until_position(2)
-        await turns()
-        assert not waiting.done()
+@run_by(in_watch_world)
+async def test_leased_watches_are_prompted_as_well(world: WatchWorld) -> None:
+    await led_world(world)
+    subscriber = world.subscriber()
+    subscriber.watch(kinds=(KIND_ASSIGNMENT,), leased=True, without_snapshot=True)
+    await subscriber.until_position(1)
+    subscriber.acknowledge()
+    waiting = await write(world, 1)
+    await subscriber.until_position(2)
+    await turns()
+    assert not waiting.done()
 
-        subscriber.acknowledge()
-        await waiting
-
-    in_watch_world(tmp_path, scenario)
+    subscriber.acknowledge()
+    await waiting
 
 
-def test_only_the_leader_serves_watches_that_acknowledge(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        await world.commit(TenantCreated("t-1", "acme"))
-        subscriber = world.subscriber()
-        watch_acme(subscriber)
+@run_by(in_watch_world)
+async def test_only_the_leader_serves_watches_that_acknowledge(world: WatchWorld) -> None:
+    await world.commit(TenantCreated("t-1", "acme"))
+    subscriber = world.subscriber()
+    watch_acme(subscriber)
 
-        update = await subscriber.step()
+    update = await subscriber.step()
 
-        assert isinstance(from_detail(update.error), NotLeader)
-
-    in_watch_world(tmp_path, scenario)
+    assert isinstance(from_detail(update.error), NotLeader)
 
 
 @pytest.mark.parametrize("leased_first", [True, False])
-def test_leased_and_acknowledged_watches_do_not_share_a_stream(
-    tmp_path: Path, leased_first: bool
+@run_by(in_watch_world)
+async def test_leased_and_acknowledged_watches_do_not_share_a_stream(
+    world: WatchWorld, *, leased_first: bool
 ) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        await led_world(world)
-        subscriber = world.subscriber()
-        leased = {"watch_id": 1, "kinds": [KIND_ASSIGNMENT], "leased": True}
-        acknowledged = {
-            "watch_id": 2,
-            "kinds": [KIND_TENANT],
-            "names": ["acme"],
-            "acknowledged": True,
-        }
-        first, second = (leased, acknowledged) if leased_first else (acknowledged, leased)
-        subscriber.ask(**first)
-        subscriber.ask(**second)
+    await led_world(world)
+    subscriber = world.subscriber()
+    leased = {"watch_id": 1, "kinds": [KIND_ASSIGNMENT], "leased": True}
+    acknowledged = {
+        "watch_id": 2,
+        "kinds": [KIND_TENANT],
+        "names": ["acme"],
+        "acknowledged": True,
+    }
+    first, second = (leased, acknowledged) if leased_first else (acknowledged, leased)
+    subscriber.ask(**first)
+    subscriber.ask(**second)
 
-        while not (update := await subscriber.step()).HasField("error"):
-            pass
+    while not (update := await subscriber.step()).HasField("error"):
+        pass
 
-        assert update.watch_id == second["watch_id"]
-        assert isinstance(from_detail(update.error), InvalidRequest)
-
-    in_watch_world(tmp_path, scenario)
+    assert update.watch_id == second["watch_id"]
+    assert isinstance(from_detail(update.error), InvalidRequest)
 
 
-def test_a_renewal_of_a_stream_without_such_watches_changes_nothing(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        await led_world(world)
-        subscriber = world.subscriber()
-        recorder = subscriber.watch(kinds=(KIND_TENANT,), names=["acme"])
-        assert subscriber.stream is not None
-        subscriber.stream.renew(WatchRenew(acked_position=2**60, behind=[7]))
-        await subscriber.until_position(1)
-        assert len(recorder.items) == 1
+@run_by(in_watch_world)
+async def test_a_renewal_of_a_stream_without_such_watches_changes_nothing(
+    world: WatchWorld,
+) -> None:
+    await led_world(world)
+    subscriber = world.subscriber()
+    recorder = subscriber.watch(kinds=(KIND_TENANT,), names=["acme"])
+    assert subscriber.stream is not None
+    subscriber.stream.renew(WatchRenew(acked_position=2**60, behind=[7]))
+    await subscriber.until_position(1)
+    assert len(recorder.items) == 1
 
-        await (await write(world, 1))
-
-    in_watch_world(tmp_path, scenario)
+    await (await write(world, 1))

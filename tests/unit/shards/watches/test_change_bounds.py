@@ -11,6 +11,7 @@ from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, KIND_TENANT, KIND_TOPIC
 from shards.domain import topic
 from shards.watches import change_hub, change_stream, change_watch
+from tests.support.scenarios import run_by
 from tests.support.shard_events import TIME_MS
 from tests.support.watch_world import Subscriber, WatchWorld, in_watch_world
 
@@ -41,37 +42,33 @@ def names(subscriber: Subscriber) -> list[int]:
         ({"kinds": [KIND_ASSIGNMENT], "leased": True, "creations": True, "prefix": "a"}, "a slash"),
     ],
 )
-def test_a_watch_that_makes_no_sense_is_refused_by_name_and_the_others_go_on(
-    tmp_path: Path, add: dict[str, object], says: str
+@run_by(in_watch_world)
+async def test_a_watch_that_makes_no_sense_is_refused_by_name_and_the_others_go_on(
+    world: WatchWorld, *, add: dict[str, object], says: str
 ) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        subscriber = world.subscriber()
-        sound = subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
-        subscriber.ask(watch_id=2, **add)
-        await subscriber.until(lambda: 1 in names(subscriber))
-        (refused,) = [update for update in subscriber.updates if update.HasField("error")]
-        assert refused.watch_id == 2
-        assert says in refused.error.message
-        last = await world.commit(created("a"))
-        await subscriber.until_position(last)
-        assert sound.positions == [last]
-
-    in_watch_world(tmp_path, scenario)
+    subscriber = world.subscriber()
+    sound = subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
+    subscriber.ask(watch_id=2, **add)
+    await subscriber.until(lambda: 1 in names(subscriber))
+    (refused,) = [update for update in subscriber.updates if update.HasField("error")]
+    assert refused.watch_id == 2
+    assert says in refused.error.message
+    last = await world.commit(created("a"))
+    await subscriber.until_position(last)
+    assert sound.positions == [last]
 
 
-def test_a_watch_id_is_used_once(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        subscriber = world.subscriber()
-        subscriber.ask(watch_id=5, kinds=[KIND_TOPIC])
-        subscriber.ask(watch_id=5, kinds=[KIND_TENANT])
-        update = await subscriber.step()
-        assert (update.watch_id, update.error.reason) == (5, "INVALID_REQUEST")
-        assert "was used" in update.error.message
-        assert world.hub.watch_count == 0
-        with pytest.raises(MetadataError, match="begin at 1"):
-            subscriber.ask(watch_id=0, kinds=[KIND_TOPIC])
-
-    in_watch_world(tmp_path, scenario)
+@run_by(in_watch_world)
+async def test_a_watch_id_is_used_once(world: WatchWorld) -> None:
+    subscriber = world.subscriber()
+    subscriber.ask(watch_id=5, kinds=[KIND_TOPIC])
+    subscriber.ask(watch_id=5, kinds=[KIND_TENANT])
+    update = await subscriber.step()
+    assert (update.watch_id, update.error.reason) == (5, "INVALID_REQUEST")
+    assert "was used" in update.error.message
+    assert world.hub.watch_count == 0
+    with pytest.raises(MetadataError, match="begin at 1"):
+        subscriber.ask(watch_id=0, kinds=[KIND_TOPIC])
 
 
 def test_ids_with_gaps_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,33 +107,29 @@ def test_watches_streams_and_names_are_bounded(
     in_watch_world(tmp_path, scenario)
 
 
-def test_an_older_stream_of_the_same_subscriber_ends(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        older = world.subscriber("one")
-        newer = world.subscriber("one")
-        with pytest.raises(Unavailable, match="another stream"):
-            await older.step()
-        await newer.step()
-        older.disconnect()
-        assert world.hub.stream_count == 1
-
-    in_watch_world(tmp_path, scenario)
+@run_by(in_watch_world)
+async def test_an_older_stream_of_the_same_subscriber_ends(world: WatchWorld) -> None:
+    older = world.subscriber("one")
+    newer = world.subscriber("one")
+    with pytest.raises(Unavailable, match="another stream"):
+        await older.step()
+    await newer.step()
+    older.disconnect()
+    assert world.hub.stream_count == 1
 
 
-def test_a_replica_that_must_not_be_served_ends_its_streams_and_takes_no_more(
-    tmp_path: Path,
+@run_by(in_watch_world)
+async def test_a_replica_that_must_not_be_served_ends_its_streams_and_takes_no_more(
+    world: WatchWorld,
 ) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        subscriber = world.subscriber()
-        subscriber.watch(kinds=[KIND_TOPIC])
-        world.hub.close(Unavailable("the view of shard 1 differs from the others'"))
-        with pytest.raises(Unavailable, match="differs"):
-            await subscriber.step()
-        with pytest.raises(Unavailable, match="differs"):
-            world.hub.open("another")
-        assert (world.hub.stream_count, world.hub.watch_count) == (0, 0)
-
-    in_watch_world(tmp_path, scenario)
+    subscriber = world.subscriber()
+    subscriber.watch(kinds=[KIND_TOPIC])
+    world.hub.close(Unavailable("the view of shard 1 differs from the others'"))
+    with pytest.raises(Unavailable, match="differs"):
+        await subscriber.step()
+    with pytest.raises(Unavailable, match="differs"):
+        world.hub.open("another")
+    assert (world.hub.stream_count, world.hub.watch_count) == (0, 0)
 
 
 def test_below_watch_updates_waiting_max_a_subscriber_is_read_and_with_one_more_not(
@@ -160,7 +153,8 @@ def test_below_watch_updates_waiting_max_a_subscriber_is_read_and_with_one_more_
     in_watch_world(tmp_path, scenario)
 
 
-def test_a_listener_that_raises_ends_its_own_watch_only(tmp_path: Path) -> None:
+@run_by(in_watch_world)
+async def test_a_listener_that_raises_ends_its_own_watch_only(world: WatchWorld) -> None:
     class Broken:
         watch_id = 0
         ended: MetadataError | None = None
@@ -175,16 +169,13 @@ def test_a_listener_that_raises_ends_its_own_watch_only(tmp_path: Path) -> None:
         def on_ended(self, error: MetadataError) -> None:
             self.ended = error
 
-    async def scenario(world: WatchWorld) -> None:
-        subscriber = world.subscriber()
-        broken = subscriber.watch(Broken(), kinds=[KIND_TOPIC], without_snapshot=True)
-        sound = subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
-        await subscriber.until(lambda: 2 in names(subscriber))
-        last = await world.commit(created("a"))
-        await subscriber.until_position(last)
-        assert sound.positions == [last]
-        assert isinstance(broken.ended, Unavailable)
-        assert "a mistake" in str(broken.ended)
-        assert world.hub.watch_count == 1
-
-    in_watch_world(tmp_path, scenario)
+    subscriber = world.subscriber()
+    broken = subscriber.watch(Broken(), kinds=[KIND_TOPIC], without_snapshot=True)
+    sound = subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
+    await subscriber.until(lambda: 2 in names(subscriber))
+    last = await world.commit(created("a"))
+    await subscriber.until_position(last)
+    assert sound.positions == [last]
+    assert isinstance(broken.ended, Unavailable)
+    assert "a mistake" in str(broken.ended)
+    assert world.hub.watch_count == 1

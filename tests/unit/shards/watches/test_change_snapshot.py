@@ -22,6 +22,7 @@ from shards.domain import topic
 from shards.watches import change_joining, change_source
 from shards.watches.change_snapshot import SnapshotRun, end_of_prefix
 from shards.watches.change_watch import Selection
+from tests.support.scenarios import run_by
 from tests.support.shard_events import TIME_MS
 from tests.support.watch_world import Recorder, WatchWorld, in_watch_world
 
@@ -71,21 +72,18 @@ def test_what_begins_with_a_prefix_is_before_its_end_and_nothing_else(
     assert end_of_prefix("a\ud7ff") == "a\ue000"
 
 
-def test_many_watches_share_a_look_at_the_view(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        last = await world.commit(*(created(number) for number in range(20)))
-        looks = world.hub.source.read_transaction = CountedLooks(world)
-        subscriber = world.subscriber()
-        seen = [
-            subscriber.watch(kinds=[KIND_TOPIC], names=[created(number).name])
-            for number in range(20)
-        ]
-        await subscriber.until_position(last)
-        assert [len(each.items) for each in seen] == [1] * 20
-        assert (looks.opened, looks.open) == (1, 0)
-        await subscriber.until(lambda: world.log.status.log_pins == 0)
-
-    in_watch_world(tmp_path, scenario)
+@run_by(in_watch_world)
+async def test_many_watches_share_a_look_at_the_view(world: WatchWorld) -> None:
+    last = await world.commit(*(created(number) for number in range(20)))
+    looks = world.hub.source.read_transaction = CountedLooks(world)
+    subscriber = world.subscriber()
+    seen = [
+        subscriber.watch(kinds=[KIND_TOPIC], names=[created(number).name]) for number in range(20)
+    ]
+    await subscriber.until_position(last)
+    assert [len(each.items) for each in seen] == [1] * 20
+    assert (looks.opened, looks.open) == (1, 0)
+    await subscriber.until(lambda: world.log.status.log_pins == 0)
 
 
 @pytest.mark.parametrize("excess", [0, 1])
@@ -130,82 +128,74 @@ def test_watch_snapshots_open_max_streams_read_the_view_and_one_more_waits(
     in_watch_world(tmp_path, scenario)
 
 
-def test_a_snapshot_that_is_not_taken_in_time_ends_its_watch_and_lets_the_view_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@run_by(in_watch_world)
+async def test_a_snapshot_that_is_not_taken_in_time_ends_its_watch_and_lets_the_view_go(
+    world: WatchWorld, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        last = await world.commit(*(created(number) for number in range(1_100)))
-        looks = world.hub.source.read_transaction = CountedLooks(world)
-        subscriber = world.subscriber()
-        slow = subscriber.watch(kinds=[KIND_TOPIC])
-        sound = subscriber.watch(kinds=[KIND_TOPIC], names=[created(7).name])
-        await subscriber.until(lambda: bool(slow.items))
-        monkeypatch.setattr(change_joining, "WATCH_SNAPSHOT_MS_MAX", -1)
-        await subscriber.until(lambda: any(u.HasField("error") for u in subscriber.updates))
-        (refused,) = [update for update in subscriber.updates if update.HasField("error")]
-        assert refused.watch_id == slow.watch_id
-        assert isinstance(from_detail(refused.error), Overloaded)
-        assert looks.open == 0
-        monkeypatch.setattr(change_joining, "WATCH_SNAPSHOT_MS_MAX", 60_000)
-        subscriber.places.remove(slow.watch_id)
-        await subscriber.until_position(last)
-        assert len(sound.items) == 1
-
-    in_watch_world(tmp_path, scenario)
+    last = await world.commit(*(created(number) for number in range(1_100)))
+    looks = world.hub.source.read_transaction = CountedLooks(world)
+    subscriber = world.subscriber()
+    slow = subscriber.watch(kinds=[KIND_TOPIC])
+    sound = subscriber.watch(kinds=[KIND_TOPIC], names=[created(7).name])
+    await subscriber.until(lambda: bool(slow.items))
+    monkeypatch.setattr(change_joining, "WATCH_SNAPSHOT_MS_MAX", -1)
+    await subscriber.until(lambda: any(u.HasField("error") for u in subscriber.updates))
+    (refused,) = [update for update in subscriber.updates if update.HasField("error")]
+    assert refused.watch_id == slow.watch_id
+    assert isinstance(from_detail(refused.error), Overloaded)
+    assert looks.open == 0
+    monkeypatch.setattr(change_joining, "WATCH_SNAPSHOT_MS_MAX", 60_000)
+    subscriber.places.remove(slow.watch_id)
+    await subscriber.until_position(last)
+    assert len(sound.items) == 1
 
 
-def test_a_stream_that_goes_away_lets_the_view_and_the_log_go(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        await world.commit(*(created(number) for number in range(1_100)))
-        looks = world.hub.source.read_transaction = CountedLooks(world)
-        subscriber = world.subscriber()
-        seen = subscriber.watch(Recorder(), kinds=[KIND_TOPIC])
-        await subscriber.until(lambda: bool(seen.items))
-        assert (looks.open, world.log.status.log_pins) == (1, 1)
-        subscriber.disconnect()
-        assert (looks.open, world.log.status.log_pins) == (0, 0)
-        assert not world.hub.source.snapshot_turns.locked()
-
-    in_watch_world(tmp_path, scenario)
+@run_by(in_watch_world)
+async def test_a_stream_that_goes_away_lets_the_view_and_the_log_go(world: WatchWorld) -> None:
+    await world.commit(*(created(number) for number in range(1_100)))
+    looks = world.hub.source.read_transaction = CountedLooks(world)
+    subscriber = world.subscriber()
+    seen = subscriber.watch(Recorder(), kinds=[KIND_TOPIC])
+    await subscriber.until(lambda: bool(seen.items))
+    assert (looks.open, world.log.status.log_pins) == (1, 1)
+    subscriber.disconnect()
+    assert (looks.open, world.log.status.log_pins) == (0, 0)
+    assert not world.hub.source.snapshot_turns.locked()
 
 
-def test_a_look_is_closed_when_its_thread_has_let_go_of_it(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        looks = CountedLooks(world)
-        entered, go_on = threading.Event(), threading.Event()
+@run_by(in_watch_world)
+async def test_a_look_is_closed_when_its_thread_has_let_go_of_it(world: WatchWorld) -> None:
+    looks = CountedLooks(world)
+    entered, go_on = threading.Event(), threading.Event()
 
-        @contextmanager
-        def slow() -> Iterator[Connection]:
-            with looks() as connection:
-                entered.set()
-                go_on.wait(20)
-                yield connection
+    @contextmanager
+    def slow() -> Iterator[Connection]:
+        with looks() as connection:
+            entered.set()
+            go_on.wait(20)
+            yield connection
 
-        run: SnapshotRun[str] = SnapshotRun(slow, [("one", EVERYTHING)])
-        opening = asyncio.create_task(run.open())
-        await asyncio.to_thread(entered.wait, 20)
-        opening.cancel()
-        await asyncio.gather(opening, return_exceptions=True)
-        run.close()
-        assert looks.open == 1
-        go_on.set()
-        async with timeout(20):
-            while looks.open:
-                await asyncio.sleep(0.01)
-
-    in_watch_world(tmp_path, scenario)
+    run: SnapshotRun[str] = SnapshotRun(slow, [("one", EVERYTHING)])
+    opening = asyncio.create_task(run.open())
+    await asyncio.to_thread(entered.wait, 20)
+    opening.cancel()
+    await asyncio.gather(opening, return_exceptions=True)
+    run.close()
+    assert looks.open == 1
+    go_on.set()
+    async with timeout(20):
+        while looks.open:
+            await asyncio.sleep(0.01)
 
 
-def test_a_view_that_cannot_be_read_ends_the_stream_as_unavailable(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        def busy() -> CountedLooks:
-            raise PoolTimeout
+@run_by(in_watch_world)
+async def test_a_view_that_cannot_be_read_ends_the_stream_as_unavailable(world: WatchWorld) -> None:
+    def busy() -> CountedLooks:
+        raise PoolTimeout
 
-        world.hub.source.read_transaction = busy  # type: ignore[assignment]
-        subscriber = world.subscriber()
-        subscriber.watch(kinds=[KIND_TOPIC])
-        with pytest.raises(Unavailable, match="cannot be read"):
-            await subscriber.until(lambda: False)
-        assert not world.hub.source.snapshot_turns.locked()
-
-    in_watch_world(tmp_path, scenario)
+    world.hub.source.read_transaction = busy  # type: ignore[assignment]
+    subscriber = world.subscriber()
+    subscriber.watch(kinds=[KIND_TOPIC])
+    with pytest.raises(Unavailable, match="cannot be read"):
+        await subscriber.until(lambda: False)
+    assert not world.hub.source.snapshot_turns.locked()

@@ -18,6 +18,7 @@ from protos.nextgen.v1.inventory_pb2 import (
 )
 from shards.domain import assignment, tenant, topic
 from shards.watches import change_delivery, change_hub
+from tests.support.scenarios import run_by
 from tests.support.shard_events import HISTORY, TIME_MS, TOPIC
 from tests.support.watch_world import Subscriber, WatchWorld, concerning, in_watch_world
 
@@ -41,51 +42,47 @@ def names(subscriber: Subscriber, kind: Kind = KIND_TOPIC) -> list[int]:
     return [update.watch_id for update in subscriber.updates]
 
 
-def test_a_watch_begins_with_the_items_of_one_position_and_goes_on_behind_it(
-    tmp_path: Path,
+@run_by(in_watch_world)
+async def test_a_watch_begins_with_the_items_of_one_position_and_goes_on_behind_it(
+    world: WatchWorld,
 ) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        position = await world.commit(created("a"), created("b"), changed("b"))
-        subscriber = world.subscriber()
-        seen = subscriber.watch(kinds=[KIND_TOPIC], prefix=f"{ROOT}/")
-        await subscriber.until_position(position)
-        assert [item.name for item in seen.items] == [f"{ROOT}/a", f"{ROOT}/b"]
-        assert [item.topic.version for item in seen.items] == [1, 2]
-        assert (seen.snapshot_position, seen.events) == (position, [])
+    position = await world.commit(created("a"), created("b"), changed("b"))
+    subscriber = world.subscriber()
+    seen = subscriber.watch(kinds=[KIND_TOPIC], prefix=f"{ROOT}/")
+    await subscriber.until_position(position)
+    assert [item.name for item in seen.items] == [f"{ROOT}/a", f"{ROOT}/b"]
+    assert [item.topic.version for item in seen.items] == [1, 2]
+    assert (seen.snapshot_position, seen.events) == (position, [])
 
-        last = await world.commit(created("c"), deleted("a"))
-        await subscriber.until_position(last)
+    last = await world.commit(created("c"), deleted("a"))
+    await subscriber.until_position(last)
 
-        assert seen.positions == [position + 1, position + 2]
-        assert seen.events[0].topic_created.name == f"{ROOT}/c"
-        assert seen.events[0].shard_id == 1
-        assert seen.position == last
-
-    in_watch_world(tmp_path, scenario)
+    assert seen.positions == [position + 1, position + 2]
+    assert seen.events[0].topic_created.name == f"{ROOT}/c"
+    assert seen.events[0].shard_id == 1
+    assert seen.position == last
 
 
-def test_every_kind_is_in_the_snapshot_and_follows(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        position = await world.commit(*HISTORY)
-        subscriber = world.subscriber()
-        seen = subscriber.watch(kinds=ALL_KINDS)
-        await subscriber.until_position(position)
+@run_by(in_watch_world)
+async def test_every_kind_is_in_the_snapshot_and_follows(world: WatchWorld) -> None:
+    position = await world.commit(*HISTORY)
+    subscriber = world.subscriber()
+    seen = subscriber.watch(kinds=ALL_KINDS)
+    await subscriber.until_position(position)
 
-        assert [(item.kind, item.name) for item in seen.items] == [
-            (KIND_TENANT, "acme"),
-            (KIND_NAMESPACE, "acme/orders"),
-            (KIND_TOPIC, TOPIC),
-            (KIND_ASSIGNMENT, f"{TOPIC}-partition-0"),
-        ]
-        unit = seen.items[-1].assignment
-        assert (unit.epoch, unit.broker_id, unit.session_id, unit.unit) == (
-            2,
-            "broker-1",
-            "s-2",
-            "p0",
-        )
-
-    in_watch_world(tmp_path, scenario)
+    assert [(item.kind, item.name) for item in seen.items] == [
+        (KIND_TENANT, "acme"),
+        (KIND_NAMESPACE, "acme/orders"),
+        (KIND_TOPIC, TOPIC),
+        (KIND_ASSIGNMENT, f"{TOPIC}-partition-0"),
+    ]
+    unit = seen.items[-1].assignment
+    assert (unit.epoch, unit.broker_id, unit.session_id, unit.unit) == (
+        2,
+        "broker-1",
+        "s-2",
+        "p0",
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,219 +97,197 @@ def test_every_kind_is_in_the_snapshot_and_follows(tmp_path: Path) -> None:
         ("non-persistent://", []),
     ],
 )
-def test_assignments_are_found_by_any_prefix_of_their_units(
-    tmp_path: Path, prefix: str, found: list[str]
+@run_by(in_watch_world)
+async def test_assignments_are_found_by_any_prefix_of_their_units(
+    world: WatchWorld, *, prefix: str, found: list[str]
 ) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        position = await world.commit(*HISTORY)
-        subscriber = world.subscriber()
-        seen = subscriber.watch(kinds=[KIND_ASSIGNMENT], prefix=prefix)
-        await subscriber.until_position(position)
-        assert [item.name for item in seen.items] == found
-
-    in_watch_world(tmp_path, scenario)
+    position = await world.commit(*HISTORY)
+    subscriber = world.subscriber()
+    seen = subscriber.watch(kinds=[KIND_ASSIGNMENT], prefix=prefix)
+    await subscriber.until_position(position)
+    assert [item.name for item in seen.items] == found
 
 
-def test_names_select_exactly_what_they_name(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        await world.commit(*HISTORY)
-        await world.commit(created("b"), created("bc"))
-        subscriber = world.subscriber()
-        wanted = ["acme", f"{ROOT}/b", f"{TOPIC}-partition-0", "no such thing"]
-        seen = subscriber.watch(kinds=ALL_KINDS, names=wanted)
-        await subscriber.until_position(len(HISTORY) + 2)
-        assert [item.name for item in seen.items] == [
-            "acme",
-            f"{ROOT}/b",
-            f"{TOPIC}-partition-0",
-        ]
+@run_by(in_watch_world)
+async def test_names_select_exactly_what_they_name(world: WatchWorld) -> None:
+    await world.commit(*HISTORY)
+    await world.commit(created("b"), created("bc"))
+    subscriber = world.subscriber()
+    wanted = ["acme", f"{ROOT}/b", f"{TOPIC}-partition-0", "no such thing"]
+    seen = subscriber.watch(kinds=ALL_KINDS, names=wanted)
+    await subscriber.until_position(len(HISTORY) + 2)
+    assert [item.name for item in seen.items] == [
+        "acme",
+        f"{ROOT}/b",
+        f"{TOPIC}-partition-0",
+    ]
 
-        last = await world.commit(changed("bc"), changed("b"))
-        await subscriber.until_position(last)
-        assert seen.positions == [last]
-
-    in_watch_world(tmp_path, scenario)
+    last = await world.commit(changed("bc"), changed("b"))
+    await subscriber.until_position(last)
+    assert seen.positions == [last]
 
 
-def test_a_snapshot_of_many_pages_is_as_of_one_position_while_the_shard_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@run_by(in_watch_world)
+async def test_a_snapshot_of_many_pages_is_as_of_one_position_while_the_shard_goes_on(
+    world: WatchWorld, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        first = await world.commit(*(created(f"t-{number:04}") for number in range(1_200)))
-        subscriber = world.subscriber()
-        seen = subscriber.watch(kinds=[KIND_TOPIC])
-        await subscriber.until(lambda: bool(seen.items))
-        assert len(seen.items) < 1_200
-        last = await world.commit(deleted("t-0003"), deleted("t-1199"), created("t-new"))
-        await subscriber.until_position(last)
+    first = await world.commit(*(created(f"t-{number:04}") for number in range(1_200)))
+    subscriber = world.subscriber()
+    seen = subscriber.watch(kinds=[KIND_TOPIC])
+    await subscriber.until(lambda: bool(seen.items))
+    assert len(seen.items) < 1_200
+    last = await world.commit(deleted("t-0003"), deleted("t-1199"), created("t-new"))
+    await subscriber.until_position(last)
 
-        assert seen.snapshot_position == first
-        assert [item.name for item in seen.items] == [f"{ROOT}/t-{n:04}" for n in range(1_200)]
-        assert seen.positions == [first + 1, first + 2, first + 3]
-        assert seen.resets == 1
-        assert max(len(update.items) for update in subscriber.updates) <= 500
-
-    in_watch_world(tmp_path, scenario)
+    assert seen.snapshot_position == first
+    assert [item.name for item in seen.items] == [f"{ROOT}/t-{n:04}" for n in range(1_200)]
+    assert seen.positions == [first + 1, first + 2, first + 3]
+    assert seen.resets == 1
+    assert max(len(update.items) for update in subscriber.updates) <= 500
 
 
-def test_a_watch_resumes_behind_its_position_without_a_snapshot(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        await world.commit(created("a"), created("b"), created("c"))
-        subscriber = world.subscriber()
-        seen = subscriber.watch(kinds=[KIND_TOPIC], from_position=1)
-        await subscriber.until_position(3)
-        assert (seen.positions, seen.items, seen.resets) == ([2, 3], [], 0)
+@run_by(in_watch_world)
+async def test_a_watch_resumes_behind_its_position_without_a_snapshot(world: WatchWorld) -> None:
+    await world.commit(created("a"), created("b"), created("c"))
+    subscriber = world.subscriber()
+    seen = subscriber.watch(kinds=[KIND_TOPIC], from_position=1)
+    await subscriber.until_position(3)
+    assert (seen.positions, seen.items, seen.resets) == ([2, 3], [], 0)
 
-        subscriber.disconnect()
-        await world.commit(created("d"), created("e"))
-        subscriber.connect()
-        await subscriber.until_position(5)
-        assert seen.positions == [2, 3, 4, 5]
-
-    in_watch_world(tmp_path, scenario)
+    subscriber.disconnect()
+    await world.commit(created("d"), created("e"))
+    subscriber.connect()
+    await subscriber.until_position(5)
+    assert seen.positions == [2, 3, 4, 5]
 
 
-def test_without_a_snapshot_a_watch_begins_with_the_present(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        await world.commit(created("a"))
-        subscriber = world.subscriber()
-        seen = subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
-        await subscriber.until_position(1)
-        last = await world.commit(created("b"))
-        await subscriber.until_position(last)
-        assert (seen.items, seen.positions, seen.resets) == ([], [last], 1)
-
-    in_watch_world(tmp_path, scenario)
+@run_by(in_watch_world)
+async def test_without_a_snapshot_a_watch_begins_with_the_present(world: WatchWorld) -> None:
+    await world.commit(created("a"))
+    subscriber = world.subscriber()
+    seen = subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
+    await subscriber.until_position(1)
+    last = await world.commit(created("b"))
+    await subscriber.until_position(last)
+    assert (seen.items, seen.positions, seen.resets) == ([], [last], 1)
 
 
-def test_a_position_that_was_cut_off_is_a_reset_and_a_snapshot(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        await world.commit(created("a"), created("b"))
-        subscriber = world.subscriber()
-        seen = subscriber.watch(kinds=[KIND_TOPIC], from_position=1)
-        await subscriber.until_position(2)
-        subscriber.disconnect()
-        await world.commit(deleted("a"))
-        last = await world.commit(created("c"))
-        await world.log.take_snapshot()
+@run_by(in_watch_world)
+async def test_a_position_that_was_cut_off_is_a_reset_and_a_snapshot(world: WatchWorld) -> None:
+    await world.commit(created("a"), created("b"))
+    subscriber = world.subscriber()
+    seen = subscriber.watch(kinds=[KIND_TOPIC], from_position=1)
+    await subscriber.until_position(2)
+    subscriber.disconnect()
+    await world.commit(deleted("a"))
+    last = await world.commit(created("c"))
+    await world.log.take_snapshot()
 
-        subscriber.connect()
-        await subscriber.until_position(last)
+    subscriber.connect()
+    await subscriber.until_position(last)
 
-        assert [item.name for item in seen.items] == [f"{ROOT}/b", f"{ROOT}/c"]
-        assert (seen.resets, seen.snapshot_position, seen.events) == (1, last, [])
-        assert world.counted("watch_resets") == 1
-        assert subscriber.places.resets == 1
-
-    in_watch_world(tmp_path, scenario)
+    assert [item.name for item in seen.items] == [f"{ROOT}/b", f"{ROOT}/c"]
+    assert (seen.resets, seen.snapshot_position, seen.events) == (1, last, [])
+    assert world.counted("watch_resets") == 1
+    assert subscriber.places.resets == 1
 
 
-def test_a_position_in_the_future_ends_that_watch_by_name_and_no_other(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        await world.commit(created("a"))
-        subscriber = world.subscriber()
-        sound = subscriber.watch(kinds=[KIND_TOPIC])
-        ahead = subscriber.watch(kinds=[KIND_TOPIC], from_position=9)
-        await subscriber.until(lambda: any(u.HasField("error") for u in subscriber.updates))
+@run_by(in_watch_world)
+async def test_a_position_in_the_future_ends_that_watch_by_name_and_no_other(
+    world: WatchWorld,
+) -> None:
+    await world.commit(created("a"))
+    subscriber = world.subscriber()
+    sound = subscriber.watch(kinds=[KIND_TOPIC])
+    ahead = subscriber.watch(kinds=[KIND_TOPIC], from_position=9)
+    await subscriber.until(lambda: any(u.HasField("error") for u in subscriber.updates))
 
-        (refused,) = [update for update in subscriber.updates if update.HasField("error")]
-        error = from_detail(refused.error)
-        assert refused.watch_id == ahead.watch_id
-        assert isinstance(error, PositionAhead)
-        assert (error.asked, error.last, error.is_final) == (9, 1, True)
-        subscriber.places.remove(ahead.watch_id)
-        last = await world.commit(created("b"))
-        await subscriber.until_position(last)
-        assert sound.positions == [last]
-
-    in_watch_world(tmp_path, scenario)
-
-
-def test_a_follower_waits_for_a_position_that_it_does_not_know_yet(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        await world.commit(created("a"))
-        subscriber = world.subscriber()
-        world.log.lose_leadership()
-        seen = subscriber.watch(kinds=[KIND_TOPIC], from_position=2)
-        await subscriber.step()
-        world.log.become_leader()
-        last = await world.commit(created("b"), created("c"))
-        await subscriber.until_position(last)
-        assert seen.positions == [3]
-
-    in_watch_world(tmp_path, scenario)
+    (refused,) = [update for update in subscriber.updates if update.HasField("error")]
+    error = from_detail(refused.error)
+    assert refused.watch_id == ahead.watch_id
+    assert isinstance(error, PositionAhead)
+    assert (error.asked, error.last, error.is_final) == (9, 1, True)
+    subscriber.places.remove(ahead.watch_id)
+    last = await world.commit(created("b"))
+    await subscriber.until_position(last)
+    assert sound.positions == [last]
 
 
-def test_what_concerns_nobody_is_sent_to_nobody(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        one, other = world.subscriber("one"), world.subscriber("other")
-        seen = one.watch(kinds=[KIND_TOPIC], names=[f"{ROOT}/a"])
-        other.watch(kinds=[KIND_TENANT], prefix="zebra")
-        await one.until_position(0)
-        await other.until_position(0)
-        await one.until(lambda: names(one).count(1) == 2)
-        await other.until(lambda: names(other).count(1) == 2)
-        before = world.counted("watch_events")
-
-        last = await world.commit(created("a"), created("b"), tenant.TenantCreated("t", "zoo"))
-        await one.until_position(last)
-        await other.until_position(last)
-
-        assert seen.positions == [1]
-        assert world.counted("watch_events") - before == 1
-        assert not any(update.events for update in other.updates)
-
-    in_watch_world(tmp_path, scenario)
+@run_by(in_watch_world)
+async def test_a_follower_waits_for_a_position_that_it_does_not_know_yet(world: WatchWorld) -> None:
+    await world.commit(created("a"))
+    subscriber = world.subscriber()
+    world.log.lose_leadership()
+    seen = subscriber.watch(kinds=[KIND_TOPIC], from_position=2)
+    await subscriber.step()
+    world.log.become_leader()
+    last = await world.commit(created("b"), created("c"))
+    await subscriber.until_position(last)
+    assert seen.positions == [3]
 
 
-def test_an_event_that_many_watches_of_a_stream_want_is_sent_once(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        subscriber = world.subscriber()
-        watchers = [subscriber.watch(kinds=[KIND_TOPIC], prefix=ROOT[:n]) for n in range(20)]
-        watchers.append(subscriber.watch(kinds=[KIND_TOPIC], names=[f"{ROOT}/a"]))
-        await subscriber.until(lambda: names(subscriber).count(21) == 2)
-        before = world.counted("watch_events")
-        last = await world.commit(created("a"))
-        await subscriber.until_position(last)
-        assert [seen.positions for seen in watchers] == [[last]] * 21
-        assert world.counted("watch_events") - before == 1
+@run_by(in_watch_world)
+async def test_what_concerns_nobody_is_sent_to_nobody(world: WatchWorld) -> None:
+    one, other = world.subscriber("one"), world.subscriber("other")
+    seen = one.watch(kinds=[KIND_TOPIC], names=[f"{ROOT}/a"])
+    other.watch(kinds=[KIND_TENANT], prefix="zebra")
+    await one.until_position(0)
+    await other.until_position(0)
+    await one.until(lambda: names(one).count(1) == 2)
+    await other.until(lambda: names(other).count(1) == 2)
+    before = world.counted("watch_events")
 
-    in_watch_world(tmp_path, scenario)
+    last = await world.commit(created("a"), created("b"), tenant.TenantCreated("t", "zoo"))
+    await one.until_position(last)
+    await other.until_position(last)
 
-
-def test_nothing_is_decoded_while_nobody_watches(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        await world.commit(created("a"))
-        assert (world.hub.source.decoded.decoded, world.log.expedited) == (0, 0)
-        subscriber = world.subscriber()
-        subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
-        assert world.log.expedited == 1
-        await subscriber.until_position(await world.commit(created("b")))
-        assert world.hub.source.decoded.decoded == 1
-        subscriber.disconnect()
-        await world.commit(created("c"))
-        await asyncio.sleep(0)
-        assert (world.hub.source.decoded.decoded, world.log.expedited) == (1, 0)
-
-    in_watch_world(tmp_path, scenario)
+    assert seen.positions == [1]
+    assert world.counted("watch_events") - before == 1
+    assert not any(update.events for update in other.updates)
 
 
-def test_a_watch_that_joins_a_leased_one_misses_nothing(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        world.lead()
-        subscriber = world.subscriber()
-        leased = subscriber.watch(kinds=[KIND_ASSIGNMENT], leased=True)
-        first = await world.commit(created("a"))
-        last = await world.commit(assignment.TopicAssigned("t", "", f"{ROOT}/a", 1, "b", "s", "x"))
-        await subscriber.until_position(last)
-        assert (leased.positions, world.hub.source.position) == ([last], last)
+@run_by(in_watch_world)
+async def test_an_event_that_many_watches_of_a_stream_want_is_sent_once(world: WatchWorld) -> None:
+    subscriber = world.subscriber()
+    watchers = [subscriber.watch(kinds=[KIND_TOPIC], prefix=ROOT[:n]) for n in range(20)]
+    watchers.append(subscriber.watch(kinds=[KIND_TOPIC], names=[f"{ROOT}/a"]))
+    await subscriber.until(lambda: names(subscriber).count(21) == 2)
+    before = world.counted("watch_events")
+    last = await world.commit(created("a"))
+    await subscriber.until_position(last)
+    assert [seen.positions for seen in watchers] == [[last]] * 21
+    assert world.counted("watch_events") - before == 1
 
-        joined = subscriber.watch(kinds=[KIND_TOPIC], from_position=first)
-        last = await world.commit(created("b"))
-        await subscriber.until_position(last)
-        assert joined.positions == [last]
 
-    in_watch_world(tmp_path, scenario)
+@run_by(in_watch_world)
+async def test_nothing_is_decoded_while_nobody_watches(world: WatchWorld) -> None:
+    await world.commit(created("a"))
+    assert (world.hub.source.decoded.decoded, world.log.expedited) == (0, 0)
+    subscriber = world.subscriber()
+    subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
+    assert world.log.expedited == 1
+    await subscriber.until_position(await world.commit(created("b")))
+    assert world.hub.source.decoded.decoded == 1
+    subscriber.disconnect()
+    await world.commit(created("c"))
+    await asyncio.sleep(0)
+    assert (world.hub.source.decoded.decoded, world.log.expedited) == (1, 0)
+
+
+@run_by(in_watch_world)
+async def test_a_watch_that_joins_a_leased_one_misses_nothing(world: WatchWorld) -> None:
+    world.lead()
+    subscriber = world.subscriber()
+    leased = subscriber.watch(kinds=[KIND_ASSIGNMENT], leased=True)
+    first = await world.commit(created("a"))
+    last = await world.commit(assignment.TopicAssigned("t", "", f"{ROOT}/a", 1, "b", "s", "x"))
+    await subscriber.until_position(last)
+    assert (leased.positions, world.hub.source.position) == ([last], last)
+
+    joined = subscriber.watch(kinds=[KIND_TOPIC], from_position=first)
+    last = await world.commit(created("b"))
+    await subscriber.until_position(last)
+    assert joined.positions == [last]
 
 
 def test_what_waits_when_the_last_watch_goes_is_thrown_away(
@@ -340,19 +315,17 @@ def test_what_waits_when_the_last_watch_goes_is_thrown_away(
     in_watch_world(tmp_path, scenario)
 
 
-def test_leased_and_other_watches_decode_an_entry_once(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        world.lead()
-        world.subscriber("discovery-1").watch(kinds=[KIND_ASSIGNMENT], leased=True)
-        subscriber = world.subscriber()
-        seen = subscriber.watch(kinds=[KIND_ASSIGNMENT], without_snapshot=True)
-        await subscriber.until(lambda: bool(subscriber.updates))
-        last = await world.commit(assignment.TopicAssigned("t", "", f"{ROOT}/a", 1, "b", "s", "x"))
-        await subscriber.until_position(last)
-        assert seen.positions == [last]
-        assert world.hub.source.decoded.decoded == 1
-
-    in_watch_world(tmp_path, scenario)
+@run_by(in_watch_world)
+async def test_leased_and_other_watches_decode_an_entry_once(world: WatchWorld) -> None:
+    world.lead()
+    world.subscriber("discovery-1").watch(kinds=[KIND_ASSIGNMENT], leased=True)
+    subscriber = world.subscriber()
+    seen = subscriber.watch(kinds=[KIND_ASSIGNMENT], without_snapshot=True)
+    await subscriber.until(lambda: bool(subscriber.updates))
+    last = await world.commit(assignment.TopicAssigned("t", "", f"{ROOT}/a", 1, "b", "s", "x"))
+    await subscriber.until_position(last)
+    assert seen.positions == [last]
+    assert world.hub.source.decoded.decoded == 1
 
 
 @pytest.mark.parametrize("excess", [0, 1])
@@ -447,39 +420,35 @@ def test_progress_goes_on_while_a_watch_is_behind(
     in_watch_world(tmp_path, scenario)
 
 
-def test_a_removed_watch_is_told_nothing_more(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        subscriber = world.subscriber()
-        gone = subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
-        stays = subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
-        await subscriber.until(lambda: 2 in names(subscriber))
-        assert world.hub.watch_count == 2
-        subscriber.places.remove(gone.watch_id)
-        assert subscriber.stream is not None
-        subscriber.stream.remove(gone.watch_id)
-        subscriber.stream.remove(77)
-        last = await world.commit(created("a"))
-        await subscriber.until_position(last)
-        assert (gone.positions, stays.positions) == ([], [last])
-        assert world.hub.watch_count == 1
-
-    in_watch_world(tmp_path, scenario)
+@run_by(in_watch_world)
+async def test_a_removed_watch_is_told_nothing_more(world: WatchWorld) -> None:
+    subscriber = world.subscriber()
+    gone = subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
+    stays = subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
+    await subscriber.until(lambda: 2 in names(subscriber))
+    assert world.hub.watch_count == 2
+    subscriber.places.remove(gone.watch_id)
+    assert subscriber.stream is not None
+    subscriber.stream.remove(gone.watch_id)
+    subscriber.stream.remove(77)
+    last = await world.commit(created("a"))
+    await subscriber.until_position(last)
+    assert (gone.positions, stays.positions) == ([], [last])
+    assert world.hub.watch_count == 1
 
 
-def test_the_whole_history_reaches_a_watch_of_everything(tmp_path: Path) -> None:
-    async def scenario(world: WatchWorld) -> None:
-        last = 0
-        for event in HISTORY:
-            last = await world.commit(event)
-        subscriber = world.subscriber()
-        seen = subscriber.watch(kinds=ALL_KINDS, from_position=1)
-        await subscriber.until_position(last)
-        assert seen.positions == concerning(world.history()[1:], ALL_KINDS, "")
-        kinds = {event.WhichOneof("payload") for event in seen.events}
-        assert "parent_gate_opened" not in kinds
-        assert "broker_session_ended" not in kinds
-
-    in_watch_world(tmp_path, scenario)
+@run_by(in_watch_world)
+async def test_the_whole_history_reaches_a_watch_of_everything(world: WatchWorld) -> None:
+    last = 0
+    for event in HISTORY:
+        last = await world.commit(event)
+    subscriber = world.subscriber()
+    seen = subscriber.watch(kinds=ALL_KINDS, from_position=1)
+    await subscriber.until_position(last)
+    assert seen.positions == concerning(world.history()[1:], ALL_KINDS, "")
+    kinds = {event.WhichOneof("payload") for event in seen.events}
+    assert "parent_gate_opened" not in kinds
+    assert "broker_session_ended" not in kinds
 
 
 def test_what_was_read_from_the_log_is_not_offered_once_more(

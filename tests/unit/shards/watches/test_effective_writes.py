@@ -19,6 +19,7 @@ from shards.watches import effective_writes
 from shards.watches.changed_objects import changed_by
 from shards.watches.effective_writes import EffectiveWrites, Subscription
 from shards.watches.subscriber_ids import broker_manager_id, managed_shard, topic_controller_id
+from tests.support.scenarios import run_by
 from tests.support.shard_harness import VirtualClock
 from tests.support.virtual_time import run_virtual
 
@@ -106,329 +107,297 @@ def in_world(scenario: Any, **arguments: float) -> None:
     run_virtual(main)
 
 
-def test_with_nobody_to_wait_for_a_write_is_effective_once_leadership_is_confirmed():
-    async def scenario(world: World) -> None:
-        await world.writes.wait(10, {TENANT})
+@run_by(in_world)
+async def test_with_nobody_to_wait_for_a_write_is_effective_once_leadership_is_confirmed(
+    world: World,
+) -> None:
+    await world.writes.wait(10, {TENANT})
 
-        assert world.leadership.confirmed == 1
-
-    in_world(scenario)
+    assert world.leadership.confirmed == 1
 
 
-def test_a_new_leader_answers_nothing_as_effective_for_one_time_to_live():
+@run_by(in_world, led_s=0.0)
+async def test_a_new_leader_answers_nothing_as_effective_for_one_time_to_live(world: World) -> None:
     """It does not know who subscribed at the leader before it."""
-
-    async def scenario(world: World) -> None:
-        write = world.write(TENANT)
-        await world.wait_done(write, after_s=TTL_S)
-
-    in_world(scenario, led_s=0.0)
+    write = world.write(TENANT)
+    await world.wait_done(write, after_s=TTL_S)
 
 
-def test_a_new_leader_that_knows_no_map_waits_as_long_as_a_manager_counts():
-    async def main() -> None:
-        writes = EffectiveWrites(1, Leadership(), VirtualClock())
-        write = asyncio.create_task(writes.wait(10, {TENANT}))
-        await asyncio.sleep(MANAGER_S - 0.01)
-        assert not write.done()
-        await asyncio.sleep(0.02)
-        assert write.done()
-
-    run_virtual(main)
+@run_by(run_virtual)
+async def test_a_new_leader_that_knows_no_map_waits_as_long_as_a_manager_counts() -> None:
+    writes = EffectiveWrites(1, Leadership(), VirtualClock())
+    write = asyncio.create_task(writes.wait(10, {TENANT}))
+    await asyncio.sleep(MANAGER_S - 0.01)
+    assert not write.done()
+    await asyncio.sleep(0.02)
+    assert write.done()
 
 
-def test_a_new_leader_waits_for_the_manager_of_each_shard_until_it_watches_all():
+@run_by(in_world)
+async def test_a_new_leader_waits_for_the_manager_of_each_shard_until_it_watches_all(
+    world: World,
+) -> None:
     """One that has not come holds what its brokers act on, and nobody here knows of it."""
+    world.writes.expect_managers((3, 4), term=7)
+    stream = Stream(MANAGER, TENANT)
+    stream.acked = 20
+    subscriber = world.join(stream)
+    write = world.write(TENANT)
+    subscriber.heard(complete_term=6)
+    world.writes.manager_is_back(4)
+    await world.pass_time(MANAGER_S - TTL_S - 0.2)
+    assert not write.done(), "it said so of an earlier term"
 
-    async def scenario(world: World) -> None:
-        world.writes.expect_managers((3, 4), term=7)
-        stream = Stream(MANAGER, TENANT)
-        stream.acked = 20
-        subscriber = world.join(stream)
-        write = world.write(TENANT)
-        subscriber.heard(complete_term=6)
-        world.writes.manager_is_back(4)
-        await world.pass_time(MANAGER_S - TTL_S - 0.2)
-        assert not write.done(), "it said so of an earlier term"
-
-        subscriber.heard(complete_term=7)
-        await world.pass_time()
-        assert write.done()
-
-    in_world(scenario)
+    subscriber.heard(complete_term=7)
+    await world.pass_time()
+    assert write.done()
 
 
-def test_a_manager_that_is_back_is_waited_for_as_any_subscriber():
-    async def scenario(world: World) -> None:
-        world.writes.expect_managers((3,), term=7)
-        stream = Stream(MANAGER, TENANT)
-        subscriber = world.join(stream)
-        subscriber.heard(complete_term=7)
-        write = world.write(TENANT)
-        await world.pass_time(1.0)
-        assert not write.done()
+@run_by(in_world)
+async def test_a_manager_that_is_back_is_waited_for_as_any_subscriber(world: World) -> None:
+    world.writes.expect_managers((3,), term=7)
+    stream = Stream(MANAGER, TENANT)
+    subscriber = world.join(stream)
+    subscriber.heard(complete_term=7)
+    write = world.write(TENANT)
+    await world.pass_time(1.0)
+    assert not write.done()
 
-        stream.acked = 10
-        subscriber.heard(complete_term=7)
-        await write
-
-    in_world(scenario)
+    stream.acked = 10
+    subscriber.heard(complete_term=7)
+    await write
 
 
-def test_subscribers_who_want_the_name_are_waited_for_and_others_are_not():
-    async def scenario(world: World) -> None:
-        concerned, other = Stream("a", TENANT), Stream("b", NAMESPACE)
-        subscriber = world.join(concerned)
-        world.join(other)
-        write = world.write(TENANT)
-        await world.pass_time()
-        assert not write.done()
-        assert (concerned.prompts, other.prompts) == (1, 0)
+@run_by(in_world)
+async def test_subscribers_who_want_the_name_are_waited_for_and_others_are_not(
+    world: World,
+) -> None:
+    concerned, other = Stream("a", TENANT), Stream("b", NAMESPACE)
+    subscriber = world.join(concerned)
+    world.join(other)
+    write = world.write(TENANT)
+    await world.pass_time()
+    assert not write.done()
+    assert (concerned.prompts, other.prompts) == (1, 0)
 
-        concerned.acked = 9
-        subscriber.heard()
-        await world.pass_time()
-        assert not write.done()
+    concerned.acked = 9
+    subscriber.heard()
+    await world.pass_time()
+    assert not write.done()
 
-        concerned.acked = 10
-        subscriber.heard()
-        await world.pass_time()
-        assert write.done()
-
-    in_world(scenario)
-
-
-def test_leased_subscribers_are_waited_for():
-    async def scenario(world: World) -> None:
-        stream = Stream("discovery-1", TENANT)
-        leased = world.writes.join(stream, is_leased=True)
-        write = world.write(TENANT)
-        await world.pass_time(1)
-        assert not write.done()
-
-        stream.acked = 10
-        leased.heard()
-
-        await write
-
-    in_world(scenario)
+    concerned.acked = 10
+    subscriber.heard()
+    await world.pass_time()
+    assert write.done()
 
 
-def test_a_subscriber_who_renews_without_having_taken_it_in_is_waited_for_without_end():
+@run_by(in_world)
+async def test_leased_subscribers_are_waited_for(world: World) -> None:
+    stream = Stream("discovery-1", TENANT)
+    leased = world.writes.join(stream, is_leased=True)
+    write = world.write(TENANT)
+    await world.pass_time(1)
+    assert not write.done()
+
+    stream.acked = 10
+    leased.heard()
+
+    await write
+
+
+@run_by(in_world)
+async def test_a_subscriber_who_renews_without_having_taken_it_in_is_waited_for_without_end(
+    world: World,
+) -> None:
     """As long as a session lives that has not synced, its manager says so twice a second."""
-
-    async def scenario(world: World) -> None:
-        stream = Stream(MANAGER, TENANT)
-        subscriber = world.join(stream)
-        write = world.write(TENANT)
-        for _ in range(40):
-            await world.pass_time(TTL_S / 4)
-            subscriber.heard()
-        assert not write.done()
-
-        stream.acked = 10
+    stream = Stream(MANAGER, TENANT)
+    subscriber = world.join(stream)
+    write = world.write(TENANT)
+    for _ in range(40):
+        await world.pass_time(TTL_S / 4)
         subscriber.heard()
+    assert not write.done()
 
-        await write
+    stream.acked = 10
+    subscriber.heard()
 
-    in_world(scenario)
+    await write
 
 
-def test_one_who_is_silent_counts_for_one_time_to_live():
-    async def scenario(world: World) -> None:
-        world.join(Stream("a", TENANT))
-        write = world.write(TENANT)
-        await world.wait_done(write, after_s=TTL_S)
-
-    in_world(scenario)
+@run_by(in_world)
+async def test_one_who_is_silent_counts_for_one_time_to_live(world: World) -> None:
+    world.join(Stream("a", TENANT))
+    write = world.write(TENANT)
+    await world.wait_done(write, after_s=TTL_S)
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
-def test_a_broker_manager_counts_until_its_successor_can_know_what_brokers_hold(is_gone):
+@run_by(in_world)
+async def test_a_broker_manager_counts_until_its_successor_can_know_what_brokers_hold(
+    world: World, *, is_gone
+) -> None:
     """1. A manager dies, or hangs. 2. Its brokers go on. 3. The next one hears what they hold."""
-
-    async def scenario(world: World) -> None:
-        subscriber = world.join(Stream(MANAGER, TENANT))
-        if is_gone:
-            subscriber.leave()
-        write = world.write(TENANT)
-        await world.wait_done(write, after_s=EFFECTIVE_MANAGER_MS / 1000)
-
-    in_world(scenario)
+    subscriber = world.join(Stream(MANAGER, TENANT))
+    if is_gone:
+        subscriber.leave()
+    write = world.write(TENANT)
+    await world.wait_done(write, after_s=EFFECTIVE_MANAGER_MS / 1000)
 
 
-def test_one_whose_stream_broke_counts_whatever_is_written():
+@run_by(in_world)
+async def test_one_whose_stream_broke_counts_whatever_is_written(world: World) -> None:
     """Nobody knows any more what it wanted."""
-
-    async def scenario(world: World) -> None:
-        world.join(Stream("a", TENANT)).leave()
-        write = world.write(NAMESPACE)
-        await world.wait_done(write, after_s=TTL_S)
-
-    in_world(scenario)
+    world.join(Stream("a", TENANT)).leave()
+    write = world.write(NAMESPACE)
+    await world.wait_done(write, after_s=TTL_S)
 
 
-def test_one_who_comes_back_is_known_once_it_has_added_its_watches():
-    async def scenario(world: World) -> None:
-        world.join(Stream("a", TENANT)).leave()
-        back = Stream("a", NAMESPACE)
-        subscriber = world.join(back)
-        write = world.write(TENANT)
-        await world.pass_time()
-        assert not write.done(), "the watch of the tenant may be on its way"
+@run_by(in_world)
+async def test_one_who_comes_back_is_known_once_it_has_added_its_watches(world: World) -> None:
+    world.join(Stream("a", TENANT)).leave()
+    back = Stream("a", NAMESPACE)
+    subscriber = world.join(back)
+    write = world.write(TENANT)
+    await world.pass_time()
+    assert not write.done(), "the watch of the tenant may be on its way"
 
-        subscriber.heard()
-        await world.pass_time()
+    subscriber.heard()
+    await world.pass_time()
 
-        assert write.done()
-
-    in_world(scenario)
+    assert write.done()
 
 
-def test_an_older_stream_of_a_subscriber_says_nothing_any_more():
-    async def scenario(world: World) -> None:
-        old = world.join(Stream("a", TENANT))
-        stream = Stream("a", TENANT)
-        subscriber = world.join(stream)
-        write = world.write(TENANT)
-        old.heard()
-        old.leave()
-        await world.pass_time()
-        assert not write.done()
+@run_by(in_world)
+async def test_an_older_stream_of_a_subscriber_says_nothing_any_more(world: World) -> None:
+    old = world.join(Stream("a", TENANT))
+    stream = Stream("a", TENANT)
+    subscriber = world.join(stream)
+    write = world.write(TENANT)
+    old.heard()
+    old.leave()
+    await world.pass_time()
+    assert not write.done()
 
-        stream.acked = 10
-        subscriber.heard()
+    stream.acked = 10
+    subscriber.heard()
 
-        await write
-
-    in_world(scenario)
+    await write
 
 
-def test_the_end_of_an_older_stream_delays_no_write_that_the_newer_has_taken_in():
-    async def scenario(world: World) -> None:
-        old = world.join(Stream("a", TENANT))
-        stream = Stream("a", TENANT)
-        subscriber = world.join(stream)
-        write = world.write(TENANT)
-        await world.pass_time()
-        old.leave()
+@run_by(in_world)
+async def test_the_end_of_an_older_stream_delays_no_write_that_the_newer_has_taken_in(
+    world: World,
+) -> None:
+    old = world.join(Stream("a", TENANT))
+    stream = Stream("a", TENANT)
+    subscriber = world.join(stream)
+    write = world.write(TENANT)
+    await world.pass_time()
+    old.leave()
 
-        stream.acked = 10
-        subscriber.heard()
-        await world.pass_time()
+    stream.acked = 10
+    subscriber.heard()
+    await world.pass_time()
 
-        assert write.done()
-
-    in_world(scenario)
-
-
-def test_an_older_stream_of_a_manager_does_not_say_that_it_is_back():
-    async def scenario(world: World) -> None:
-        world.writes.expect_managers((3,), term=1)
-        old = world.join(Stream(MANAGER, TENANT))
-        stream = Stream(MANAGER, TENANT)
-        subscriber = world.join(stream)
-        write = world.write(TENANT)
-        stream.acked = 10
-
-        old.heard(complete_term=1)
-        subscriber.heard()
-        await world.pass_time()
-        assert not write.done()
-
-        subscriber.heard(complete_term=1)
-        await world.pass_time()
-        assert write.done()
-
-    in_world(scenario)
+    assert write.done()
 
 
-def test_a_watch_that_was_ended_here_counts_for_one_time_to_live():
-    async def scenario(world: World) -> None:
-        world.join(Stream("a", NAMESPACE)).lose_watch()
-        write = world.write(TENANT)
-        await world.wait_done(write, after_s=TTL_S)
+@run_by(in_world)
+async def test_an_older_stream_of_a_manager_does_not_say_that_it_is_back(world: World) -> None:
+    world.writes.expect_managers((3,), term=1)
+    old = world.join(Stream(MANAGER, TENANT))
+    stream = Stream(MANAGER, TENANT)
+    subscriber = world.join(stream)
+    write = world.write(TENANT)
+    stream.acked = 10
 
-    in_world(scenario)
+    old.heard(complete_term=1)
+    subscriber.heard()
+    await world.pass_time()
+    assert not write.done()
+
+    subscriber.heard(complete_term=1)
+    await world.pass_time()
+    assert write.done()
 
 
-def test_what_is_on_its_way_to_a_broker_manager_is_waited_for_until_it_is_watched():
+@run_by(in_world)
+async def test_a_watch_that_was_ended_here_counts_for_one_time_to_live(world: World) -> None:
+    world.join(Stream("a", NAMESPACE)).lose_watch()
+    write = world.write(TENANT)
+    await world.wait_done(write, after_s=TTL_S)
+
+
+@run_by(in_world)
+async def test_what_is_on_its_way_to_a_broker_manager_is_waited_for_until_it_is_watched(
+    world: World,
+) -> None:
     """1. A topic leaves with an assignment. 2. It changes. 3. The manager watches it."""
+    topic: Change = (KIND_TOPIC, "persistent://acme/orders/paid")
+    world.writes.expect([topic], 3)
+    write = world.write(topic)
+    await world.pass_time(3 * TTL_S)
+    assert not write.done(), "the assignment was not answered yet"
 
-    async def scenario(world: World) -> None:
-        topic: Change = (KIND_TOPIC, "persistent://acme/orders/paid")
-        world.writes.expect([topic], 3)
-        write = world.write(topic)
-        await world.pass_time(3 * TTL_S)
-        assert not write.done(), "the assignment was not answered yet"
+    world.writes.stop_expecting([topic], 3, are_watched=False)
+    await world.pass_time()
+    assert not write.done(), "and nobody watches it"
 
-        world.writes.stop_expecting([topic], 3, are_watched=False)
-        await world.pass_time()
-        assert not write.done(), "and nobody watches it"
+    stream = Stream(MANAGER, topic)
+    subscriber = world.join(stream)
+    subscriber.watches([topic])
+    await world.pass_time()
+    assert not write.done(), "nor has anybody taken it in"
 
-        stream = Stream(MANAGER, topic)
-        subscriber = world.join(stream)
-        subscriber.watches([topic])
-        await world.pass_time()
-        assert not write.done(), "nor has anybody taken it in"
-
-        stream.acked = 10
-        subscriber.heard()
-        await write
-
-    in_world(scenario)
+    stream.acked = 10
+    subscriber.heard()
+    await write
 
 
 @pytest.mark.parametrize("are_watched", [False, True])
-def test_what_is_given_twice_at_a_time_is_waited_for_until_both_are_answered(are_watched):
+@run_by(in_world)
+async def test_what_is_given_twice_at_a_time_is_waited_for_until_both_are_answered(
+    world: World, *, are_watched
+) -> None:
     """Two partitions of a topic are given to brokers of one manager, and the first one fails."""
+    topic: Change = (KIND_TOPIC, "persistent://acme/orders/paid")
+    world.writes.expect([topic], 3)
+    world.writes.expect([topic], 3)
+    write = world.write(topic)
 
-    async def scenario(world: World) -> None:
-        topic: Change = (KIND_TOPIC, "persistent://acme/orders/paid")
-        world.writes.expect([topic], 3)
-        world.writes.expect([topic], 3)
-        write = world.write(topic)
+    world.writes.stop_expecting([topic], 3, are_watched=are_watched)
+    await world.pass_time(3 * MANAGER_S)
+    assert not write.done(), "the second assignment was not answered yet"
 
-        world.writes.stop_expecting([topic], 3, are_watched=are_watched)
-        await world.pass_time(3 * MANAGER_S)
-        assert not write.done(), "the second assignment was not answered yet"
-
-        world.writes.stop_expecting([topic], 3, are_watched=are_watched)
-        await world.pass_time(MANAGER_S)
-        assert write.done()
-
-    in_world(scenario)
+    world.writes.stop_expecting([topic], 3, are_watched=are_watched)
+    await world.pass_time(MANAGER_S)
+    assert write.done()
 
 
-def test_what_was_watched_before_it_came_is_not_waited_for_any_longer():
-    async def scenario(world: World) -> None:
-        world.writes.expect([TENANT], 3)
-        world.writes.stop_expecting([TENANT], 3, are_watched=True)
+@run_by(in_world)
+async def test_what_was_watched_before_it_came_is_not_waited_for_any_longer(world: World) -> None:
+    world.writes.expect([TENANT], 3)
+    world.writes.stop_expecting([TENANT], 3, are_watched=True)
 
-        async with timeout(0.1):
-            await world.writes.wait(10, {TENANT})
-
-    in_world(scenario)
+    async with timeout(0.1):
+        await world.writes.wait(10, {TENANT})
 
 
 @pytest.mark.parametrize("subscriber_id", [MANAGER, broker_manager_id("node-9", 3, 99)])
-def test_a_manager_that_never_watches_what_it_read_is_waited_for_as_long_as_it_counts(
-    subscriber_id,
-):
+@run_by(in_world)
+async def test_a_manager_that_never_watches_what_it_read_is_waited_for_as_long_as_it_counts(
+    world: World, *, subscriber_id
+) -> None:
     """As long as its successor may take to be elected and to watch what its brokers hold."""
+    world.writes.expect_reader([TENANT], subscriber_id)
+    write, other = world.write(TENANT), world.write(NAMESPACE)
+    await world.pass_time(MANAGER_S - 0.01)
+    assert other.done()
+    assert not write.done()
 
-    async def scenario(world: World) -> None:
-        world.writes.expect_reader([TENANT], subscriber_id)
-        write, other = world.write(TENANT), world.write(NAMESPACE)
-        await world.pass_time(MANAGER_S - 0.01)
-        assert other.done()
-        assert not write.done()
+    await world.pass_time(0.02)
 
-        await world.pass_time(0.02)
-
-        assert write.done()
-
-    in_world(scenario)
+    assert write.done()
 
 
 @pytest.mark.parametrize("excess", [0, 1])
@@ -490,93 +459,86 @@ def test_while_more_are_forgotten_no_write_is_effective_and_behind_that_all_are(
     in_world(scenario)
 
 
-def test_a_controller_that_reads_is_waited_for_until_it_watches_and_has_taken_it_in():
-    async def scenario(world: World) -> None:
-        world.writes.expect_reader([NAMESPACE], CONTROLLER)
-        write = world.write(NAMESPACE)
-        await world.pass_time(TTL_S / 2)
-        assert not write.done()
+@run_by(in_world)
+async def test_a_controller_that_reads_is_waited_for_until_it_watches_and_has_taken_it_in(
+    world: World,
+) -> None:
+    world.writes.expect_reader([NAMESPACE], CONTROLLER)
+    write = world.write(NAMESPACE)
+    await world.pass_time(TTL_S / 2)
+    assert not write.done()
 
-        stream = Stream(CONTROLLER, NAMESPACE)
-        subscriber = world.join(stream)
-        subscriber.watches([NAMESPACE])
-        await world.pass_time(TTL_S - 0.01)
-        assert not write.done(), "it decides by what it read until it says otherwise"
-        stream.acked = 10
-        subscriber.heard()
-        await write
-
-    in_world(scenario)
+    stream = Stream(CONTROLLER, NAMESPACE)
+    subscriber = world.join(stream)
+    subscriber.watches([NAMESPACE])
+    await world.pass_time(TTL_S - 0.01)
+    assert not write.done(), "it decides by what it read until it says otherwise"
+    stream.acked = 10
+    subscriber.heard()
+    await write
 
 
-def test_a_controller_that_falls_silent_counts_as_long_behind_its_watch_as_behind_its_read():
+@run_by(in_world)
+async def test_a_controller_that_falls_silent_counts_as_long_behind_its_watch_as_behind_its_read(
+    world: World,
+) -> None:
     """It was heard long before, on a stream that it had already."""
+    stream = Stream(CONTROLLER, TENANT)
+    subscriber = world.join(stream)
+    await world.pass_time(TTL_S - 0.1)
+    world.writes.expect_reader([NAMESPACE], CONTROLLER)
+    stream.wanted.add(NAMESPACE)
+    subscriber.watches([NAMESPACE])
+    write = world.write(NAMESPACE)
 
-    async def scenario(world: World) -> None:
-        stream = Stream(CONTROLLER, TENANT)
-        subscriber = world.join(stream)
-        await world.pass_time(TTL_S - 0.1)
-        world.writes.expect_reader([NAMESPACE], CONTROLLER)
-        stream.wanted.add(NAMESPACE)
-        subscriber.watches([NAMESPACE])
-        write = world.write(NAMESPACE)
-
-        await world.wait_done(write, after_s=TTL_S)
-
-    in_world(scenario)
+    await world.wait_done(write, after_s=TTL_S)
 
 
-def test_a_controller_that_reads_what_it_watches_is_waited_for_until_it_is_heard():
+@run_by(in_world)
+async def test_a_controller_that_reads_what_it_watches_is_waited_for_until_it_is_heard(
+    world: World,
+) -> None:
     """Behind a broken stream it reads what it has not been told yet. No time-to-live has to pass,
     and it is asked to speak."""
+    stream = Stream(CONTROLLER, NAMESPACE)
+    subscriber = world.join(stream)
+    subscriber.heard()
+    stream.acked = 20
+    world.writes.expect_reader([NAMESPACE], CONTROLLER)
+    assert stream.prompts == 1
+    write, other = world.write(NAMESPACE), world.write(TENANT)
+    await world.pass_time(0.1)
+    assert other.done()
+    assert not write.done()
 
-    async def scenario(world: World) -> None:
-        stream = Stream(CONTROLLER, NAMESPACE)
-        subscriber = world.join(stream)
-        subscriber.heard()
-        stream.acked = 20
-        world.writes.expect_reader([NAMESPACE], CONTROLLER)
-        assert stream.prompts == 1
-        write, other = world.write(NAMESPACE), world.write(TENANT)
-        await world.pass_time(0.1)
-        assert other.done()
-        assert not write.done()
-
-        subscriber.heard()
-        await world.pass_time()
-        assert write.done()
-        assert subscriber.read == set(), "nothing is kept of it"
-
-    in_world(scenario)
+    subscriber.heard()
+    await world.pass_time()
+    assert write.done()
+    assert subscriber.read == set(), "nothing is kept of it"
 
 
-def test_a_controller_that_is_heard_before_it_watches_is_still_expected():
-    async def scenario(world: World) -> None:
-        stream = Stream(CONTROLLER, TENANT)
-        subscriber = world.join(stream)
-        stream.acked = 20
-        world.writes.expect_reader([NAMESPACE], CONTROLLER)
-        write = world.write(NAMESPACE)
+@run_by(in_world)
+async def test_a_controller_that_is_heard_before_it_watches_is_still_expected(world: World) -> None:
+    stream = Stream(CONTROLLER, TENANT)
+    subscriber = world.join(stream)
+    stream.acked = 20
+    world.writes.expect_reader([NAMESPACE], CONTROLLER)
+    write = world.write(NAMESPACE)
 
-        subscriber.heard()
-        await world.wait_done(write, after_s=TTL_S)
-
-    in_world(scenario)
+    subscriber.heard()
+    await world.wait_done(write, after_s=TTL_S)
 
 
-def test_the_next_controller_is_another_reader():
+@run_by(in_world)
+async def test_the_next_controller_is_another_reader(world: World) -> None:
     """What the last one decides by what it read is not undone by who comes."""
+    world.writes.expect_reader([NAMESPACE], CONTROLLER)
+    stream = Stream(topic_controller_id("node-2", 3, 8), NAMESPACE)
+    stream.acked = 20
+    world.join(stream).watches([NAMESPACE])
+    write = world.write(NAMESPACE)
 
-    async def scenario(world: World) -> None:
-        world.writes.expect_reader([NAMESPACE], CONTROLLER)
-        stream = Stream(topic_controller_id("node-2", 3, 8), NAMESPACE)
-        stream.acked = 20
-        world.join(stream).watches([NAMESPACE])
-        write = world.write(NAMESPACE)
-
-        await world.wait_done(write, after_s=TTL_S)
-
-    in_world(scenario)
+    await world.wait_done(write, after_s=TTL_S)
 
 
 @pytest.mark.parametrize("excess", [0, 1])
@@ -598,52 +560,48 @@ def test_the_writes_that_wait_are_bounded(monkeypatch, excess):
     in_world(scenario)
 
 
-def test_who_waits_when_leadership_moves_learns_that_it_is_committed_and_no_more():
-    async def scenario(world: World) -> None:
-        stream = Stream("a", TENANT)
-        world.join(stream)
-        write = world.write(TENANT)
-        await world.pass_time()
+@run_by(in_world)
+async def test_who_waits_when_leadership_moves_learns_that_it_is_committed_and_no_more(
+    world: World,
+) -> None:
+    stream = Stream("a", TENANT)
+    world.join(stream)
+    write = world.write(TENANT)
+    await world.pass_time()
 
-        world.writes.close(NotLeader(1))
+    world.writes.close(NotLeader(1))
 
-        with pytest.raises(ProposalLost, match="it is committed"):
-            await write
-        assert isinstance(stream.error, NotLeader), "its subscriber goes to the next leader"
-        with pytest.raises(ProposalLost):
-            await world.writes.wait(10, {TENANT})
-
-    in_world(scenario)
-
-
-def test_one_who_was_replaced_without_noticing_answers_nothing():
-    async def scenario(world: World) -> None:
-        world.leadership.error = NotLeader(1)
-
-        with pytest.raises(ProposalLost):
-            await world.writes.wait(10, {TENANT})
-
-    in_world(scenario)
+    with pytest.raises(ProposalLost, match="it is committed"):
+        await write
+    assert isinstance(stream.error, NotLeader), "its subscriber goes to the next leader"
+    with pytest.raises(ProposalLost):
+        await world.writes.wait(10, {TENANT})
 
 
-def test_what_was_refused_is_not_waited_for():
-    async def scenario(world: World) -> None:
-        world.join(Stream("a", TENANT))
-        command = pb.Command(delete_tenant=pb.DeleteTenant(name="acme"))
-        request = pb.ExecuteRequest(commands=[command, command])
-        refused = pb.CommandResult(rejection_code="NOT_FOUND", position=10)
+@run_by(in_world)
+async def test_one_who_was_replaced_without_noticing_answers_nothing(world: World) -> None:
+    world.leadership.error = NotLeader(1)
 
-        await world.writes.wait_all(request, pb.ExecuteResponse(results=[refused, refused]))
+    with pytest.raises(ProposalLost):
+        await world.writes.wait(10, {TENANT})
 
-        accepted = pb.CommandResult(position=10)
-        waiting = asyncio.create_task(
-            world.writes.wait_all(request, pb.ExecuteResponse(results=[refused, accepted]))
-        )
-        await world.pass_time()
-        assert not waiting.done()
-        await waiting
 
-    in_world(scenario)
+@run_by(in_world)
+async def test_what_was_refused_is_not_waited_for(world: World) -> None:
+    world.join(Stream("a", TENANT))
+    command = pb.Command(delete_tenant=pb.DeleteTenant(name="acme"))
+    request = pb.ExecuteRequest(commands=[command, command])
+    refused = pb.CommandResult(rejection_code="NOT_FOUND", position=10)
+
+    await world.writes.wait_all(request, pb.ExecuteResponse(results=[refused, refused]))
+
+    accepted = pb.CommandResult(position=10)
+    waiting = asyncio.create_task(
+        world.writes.wait_all(request, pb.ExecuteResponse(results=[refused, accepted]))
+    )
+    await world.pass_time()
+    assert not waiting.done()
+    await waiting
 
 
 @pytest.mark.parametrize(

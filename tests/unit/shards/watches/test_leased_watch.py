@@ -25,6 +25,7 @@ from tests.support.leased_subscriber import (
     created,
     in_lease_world,
 )
+from tests.support.scenarios import run_by
 from tests.unit.discovery.adapters.test_leased_assignments import FakeStream
 
 SHARD = 1
@@ -140,36 +141,32 @@ def test_a_node_that_catches_up_gives_nothing_from_before_an_effective_move(
 
 
 @pytest.mark.parametrize("is_resumed", [True, False])
-def test_a_watch_that_does_not_resume_begins_with_a_reset_and_has_no_other(
-    is_resumed: bool,
+@run_by(in_lease_world)
+async def test_a_watch_that_does_not_resume_begins_with_a_reset_and_has_no_other(
+    it: LeaseWorld, *, is_resumed: bool
 ) -> None:
-    async def scenario(it: LeaseWorld) -> None:
-        position = await it.commit(assigned("persistent://t/n/other"))
-        subscriber = it.subscribe(from_position=position if is_resumed else 0)
+    position = await it.commit(assigned("persistent://t/n/other"))
+    subscriber = it.subscribe(from_position=position if is_resumed else 0)
 
-        first = await subscriber.take()
-        moved = await it.commit(assigned(TOPIC, 2))
-        later = await subscriber.until(moved)
+    first = await subscriber.take()
+    moved = await it.commit(assigned(TOPIC, 2))
+    later = await subscriber.until(moved)
 
-        assert first.reset is not is_resumed
-        assert not any(update.reset for update in later)
-
-    in_lease_world(scenario)
+    assert first.reset is not is_resumed
+    assert not any(update.reset for update in later)
 
 
-def test_a_watch_has_an_update_when_one_is_due() -> None:
-    async def scenario(it: LeaseWorld) -> None:
-        subscriber = it.subscribe()
-        assert await subscriber.drain() is not None
-        began_at = asyncio.get_running_loop().time()
+@run_by(in_lease_world)
+async def test_a_watch_has_an_update_when_one_is_due(it: LeaseWorld) -> None:
+    subscriber = it.subscribe()
+    assert await subscriber.drain() is not None
+    began_at = asyncio.get_running_loop().time()
 
-        await subscriber.take()
+    await subscriber.take()
 
-        passed_s = asyncio.get_running_loop().time() - began_at
-        assert passed_s == pytest.approx(ASSIGNMENT_UPDATE_MS / 1_000, abs=0.001)
-        assert not await subscriber.has_update()
-
-    in_lease_world(scenario)
+    passed_s = asyncio.get_running_loop().time() - began_at
+    assert passed_s == pytest.approx(ASSIGNMENT_UPDATE_MS / 1_000, abs=0.001)
+    assert not await subscriber.has_update()
 
 
 # Absent names -------------------------------------------------------------------------------------
@@ -183,83 +180,78 @@ def is_absent(node: Node) -> bool:
     return node.absent.find(TOPIC, node.now) is not None
 
 
-def test_a_creation_ends_the_absence_at_a_node_within_the_time_it_waits_for_others() -> None:
-    async def scenario(it: LeaseWorld) -> None:
-        position = await it.commit(created("persistent://t/n/other"))
-        node = Node(it)
-        node.connect()
+@run_by(in_lease_world)
+async def test_a_creation_ends_the_absence_at_a_node_within_the_time_it_waits_for_others(
+    it: LeaseWorld,
+) -> None:
+    position = await it.commit(created("persistent://t/n/other"))
+    node = Node(it)
+    node.connect()
+    await node.step()
+    await node.step()
+    assert remember_absence(node, position)
+    assert is_absent(node), "the scenario needs a remembered absence"
+
+    created_at = node.now
+    await it.commit(created(TOPIC))
+    while is_absent(node):
         await node.step()
-        await node.step()
-        assert remember_absence(node, position)
-        assert is_absent(node), "the scenario needs a remembered absence"
 
-        created_at = node.now
-        await it.commit(created(TOPIC))
-        while is_absent(node):
-            await node.step()
-
-        assert node.now - created_at <= ASSIGNMENT_CREATIONS_MS / 1_000 + 2 * LATENCY_S
-        assert node.cache.position(SHARD) == position + 1
-
-    in_lease_world(scenario)
+    assert node.now - created_at <= ASSIGNMENT_CREATIONS_MS / 1_000 + 2 * LATENCY_S
+    assert node.cache.position(SHARD) == position + 1
 
 
-def test_an_absence_ends_with_the_lease_of_a_node_that_is_cut_off() -> None:
-    async def scenario(it: LeaseWorld) -> None:
-        await it.commit(assigned("persistent://t/n/other"))
-        node = Node(it)
-        node.connect()
-        await node.steps_for(1.0)
-        node.disconnect()
-        assert remember_absence(node, it.log.commit_position)
+@run_by(in_lease_world)
+async def test_an_absence_ends_with_the_lease_of_a_node_that_is_cut_off(it: LeaseWorld) -> None:
+    await it.commit(assigned("persistent://t/n/other"))
+    node = Node(it)
+    node.connect()
+    await node.steps_for(1.0)
+    node.disconnect()
+    assert remember_absence(node, it.log.commit_position)
 
-        await asyncio.sleep(TTL_S - 0.1)
+    await asyncio.sleep(TTL_S - 0.1)
 
-        assert not is_absent(node)
-
-    in_lease_world(scenario)
+    assert not is_absent(node)
 
 
-def test_a_creation_that_a_node_missed_is_named_by_the_next_leader_before_its_lease() -> None:
+@run_by(in_lease_world)
+async def test_a_creation_that_a_node_missed_is_named_by_the_next_leader_before_its_lease(
+    it: LeaseWorld,
+) -> None:
     """1. An absence is remembered. 2. The node loses its stream, the topic is created, and another
     replica leads. 3. The node resumes there: nothing may be absent by the new leader's lease."""
+    position = await it.commit(assigned("persistent://t/n/other"))
+    node = Node(it)
+    node.connect()
+    await node.steps_for(1.0)
+    node.disconnect()
+    await it.commit(created(TOPIC))
+    it.end_term()
+    it.lead()
+    assert remember_absence(node, position)
 
-    async def scenario(it: LeaseWorld) -> None:
-        position = await it.commit(assigned("persistent://t/n/other"))
-        node = Node(it)
-        node.connect()
-        await node.steps_for(1.0)
-        node.disconnect()
-        await it.commit(created(TOPIC))
-        it.end_term()
-        it.lead()
-        assert remember_absence(node, position)
-
-        node.connect()
-        seen = []
-        for _ in range(3):
-            await node.step()
-            seen.append(is_absent(node))
-
-        assert seen == [False] * 3
-        assert node.cache.position(SHARD) == position + 1
-
-    in_lease_world(scenario)
-
-
-def test_nothing_is_remembered_while_the_leader_names_no_creations() -> None:
-    async def scenario(it: LeaseWorld) -> None:
-        await it.commit(assigned("persistent://t/n/other"))
-        node = Node(it)
-        node.connect()
+    node.connect()
+    seen = []
+    for _ in range(3):
         await node.step()
-        assert remember_absence(node, it.log.commit_position)
-        node.disconnect()
+        seen.append(is_absent(node))
 
-        node.connect_as_of_an_earlier_release()
-        await node.step()
+    assert seen == [False] * 3
+    assert node.cache.position(SHARD) == position + 1
 
-        assert not is_absent(node)
-        assert not remember_absence(node, it.log.commit_position)
 
-    in_lease_world(scenario)
+@run_by(in_lease_world)
+async def test_nothing_is_remembered_while_the_leader_names_no_creations(it: LeaseWorld) -> None:
+    await it.commit(assigned("persistent://t/n/other"))
+    node = Node(it)
+    node.connect()
+    await node.step()
+    assert remember_absence(node, it.log.commit_position)
+    node.disconnect()
+
+    node.connect_as_of_an_earlier_release()
+    await node.step()
+
+    assert not is_absent(node)
+    assert not remember_absence(node, it.log.commit_position)
