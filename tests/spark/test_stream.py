@@ -256,7 +256,7 @@ async def test_another_delay_is_refused_with_the_one_to_go_on_with(
     export = await told_history().export(tmp_path / "export")
     once(spark, export, tmp_path / "out", delay_ms=90_500)
 
-    with pytest.raises(JobRefused, match=r"--delay-s 90\.5,"):
+    with pytest.raises(JobRefused, match=r"--delay-s 90\.5:"):
         once(spark, export, tmp_path / "out", delay_ms=91_000)
 
 
