@@ -1,4 +1,4 @@
-"""The most expensive schemas that the limits allow, by what makes them expensive.
+"""Schemas that cost a broker the most processor time within the limits, one for each cause.
 
 Each case is a function of a version: of all versions of a case only the data differs, so that a
 newcomer is compared with each of them in full and refused by the last. So it costs the same again.

@@ -241,7 +241,7 @@ async def test_a_change_that_came_by_a_snapshot_is_owed_from_before_it(
     world.sync("a")
     assert in_effect(world) == last(world)
 
-    # What is told event by event holds back nothing that came before it.
+    # A change that is sent as an event of its own delays no change with an earlier position.
     world.homes.set_policies(TOPIC, b"\x10\x06")
     world.homes.deliver()
     assert in_effect(world) == last(world) - 1
