@@ -157,7 +157,9 @@ async def _start_front(
         return None
     pool = ExchangePool(lambda: link.view.shard_map_version)
     stack.push_async_callback(pool.stop)
-    directory = RoutedTopicDirectory(shards=ShardRouter(link, pool), cluster=link)
+    directory = RoutedTopicDirectory(
+        shards=ShardRouter(link, pool), cluster=link, broker_id=config.node_id
+    )
     stack.push_async_callback(directory.stop)
     persistent = DiskLedgerStore(
         config.ledger_dir,

@@ -89,8 +89,12 @@ class TopicDirectory(Protocol):
                 the topic has partitions, and ``name`` is none of them.
         """
 
-    def any_broker_url(self) -> str | None:
-        """Return the URL of some live broker that speaks Pulsar; None if there is none."""
+    def any_broker_url(self, topic: str) -> str | None:
+        """Return the URL of a live broker that speaks Pulsar; None if there is none.
+
+        It depends on ``topic``, a canonical name: all first users of an absent name get the same
+        broker, which may create and serve the topic.
+        """
 
     async def topics_of_namespace(self, namespace: NamespaceName, *, domain: str) -> list[str]:
         """Return canonical names, sorted; of a partitioned topic those of its partitions.
@@ -263,7 +267,7 @@ async def broker_url_of(directory: TopicDirectory, name: TopicName) -> str:
         if located.broker_url:
             return located.broker_url
         raise Unavailable(f"broker {located.broker_id} has {name.text} and does not speak Pulsar")
-    url = directory.any_broker_url()
+    url = directory.any_broker_url(name.text)
     if url is None:
         raise Unavailable("there is no live broker that speaks Pulsar")
     return url

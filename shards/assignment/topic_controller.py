@@ -88,12 +88,20 @@ class TopicController:
         return len(self._flights)
 
     async def lookup(
-        self, topics: Sequence[str], *, timeout_ms: int, used: Iterable[UsedEpoch] = ()
+        self,
+        topics: Sequence[str],
+        *,
+        timeout_ms: int,
+        used: Iterable[UsedEpoch] = (),
+        preferred_broker_id: str = "",
     ) -> list[LookupAnswer]:
         """Return one answer per name, in order. Linearizable.
 
         A unit in ``used`` gets an epoch above the one that its ledger knows. Not if another
         assignment holds by now, or if the unit is in flight.
+
+        A unit without a broker goes to ``preferred_broker_id`` if that broker has leased capacity
+        and the rules allow it, else to any; "" for none.
 
         A unit whose broker has not acknowledged it shortly before the deadline gets a retryable
         answer; its assignment goes on.
@@ -117,7 +125,9 @@ class TopicController:
         for text, name in names.items():
             answer = self._flights.get(text)
             if answer is None:
-                fresh.append(self._flights.make(name, now, used=used_by_name.get(text)))
+                flight = self._flights.make(name, now, used=used_by_name.get(text))
+                flight.preferred_broker_id = preferred_broker_id
+                fresh.append(flight)
             else:
                 waiting[text] = answer
         has_joined = bool(waiting)

@@ -35,6 +35,9 @@ class Flight:
     refused_by: frozenset[str] = frozenset()
     """Sessions whose broker manager refused the unit for lack of room."""
 
+    preferred_broker_id: str = ""
+    """The broker that it goes to if it needs one and this one may take it; "" for any."""
+
     waits_until: float | None = None
     """Until when the unit waits for capacity; None if it never lacked any."""
 

@@ -178,6 +178,7 @@ class PlacementRound:
         parents: Policies,
         *,
         target: str = "",
+        prefer: str = "",
         avoid: Container[str] = (),
         asked_by: str = "",
         may_use_reserve: Callable[[int], Rejected | None] | None = None,
@@ -188,6 +189,7 @@ class PlacementRound:
             assignment: The unit's present assignment; anti-affinity does not count it.
             parents: The policies of namespace and tenant, from ``PlacementPolicies``.
             target: The requested broker; "" for any.
+            prefer: The broker that is chosen if rules and room allow it; "" for none.
             avoid: Sessions that the unit must not go to.
             asked_by: The origin of a move.
             may_use_reserve: Is called, with the units leased in all, if the chosen broker has only
@@ -202,7 +204,13 @@ class PlacementRound:
             )
         else:
             choice = place(
-                self._candidates, rules, self._draw(), peers=peers, avoid=avoid, asked_by=asked_by
+                self._candidates,
+                rules,
+                self._draw(),
+                peers=peers,
+                prefer=prefer,
+                avoid=avoid,
+                asked_by=asked_by,
             )
             if may_use_reserve is not None and not isinstance(choice, Rejected):
                 choice = self._spare_reserve(choice, may_use_reserve, rules, peers, avoid)

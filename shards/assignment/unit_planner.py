@@ -179,6 +179,7 @@ class UnitPlanner:
                 topic,
                 assignment,
                 parents,
+                prefer=flight.preferred_broker_id,
                 avoid=flight.refused_by,
                 may_use_reserve=self._share_check(flight, parents, added) if is_more else None,
             )

@@ -209,7 +209,10 @@ async def _lookup(replica: Replica, request: ShardRequest, timeout_ms: int) -> S
     seconds = leader.metrics.lookups_failed
     try:
         answers = await leader.topics.lookup(
-            request.lookup.topics, timeout_ms=timeout_ms, used=request.lookup.used
+            request.lookup.topics,
+            timeout_ms=timeout_ms,
+            used=request.lookup.used,
+            preferred_broker_id=request.lookup.preferred_broker_id,
         )
         seconds = leader.metrics.lookups_answered
     finally:

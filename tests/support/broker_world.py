@@ -100,7 +100,7 @@ class FakeDirectory:
             self._world.assign(name.text, broker_id, used_epoch=used_epoch)
         return await self.locate(name, create=False)
 
-    def any_broker_url(self) -> str | None:
+    def any_broker_url(self, topic: str) -> str | None:
         return next(iter(self._world.brokers.values())).url
 
     async def topics_of_namespace(self, namespace: NamespaceName, *, domain: str) -> list[str]:

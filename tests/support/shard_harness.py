@@ -512,8 +512,10 @@ class Harness:
         await broker.connect()
         return broker
 
-    async def lookup(self, *topics: str, timeout_ms: int = 10_000) -> list[LookupAnswer]:
-        request = pb.ShardLookupRequest(topics=topics)
+    async def lookup(
+        self, *topics: str, timeout_ms: int = 10_000, preferred: str = ""
+    ) -> list[LookupAnswer]:
+        request = pb.ShardLookupRequest(topics=topics, preferred_broker_id=preferred)
         response = await self.ask(timeout_ms, lookup=request)
         return list(response.lookup.answers)
 

@@ -54,7 +54,7 @@ class HeldTopicDirectory:
             epoch=held.epoch,
         )
 
-    def any_broker_url(self) -> str | None:
+    def any_broker_url(self, topic: str) -> str | None:
         return self._broker_url
 
     async def topics_of_namespace(self, namespace: NamespaceName, *, domain: str) -> list[str]:

@@ -94,7 +94,7 @@ class HttpLookups:
             # A topic with partitions is served by none, and clients only want a connection.
             if error.code != RejectionCode.PARTITIONED:
                 raise
-            url = self._topics.any_broker_url() or ""
+            url = self._topics.any_broker_url(name.text) or ""
         if not url:
             raise Unavailable(f"there is no broker that speaks Pulsar for {name.text}")
         # Without brokerUrlTls, empty or not, the C++ client crashes.

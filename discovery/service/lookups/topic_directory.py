@@ -35,7 +35,7 @@ class KnownTopics:
         cache: AnswerCache,
         counts: PartitionCounts,
         absent: AbsentNames,
-        any_broker_url: Callable[[], str | None],
+        any_broker_url: Callable[[str], str | None],
     ) -> None:
         self._cache = cache
         self._counts = counts
@@ -58,10 +58,10 @@ class KnownTopics:
         return self._counts.get(topic, now)
 
     def _route_of_absent(self, topic: str, now: float) -> Route:
-        """Return the route of any live broker for an absent name (ADR 0024)."""
+        """Return the route of a live broker for an absent name (ADR 0024)."""
         if self._absent.find(topic, now) is None:
             return NO_ROUTE
-        url = self.any_broker_url()
+        url = self.any_broker_url(topic)
         return lookup_answer_beginnings(url) if url else NO_ROUTE
 
 
@@ -115,9 +115,9 @@ class DiscoveryTopicDirectory:
             answer = await self._creation.look_up_created(name, self._lookups.locate)
         return located(name, answer)
 
-    def any_broker_url(self) -> str | None:
+    def any_broker_url(self, topic: str) -> str | None:
         """See ``TopicDirectory.any_broker_url``."""
-        return self._known.any_broker_url()
+        return self._known.any_broker_url(topic)
 
     async def topics_of_namespace(self, namespace: NamespaceName, *, domain: str) -> list[str]:
         """See ``TopicDirectory.topics_of_namespace``."""

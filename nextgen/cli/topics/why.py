@@ -49,6 +49,7 @@ _RULES = {
     "spread": "a broker with fewest partitions of its topic",
     "only_one": "the only broker that could take it",
     "asked_for": "the broker that was asked for",
+    "created_there": "the broker whose client created the topic by its first use",
 }
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from typing import Protocol
 
 from nextgen.client.cluster.link import ChangeListener
 from nextgen.client.cluster.view import ClusterView
+from nextgen.kernel.routing.hashing import hash64
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 
 
@@ -27,16 +27,20 @@ class LiveBrokerUrls:
         self._urls: list[str] | None = None
         cluster.on_change(self._on_change)
 
-    def any(self) -> str | None:
-        """See ``TopicDirectory.any_broker_url``. At random, so that brokers share the load."""
+    def any(self, topic: str) -> str | None:
+        """See ``TopicDirectory.any_broker_url``. A hash of the name decides, so that brokers share
+        the load. Processes that know the same brokers return the same one."""
         urls = self._urls
         if urls is None:
-            urls = self._urls = [
-                broker.endpoints.pulsar_url
-                for broker in self._cluster.view.brokers.values()
-                if broker.is_live and broker.endpoints.pulsar_url
-            ]
-        return random.choice(urls) if urls else None
+            urls = self._urls = self._usable()
+        return urls[hash64(topic) % len(urls)] if urls else None
+
+    def _usable(self) -> list[str]:
+        """Return the URLs in the order of broker ids; of draining brokers only if all drain."""
+        brokers = sorted(self._cluster.view.brokers.items())
+        live = [each for _, each in brokers if each.is_live and each.endpoints.pulsar_url]
+        open_ones = [each for each in live if not each.draining]
+        return [each.endpoints.pulsar_url for each in open_ones or live]
 
     def _on_change(self, _view: ClusterView, update: ClusterUpdate) -> None:
         if update.brokers:

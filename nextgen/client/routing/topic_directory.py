@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from nextgen.client.brokers.live_urls import Cluster, LiveBrokerUrls
 from nextgen.client.routing.shard_calls import Shards, questions
+from nextgen.client.routing.shared_questions import SharedQuestions
 from nextgen.client.routing.topic_answers import check_classic, located, may_be_created
 from nextgen.client.routing.topic_creation import TopicCreation
 from nextgen.client.routing.topic_listing import TopicListing
@@ -27,15 +28,21 @@ from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 
 
 class RoutedTopicDirectory:
-    """Owned by one event loop; ``stop`` it at the end."""
+    """Owned by one event loop; ``stop`` it at the end.
 
-    def __init__(self, *, shards: Shards, cluster: Cluster) -> None:
+    ``broker_id`` is the broker that uses it: a topic that is created on demand is assigned there
+    if it may be. "": none.
+    """
+
+    def __init__(self, *, shards: Shards, cluster: Cluster, broker_id: str = "") -> None:
         self._shards = shards
+        self._broker_id = broker_id
         self._cluster = cluster
         self._creation = TopicCreation(shards)
         self._listing = TopicListing(shards, cluster)
         self._urls = LiveBrokerUrls(cluster)
         self._lookups = questions(self._ask_shard, NAMES_PER_LOOKUP_MAX)
+        self._lookups_of_created = questions(self._ask_shard_for_here, NAMES_PER_LOOKUP_MAX)
         self._schemas = TopicSchemas(self._look_up)
 
     def __repr__(self) -> str:
@@ -45,6 +52,7 @@ class RoutedTopicDirectory:
         """Give up the requests under way and close the channels to brokers."""
         await self._creation.stop()
         await self._lookups.stop()
+        await self._lookups_of_created.stop()
         await self._schemas.stop()
 
     async def partitions(self, name: TopicName, *, create: bool) -> int:
@@ -56,7 +64,7 @@ class RoutedTopicDirectory:
         check_classic(name)
         answer = await self._look_up(name)
         if create and may_be_created(name, answer):
-            answer = await self._creation.look_up_created(name, self._look_up)
+            answer = await self._creation.look_up_created(name, self._look_up_created)
         return located(name, answer)
 
     async def raise_epoch(
@@ -78,9 +86,9 @@ class RoutedTopicDirectory:
         (answer,) = response.lookup.answers
         return located(name, answer)
 
-    def any_broker_url(self) -> str | None:
+    def any_broker_url(self, topic: str) -> str | None:
         """See ``TopicDirectory.any_broker_url``."""
-        return self._urls.any()
+        return self._urls.any(topic)
 
     async def topics_of_namespace(self, namespace: NamespaceName, *, domain: str) -> list[str]:
         """See ``TopicDirectory.topics_of_namespace``."""
@@ -91,8 +99,14 @@ class RoutedTopicDirectory:
         return await self._schemas.read(name, version)
 
     async def _look_up(self, name: TopicName) -> LookupAnswer:
+        return await self._ask(self._lookups, name)
+
+    async def _look_up_created(self, name: TopicName) -> LookupAnswer:
+        return await self._ask(self._lookups_of_created, name)
+
+    async def _ask(self, lookups: SharedQuestions[LookupAnswer], name: TopicName) -> LookupAnswer:
         shard_id = self._shards.shard_of_key(name.routing_key)
-        answer = await self._lookups.ask(shard_id, name.text)
+        answer = await lookups.ask(shard_id, name.text)
         if answer.session_id and self._cluster.view.has_session_ended(
             answer.broker_id, answer.session_id
         ):
@@ -100,9 +114,15 @@ class RoutedTopicDirectory:
         return answer
 
     async def _ask_shard(
-        self, shard_id: int, questions: Sequence[tuple[str, int]]
+        self, shard_id: int, questions: Sequence[tuple[str, int]], broker_id: str = ""
     ) -> Sequence[LookupAnswer]:
         names = [name for name, _ in questions]
-        request = pb.ShardRequest(lookup=pb.ShardLookupRequest(topics=names))
+        lookup = pb.ShardLookupRequest(topics=names, preferred_broker_id=broker_id)
+        request = pb.ShardRequest(lookup=lookup)
         response = await self._shards.call(shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS)
         return response.lookup.answers
+
+    async def _ask_shard_for_here(
+        self, shard_id: int, questions: Sequence[tuple[str, int]]
+    ) -> Sequence[LookupAnswer]:
+        return await self._ask_shard(shard_id, questions, self._broker_id)

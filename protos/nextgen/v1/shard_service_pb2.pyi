@@ -410,12 +410,14 @@ class ListResponse(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., more_items: _Optional[bool] = ...) -> None: ...
 
 class ShardLookupRequest(_message.Message):
-    __slots__ = ("topics", "used")
+    __slots__ = ("topics", "used", "preferred_broker_id")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     USED_FIELD_NUMBER: _ClassVar[int]
+    PREFERRED_BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     used: _containers.RepeatedCompositeFieldContainer[UsedEpoch]
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., used: _Optional[_Iterable[_Union[UsedEpoch, _Mapping]]] = ...) -> None: ...
+    preferred_broker_id: str
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., used: _Optional[_Iterable[_Union[UsedEpoch, _Mapping]]] = ..., preferred_broker_id: _Optional[str] = ...) -> None: ...
 
 class UsedEpoch(_message.Message):
     __slots__ = ("topic", "topic_id", "epoch", "used_epoch")

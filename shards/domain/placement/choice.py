@@ -1,6 +1,7 @@
 """Chooses a broker for a unit: of those that its rules allow, the better of two random ones.
 
     live sessions ─▶ rules ─▶ room ─▶ affinity: the first of the group's own order
+                                  ├─▶ created there: the broker whose client created the topic
                                   └─▶ spread: those with fewest partitions of this topic
                                         └─▶ two at random, the emptier by capacity
 
@@ -38,6 +39,7 @@ RULE_AFFINITY = "affinity"
 RULE_SPREAD = "spread"
 RULE_ONLY_ONE = "only_one"
 RULE_ASKED_FOR = "asked_for"
+RULE_CREATED_THERE = "created_there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ def place(
     draw: tuple[int, int],
     *,
     peers: Peers = NO_PEERS,
+    prefer: str = "",
     avoid: Container[str] = (),
     asked_by: str = "",
     keeps_reserve: bool = False,
@@ -91,6 +94,8 @@ def place(
     NO_BROKER: there is no live broker, or a rule forbids each of them. NO_CAPACITY: of the allowed
     brokers none has room, is open and is not among the session ids to ``avoid``. With
     ``keeps_reserve`` a broker has room only beyond its reserve, see ``tenant_share``.
+
+    Of the brokers that may be chosen, ``prefer`` is, unless the unit is of an affinity group.
 
     ``draw`` is two random integers of any size, from outside.
     """
@@ -107,7 +112,11 @@ def place(
         return Rejected(
             RejectionCode.NO_CAPACITY, _why_none([candidates[each] for each in allowed], avoid)
         )
-    rule, compared = _choose(candidates, roomy, rules, draw, peers)
+    preferred = [each for each in roomy if candidates[each].broker_id == prefer] if prefer else []
+    if preferred and not rules.affinity_group:
+        rule, compared = RULE_CREATED_THERE, preferred
+    else:
+        rule, compared = _choose(candidates, roomy, rules, draw, peers)
     decision = PlacementDecision(
         rule,
         len(roomy),

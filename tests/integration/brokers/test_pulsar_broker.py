@@ -225,6 +225,39 @@ async def test_a_broker_that_does_not_own_a_topic_sends_its_clients_away(system:
     assert lookup.lookupTopicResponse.brokerServiceUrl == f"pulsar://{address}"
 
 
+@pytest.mark.parametrize("kind", ["producer", "consumer"])
+async def test_a_topic_created_on_demand_is_served_by_the_broker_that_its_client_chose(
+    system: PulsarSystem, kind: str
+):
+    """A client that never looks a name up again passes at its first attempt, at any broker."""
+    timeout_ms = MOVE_TIMEOUT_S * 1_000
+    chosen = [*system.broker_addresses] * 4  # A placement by chance would be right once in 256.
+    owners = []
+    for number, broker_id in enumerate(chosen):
+        topic = f"{TOPIC}-created-by-a-{kind}-{number}"
+        producer = protocol.BaseCommand(
+            type=protocol.BaseCommand.PRODUCER,
+            producer=protocol.CommandProducer(topic=topic, producer_id=1, request_id=1),
+        )
+        consumer = protocol.BaseCommand(
+            type=protocol.BaseCommand.SUBSCRIBE,
+            subscribe=protocol.CommandSubscribe(
+                topic=topic, subscription="s", subType=0, consumer_id=1, request_id=1
+            ),
+        )
+        host, _, port = system.broker_addresses[broker_id].partition(":")
+        async with await PulsarClientConnection.open(
+            host, int(port), timeout_ms=timeout_ms
+        ) as connection:
+            command = producer if kind == "producer" else consumer
+            answer = await connection.request(command, timeout_ms=timeout_ms)
+
+        assert not answer.HasField("error"), answer
+        owners.append(system.owner(topic))
+
+    assert owners == chosen
+
+
 def test_a_client_that_was_given_a_broker_finds_its_topics(system: PulsarSystem):
     topic = f"{TOPIC}-by-a-broker"
     system.create_topic(topic)

@@ -49,7 +49,7 @@ class FakeDirectory:
             raise Refused("NOT_FOUND", f"topic {name.text} does not exist")
         return Located(name.text, "b", "s", self.urls[name.text], "id", "", 1)
 
-    def any_broker_url(self):
+    def any_broker_url(self, topic):
         return self.any_url
 
     async def topics_of_namespace(self, namespace, *, domain):

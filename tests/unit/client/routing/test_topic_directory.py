@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from nextgen.client.brokers.live_urls import LiveBrokerUrls
 from nextgen.client.routing import shard_calls, topic_listing
 from nextgen.client.routing.topic_answers import located
 from nextgen.client.routing.topic_creation import TopicCreation
@@ -55,6 +56,25 @@ async def refusal(work) -> Refused:
     with pytest.raises(Refused) as caught:
         await work
     return caught.value
+
+
+async def test_a_broker_prefers_itself_for_what_its_client_created_and_for_nothing_else(
+    world, link
+):
+    at_broker = RoutedTopicDirectory(shards=world, cluster=link, broker_id="broker-7")
+    there = "persistent://acme/orders/there"
+    world.add_topic(there)
+
+    await at_broker.locate(parse_topic(there), create=True)
+    await at_broker.locate(parse_topic(TOPIC), create=True)
+
+    looked_up = [each.lookup for each in world.requests if each.HasField("lookup")]
+    assert [(list(each.topics), each.preferred_broker_id) for each in looked_up] == [
+        ([there], ""),
+        ([TOPIC], ""),  # It is absent.
+        ([TOPIC], "broker-7"),
+    ]
+    await at_broker.stop()
 
 
 # Owners -----------------------------------------------------------------------------------------
@@ -404,7 +424,8 @@ async def test_questions_that_wait_are_bounded(world, link, monkeypatch):
 
 
 async def test_any_broker_is_a_live_one_that_speaks_pulsar(directory, link):
-    assert directory.any_broker_url() is None
+    names = [f"persistent://acme/orders/n{number}" for number in range(200)]
+    assert directory.any_broker_url(TOPIC) is None
 
     link.push(
         ClusterUpdate(
@@ -416,11 +437,41 @@ async def test_any_broker_is_a_live_one_that_speaks_pulsar(directory, link):
             ]
         )
     )
-    found = {directory.any_broker_url() for _ in range(200)}
-    assert found == {"pulsar://b-1:1", "pulsar://b-2:1"}
+    found = [directory.any_broker_url(name) for name in names]
+    assert set(found) == {"pulsar://b-1:1", "pulsar://b-2:1"}
+    assert min(found.count(url) for url in set(found)) >= 60
 
     link.push(ClusterUpdate(brokers=[recorded("b-1", "", is_live=False)]))
-    assert {directory.any_broker_url() for _ in range(50)} == {"pulsar://b-2:1"}
+    assert {directory.any_broker_url(name) for name in names} == {"pulsar://b-2:1"}
+
+
+async def test_all_processes_return_the_same_broker_for_a_name_in_whatever_order_they_know_them():
+    brokers = [recorded(f"b-{number}", f"pulsar://b-{number}:1") for number in range(5)]
+    names = [f"persistent://acme/orders/n{number}" for number in range(100)]
+    found = []
+    for known in (brokers, brokers[::-1]):
+        link = StaticLink()
+        urls = LiveBrokerUrls(link)
+        link.push(ClusterUpdate(brokers=known))
+        found.append([urls.any(name) for name in names])
+
+    assert found[0] == found[1]
+
+
+async def test_a_draining_broker_is_returned_only_if_all_drain(directory, link):
+    one, other = recorded("b-1", "pulsar://b-1:1"), recorded("b-2", "pulsar://b-2:1")
+    names = [f"persistent://acme/orders/n{number}" for number in range(50)]
+
+    one.draining = True
+    link.push(ClusterUpdate(brokers=[one, other]))
+    assert {directory.any_broker_url(name) for name in names} == {"pulsar://b-2:1"}
+
+    other.draining, other.revision = True, 1
+    link.push(ClusterUpdate(brokers=[other]))
+    assert {directory.any_broker_url(name) for name in names} == {
+        "pulsar://b-1:1",
+        "pulsar://b-2:1",
+    }
 
 
 async def test_a_listing_has_all_shards_pages_and_partitions_in_order(directory, world):

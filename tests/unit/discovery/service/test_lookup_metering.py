@@ -156,7 +156,7 @@ class Directory:
             raise self.error
         return Located(name.text, "b", "s", "pulsar://b:6650", "id", "", 1)
 
-    def any_broker_url(self):
+    def any_broker_url(self, topic):
         return None
 
 

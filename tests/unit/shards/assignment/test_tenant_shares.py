@@ -178,3 +178,16 @@ async def test_a_lease_of_few_units_has_no_reserve(shard: Harness) -> None:
     names = await create(shard, "small", 10)
 
     assert codes(await look_up(shard, names)) == {"": 9, "NO_CAPACITY": 1}
+
+
+@run_by(in_shard, units=100)
+async def test_a_preferred_broker_keeps_its_reserve_from_a_tenant_beyond_its_share(
+    shard: Harness,
+) -> None:
+    for name in ("broker-1", "broker-2"):
+        await shard.start_broker(name, 100)
+    noisy = await create(shard, "noisy", 100)
+
+    answers = await shard.lookup(*noisy, preferred="broker-1")
+
+    assert Counter(answer.broker_id for answer in answers) == {"broker-1": 90, "broker-2": 10}

@@ -385,3 +385,28 @@ async def test_without_the_home_of_its_namespace_a_cold_unit_is_refused_and_a_wa
 
     shard.others.read = read  # type: ignore[method-assign]
     assert owners(await shard.lookup(cold))[0] in BROKERS
+
+
+@run_by(in_shard)
+async def test_a_preferred_broker_gets_each_new_unit_and_no_assigned_one(shard: Harness) -> None:
+    await started(shard)
+    created = await shard.create_topics(*(f"t-{number}" for number in range(12)))
+    (assigned,) = await shard.create_topics("assigned")
+    (before,) = await shard.lookup(assigned)
+    other = next(name for name in BROKERS if name != before.broker_id)
+
+    assert owners(await shard.lookup(*created, preferred="broker-1")) == ["broker-1"] * 12
+    assert owners(await shard.lookup(assigned, preferred=other)) == [before.broker_id]
+    (_, *of_created) = await decisions(shard)
+    assert {each.rule for each in of_created} == {"created_there"}
+
+
+@run_by(in_shard, units=4)
+async def test_a_preferred_broker_without_room_leaves_units_to_the_others(shard: Harness) -> None:
+    await started(shard, capacity_units=4)
+    topics = await shard.create_topics(*(f"t-{number}" for number in range(7)))
+
+    found = owners(await shard.lookup(*topics, preferred="broker-1"))
+
+    assert found.count("broker-1") == 4
+    assert sorted(set(found)) == list(BROKERS)

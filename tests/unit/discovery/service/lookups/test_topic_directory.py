@@ -71,7 +71,7 @@ class World:
         self.absent = absent_names()
         self.brokers = [URL]
         self.known = KnownTopics(
-            self.cache, counts, self.absent, lambda: self.brokers[0] if self.brokers else None
+            self.cache, counts, self.absent, lambda _: self.brokers[0] if self.brokers else None
         )
         parts: Any = self.behind
         self.directory = DiscoveryTopicDirectory(
@@ -208,7 +208,7 @@ async def test_names_of_new_domains_are_not_found_by_classic_clients(world):
 async def test_everything_else_is_asked_behind(world):
     name = parse_topic(TOPIC)
 
-    assert world.directory.any_broker_url() == URL
+    assert world.directory.any_broker_url(TOPIC) == URL
     assert await world.directory.schema(name, b"v") == (TOPIC, b"v")
     assert await world.directory.topics_of_namespace(
         parse_namespace("acme/orders"), domain="persistent"

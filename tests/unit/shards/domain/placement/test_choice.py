@@ -355,3 +355,31 @@ def test_a_shard_that_began_unevenly_is_evened_out_by_what_brokers_report() -> N
 
 def _draw(chance: random.Random) -> Draw:
     return chance.getrandbits(32), chance.getrandbits(32)
+
+
+def test_a_preferred_broker_is_chosen_whatever_is_drawn_and_however_full() -> None:
+    brokers = [broker("a", 0, 100), broker("b", 99, 100), broker("c", 1, 100)]
+
+    assert chosen(brokers, prefer="b") == {"b"}
+    assert rule_of(brokers, prefer="b") == "created_there"
+
+
+def test_a_preferred_broker_that_may_not_be_chosen_is_no_reason_to_refuse() -> None:
+    others = [broker("a", 0, 100)]
+
+    for unusable in (broker("b", 100, 100), broker("b", 0, 100, closed="is draining")):
+        assert chosen([*others, unusable], prefer="b") == {"a"}
+    free = [*others, broker("b", 0, 100)]
+    assert chosen(free, prefer="b", avoid={"s-b"}) == {"a"}
+    assert chosen(free, prefer="unknown") <= {"a", "b"}
+    assert chosen(free, PlacementRules(excluded_brokers=("b",)), prefer="b") == {"a"}
+    assert chosen(free, PlacementRules(pinned_brokers=("a",)), prefer="b") == {"a"}
+
+
+def test_an_affinity_group_goes_before_a_preference() -> None:
+    brokers = [broker("a", 0, 100), broker("b", 0, 100), broker("c", 0, 100)]
+    rules = PlacementRules(affinity_group="g")
+    (of_group,) = chosen(brokers, rules)
+
+    for preferred in ("a", "b", "c"):
+        assert chosen(brokers, rules, prefer=preferred) == {of_group}
