@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nextgen.replication.journal.doubt import UNKNOWN_INDEX
 from nextgen.replication.journal.recovery import Outcome
+from nextgen.replication.journal.unverified import UNKNOWN_INDEX
 from nextgen.replication.ports import NodeId, Record, Role
 from tests.support.raft_cluster import GROUP, STEADY, RaftCluster, eventually
 
@@ -36,11 +36,11 @@ async def test_a_member_without_its_journal_votes_only_when_it_has_been_given_ba
         log = await cluster.start_member(follower)
 
         assert log.engine.journal.recovery.outcome is Outcome.NEW
-        assert log.engine.journal.doubt_index == UNKNOWN_INDEX
+        assert log.engine.journal.unverified_index == UNKNOWN_INDEX
         assert log.status.role is Role.NON_VOTER
         await eventually(lambda: log.status.role is Role.FOLLOWER, "it votes again")
         await eventually(lambda: log.status.applied.position == len(RECORDS), "it has all")
-        assert log.engine.journal.doubt_index == 0
+        assert log.engine.journal.unverified_index == 0
     finally:
         await cluster.stop()
 
@@ -50,7 +50,7 @@ async def test_a_member_that_was_never_here_votes_at_once(tmp_path: Path) -> Non
     await cluster.start()
     try:
         log = cluster.logs[NodeId("node-1")]
-        assert log.engine.journal.doubt_index == 0
+        assert log.engine.journal.unverified_index == 0
         await committed(cluster)
     finally:
         await cluster.stop()

@@ -124,7 +124,7 @@ def test_a_group_that_is_led_is_fine_and_its_time_begins_with_the_end_of_the_lea
     assert cluster.violations == []
 
 
-def test_one_in_doubt_counts_for_nobody() -> None:
+def test_an_unverified_replica_is_not_counted() -> None:
     cluster = Cluster()
     cluster.nodes["shard-3"].is_running = False
     cluster.logs["shard-1"].engine.role = Role.NON_VOTER

@@ -19,7 +19,7 @@ KEPT_ELSEWHERE = {
     "event_loop_lag": "test_measuring_goes_on_after_its_task_ended",
     "log_rotation": "test_rotation_goes_on_after_its_task_ended",
     "mesh_dialer": "test_a_dialer_that_ended_dials_again",
-    "metadata_doubts": "test_a_doubt_outlives_the_task_that_settles_it",
+    "metadata_existence_checks": "test_an_existence_check_outlives_the_task_that_makes_it",
     "worker": "test_a_worker_whose_keeper_ended_comes_back",
 }
 """Kept tasks that a simulated cluster does not have, and the tests that break them."""

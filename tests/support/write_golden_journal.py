@@ -27,7 +27,7 @@ def fill_version_1(journal: Journal) -> None:
     journal.set_hard_state(5, "node-3")
     journal.truncate_from(40)
     append_many(journal, 3, term=4)
-    journal.set_doubt(0)
+    journal.set_unverified(0)
 
 
 def fill_version_2(journal: Journal) -> None:

@@ -19,8 +19,8 @@ from typing import Protocol
 
 from nextgen.replication.election.overrides import HardenedSyncObj
 from nextgen.replication.election.timers import Election
-from nextgen.replication.journal.doubt import BLANK_INDEX, UNCOVERED_INDEX, is_term_unknown
 from nextgen.replication.journal.journal import Journal
+from nextgen.replication.journal.unverified import BLANK_INDEX, UNCOVERED_INDEX, is_term_unknown
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import Configuration, GroupId, NodeId
 from nextgen.replication.protocol.membership import decode_configuration
@@ -82,7 +82,7 @@ class TermProbe:
 
         Only a voter's acknowledgements are counted: a learner follows meanwhile.
         """
-        if not is_term_unknown(self._replica.journal.doubt_index):
+        if not is_term_unknown(self._replica.journal.unverified_index):
             return False
         return self._replica.node_id in self._configuration.voters
 
@@ -121,8 +121,9 @@ class TermProbe:
             "term": self._replica.core.term,
             "granted": False,
             "asked_term": PROBE_TERM,
-            TERM_IS_KNOWN_FIELD: not is_term_unknown(journal.doubt_index),
-            LOG_IS_EMPTY_FIELD: not journal.last_index and journal.doubt_index in (0, BLANK_INDEX),
+            TERM_IS_KNOWN_FIELD: not is_term_unknown(journal.unverified_index),
+            LOG_IS_EMPTY_FIELD: not journal.last_index
+            and journal.unverified_index in (0, BLANK_INDEX),
         }
         self._replica.send(sender, message)
         if self.is_open and sender in self._others and sender not in self._answers:
@@ -180,9 +181,9 @@ class TermProbe:
             # One that is missing may be a candidate that counts a vote from here.
             return
         journal, term = self._replica.journal, max(answer.term for answer in answers)
-        if journal.doubt_index == BLANK_INDEX and all(a.is_log_empty for a in answers):
+        if journal.unverified_index == BLANK_INDEX and all(a.is_log_empty for a in answers):
             self._replica.core.adopt_term(term)
-            journal.set_doubt(0)
+            journal.set_unverified(0)
             journal.flush()
             self._replica.election.start()
             return
@@ -192,7 +193,7 @@ class TermProbe:
             # A majority may consist of replicas that forgot: its decisions are unknown.
             return
         self._replica.core.adopt_term(term)
-        journal.set_doubt(UNCOVERED_INDEX)
+        journal.set_unverified(UNCOVERED_INDEX)
         journal.flush()
         _logger.info(
             "group %s: no promise of this replica was made behind term %d; it follows, and votes "

@@ -142,7 +142,7 @@ def _promote(
         voters=present.voters,
         last_position=journal.last_position,
         last_term=journal.last_term,
-        was_damaged=bool(journal.doubt_index),
+        was_damaged=bool(journal.unverified_index),
         next_position=journal.last_position + POSITIONS_SKIPPED + 1,
         term=term,
     )
@@ -155,7 +155,7 @@ def _promote(
     view.begin_generation(point, change)
     files.remove_all()
     files.write(view)
-    journal.set_doubt(0)
+    journal.set_unverified(0)
     journal.reset_to(
         point.index, point.term, point.position, Configuration((node_id,), (), point.index)
     )

@@ -26,8 +26,8 @@ from nextgen.replication.host.distrust import begin_again_if_distrusted, note_di
 from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.host.handovers import Handovers
 from nextgen.replication.host.view_join import join_view
-from nextgen.replication.journal.doubt import BLANK_INDEX, UNKNOWN_INDEX
 from nextgen.replication.journal.journal import Journal, JournalBroken
+from nextgen.replication.journal.unverified import BLANK_INDEX, UNKNOWN_INDEX
 from nextgen.replication.journal.worker import Runner, ThreadRunner
 from nextgen.replication.mesh.event_levels_file import EventLevelsFile
 from nextgen.replication.mesh.frames import Message
@@ -225,7 +225,7 @@ class PySyncObjHost:
                 is_founding=not joining and len(members) > 1,
             )
         )
-        if journal.doubt_index not in (0, BLANK_INDEX):
+        if journal.unverified_index not in (0, BLANK_INDEX):
             _logger.warning(
                 "group %s: this replica lost a part of its log (%s); it votes again when a "
                 "leader has given it back",
@@ -291,16 +291,16 @@ class PySyncObjHost:
         """Recover the journal and open the view. Blocks."""
         directory = self._data_directory / f"group-{group_id}"
         was_member = self._was_member(group_id)
-        doubt_if_new = BLANK_INDEX if is_founding else 0
+        unverified_if_new = BLANK_INDEX if is_founding else 0
         if rejoining or was_member:
-            doubt_if_new = UNKNOWN_INDEX
+            unverified_if_new = UNKNOWN_INDEX
         journal = Journal.open(
             self._storage,
             directory / "journal",
             cluster_id=self._cluster_id,
             group_id=group_id,
             node_id=self._node_id,
-            doubt_if_new=doubt_if_new,
+            unverified_if_new=unverified_if_new,
             runner=self._environment.make_runner(),
             on_broken=on_broken,
             segment_bytes=self._config.journal_segment_bytes,

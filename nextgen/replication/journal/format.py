@@ -57,7 +57,7 @@ class Kind(IntEnum):
     # and RESET the payload is the configuration that holds afterwards, empty for none.
     TRUNCATE = 3
     RESET = 4  # The log is empty and begins behind ``index``, ``term``.
-    DOUBT = 5  # No votes until a leader has covered ``index``; 0 ends the doubt.
+    UNVERIFIED = 5  # No votes until a leader has covered ``index``; 0 ends that.
     CONFIGURATION = 6  # payload = what held behind ``index``, empty for what the group began with.
 
 
@@ -85,7 +85,7 @@ class SegmentHeader:
     next_position: int  # Of the next event.
     hard_term: int
     voted_for: str  # Empty: no vote.
-    doubt_index: int
+    unverified_index: int
     configuration: bytes | None = None  # The one that holds, empty for none; None in version 1.
 
     @property
@@ -203,7 +203,7 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
         header.base_term,
         header.next_position,
         header.hard_term,
-        header.doubt_index,
+        header.unverified_index,
         len(voted_for),
     )
     sealed = _sealed(fields + voted_for, HEADER_BYTES)
@@ -228,9 +228,20 @@ def decode_segment_header(data: bytes) -> SegmentHeader | None:
     """Return the header at the start of ``data``, None if it is damaged or not one."""
     if not _is_sealed(data, HEADER_BYTES) or not data.startswith(SEGMENT_MAGIC):
         return None
-    (_, version, group, cluster, node, sequence, index, term, position, hard_term, doubt, voted) = (
-        _HEADER.unpack_from(data)
-    )
+    (
+        _,
+        version,
+        group,
+        cluster,
+        node,
+        sequence,
+        index,
+        term,
+        position,
+        hard_term,
+        unverified,
+        voted,
+    ) = _HEADER.unpack_from(data)
     configuration = _configuration_behind(data, sequence) if version > 1 else None
     if version > 1 and configuration is None:
         return None
@@ -242,7 +253,7 @@ def decode_segment_header(data: bytes) -> SegmentHeader | None:
         next_position=position,
         hard_term=hard_term,
         voted_for=data[_HEADER.size : _HEADER.size + voted].decode(),
-        doubt_index=doubt,
+        unverified_index=unverified,
         configuration=configuration,
     )
 

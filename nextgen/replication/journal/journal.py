@@ -54,8 +54,8 @@ from nextgen.storage.disk import Storage
 class Journal:
     """See the module. Every method is called on one thread, that of the event loop.
 
-    After ``open`` with ``recovery.outcome`` DAMAGED_TAIL, and until ``clear_doubt``,
-    ``doubt_index`` is not 0: the replica MUST NOT vote or campaign before a leader has
+    After ``open`` with ``recovery.outcome`` DAMAGED_TAIL, and until ``set_unverified(0)``,
+    ``unverified_index`` is not 0: the replica MUST NOT vote or campaign before a leader has
     covered that index.
     """
 
@@ -96,7 +96,7 @@ class Journal:
         cluster_id: str,
         group_id: int,
         node_id: str,
-        doubt_if_new: int = 0,
+        unverified_if_new: int = 0,
         runner: Runner | None = None,
         on_broken: Callable[[JournalBroken], None] | None = None,
         segment_bytes: int = JOURNAL_SEGMENT_BYTES,
@@ -104,7 +104,7 @@ class Journal:
     ) -> Journal:
         """Recover the journal in ``directory``, or begin one. Blocks; may run off the loop.
 
-        A journal that is begun starts with ``doubt_if_new``; see ``journal.doubt``.
+        A journal that is begun starts with ``unverified_if_new``; see ``journal.unverified``.
 
         Raises:
             WrongCluster: The journal is another cluster's, node's or group's.
@@ -114,7 +114,9 @@ class Journal:
         """
         identity = Identity.of(cluster_id, node_id, group_id)
         files = SegmentFiles(storage, directory, identity, segment_bytes)
-        recovered = recover_or_begin(storage, directory, files, identity, doubt_if_new=doubt_if_new)
+        recovered = recover_or_begin(
+            storage, directory, files, identity, unverified_if_new=unverified_if_new
+        )
         return cls(
             files,
             SegmentReader(storage, directory),
@@ -179,10 +181,12 @@ class Journal:
         return self._state.hard_term, self._state.voted_for or None
 
     @property
-    def doubt_index(self) -> int:
-        """Do not vote before a leader has covered this entry; 0 for no doubt. Some values mean
-        more than an index: see ``nextgen.replication.journal.doubt``."""
-        return self._state.doubt_index
+    def unverified_index(self) -> int:
+        """The replica does not vote before a leader has covered this entry; 0: it may vote.
+
+        Some values mean more than an index: see ``nextgen.replication.journal.unverified``.
+        """
+        return self._state.unverified_index
 
     @property
     def configuration(self) -> Configuration | None:
@@ -312,21 +316,21 @@ class Journal:
         self._state.hard_term, self._state.voted_for = term, voted_for or ""
 
     def start_over(self) -> None:
-        """Empty the log and put all of its entries in doubt: see ``journal.doubt``.
+        """Empty the log and make all of its entries unverified: see ``journal.unverified``.
 
         For a replica whose view cannot be built from the rest of its log. A leader sends
         everything again; until then this replica does not vote. The log's configurations are
         dropped too: they may never have been committed.
         """
-        doubt_index = max(self._state.doubt_index, self.last_index, 1)
-        self.set_doubt(doubt_index)
+        unverified_index = max(self._state.unverified_index, self.last_index, 1)
+        self.set_unverified(unverified_index)
         self.reset_to(0, 0, 0)
 
-    def set_doubt(self, doubt_index: int) -> None:
+    def set_unverified(self, unverified_index: int) -> None:
         """Note how much this replica may have forgotten; 0: nothing, it may vote once that is
-        durable. See ``nextgen.replication.journal.doubt``."""
-        self._record(Kind.DOUBT, index=doubt_index)
-        self._state.doubt_index = doubt_index
+        durable. See ``nextgen.replication.journal.unverified``."""
+        self._record(Kind.UNVERIFIED, index=unverified_index)
+        self._state.unverified_index = unverified_index
 
     def learn_configuration(self, configuration: Configuration | None, *, index: int) -> None:
         """Note what held behind entry ``index``, here or still to come, if that is news; None

@@ -101,14 +101,14 @@ class JournalState:
     table: EntryTable
     hard_term: int = 0
     voted_for: str = ""
-    doubt_index: int = 0
+    unverified_index: int = 0
     configurations: ConfigurationHistory = field(default_factory=ConfigurationHistory)
     format_version: int = 1  # Of the segment that is being written; never falls.
 
     @classmethod
     def at(cls, header: SegmentHeader) -> JournalState:
         table = EntryTable(header.base_index, header.base_term, header.next_position)
-        state = cls(table, header.hard_term, header.voted_for, header.doubt_index)
+        state = cls(table, header.hard_term, header.voted_for, header.unverified_index)
         if header.configuration:
             state.configurations.append(decode_configuration(header.configuration))
         return state
@@ -156,8 +156,8 @@ class JournalState:
             case Kind.RESET:
                 table.reset(record.entry_index, record.term, record.first_position)
                 self.configurations.reset(decode_if_known(payload))
-            case Kind.DOUBT:
-                self.doubt_index = record.entry_index
+            case Kind.UNVERIFIED:
+                self.unverified_index = record.entry_index
             case Kind.CONFIGURATION:
                 self.configurations.learn(decode_if_known(payload), index=record.entry_index)
         return True
@@ -230,7 +230,7 @@ def recover(storage: Storage, directory: Path, identity: Identity) -> Recovered 
         elif not state.continues_with(header) or not tail.all_zero:
             raise _corrupted(directory, f"{segment_name(sequence - 1)} is damaged")
         state.hard_term, state.voted_for = header.hard_term, header.voted_for
-        state.doubt_index = header.doubt_index
+        state.unverified_index = header.unverified_index
         if header.configuration is not None:
             state.format_version = 2
         tail = _scan(directory, state, sequence, data, header.bytes_long)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nextgen.replication.journal.doubt import UNKNOWN_INDEX
 from nextgen.replication.journal.format import (
     HEADER_BYTES,
     DurableMark,
@@ -24,6 +23,7 @@ from nextgen.replication.journal.recovery import (
     recover,
 )
 from nextgen.replication.journal.table import EntryTable
+from nextgen.replication.journal.unverified import UNKNOWN_INDEX
 from nextgen.replication.journal.worker import SegmentFiles
 from nextgen.storage.disk import Storage, make_directory_durably
 
@@ -34,7 +34,7 @@ def recover_or_begin(
     files: SegmentFiles,
     identity: Identity,
     *,
-    doubt_if_new: int,
+    unverified_if_new: int,
 ) -> Recovered:
     """Bring the journal in ``directory`` to where appending can go on; see ``Journal.open``."""
     recovered = recover(storage, directory, identity)
@@ -43,7 +43,7 @@ def recover_or_begin(
         # One that is there already may be from a process that was killed before its sync.
         for parent in (directory.parent, directory.parent.parent):
             storage.sync_directory(parent, label="journal.make_directory")
-        return begin(files, identity, doubt_if_new)
+        return begin(files, identity, unverified_if_new)
     storage.unlink(directory / PREPARING_NAME)
     repair(files, identity, recovered)
     return recovered
@@ -60,14 +60,14 @@ def segment_header(identity: Identity, sequence: int, state: JournalState) -> Se
         next_position=table.next_position,
         hard_term=state.hard_term,
         voted_for=state.voted_for,
-        doubt_index=state.doubt_index,
+        unverified_index=state.unverified_index,
         configuration=None if state.format_version == 1 else state.configuration,
     )
 
 
-def begin(files: SegmentFiles, identity: Identity, doubt_index: int) -> Recovered:
+def begin(files: SegmentFiles, identity: Identity, unverified_index: int) -> Recovered:
     """Write the first segment of a journal that did not exist."""
-    state = JournalState(EntryTable(), doubt_index=doubt_index)
+    state = JournalState(EntryTable(), unverified_index=unverified_index)
     # The mark gets its name on disk together with the segment; until then it says nothing.
     files.write_mark(DurableMark(0, 0, 0))
     files.start_segment(segment_header(identity, 1, state))
@@ -99,7 +99,7 @@ def repair(files: SegmentFiles, identity: Identity, recovered: Recovered) -> Non
     files.sync_mark()
     files.clear_tail(sequence, offset_of(end))
     files.open_segment(sequence)
-    state.doubt_index = UNKNOWN_INDEX
+    state.unverified_index = UNKNOWN_INDEX
     state.hard_term, state.voted_for = recovery.old_term, UNKNOWN_VOTE
     header = segment_header(identity, sequence + 1, state)
     files.start_segment(header)

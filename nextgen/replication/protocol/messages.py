@@ -121,8 +121,8 @@ TERM_IS_KNOWN_FIELD = "term_is_known"
 """In the answer to a probe: False from a replica that lost its own term."""
 
 EXPEDITE_FIELD = "hurry"
-"""In ``append_answer``: a reader follows this replica's log, so commits are sent at once. The key
-is part of the protocol between releases."""
+"""In ``append_answer``: a reader follows this replica's log, so the leader expedites its commits.
+The key keeps its name, because it is part of the protocol between releases."""
 
 _DIGEST_BOUNDS = (_DIGEST_MAX, RAFT_NUMBER_MAX, RAFT_NUMBER_MAX, _DIGEST_MAX)
 """Of scheme, index, position and digest."""

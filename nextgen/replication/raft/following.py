@@ -105,7 +105,7 @@ class Following:
         self._agreed_index = max(self._agreed_index, outcome.index)
         self._learn_configuration(message)
         self._replica.commit_to(min(message["commit_index"], outcome.index))
-        self._clear_doubt_if_covered(message, outcome.index)
+        self._verify_if_covered(message, outcome.index)
         if message["entries"]:
             self._sync_watch.changed()
             self._answer_when_durable(sender, message, outcome)
@@ -157,9 +157,9 @@ class Following:
             message[EXPEDITE_FIELD] = True
         self._replica.send(node_id, message)
 
-    def _clear_doubt_if_covered(self, message: Message, agreed: int) -> None:
-        doubt = self._replica.journal.doubt_index
-        if not doubt:
+    def _verify_if_covered(self, message: Message, agreed: int) -> None:
+        unverified = self._replica.journal.unverified_index
+        if not unverified:
             return
         # An entry of the leader's own term that is committed proves that everything this replica
         # may have acknowledged and lost is at or before it, for that was in no later term: a
@@ -169,8 +169,8 @@ class Following:
         proven = (
             journal.base_index <= commit <= agreed and journal.term_of(commit) == message["term"]
         )
-        if agreed >= doubt or proven:
-            journal.set_doubt(0)
+        if agreed >= unverified or proven:
+            journal.set_unverified(0)
             journal.flush()
 
     def report_fresh_view(self) -> None:

@@ -189,7 +189,7 @@ class RaftReplica:
     def role(self) -> Role:
         if self.stopped:
             return Role.STOPPED
-        if self.journal.doubt_index:
+        if self.journal.unverified_index:
             return Role.NON_VOTER
         if self.is_ready_leader:
             return Role.LEADER
@@ -389,7 +389,7 @@ class RaftReplica:
 
         One that does not know its group does not: it may have been here before and forgotten.
         """
-        return not self.journal.doubt_index and bool(self.configuration.voters)
+        return not self.journal.unverified_index and bool(self.configuration.voters)
 
     def _on_pre_vote(self, sender: NodeId, message: Message) -> None:
         if message["term"] == PROBE_TERM:
@@ -472,7 +472,7 @@ class RaftReplica:
         return (
             not self.stopped
             and not self.installing
-            and not self.journal.doubt_index
+            and not self.journal.unverified_index
             and not self.disk.is_stalled
             and not self._is_disk_stuck()
             and self.applier.batch_ms <= self.config.view_stall_ms_max

@@ -50,7 +50,7 @@ class Conductor:
             State.BEHIND: self._isolate_follower,
             State.RECEIVING: self._send_a_snapshot,
             State.SENDING: self._send_a_snapshot,
-            State.IN_DOUBT: self._forget_a_disk,
+            State.UNVERIFIED: self._forget_a_disk,
             State.LEARNER: lambda: self._change(ChangeKind.ADD_LEARNER),
             State.CHANGING: lambda: self._change(None),
             State.RECOVERING: lambda: self._at_somebody(BY_NAME["crash"]),

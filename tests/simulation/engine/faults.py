@@ -54,7 +54,7 @@ _RUNNING = frozenset(State) - {State.DOWN}
 _THERE = _RUNNING - {State.RECOVERING}
 _LEADING = frozenset({State.LEADER_BUSY, State.LEADER_IDLE, State.SENDING, State.CHANGING})
 
-_LOSING_STATES = _RUNNING - _LEADING - {State.IN_DOUBT, State.LEARNER}
+_LOSING_STATES = _RUNNING - _LEADING - {State.UNVERIFIED, State.LEARNER}
 """Where a node can lose a part of what it has, and the group can bear it."""
 
 
@@ -290,7 +290,7 @@ FAULTS: tuple[Fault, ...] = (
 CHANGES: Mapping[str, frozenset[State]] = {
     "add learner": frozenset({State.LEADER_BUSY, State.LEADER_IDLE, State.SENDING, State.FROZEN}),
     "promote": frozenset(State) - _LEADING - {State.FOLLOWER, State.BEHIND},
-    "remove": frozenset(State) - {State.IN_DOUBT, State.CHANGING},
+    "remove": frozenset(State) - {State.UNVERIFIED, State.CHANGING},
 }
 """What a change of members finds: the leader that is asked, or whom the change is about."""
 

@@ -358,7 +358,7 @@ class WhoForgotKeepsQuiet(Invariant):
 
     def sent(self, sender: NodeId, target: NodeId, message: Message) -> None:
         log = self.world.node(sender).log
-        if log is None or not log.engine.journal.doubt_index:
+        if log is None or not log.engine.journal.unverified_index:
             return
         kind = message["type"]
         votes = kind in ("pre_vote", "request_vote", "response_vote")
@@ -370,7 +370,7 @@ class WhoForgotKeepsQuiet(Invariant):
         )
         require(
             not votes and not (kind == "pre_vote_answer" and message["granted"]),
-            f"{sender} is in doubt and sends a {kind} to {target}",
+            f"{sender} is unverified and sends a {kind} to {target}",
         )
 
 
@@ -391,7 +391,7 @@ class TermsNeverFall(Invariant):
         voted_in = self._voted_in.get(node.node_id, 0)
         # One that lost its disk has forgotten, knows that it has, and does not vote.
         require(
-            engine.core.term >= voted_in or bool(engine.journal.doubt_index),
+            engine.core.term >= voted_in or bool(engine.journal.unverified_index),
             f"{node.node_id} is in term {engine.core.term} and has voted in {voted_in}",
         )
 

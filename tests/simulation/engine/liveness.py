@@ -91,14 +91,14 @@ class Liveness:
         return frozenset()
 
     def _is_healthy(self, node: SimNode) -> bool:
-        """One in doubt may not vote, and is no part of a healthy majority."""
+        """An unverified replica may not vote, and is no part of a healthy majority."""
         log, process = node.log, node.process
         return (
             log is not None
             and process is not None
             and process.may_run
             and not log.engine.stopped
-            and not log.engine.journal.doubt_index
+            and not log.engine.journal.unverified_index
             and node.is_disk_quick
             and not node.disk.has_faults
             and node.node_id in self._world.voters_of(node)

@@ -79,17 +79,17 @@ class Membership:
             possible.append(MemberChange(ChangeKind.ADD_LEARNER, spare))
         possible += [MemberChange(ChangeKind.PROMOTE, learner) for learner in learners]
         possible += [MemberChange(ChangeKind.REMOVE, learner) for learner in learners[:1]]
-        if len(voters) > self._voters_min and not self._in_doubt(voters):
+        if len(voters) > self._voters_min and not self._is_unverified(voters):
             possible.append(MemberChange(ChangeKind.REMOVE, chance.choice(voters)))
         wanted = [change for change in possible if kind in (None, change.kind)]
         return chance.choice(wanted) if wanted else None
 
-    def _in_doubt(self, voters: tuple[NodeId, ...]) -> bool:
+    def _is_unverified(self, voters: tuple[NodeId, ...]) -> bool:
         """True if a voter cannot vote: without another one the group could be stuck for good."""
         nodes = [self._world.node(voter) for voter in voters]
         return any(
             self._world.may_have_lost_its_disk(node.node_id)
-            or (node.log is not None and bool(node.log.engine.journal.doubt_index))
+            or (node.log is not None and bool(node.log.engine.journal.unverified_index))
             for node in nodes
         )
 

@@ -181,14 +181,14 @@ class EngineSimulation(RaftSimulation):
                 self._check(node, node.log.engine)
             except Violation as violation:
                 self.fail(str(violation))
-            if node.node_id in self._lost and not node.log.engine.journal.doubt_index:
+            if node.node_id in self._lost and not node.log.engine.journal.unverified_index:
                 self._trust_once_durable(node)
         if self.in_step is not None:
             self.in_step(node)
 
     def _trust_once_durable(self, node: SimNode) -> None:
-        """Believe that a replica is sound when its disk says so too: a crash before that brings
-        the doubt back."""
+        """Believe that a replica is sound when its disk says so too: a crash before that makes
+        it unverified again."""
         assert node.log is not None
         journal = node.log.engine.journal
         if self._recovering.get(node.node_id) is journal:
@@ -213,7 +213,7 @@ class EngineSimulation(RaftSimulation):
             engine.commit_index,
             journal.last_index,
             journal.last_term,
-            journal.doubt_index,
+            journal.unverified_index,
         )
         # Whatever an invariant looks at is among these: equal ones need no second look.
         if self._seen.get(node.node_id) != seen:
@@ -296,7 +296,7 @@ class EngineSimulation(RaftSimulation):
             return False
         voters = self.voters_of(leader)
         others = [self.node(v) for v in voters if v != node.node_id]
-        sound = all(o.log is not None and not o.log.engine.journal.doubt_index for o in others)
+        sound = all(o.log is not None and not o.log.engine.journal.unverified_index for o in others)
         return len(voters) >= 3 and sound and node.node_id in voters
 
     def lose_disk(self, node: SimNode, *, interruptions: int = 0) -> None:
@@ -369,8 +369,8 @@ class EngineSimulation(RaftSimulation):
         running = [log for log in logs if log is not None]
         ends = {log.status.last_index for log in running}
         ends |= {log.status.applied.index for log in running}
-        doubts = any(log.engine.journal.doubt_index for log in running)
-        return len(running) == len(logs) and len(ends) == 1 and not doubts
+        unverified = any(log.engine.journal.unverified_index for log in running)
+        return len(running) == len(logs) and len(ends) == 1 and not unverified
 
     def applied(self) -> dict[NodeId, int]:
         """Return how far the view of each member has got."""

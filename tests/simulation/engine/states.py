@@ -25,7 +25,7 @@ class State(StrEnum):
     BEHIND = "follower, behind"
     RECEIVING = "receiving snapshot"
     SENDING = "sending snapshot"
-    IN_DOUBT = "in doubt"
+    UNVERIFIED = "in doubt"  # Values order the states, and what a seed does depends on that.
     LEARNER = "learner"
     RECOVERING = "recovering"
     CHANGING = "changing members"
@@ -98,7 +98,7 @@ def states_of(world: Surveyed, node: SimNode) -> tuple[State, ...]:
 
 _OF_LEADERS = frozenset({State.LEADER_BUSY, State.LEADER_IDLE, State.CHANGING})
 _OF_OTHERS = frozenset(
-    {State.CANDIDATE, State.FOLLOWER, State.BEHIND, State.IN_DOUBT, State.LEARNER}
+    {State.CANDIDATE, State.FOLLOWER, State.BEHIND, State.UNVERIFIED, State.LEARNER}
 )
 
 
@@ -115,8 +115,8 @@ def is_in(world: Surveyed, node: SimNode, state: State) -> bool:
 def _following(world: Surveyed, node: SimNode) -> State:
     assert node.log is not None
     engine = node.log.engine
-    if engine.journal.doubt_index:
-        return State.IN_DOUBT
+    if engine.journal.unverified_index:
+        return State.UNVERIFIED
     if engine.core.campaigns or engine.core.leader_id is None:
         return State.CANDIDATE
     if engine.role is Role.LEARNER:

@@ -114,8 +114,8 @@ MUTANTS = (
             Edit(
                 journal_repair,
                 "repair",
-                "state.doubt_index = UNKNOWN_INDEX",
-                "state.doubt_index = max(state.doubt_index, recovery.old_last_index, 1)",
+                "state.unverified_index = UNKNOWN_INDEX",
+                "state.unverified_index = max(state.unverified_index, recovery.old_last_index, 1)",
             ),
         ),
         ("tests/unit/replication/journal/test_recovery.py",),

@@ -474,7 +474,7 @@ async def test_a_replica_that_lost_its_disk_votes_only_after_a_leader_has_covere
 
 
 @run_by(simulated)
-async def test_a_replica_in_doubt_helps_nobody_to_be_elected(simulation: RaftSimulation) -> None:
+async def test_an_unverified_replica_does_not_vote(simulation: RaftSimulation) -> None:
     leader = await simulation.leader()
     victim, other = others_than(simulation, leader)
     victim.crash()

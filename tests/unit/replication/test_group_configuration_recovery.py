@@ -66,29 +66,29 @@ async def test_a_replica_that_lost_its_journal_learns_who_counts_before_it_may_v
     simulation: MembershipSimulation,
 ) -> None:
     """Its view is ahead of its journal: the entry with the configuration never comes again."""
-    doubter, newcomer = simulation.node(2), simulation.node(4)
+    unverified, newcomer = simulation.node(2), simulation.node(4)
     await simulation.lead(simulation.node(1))
     await simulation.add_voter(newcomer)
     made = await simulation.change(REMOVE, simulation.node(3))
     await simulation.write()
-    await until(lambda: simulation.is_caught_up(doubter), "it has everything")
-    await log_of(doubter).take_snapshot()
-    doubter.kill()
-    lose_journal(doubter)
-    simulation.cut_off(doubter)
+    await until(lambda: simulation.is_caught_up(unverified), "it has everything")
+    await log_of(unverified).take_snapshot()
+    unverified.kill()
+    lose_journal(unverified)
+    simulation.cut_off(unverified)
 
-    await doubter.start()
+    await unverified.start()
     await asyncio.sleep(10)
-    assert log_of(doubter).status.role is Role.NON_VOTER
+    assert log_of(unverified).status.role is Role.NON_VOTER
     simulation.heal()
     await simulation.write()
-    await until(lambda: not engine_of(doubter).journal.doubt_index, "it may vote again")
-    await until(lambda: not engine_of(doubter).journal.pending_bytes, "and keeps that")
+    await until(lambda: not engine_of(unverified).journal.unverified_index, "it may vote again")
+    await until(lambda: not engine_of(unverified).journal.pending_bytes, "and keeps that")
 
-    assert members(doubter) == ([1, 2, 4], [])
-    assert log_of(doubter).status.configuration_index == made.index
-    await simulation.restart(doubter)
-    assert members(doubter) == ([1, 2, 4], [])
+    assert members(unverified) == ([1, 2, 4], [])
+    assert log_of(unverified).status.configuration_index == made.index
+    await simulation.restart(unverified)
+    assert members(unverified) == ([1, 2, 4], [])
 
 
 @run_by(membership)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from nextgen.kernel.errors import Refused
-from nextgen.replication.journal.doubt import UNKNOWN_INDEX
+from nextgen.replication.journal.unverified import UNKNOWN_INDEX
 from nextgen.replication.ports import (
     NodeId,
     Role,
@@ -201,11 +201,11 @@ async def test_one_that_was_a_member_and_comes_back_empty_votes_for_nobody_befor
 
     await back.start(joining=True)
 
-    assert log_of(back).engine.journal.doubt_index == UNKNOWN_INDEX
+    assert log_of(back).engine.journal.unverified_index == UNKNOWN_INDEX
     await asyncio.sleep(10)
     assert log_of(back).status.role is Role.NON_VOTER
     simulation.heal()
-    await until(lambda: not log_of(back).engine.journal.doubt_index, "it is covered")
+    await until(lambda: not log_of(back).engine.journal.unverified_index, "it is covered")
     assert back.view is not None
     await until(lambda: simulation.is_caught_up(back), "it has everything")
     assert back.view.payloads == ["known to all", "acknowledged"]

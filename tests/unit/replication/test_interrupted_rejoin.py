@@ -111,8 +111,8 @@ async def lost_and_interrupted(disk: InterruptedDisk, *, rejoining: bool, power_
     await leader.log.wait_position(2)
     assert leader.view is not None
     assert leader.view.payloads == ["known to all", "acknowledged"], commit
-    doubter = victim.log.engine.journal
-    await _until(lambda: not doubter.doubt_index)
+    unverified = victim.log.engine.journal
+    await _until(lambda: not unverified.unverified_index)
 
 
 async def _start_and_fail(victim: SimNode, *, rejoining: bool, power_cut: bool) -> None:

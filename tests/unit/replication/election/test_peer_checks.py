@@ -172,7 +172,7 @@ async def test_a_replica_that_lost_its_disk_adopts_a_term_that_is_further_than_a
 
     await victim.start(may_be_lost=True)
 
-    await until(lambda: not engine_of(victim).journal.doubt_index, "it is covered by a leader")
+    await until(lambda: not engine_of(victim).journal.unverified_index, "it is covered by a leader")
     assert log_of(victim).status.term > FAR
 
 

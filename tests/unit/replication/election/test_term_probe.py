@@ -9,8 +9,8 @@ import pytest
 
 from nextgen.kernel.errors import MetadataError
 from nextgen.replication.host.group import PySyncObjGroup
-from nextgen.replication.journal.doubt import BLANK_INDEX, UNCOVERED_INDEX, UNKNOWN_INDEX
 from nextgen.replication.journal.recovery import UNKNOWN_VOTE
+from nextgen.replication.journal.unverified import BLANK_INDEX, UNCOVERED_INDEX, UNKNOWN_INDEX
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import ChangeKind, MemberChange, NodeId, Record, Role
 from nextgen.tasks.timeouts import timeout
@@ -34,8 +34,8 @@ def log_of(node: SimNode) -> PySyncObjGroup:
     return node.log
 
 
-def doubt_of(node: SimNode) -> int:
-    return log_of(node).engine.journal.doubt_index
+def unverified_index_of(node: SimNode) -> int:
+    return log_of(node).engine.journal.unverified_index
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
@@ -83,11 +83,11 @@ async def test_a_group_is_founded_when_none_of_its_voters_has_ever_had_an_entry(
     simulation: RaftSimulation,
 ) -> None:
     await simulation.start()
-    assert {doubt_of(node) for node in simulation.nodes} == {BLANK_INDEX}
+    assert {unverified_index_of(node) for node in simulation.nodes} == {BLANK_INDEX}
 
     await write(await simulation.leader(), "first")
 
-    assert not any(doubt_of(node) for node in simulation.nodes)
+    assert not any(unverified_index_of(node) for node in simulation.nodes)
 
 
 @run_by(simulated)
@@ -127,7 +127,7 @@ async def test_a_group_that_was_led_is_not_founded_again_when_all_disks_are_lost
 
     await asyncio.sleep(NEVER_S)
 
-    assert {doubt_of(node) for node in simulation.nodes} == {UNKNOWN_INDEX}
+    assert {unverified_index_of(node) for node in simulation.nodes} == {UNKNOWN_INDEX}
     assert {log_of(node).status.role for node in simulation.nodes} == {Role.NON_VOTER}
 
 
@@ -142,10 +142,10 @@ async def test_a_blank_replica_among_others_with_entries_waits_for_a_leader(
     cut(simulation, victim, leader, other)
     await victim.start()
     await asyncio.sleep(NEVER_S)
-    assert doubt_of(victim) == BLANK_INDEX
+    assert unverified_index_of(victim) == BLANK_INDEX
 
     simulation.network.cut.clear()
-    await until(lambda: not doubt_of(victim), "a leader has covered it")
+    await until(lambda: not unverified_index_of(victim), "a leader has covered it")
 
     assert log_of(victim).commit_position == 1
 
@@ -154,7 +154,7 @@ async def test_a_blank_replica_among_others_with_entries_waits_for_a_leader(
 
 
 @run_by(simulated)
-async def test_a_deposed_leader_commits_nothing_with_a_replica_that_forgot_and_ends_no_doubt(
+async def test_a_deposed_leader_commits_nothing_with_an_unverified_replica_and_does_not_verify_it(
     simulation: RaftSimulation,
 ) -> None:
     """1. The leader of an early term is cut off. 2. The other two elect one of them and commit.
@@ -178,7 +178,7 @@ async def test_a_deposed_leader_commits_nothing_with_a_replica_that_forgot_and_e
     assert log_of(victim).status.role is Role.NON_VOTER
 
     simulation.network.cut.clear()
-    await until(lambda: not doubt_of(victim), "a leader of a later term has covered it")
+    await until(lambda: not unverified_index_of(victim), "a leader of a later term has covered it")
     leader = await simulation.leader()
     await write(leader, "last")
     assert leader.view is not None
@@ -216,7 +216,7 @@ async def test_it_answers_nobody_before_it_has_heard_every_other_voter(
     await asyncio.sleep(NEVER_S)
 
     assert set(sent) == {"pre_vote"}
-    assert doubt_of(victim) == UNKNOWN_INDEX
+    assert unverified_index_of(victim) == UNKNOWN_INDEX
     assert log_of(victim).engine.journal.last_index == 0
     assert log_of(victim).engine.core.term == 0
 
@@ -233,7 +233,7 @@ async def test_it_adopts_the_highest_term_that_it_hears_with_its_vote_spent(
     await other.process.ask(lambda: _raise_term(other, 40))
 
     await victim.start(may_be_lost=True)
-    await until(lambda: doubt_of(victim) != UNKNOWN_INDEX, "it knows a term")
+    await until(lambda: unverified_index_of(victim) != UNKNOWN_INDEX, "it knows a term")
 
     assert log_of(victim).engine.journal.hard_state == (40, UNKNOWN_VOTE)
 
@@ -248,7 +248,7 @@ async def test_a_term_that_was_adopted_is_kept_over_a_power_cut(simulation: Raft
     victim.crash()
     victim.lose_disk()
     await victim.start(may_be_lost=True)
-    await until(lambda: doubt_of(victim) == UNCOVERED_INDEX, "it knows a term")
+    await until(lambda: unverified_index_of(victim) == UNCOVERED_INDEX, "it knows a term")
     cut(simulation, victim, leader, other)
     await until(lambda: not log_of(victim).engine.journal.pending_bytes, "it is on disk")
     term = log_of(victim).engine.core.term
@@ -257,7 +257,7 @@ async def test_a_term_that_was_adopted_is_kept_over_a_power_cut(simulation: Raft
     victim.crash(keep_some=False)
     await victim.start()
 
-    assert doubt_of(victim) == UNCOVERED_INDEX
+    assert unverified_index_of(victim) == UNCOVERED_INDEX
     assert log_of(victim).engine.core.term == term
 
 
@@ -277,7 +277,7 @@ async def test_two_of_three_that_forgot_elect_nobody_and_help_nobody(
     await asyncio.sleep(NEVER_S)
 
     assert not any(log_of(node).is_leader for node in simulation.nodes)
-    assert {doubt_of(node) for node in followers} == {UNKNOWN_INDEX}
+    assert {unverified_index_of(node) for node in followers} == {UNKNOWN_INDEX}
     assert log_of(leader).status.last_index >= 1
 
 
@@ -293,7 +293,7 @@ async def test_two_of_five_that_forgot_come_back_while_the_others_remember(
 
     for node in followers[:2]:
         await node.start(may_be_lost=rejoining)
-    await until(lambda: not any(map(doubt_of, followers[:2])), "both are covered")
+    await until(lambda: not any(map(unverified_index_of, followers[:2])), "both are covered")
 
     await write(await simulation.leader(), "second")
 
@@ -305,12 +305,12 @@ async def test_a_learner_is_covered_although_a_voter_is_silent(simulation: RaftS
     dead.crash()
     newcomer = SimNode(simulation, NodeId("node-4"))
     await newcomer.start(may_be_lost=True, joining=True)
-    assert doubt_of(newcomer) == UNKNOWN_INDEX
+    assert unverified_index_of(newcomer) == UNKNOWN_INDEX
 
     add = MemberChange(ChangeKind.ADD_LEARNER, newcomer.node_id)
     await log_of(leader).change_members(add)
 
-    await until(lambda: not doubt_of(newcomer), "the leader has covered it")
+    await until(lambda: not unverified_index_of(newcomer), "the leader has covered it")
 
 
 # Earlier releases ---------------------------------------------------------------------------
@@ -333,6 +333,6 @@ async def test_an_answer_of_an_earlier_release_speaks_for_its_term_and_founds_no
         }
         engine.on_message(other.node_id, answer)
 
-    assert doubt_of(node) == UNCOVERED_INDEX
+    assert unverified_index_of(node) == UNCOVERED_INDEX
     assert engine.core.term == 7
     assert engine.journal.hard_state[0] == 7

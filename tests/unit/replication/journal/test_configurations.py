@@ -178,9 +178,9 @@ def test_a_log_that_starts_over_forgets_what_may_never_have_been_committed() -> 
 
     journal.start_over()
 
-    assert (journal.last_index, journal.doubt_index, journal.configuration) == (0, 4, None)
+    assert (journal.last_index, journal.unverified_index, journal.configuration) == (0, 4, None)
     again = after_a_crash(disk, journal)
-    assert (again.last_index, again.doubt_index, again.configuration) == (0, 4, None)
+    assert (again.last_index, again.unverified_index, again.configuration) == (0, 4, None)
 
 
 def test_that_the_members_never_changed_can_be_learned_too() -> None:
@@ -243,7 +243,7 @@ def test_a_torn_tail_takes_its_configuration_along() -> None:
     assert journal.configuration == first
 
 
-def test_damage_behind_a_configuration_keeps_it_and_leaves_doubt() -> None:
+def test_damage_behind_a_configuration_keeps_it_and_leaves_the_replica_unverified() -> None:
     disk, first, second = given_two_configurations()
     path, at = place_of(disk, second)
     disk.damage(path, at + 20, b"\xff")
@@ -251,7 +251,7 @@ def test_damage_behind_a_configuration_keeps_it_and_leaves_doubt() -> None:
     journal = open_journal(disk)
 
     assert journal.recovery.outcome is Outcome.DAMAGED_TAIL
-    assert journal.doubt_index >= second.index
+    assert journal.unverified_index >= second.index
     assert journal.configuration == first
     assert open_journal(disk).configuration == first
 

@@ -42,7 +42,7 @@ def test_an_empty_journal_begins_before_the_first_entry_and_event() -> None:
     assert (journal.base_index, journal.base_term, journal.base_position) == (0, 0, 0)
     assert journal.last_position == 0
     assert journal.hard_state == (0, None)
-    assert journal.doubt_index == 0
+    assert journal.unverified_index == 0
     assert journal.recovery.outcome is Outcome.NEW
 
 

@@ -167,7 +167,7 @@ def test_a_journal_comes_back_as_it_was_and_nothing_durable_is_missing(
         recovered = what_it_says(journal)
 
         assert journal.recovery.outcome is not Outcome.DAMAGED_TAIL
-        assert journal.doubt_index == 0
+        assert journal.unverified_index == 0
         possible = history.said[history.durable :]
         assert any(agrees(recovered, said) for said in possible)
         history = History([recovered])

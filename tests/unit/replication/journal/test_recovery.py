@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from nextgen.kernel.errors import JournalCorrupted, RefusesToStart, WrongCluster
-from nextgen.replication.journal.doubt import UNKNOWN_INDEX
 from nextgen.replication.journal.format import (
     HEADER_BYTES,
     RECORD_HEADER_BYTES,
@@ -24,6 +23,7 @@ from nextgen.replication.journal.recovery import (
     Outcome,
     segment_name,
 )
+from nextgen.replication.journal.unverified import UNKNOWN_INDEX
 from tests.support.journals import (
     DIRECTORY,
     append_many,
@@ -76,7 +76,7 @@ def test_a_journal_that_was_closed_is_clean() -> None:
     journal = open_journal(given_journal())
 
     assert journal.recovery.outcome is Outcome.CLEAN
-    assert (journal.last_index, journal.durable_index, journal.doubt_index) == (10, 10, 0)
+    assert (journal.last_index, journal.durable_index, journal.unverified_index) == (10, 10, 0)
 
 
 @pytest.mark.parametrize("sectors", [{2}, {2, 3}, {3}, {2, 4}, {4}, {3, 4}])
@@ -99,7 +99,7 @@ def test_a_write_that_a_power_cut_left_in_part_is_cut_and_the_replica_may_vote(
 
     assert journal.recovery.outcome is Outcome.TORN_TAIL
     assert journal.last_index >= 4
-    assert journal.doubt_index == 0
+    assert journal.unverified_index == 0
     assert [entry.payload for entry in journal.entries(1, 12, 10**6)] == [
         payload_of(index) for index in range(1, journal.last_index + 1)
     ]
@@ -134,7 +134,7 @@ def test_a_segment_that_was_never_finished_is_cleared_away() -> None:
 # Damage in what was durable -----------------------------------------------------------------
 
 
-def test_damage_before_a_record_that_was_written_later_makes_a_doubter() -> None:
+def test_damage_before_a_record_that_was_written_later_leaves_the_replica_unverified() -> None:
     """Entry 10 was written after entry 3 was synced, and says so."""
     disk = given_disk()
     journal = open_journal(disk)
@@ -149,10 +149,10 @@ def test_damage_before_a_record_that_was_written_later_makes_a_doubter() -> None
 
     assert journal.recovery.outcome is Outcome.DAMAGED_TAIL
     assert (journal.recovery.old_last_index, journal.recovery.old_term) == (10, 2)
-    assert (journal.last_index, journal.doubt_index) == (2, UNKNOWN_INDEX)
+    assert (journal.last_index, journal.unverified_index) == (2, UNKNOWN_INDEX)
 
 
-def test_damage_before_the_durable_mark_makes_a_doubter() -> None:
+def test_damage_before_the_durable_mark_leaves_the_replica_unverified() -> None:
     """Nothing was written after the last sync, and a whole sector turned to zeros: only the
     mark tells it from a torn write."""
     disk = given_disk()
@@ -170,7 +170,7 @@ def test_damage_before_the_durable_mark_makes_a_doubter() -> None:
     assert journal.last_index == 3
 
 
-def test_bits_that_turned_over_in_a_complete_record_make_a_doubter() -> None:
+def test_flipped_bits_in_a_complete_record_leave_the_replica_unverified() -> None:
     """No mark and nothing later; but every sector was written, so no write was cut short."""
     disk = given_journal()
     damage_entry(disk, 10)
@@ -178,7 +178,7 @@ def test_bits_that_turned_over_in_a_complete_record_make_a_doubter() -> None:
     journal = open_journal(disk)
 
     assert journal.recovery.outcome is Outcome.DAMAGED_TAIL
-    assert (journal.last_index, journal.doubt_index) == (9, UNKNOWN_INDEX)
+    assert (journal.last_index, journal.unverified_index) == (9, UNKNOWN_INDEX)
 
 
 @pytest.mark.parametrize("field", [0, 4, 8, 12, 16, 20, 24, 32, 40, 48])
@@ -193,7 +193,7 @@ def test_damage_in_any_field_of_a_record_header_is_noticed(field: int) -> None:
     assert (journal.recovery.outcome, journal.last_index) == (Outcome.DAMAGED_TAIL, 9)
 
 
-def test_a_doubter_has_spent_its_vote_and_stays_in_doubt_over_restarts() -> None:
+def test_an_unverified_replica_has_spent_its_vote_and_stays_unverified_over_restarts() -> None:
     disk = given_journal(term=3)
     damage_entry(disk, 7)
     open_journal(disk).close()
@@ -202,28 +202,28 @@ def test_a_doubter_has_spent_its_vote_and_stays_in_doubt_over_restarts() -> None
     journal = open_journal(disk)
 
     assert journal.recovery.outcome is Outcome.CLEAN
-    assert journal.doubt_index == UNKNOWN_INDEX
+    assert journal.unverified_index == UNKNOWN_INDEX
     assert journal.hard_state == (3, UNKNOWN_VOTE)
     assert journal.last_index == 6
 
 
-def test_a_doubter_that_a_leader_has_covered_may_vote_again() -> None:
+def test_an_unverified_replica_votes_again_once_a_leader_has_covered_it() -> None:
     disk = given_journal()
     damage_entry(disk, 7)
     journal = open_journal(disk)
     append_many(journal, 4, term=2)
     journal.set_hard_state(4, None)
 
-    journal.set_doubt(0)
+    journal.set_unverified(0)
     journal.sync()
 
-    assert journal.doubt_index == 0
+    assert journal.unverified_index == 0
     disk.crash()
     again = open_journal(disk)
-    assert (again.doubt_index, again.last_index, again.hard_state) == (0, 10, (4, None))
+    assert (again.unverified_index, again.last_index, again.hard_state) == (0, 10, (4, None))
 
 
-def test_doubt_survives_the_segment_that_it_began_in() -> None:
+def test_an_unverified_index_survives_the_segment_that_recorded_it() -> None:
     disk = given_journal()
     damage_entry(disk, 7)
     journal = open_journal(disk)
@@ -232,10 +232,10 @@ def test_doubt_survives_the_segment_that_it_began_in() -> None:
     journal.sync()
     disk.crash()
 
-    assert open_journal(disk).doubt_index == UNKNOWN_INDEX
+    assert open_journal(disk).unverified_index == UNKNOWN_INDEX
 
 
-def test_damage_found_twice_leaves_the_doubt() -> None:
+def test_damage_found_twice_leaves_the_replica_unverified() -> None:
     disk = given_journal()
     damage_entry(disk, 3)
     journal = open_journal(disk)
@@ -246,7 +246,7 @@ def test_damage_found_twice_leaves_the_doubt() -> None:
 
     journal = open_journal(disk)
 
-    assert (journal.last_index, journal.doubt_index) == (2, UNKNOWN_INDEX)
+    assert (journal.last_index, journal.unverified_index) == (2, UNKNOWN_INDEX)
 
 
 def test_a_rotten_tail_without_a_recent_mark_is_not_underestimated() -> None:
@@ -269,19 +269,19 @@ def test_a_rotten_tail_without_a_recent_mark_is_not_underestimated() -> None:
     journal = open_journal(disk)
 
     assert journal.recovery.outcome is Outcome.DAMAGED_TAIL
-    assert (journal.last_index, journal.doubt_index) == (7, UNKNOWN_INDEX)
+    assert (journal.last_index, journal.unverified_index) == (7, UNKNOWN_INDEX)
     assert journal.hard_state == (2, UNKNOWN_VOTE)
 
 
-def test_a_member_that_lost_its_whole_directory_starts_in_doubt() -> None:
-    journal = open_journal(given_disk(), doubt_if_new=UNKNOWN_INDEX)
+def test_a_member_that_lost_its_whole_directory_starts_unverified() -> None:
+    journal = open_journal(given_disk(), unverified_if_new=UNKNOWN_INDEX)
 
     assert journal.recovery.outcome is Outcome.NEW
-    assert journal.doubt_index == UNKNOWN_INDEX
+    assert journal.unverified_index == UNKNOWN_INDEX
 
 
-def test_a_member_that_still_has_its_journal_is_not_in_doubt() -> None:
-    assert open_journal(given_journal(), doubt_if_new=UNKNOWN_INDEX).doubt_index == 0
+def test_a_member_that_still_has_its_journal_is_not_unverified() -> None:
+    assert open_journal(given_journal(), unverified_if_new=UNKNOWN_INDEX).unverified_index == 0
 
 
 # What is refused ----------------------------------------------------------------------------
@@ -431,7 +431,7 @@ def test_a_journal_of_format_1_stays_readable() -> None:
     assert (journal.first_index, journal.last_index, journal.last_position) == (11, 42, 1_032)
     assert (journal.base_index, journal.base_term, journal.base_position) == (10, 2, 1_000)
     assert journal.hard_state == (5, "node-3")
-    assert journal.doubt_index == 0
+    assert journal.unverified_index == 0
     assert [entry.payload for entry in journal.entries(11, 42, 10**6)] == [
         payload_of(index) for index in range(11, 43)
     ]

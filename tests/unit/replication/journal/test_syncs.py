@@ -15,10 +15,10 @@ import pytest
 
 import nextgen.replication.journal.journal as journal_module
 from nextgen.kernel.errors import JournalCorrupted
-from nextgen.replication.journal.doubt import UNKNOWN_INDEX
 from nextgen.replication.journal.format import HEADER_BYTES, RECORD_HEADER_BYTES
 from nextgen.replication.journal.journal import JournalBroken, JournalEntry
 from nextgen.replication.journal.recovery import PREPARING_NAME, Outcome, segment_name
+from nextgen.replication.journal.unverified import UNKNOWN_INDEX
 from tests.support.journals import (
     DIRECTORY,
     append_many,
@@ -70,7 +70,7 @@ def damage_that_was_cleared_does_not_come_back(disk: SimDisk) -> bool:
     disk.damage(DIRECTORY / segment_name(1), HEADER_BYTES + RECORD_HEADER_BYTES, b"rot")
     open_journal(disk)
     disk.crash()
-    return open_journal(disk).doubt_index == UNKNOWN_INDEX
+    return open_journal(disk).unverified_index == UNKNOWN_INDEX
 
 
 def what_was_cut_does_not_come_back(disk: SimDisk) -> bool:
@@ -101,7 +101,7 @@ def damage_after_a_clean_stop_is_noticed(disk: SimDisk) -> bool:
     journal.close()
     disk.crash()
     disk.damage(DIRECTORY / segment_name(1), 1024, bytes(3072))
-    return open_journal(disk).doubt_index == UNKNOWN_INDEX
+    return open_journal(disk).unverified_index == UNKNOWN_INDEX
 
 
 def damage_is_remembered_while_it_is_repaired(disk: SimDisk) -> bool:
@@ -115,7 +115,7 @@ def damage_is_remembered_while_it_is_repaired(disk: SimDisk) -> bool:
     with pytest.raises(OSError, match="error"):
         open_journal(disk)
     disk.crash()
-    return open_journal(disk).doubt_index == UNKNOWN_INDEX
+    return open_journal(disk).unverified_index == UNKNOWN_INDEX
 
 
 def what_a_killed_process_wrote_is_durable_before_it_is_relied_upon(disk: SimDisk) -> bool:

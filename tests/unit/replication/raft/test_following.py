@@ -75,7 +75,7 @@ def term_answer(term: int) -> Message:
 
 
 @run_by(run_virtual)
-async def test_doubt_lasts_until_an_entry_of_the_leaders_own_term_is_committed_here() -> None:
+async def test_unverified_lasts_until_an_entry_of_the_leaders_own_term_is_committed_here() -> None:
     """1. A replica lost its disk; what it promised may be anywhere in the leader's log. No voter is
     in a later term than this leader. 2. It gets a part of that log: nothing says yet that this is
     all. 3. What it gets next is committed, and of the leader's term, so that everything ever
@@ -93,11 +93,11 @@ async def test_doubt_lasts_until_an_entry_of_the_leaders_own_term_is_committed_h
 
     engine.on_message(leader.node_id, append(8, (0, 0), earlier, commit_index=1))
     await asyncio.sleep(0.1)
-    assert engine.journal.doubt_index, "entry 1 is of an earlier term: others may follow it"
+    assert engine.journal.unverified_index, "entry 1 is of an earlier term: others may follow it"
 
     engine.on_message(leader.node_id, append(8, (1, 7), own, commit_index=1))
     await asyncio.sleep(0.1)
-    assert engine.journal.doubt_index, "entry 2 may still be cut off"
+    assert engine.journal.unverified_index, "entry 2 may still be cut off"
 
     engine.on_message(leader.node_id, append(8, (2, 8), [], commit_index=2))
-    assert not engine.journal.doubt_index
+    assert not engine.journal.unverified_index
