@@ -163,11 +163,11 @@ class ShardWatching(Protocol):
 
     @property
     def heard_at(self) -> float:
-        """When the shard last said something, in ``Clock.monotonic`` seconds."""
+        """When the shard last sent anything, in ``Clock.monotonic`` seconds."""
         ...
 
-    def is_level(self, watch_id: int) -> bool:
-        """Return whether a watch was told everything up to ``heard_at``."""
+    def is_caught_up(self, watch_id: int) -> bool:
+        """Return whether a watch has every event that the shard sent up to ``heard_at``."""
         ...
 
     def add(
@@ -186,12 +186,15 @@ class ShardWatching(Protocol):
         ...
 
     def acknowledge_with(self, in_effect: Callable[[int], int]) -> None:
-        """Have ``in_effect`` say, given up to where acknowledged watches were told everything, up
-        to where that has taken effect. Without it, being told is taking it in."""
+        """Acknowledge up to the position that ``in_effect`` returns.
+
+        Its argument is the position up to which acknowledged watches received their events.
+        Without ``in_effect`` what is received is acknowledged.
+        """
         ...
 
     def withhold_with(self, withheld: Callable[[], Collection[int]]) -> None:
-        """Have ``withheld`` say of which acknowledged watches nothing is to be acknowledged."""
+        """Acknowledge nothing for the watches whose ids ``withheld`` returns."""
         ...
 
     def complete_with(self, complete_term: Callable[[], int]) -> None:
@@ -199,7 +202,7 @@ class ShardWatching(Protocol):
         ...
 
     def acknowledge(self) -> None:
-        """More of what was told has taken effect."""
+        """Acknowledge again: more of what was received has taken effect."""
         ...
 
     def remove(self, watch_id: int) -> None: ...

@@ -111,8 +111,8 @@ class PlacementPolicies:
         fresh_from = self._clock.monotonic() - RULES_FRESH_MS / 1000
         for followed in pair:
             stream = followed.stream
-            is_level = followed.is_known and stream.is_level(followed.watch_id)
-            if not is_level or stream.heard_at < fresh_from:
+            is_caught_up = followed.is_known and stream.is_caught_up(followed.watch_id)
+            if not is_caught_up or stream.heard_at < fresh_from:
                 return None
         self._namespaces.move_to_end(namespace)
         return _together(pair[0].policies, pair[1].policies)

@@ -23,7 +23,7 @@ from nextgen.kernel.errors import MetadataError, Overloaded, Refused, Unavailabl
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.stream import (
     METADATA_DELTAS_UNSYNCED_MAX,
-    METADATA_DOUBTS_PER_READ_MAX,
+    METADATA_EXISTENCE_CHECKS_PER_READ_MAX,
     METADATA_NAMES_WATCHED_MAX,
     METADATA_WATCH_RETRY_MS,
 )
@@ -43,7 +43,7 @@ from shards.sessions.metadata_state import (
 from shards.sessions.pending_deliveries import PendingDelivery
 from shards.sessions.session_metadata import DeliverySequence, Sent, SessionMetadata
 
-_DOUBT_TIMEOUT_MS = 3_000
+_EXISTENCE_TIMEOUT_MS = 3_000
 """Reading objects at their home shard, a leader's election included."""
 
 OnDelivery = Callable[[str], None]
@@ -75,7 +75,7 @@ class MetadataWatch:
         self._on_refused = on_refused
         self._names: dict[str, WatchedName] = {}
         self._home_watches: dict[int, HomeWatch] = {}
-        self._doubted: dict[Sent, None] = {}
+        self._unconfirmed: dict[Sent, None] = {}
         self._late: dict[Sent, list[PendingDelivery]] = {}
         """Pending deliveries that have no place in their session's sequence yet, by object."""
         self._settling: asyncio.Task[None] | None = None
@@ -196,7 +196,7 @@ class MetadataWatch:
 
     def drop(self, sent: Sent) -> None:
         """``sent`` is no longer in its session."""
-        self._doubted.pop(sent, None)
+        self._unconfirmed.pop(sent, None)
         self._place_late(sent)
         watched = self._names.get(sent.name)
         if watched is None or sent not in watched.holders:
@@ -247,7 +247,7 @@ class MetadataWatch:
                 self._remove(sent)
             elif watched is not None:
                 self._compare(sent, watched)
-            if sent not in behind and sent not in self._doubted:
+            if sent not in behind and sent not in self._unconfirmed:
                 self._place_late(sent)
 
     def synced(self) -> None:
@@ -286,7 +286,7 @@ class MetadataWatch:
     def _compare(self, sent: Sent, watched: WatchedName) -> None:
         state = watched.state
         if state is None or id_of(state) != sent.object_id:
-            self._doubt(sent)
+            self._confirm_later(sent)
         elif state.version > sent.version and self._has_room(sent):
             sent.version = state.version
             self._deliver(sent, change_delivery(state), watched)
@@ -326,38 +326,38 @@ class MetadataWatch:
         for delivery in self._late.pop(sent, ()):
             delivery.sequence = sent.session.sequence
 
-    # Doubt ------------------------------------------------------------------------------------
+    # Deletions to confirm ---------------------------------------------------------------------
 
-    def _doubt(self, sent: Sent) -> None:
-        """Ask the home shard's leader whether it is gone: an id that ended never comes back."""
-        if sent not in self._doubted:
-            self._doubted[sent] = None
+    def _confirm_later(self, sent: Sent) -> None:
+        """Have the home shard's leader confirm the deletion: a deleted id never returns."""
+        if sent not in self._unconfirmed:
+            self._unconfirmed[sent] = None
             self._deliver_later(sent)
         if self._settling is None or self._settling.done():
-            self._settling = keep("metadata_doubts", self._settle)
+            self._settling = keep("metadata_existence_checks", self._settle)
 
     async def _settle(self) -> None:
-        while self._doubted:
-            asked = list(islice(self._doubted, METADATA_DOUBTS_PER_READ_MAX))
+        while self._unconfirmed:
+            checked = list(islice(self._unconfirmed, METADATA_EXISTENCE_CHECKS_PER_READ_MAX))
             try:
-                await self._settle_some(asked)
+                await self._settle_some(checked)
             except MetadataError as error:
                 _logger.info("metadata is not known to be gone", why=str(error))
                 await asyncio.sleep(METADATA_WATCH_RETRY_MS / 1000)
 
-    async def _settle_some(self, asked: Sequence[Sent]) -> None:
-        names = _distinct((sent.kind, sent.name) for sent in asked)
+    async def _settle_some(self, checked: Sequence[Sent]) -> None:
+        names = _distinct((sent.kind, sent.name) for sent in checked)
         items = await self._metadata.read(
             [ObjectName(kind=kind, name=name) for kind, name in names],
-            timeout_ms=_DOUBT_TIMEOUT_MS,
+            timeout_ms=_EXISTENCE_TIMEOUT_MS,
         )
         if len(items) != len(names):
-            raise Unavailable(f"{len(names)} objects asked for, {len(items)} came")
+            raise Unavailable(f"{len(names)} objects read, {len(items)} came")
         states = {item.name: state_of(item) for item in items}
-        for sent in asked:
-            if sent not in self._doubted:
+        for sent in checked:
+            if sent not in self._unconfirmed:
                 continue
-            del self._doubted[sent]
+            del self._unconfirmed[sent]
             state = states[sent.name]
             if state is None or id_of(state) != sent.object_id:
                 self._remove(sent)

@@ -39,8 +39,8 @@ _NOTHING = BrokerLoad()
 
 
 @dataclass(slots=True)
-class _Told:
-    """The last reported load of one session, and its time, in monotonic seconds."""
+class _LastLoad:
+    """The last load that one session reported, and the last one recorded, in monotonic seconds."""
 
     load: BrokerLoad = _NOTHING
     at: float = -math.inf
@@ -58,16 +58,16 @@ class SessionLoads:
         self._state = state
         self._reports = reports
         self._clock = clock
-        self._told: dict[str, _Told] = {}
+        self._loads: dict[str, _LastLoad] = {}
         self._recording: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
-        return f"<SessionLoads shard={self._shard_id} sessions={len(self._told)}>"
+        return f"<SessionLoads shard={self._shard_id} sessions={len(self._loads)}>"
 
     @property
     def session_count(self) -> int:
-        """Sessions of which something is kept."""
-        return len(self._told)
+        """Sessions with a reported load."""
+        return len(self._loads)
 
     def close(self) -> None:
         """Record nothing more."""
@@ -75,35 +75,35 @@ class SessionLoads:
             task.cancel()
 
     def take(self, session: SessionSoftState, report: LoadReport) -> str:
-        """Take in what a live session says it carries; return why it is refused, "" if not."""
+        """Take the load report of a live session; return why it is refused, "" if it is not."""
         load = load_from_proto(report)
         refused = refusal(load, session.record.capacity_units)
         if refused:
             _logger.info("load refused", broker=session.record.broker_id, why=refused)
             return refused
         session.load = report
-        told = self._told.setdefault(session.record.session_id, _Told())
+        last = self._loads.setdefault(session.record.session_id, _LastLoad())
         now = self._clock.monotonic()
-        passed_ms = 1000 * (now - told.at)
+        passed_ms = 1000 * (now - last.at)
         if passed_ms >= LOAD_REPORT_MS_MAX or (
-            passed_ms >= LOAD_REPORT_MS_MIN and has_changed(told.load, load)
+            passed_ms >= LOAD_REPORT_MS_MIN and has_changed(last.load, load)
         ):
-            told.load, told.at = load, now
+            last.load, last.at = load, now
             self._report(session)
-        if 1000 * (now - told.recorded_at) >= LOAD_EVENT_MS_MIN and has_changed(
-            told.recorded, load
+        if 1000 * (now - last.recorded_at) >= LOAD_EVENT_MS_MIN and has_changed(
+            last.recorded, load
         ):
-            told.recorded, told.recorded_at = load, now
+            last.recorded, last.recorded_at = load, now
             self._record(session, report)
         return ""
 
     def forget(self, session_id: str) -> None:
-        """The session is over."""
-        self._told.pop(session_id, None)
+        """Forget the loads of a session that ended."""
+        self._loads.pop(session_id, None)
 
     def report_again(self, session: SessionSoftState) -> None:
-        """Tell the cluster manager once more: it may be another, which knows nothing."""
-        if session.record.session_id in self._told:
+        """Report the load to the cluster manager again: a new one knows no loads."""
+        if session.record.session_id in self._loads:
             self._report(session)
 
     def _report(self, session: SessionSoftState) -> None:
@@ -125,7 +125,7 @@ class SessionLoads:
             )
         except MetadataError as error:
             # A record for analysis: the next one comes in a minute, however much has changed.
-            told = self._told.get(session_id)
-            if told is not None:
-                told.recorded = _NOTHING
+            last = self._loads.get(session_id)
+            if last is not None:
+                last.recorded = _NOTHING
             _logger.debug("load not recorded", broker=broker_id, why=str(error))

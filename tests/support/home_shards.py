@@ -50,7 +50,7 @@ class SilentHomes:
 class _SilentStream:
     heard_at = float("-inf")
 
-    def is_level(self, watch_id: int) -> bool:
+    def is_caught_up(self, watch_id: int) -> bool:
         return False
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class FakeStream:
     def remove(self, watch_id: int) -> None:
         self.removes += self.watches.pop(watch_id, None) is not None
 
-    def is_level(self, watch_id: int) -> bool:
+    def is_caught_up(self, watch_id: int) -> bool:
         watched = self.watches.get(watch_id)
         return watched is not None and not watched.needs_snapshot and not self.is_behind
 

@@ -68,12 +68,12 @@ class CatchUpStreams:
                 async with timeout(CONNECT_TIMEOUT_MS / 1_000):
                     for request in requests:
                         await call.write(request)
-                is_level = False
+                is_caught_up = False
                 while True:
                     update = await _read(call, endpoint)
                     # Positions of the whole stream apply to this watch once it has caught up.
-                    is_level = is_level or _says_level(update)
-                    if update.watch_id or is_level:
+                    is_caught_up = is_caught_up or _is_caught_up_mark(update)
+                    if update.watch_id or is_caught_up:
                         yield update
             except grpc.RpcError as error:
                 raise error_of_rpc(error) from error
@@ -98,7 +98,7 @@ async def _read(call: Any, endpoint: str) -> WatchShardUpdate:
     return update
 
 
-def _says_level(update: WatchShardUpdate) -> bool:
+def _is_caught_up_mark(update: WatchShardUpdate) -> bool:
     """Return whether ``update`` carries nothing but the watch's id and a position."""
     return bool(update.watch_id and update.position) and not (
         update.events or update.items or update.snapshot_complete or update.reset

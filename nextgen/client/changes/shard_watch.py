@@ -189,12 +189,12 @@ class ShardWatch:
         """
         return self._places.position_of(watch_id)
 
-    def is_level(self, watch_id: int) -> bool:
+    def is_caught_up(self, watch_id: int) -> bool:
         """Return whether a watch has all its events up to ``heard_at``.
 
         False until its snapshot is complete, and after a reconnect until it has caught up.
         """
-        return self._places.is_level(watch_id)
+        return self._places.is_caught_up(watch_id)
 
     async def run(self) -> None:
         """Follow the shard for ever."""

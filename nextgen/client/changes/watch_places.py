@@ -63,7 +63,7 @@ class _Place:
     __slots__ = (
         "add",
         "has_begun",
-        "is_level",
+        "is_caught_up",
         "listener",
         "on_created",
         "on_lease",
@@ -85,7 +85,7 @@ class _Place:
         self.position = add.from_position
         """Position up to which updates of its own brought its events, or position of its last
         event."""
-        self.is_level = False
+        self.is_caught_up = False
         self.has_begun = bool(add.from_position)
         """False if the next update starts anew: the listener must discard everything before it."""
         self.told_position = 0
@@ -94,10 +94,10 @@ class _Place:
     def begin_again(self) -> None:
         """Start the watch anew: everything that was delivered is void."""
         self.position = self.told_position = 0
-        self.is_level = self.has_begun = False
+        self.is_caught_up = self.has_begun = False
 
     def __repr__(self) -> str:
-        return f"<watch {self.add.watch_id} position={self.position} level={self.is_level}>"
+        return f"<watch {self.add.watch_id} position={self.position} caught_up={self.is_caught_up}>"
 
 
 class WatchPlaces:
@@ -110,7 +110,7 @@ class WatchPlaces:
         """Position up to which every live watch has its events, by the newest stream with one."""
         self.leased_id = 0
         """The leased watch, 0 without one."""
-        self._level_position = 0
+        self._stream_position = 0
         """The same, of the present stream."""
         self._last_id = 0
         self._places: dict[int, _Place] = {}
@@ -137,8 +137,8 @@ class WatchPlaces:
     def taken_in(self) -> tuple[int, list[int]]:
         """Return the position up to which acknowledged watches have their events, and the ids of
         those that are behind, for which the position does not count."""
-        behind = [each for each in self._acknowledged if not self._places[each].is_level]
-        return self._level_position, sorted(behind)
+        behind = [each for each in self._acknowledged if not self._places[each].is_caught_up]
+        return self._stream_position, sorted(behind)
 
     def add(
         self,
@@ -205,10 +205,10 @@ class WatchPlaces:
         place = self._places.get(watch_id)
         return 0 if place is None else self._position(place)
 
-    def is_level(self, watch_id: int) -> bool:
+    def is_caught_up(self, watch_id: int) -> bool:
         """Return whether a watch has all the events that its stream delivered."""
         place = self._places.get(watch_id)
-        return place is not None and place.is_level
+        return place is not None and place.is_caught_up
 
     def request(self, watch_id: int) -> WatchAdd:
         """Return the request that adds a watch from its present position on."""
@@ -227,11 +227,11 @@ class WatchPlaces:
         """Note that the stream broke: each watch keeps its position."""
         for place in self._places.values():
             place.position = self._position(place)
-            place.is_level = False
+            place.is_caught_up = False
             if not place.position:
                 # The items of an unfinished snapshot are void: the next stream sends another one.
                 place.begin_again()
-        self._level_position = 0
+        self._stream_position = 0
         self._ttl_ms = 0
 
     def take(self, update: WatchShardUpdate, now: float) -> Sequence[int]:
@@ -241,7 +241,7 @@ class WatchPlaces:
         """
         self._failed = []
         if not update.watch_id:
-            self._take_level(update, now)
+            self._take_stream_update(update, now)
         else:
             place = self._places.get(update.watch_id)
             if place is not None:
@@ -250,17 +250,17 @@ class WatchPlaces:
 
     # Inside -----------------------------------------------------------------------------------
 
-    def _take_level(self, update: WatchShardUpdate, now: float) -> None:
+    def _take_stream_update(self, update: WatchShardUpdate, now: float) -> None:
         concerned: dict[_Place, list[Event]] = {}
         for event in update.events:
             change = change_of(event)
             if change is None:
                 continue
             for place in self._index.find_of(None, change):
-                if place.is_level and place.position < event.position:
+                if place.is_caught_up and place.position < event.position:
                     concerned.setdefault(place, []).append(event)
-        self._level_position = max(self._level_position, update.position)
-        self.position = max(self.position, self._level_position)
+        self._stream_position = max(self._stream_position, update.position)
+        self.position = max(self.position, self._stream_position)
         for place, events in concerned.items():
             place.position = events[-1].position
             if self._notify(place, lambda p=place, e=events: p.listener.on_events(e)):  # type: ignore[misc]
@@ -268,7 +268,7 @@ class WatchPlaces:
         if now - self._positions_at >= _PROGRESS_SECONDS:
             self._positions_at = now
             for place in tuple(self._places.values()):
-                if place.is_level:
+                if place.is_caught_up:
                     self._notify_position(place)
 
     def _take_own(self, place: _Place, update: WatchShardUpdate) -> None:
@@ -286,7 +286,7 @@ class WatchPlaces:
         if place.add.leased:
             self._take_lease(place, update)
         elif not is_told:
-            place.is_level = True
+            place.is_caught_up = True
 
     def _deliver_own(self, place: _Place, update: WatchShardUpdate) -> bool:
         """Deliver an update of one watch to its listener; return whether the watch continues."""
@@ -314,7 +314,7 @@ class WatchPlaces:
             self._notify(place, lambda: on_lease(update.confirmed_at_ms, self._ttl_ms))
 
     def _position(self, place: _Place) -> int:
-        return max(place.position, self._level_position) if place.is_level else place.position
+        return max(place.position, self._stream_position) if place.is_caught_up else place.position
 
     def _notify_position(self, place: _Place) -> bool:
         position = self._position(place)

@@ -28,7 +28,7 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import LeaderReport
 
 SETTLE_SECONDS = 3.0
-"""Commits in peace before each signal, so that nothing of the one before it is measured."""
+"""Undisturbed commits before each signal, so that the signal before it is not measured."""
 
 AFTERMATH_SECONDS = 1.2
 """Commits are watched for this long after a frozen leader was resumed, or another has stopped: a

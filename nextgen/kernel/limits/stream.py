@@ -202,8 +202,8 @@ METADATA_DELTAS_UNSYNCED_MAX = 2_000
 """Deliveries that a broker has not synced, up to which each change is sent by itself. Beyond it
 the changes wait and only the last of each object is sent."""
 
-METADATA_DOUBTS_PER_READ_MAX = 100
-"""Objects in one read that decides whether they still exist; each may have 16 KiB."""
+METADATA_EXISTENCE_CHECKS_PER_READ_MAX = 100
+"""Objects whose existence one read of a home shard checks; each may have 16 KiB."""
 
 RELEASED_UNITS_REMEMBERED_MAX = 10_000
 """Units remembered as released by one session, so that a late report about them is ignored:

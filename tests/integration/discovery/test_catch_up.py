@@ -95,7 +95,7 @@ async def test_it_asks_for_one_watch_and_leaves_the_shard_alone_at_the_end(shard
         await shard.ended.wait()
 
 
-async def test_what_the_whole_stream_is_told_counts_once_the_watch_is_level(shard):
+async def test_updates_of_the_whole_stream_count_once_the_watch_has_caught_up(shard):
     """A position of the whole stream would otherwise skip what is still to be read."""
     early = WatchShardUpdate(position=99)
     own = WatchShardUpdate(watch_id=1, events=[created(5, NAME)], position=6)

@@ -127,7 +127,7 @@ class ApiFaults:
 
     # ------------------------------------------------------------------------------------------
 
-    async def _transfer(self, step: FaultStep, _client: Discovery) -> _Told:
+    async def _transfer(self, step: FaultStep, _client: Discovery) -> _Outcome:
         status = await self._ask()
         shards = [shard for shard in status["shards"] if shard["leader"]]
         if not shards:
@@ -143,7 +143,7 @@ class ApiFaults:
         detail = f"shard {shard['shard_id']} handed over to {target}"
         return Target(shard["leader"], (shard["shard_id"],)), True, detail
 
-    async def _move(self, step: FaultStep, client: Discovery) -> _Told:
+    async def _move(self, step: FaultStep, client: Discovery) -> _Outcome:
         names = self._chosen(step)
         await client.call("Lookup", pb.LookupRequest(topics=names))
         request = pb.MoveTopicsRequest(moves=[TopicMove(topic=name) for name in names])
@@ -152,7 +152,7 @@ class ApiFaults:
         why = next((answer.message for answer in answers if answer.rejection_code), "")
         return Target("topics"), moved > 0, _counted(moved, names, "moved to other brokers", why)
 
-    async def _unload(self, step: FaultStep, client: Discovery) -> _Told:
+    async def _unload(self, step: FaultStep, client: Discovery) -> _Outcome:
         names = self._chosen(step)
         await client.call("Lookup", pb.LookupRequest(topics=names))
         response = await client.call("UnloadTopics", pb.UnloadTopicsRequest(topics=names))
@@ -160,7 +160,7 @@ class ApiFaults:
         why = next((one.message for one in response.outcomes if not one.unassigned), "")
         return Target("topics"), gone > 0, _counted(gone, names, "unloaded", why)
 
-    async def _drain(self, step: FaultStep, client: Discovery) -> _Told:
+    async def _drain(self, step: FaultStep, client: Discovery) -> _Outcome:
         brokers = (await client.call("GetCluster", pb.GetClusterRequest())).brokers
         able = sorted(each.broker_id for each in brokers if each.is_live and not each.draining)
         if len(able) < 2:
@@ -212,7 +212,7 @@ class ApiFaults:
         return [*self.topics[first:], *self.topics[:first]][:TOPICS_PER_FAULT]
 
 
-_Told = tuple[Target, bool, str]
+_Outcome = tuple[Target, bool, str]
 """The target of a fault, whether the fault took effect, and a description."""
 
 

@@ -32,7 +32,7 @@ from protos.nextgen.v1.shard_service_pb2 import TopicMove
 
 MESSAGE_BYTES = 100
 SETTLE_S = 5
-"""Sends in peace before each strike, so that nothing of the one before it is measured."""
+"""Time of undisturbed sends before each kill, so that the kill before it is not measured."""
 
 DEAD_S = 3
 WINDOW_MS = 8_000

@@ -38,7 +38,7 @@ REST_INTERVAL_MS = 5_000
 """Between the sends of a producer on a topic that is no probe."""
 
 SETTLE_S = 2.0
-"""Sends in peace before anything is measured."""
+"""Time of undisturbed sends before anything is measured."""
 
 STILL_WINDOWS = 10
 """Times of the length of a move in which nothing moves: what a gap is to be compared with."""

@@ -297,7 +297,7 @@ def test_only_so_many_are_prepared_together(tmp_path: Path, more: int) -> None:
 
 
 @run_by(in_shard)
-async def test_a_caller_in_a_hurry_is_told_what_is_done_and_the_rest_goes_on(
+async def test_a_short_deadline_returns_finished_moves_and_the_rest_continues(
     shard: Harness,
 ) -> None:
     first, second, (topic,) = await two_brokers(shard)

@@ -208,7 +208,7 @@ async def test_a_snapshot_without_what_was_read_elsewhere_removes_nothing(
 
 
 @run_by(in_world)
-async def test_a_doubt_waits_for_the_home_shard_to_answer(world: MetadataWorld) -> None:
+async def test_an_existence_check_waits_for_the_home_shard_to_answer(world: MetadataWorld) -> None:
     world.create_topics(TOPIC)
     prepared = world.prepare(TOPIC)
     world.homes.delete(TOPIC)
@@ -223,7 +223,7 @@ async def test_a_doubt_waits_for_the_home_shard_to_answer(world: MetadataWorld) 
 
 
 @run_by(in_world)
-async def test_a_doubt_outlives_the_task_that_settles_it(world: MetadataWorld) -> None:
+async def test_an_existence_check_outlives_the_task_that_makes_it(world: MetadataWorld) -> None:
     world.create_topics(TOPIC)
     prepared = world.prepare(TOPIC)
     world.homes.delete(TOPIC)
@@ -231,7 +231,7 @@ async def test_a_doubt_outlives_the_task_that_settles_it(world: MetadataWorld) -
     world.assign("a", prepared)
     await world.settle()
 
-    break_kept("metadata_doubts")
+    break_kept("metadata_existence_checks")
     world.homes.is_reachable = True
     await world.settle()
 

@@ -248,7 +248,7 @@ async def test_a_change_that_came_by_a_snapshot_is_owed_from_before_it(
 
 
 @run_by(in_world)
-async def test_a_doubt_is_owed_until_it_was_settled(world: MetadataWorld) -> None:
+async def test_a_deletion_is_a_pending_delivery_until_it_is_confirmed(world: MetadataWorld) -> None:
     """1. A broker has a topic. 2. The watch is told of it only behind a cut, in a snapshot, and
     there it is gone. 3. Its home is asked."""
     world.create_topics(TOPIC)

@@ -47,11 +47,11 @@ async def write(world: WatchWorld, version: int) -> asyncio.Task[None]:
 async def until_level(subscriber: Subscriber, position: int) -> None:
     """Take updates until no watch is behind, and the stream is at ``position``."""
 
-    def is_level() -> bool:
+    def is_caught_up() -> bool:
         reached, behind = subscriber.places.taken_in()
         return reached >= position and not behind
 
-    await subscriber.until(is_level)
+    await subscriber.until(is_caught_up)
 
 
 async def turns() -> None:
