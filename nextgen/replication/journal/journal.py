@@ -54,9 +54,8 @@ from nextgen.storage.disk import Storage
 class Journal:
     """See the module. Every method is called on one thread, that of the event loop.
 
-    After ``open`` with ``recovery.outcome`` DAMAGED_TAIL, and until ``set_unverified(0)``,
-    ``unverified_index`` is not 0: the replica MUST NOT vote or campaign before a leader has
-    covered that index.
+    While ``unverified_index`` is not 0, as after ``open`` with outcome DAMAGED_TAIL, the replica
+    MUST NOT vote or campaign.
     """
 
     def __init__(
@@ -182,10 +181,8 @@ class Journal:
 
     @property
     def unverified_index(self) -> int:
-        """The replica does not vote before a leader has covered this entry; 0: it may vote.
-
-        Some values mean more than an index: see ``nextgen.replication.journal.unverified``.
-        """
+        """The replica does not vote before a leader has covered this entry; 0: it may vote. See
+        ``nextgen.replication.journal.unverified``."""
         return self._state.unverified_index
 
     @property
@@ -322,8 +319,7 @@ class Journal:
         everything again; until then this replica does not vote. The log's configurations are
         dropped too: they may never have been committed.
         """
-        unverified_index = max(self._state.unverified_index, self.last_index, 1)
-        self.set_unverified(unverified_index)
+        self.set_unverified(max(self._state.unverified_index, self.last_index, 1))
         self.reset_to(0, 0, 0)
 
     def set_unverified(self, unverified_index: int) -> None:
