@@ -9,6 +9,7 @@
     │   ├── Overloaded            a queue is full: back off, then retry
     │   ├── SessionExpired        register again, then start over
     │   ├── Unauthenticated       without proof of the cluster secret: do not retry
+    │   ├── Forbidden             the principal may not do this: do not retry
     │   ├── InvalidRequest        malformed, oversized or unknown: do not retry
     │   ├── TransferFailed        leadership stayed where it was
     │   ├── PositionCompacted     cut off: begin at the oldest, or with a snapshot
@@ -113,6 +114,12 @@ class Unauthenticated(Definite):
     """The peer takes this call only with proof of the cluster secret (ADR 0057)."""
 
     reason = "UNAUTHENTICATED"
+
+
+class Forbidden(Definite):
+    """The client's principal may not do this to that resource."""
+
+    reason = "FORBIDDEN"
 
 
 class InvalidRequest(Definite):

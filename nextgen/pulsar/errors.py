@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused
+from nextgen.kernel.errors import Forbidden, InvalidRequest, MetadataError, Refused
 from nextgen.kernel.events.decider import RejectionCode
 from protos.pulsar.PulsarApi_pb2 import ServerError
 
@@ -36,6 +36,8 @@ def server_error_of(error: MetadataError) -> ServerError:
     if isinstance(error, Refused):
         # A rejection code that this release does not know is still a refusal.
         return _OF_REJECTION.get(error.code, ServerError.NotAllowedError)
+    if isinstance(error, Forbidden):
+        return ServerError.AuthorizationError
     if isinstance(error, InvalidRequest):
         return ServerError.NotAllowedError
     return ServerError.MetadataError

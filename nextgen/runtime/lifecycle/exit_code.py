@@ -19,6 +19,7 @@ from collections.abc import Callable
 from enum import IntEnum
 
 from nextgen.kernel.errors import (
+    Forbidden,
     InvalidRequest,
     PositionAhead,
     PositionCompacted,
@@ -63,7 +64,7 @@ def code_of(error: Exception) -> ExitCode:
     match error:
         case RefusesToStart() | Unauthenticated():
             return ExitCode.CANNOT_RUN
-        case Refused() | InvalidName() | PositionAhead() | PositionCompacted():
+        case Refused() | Forbidden() | InvalidName() | PositionAhead() | PositionCompacted():
             return ExitCode.REFUSED
         case InvalidRequest():
             return ExitCode.USAGE
