@@ -12,8 +12,9 @@ import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from discovery.adapters.metrics import DiscoveryCollector
+from discovery.adapters.resources.lookups import Lookups
+from discovery.adapters.rest.frame import RestFrame
 from discovery.adapters.servers.discovery_servicer import SERVICE_NAME, DiscoveryServicer
-from discovery.adapters.servers.http_lookups import HttpLookups
 from discovery.adapters.servers.pulsar_connection import ClientServices, DiscoveryConnection
 from discovery.adapters.shard_changes.catch_up_stream import CatchUpStreams
 from discovery.adapters.shard_changes.shard_streams import ShardStreams
@@ -275,8 +276,10 @@ class DiscoveryNode:
         self._collector = DiscoveryCollector(self._report)
         self._server: GrpcServer | None = None
         self.workers: WorkerPool | None = None
-        over_http = HttpLookups(core.topics, core.link, core.dispatcher, core.counters)
-        self._probes = Probes(core.readiness, self._registry, routes=over_http.routes())
+        self.rest = RestFrame(
+            Lookups(core.topics, core.link).routes(), core.dispatcher, core.counters
+        )
+        self._probes = Probes(core.readiness, self._registry, routes=self.rest.mounted())
 
     async def start(self) -> None:
         """Listen, and join the cluster in the background.

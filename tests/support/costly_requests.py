@@ -12,7 +12,7 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 
-from discovery.adapters.servers.http_lookups import HttpLookups
+from discovery.adapters.resources.lookups import Lookups
 from nextgen.client.transport.proving_channel import ProvingChannel
 from nextgen.kernel.limits.cluster import GRPC_MESSAGE_BYTES_MAX
 from nextgen.tasks.timeouts import timeout
@@ -88,10 +88,10 @@ def http_requests(server: str) -> Iterator[tuple[str, bytes]]:
     ]
     for route in routes:
         shown = re.sub("x{20,}", "x...", route)
-        plain = re.sub(r"\{\w+\}", "a", route.replace("{domain}", "persistent"))
+        plain = re.sub(r"\{[\w-]+\}", "a", _with_domain(route))
         for what, filler in (("long", "x"), ("escaped", "%C3%A9"), ("split", "/")):
             room = LINE_BYTES // max(1, route.count("{")) // len(filler)
-            path = re.sub(r"\{\w+\}", filler * room, route.replace("{domain}", "persistent"))
+            path = re.sub(r"\{[\w-]+\}", filler * room, _with_domain(route))
             yield f"GET {shown} {what}", _get(path)
         yield (
             f"GET {shown} with a query of many",
@@ -124,10 +124,14 @@ def http_sender(endpoint: str, data: bytes) -> Send:
     return partial(_send_request, endpoint, data)
 
 
+def _with_domain(route: str) -> str:
+    return route.replace("{domain}", "persistent").replace("{topic-domain}", "persistent")
+
+
 def _discovery_routes() -> list[str]:
     # Only the paths are looked at: nothing of it is called.
     nothing = cast(Any, None)
-    return [route.path for route in HttpLookups(nothing, nothing, nothing, nothing).routes()]
+    return [route.path for route in Lookups(nothing, nothing).routes()]
 
 
 def _get(path: str, headers: bytes = b"", *, close: bool = True) -> bytes:

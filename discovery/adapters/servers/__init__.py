@@ -1,3 +1,3 @@
-"""The servers of discovery: gRPC, Pulsar's binary protocol, and lookups over HTTP.
+"""The servers of discovery: gRPC and Pulsar's binary protocol.
 They pass requests to the service. ``bootstrap`` alone imports it.
 """

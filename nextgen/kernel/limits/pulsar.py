@@ -110,7 +110,7 @@ OPEN_FILES_MAX = 262_144
 connections that it accepts, and little enough for the kernel's tables."""
 
 HTTP_BODY_BYTES_MAX = 1_024
-"""Body of a request to a probe or a lookup over HTTP: none of them reads one."""
+"""Body of a request to a probe: none of them reads one. The Admin REST has a limit of its own."""
 
 SCHEMA_CHANNELS_MAX = 64
 """Brokers that one process keeps gRPC channels to for reading schemas; the least recently used

@@ -39,7 +39,7 @@ _NOT_OUR_MISTAKE = _NotOurMistake()
 class Probes:
     """The probe server. ``port`` is the bound port once started.
 
-    ``routes`` are served beside the probes. No request has a body; lines and headers have aiohttp's
+    ``routes`` are served beside the probes. No probe reads a body; lines and headers have aiohttp's
     bounds, 8 KiB each. ``gate`` bounds connections and their time without a request.
     """
 

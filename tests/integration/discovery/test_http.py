@@ -35,11 +35,13 @@ async def test_a_lookup_has_every_key_that_clients_need(site):
     assert await fetched(site, "/lookup/v2/topic/persistent/acme/orders/paid") == (
         200,
         {
+            "brokerId": "broker-1",
             "brokerUrl": BROKER,
             "brokerUrlTls": "",
             "httpUrl": "http://broker-1.example:8080",
             "httpUrlTls": "",
             "nativeUrl": BROKER,
+            "brokerUrlSsl": "",
         },
     )
 
@@ -172,10 +174,10 @@ async def test_schemas_are_told_by_version(site, monkeypatch):
         "/admin/v2/namespaces/ac%2Fme/orders/topics",
     ],
 )
-async def test_a_bad_name_is_a_bad_request_with_its_reason(site, path):
+async def test_a_bad_name_is_a_failed_precondition_with_its_reason(site, path):
     answer = await fetched(site, path)
 
-    assert answer[0] == 400
+    assert answer[0] == 412  # As Pulsar answers.
     assert reason(answer)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
-from discovery.adapters.servers.http_lookups import HttpLookups
+from discovery.adapters.resources.lookups import Lookups
+from discovery.adapters.rest.frame import RestFrame
 from discovery.domain.answer_cache import AnswerCache
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups import command_dispatcher
@@ -229,29 +231,25 @@ async def test_a_command_for_which_there_is_no_room_is_a_failure_of_ours(front, 
     assert front.seen == (1, 1)
 
 
+async def looked_up_over_http(front):
+    routes = Lookups(front.directory, StaticLink()).routes()
+    frame = RestFrame(routes, front.dispatcher, front.counters)
+    return await frame.handle(make_mocked_request("GET", "/lookup/v2/topic/persistent/a/b/t"))
+
+
 @pytest.mark.parametrize(("error", "failed"), OUTCOMES)
 async def test_a_lookup_over_http_counts_like_the_others(front, error, failed):
     front.directory.error = error
-    lookups = HttpLookups(front.directory, StaticLink(), front.dispatcher, front.counters)
-    route = next(each for each in lookups.routes() if each.path.startswith("/lookup"))
 
-    class Request:
-        raw_path = "/lookup/v2/topic/persistent/a/b/t"
-
-    await route.handler(Request())
+    await looked_up_over_http(front)
 
     assert front.seen == (1, failed)
 
 
-@pytest.mark.parametrize(("retry_after_ms", "header"), [(0, None), (1, "1"), (1_001, "2")])
+@pytest.mark.parametrize(("retry_after_ms", "header"), [(0, "1"), (1, "1"), (1_001, "2")])
 async def test_a_refusal_over_http_says_when_to_come_back(front, retry_after_ms, header):
     front.directory.error = Overloaded("too many names wait", retry_after_ms)
-    lookups = HttpLookups(front.directory, StaticLink(), front.dispatcher, front.counters)
-    route = next(each for each in lookups.routes() if each.path.startswith("/lookup"))
 
-    class Request:
-        raw_path = "/lookup/v2/topic/persistent/a/b/t"
-
-    response = await route.handler(Request())
+    response = await looked_up_over_http(front)
 
     assert (response.status, response.headers.get("Retry-After")) == (503, header)

@@ -1,0 +1,101 @@
+"""What a route answers, and the status of each failure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from nextgen.kernel.errors import Forbidden, InvalidRequest, MetadataError, Refused
+from nextgen.kernel.events.decider import RejectionCode
+
+JSON = "application/json"
+TEXT = "text/plain"
+
+OUR_TROUBLE = 500
+"""From this HTTP status on it is not the request's fault."""
+
+_RETRY_AFTER_S = 1
+"""When to come back after a 503 that says no better."""
+
+_STATUS_OF_REJECTION: dict[str, int] = {
+    RejectionCode.NOT_FOUND: 404,
+    RejectionCode.PARENT_NOT_FOUND: 404,
+    RejectionCode.ALREADY_EXISTS: 409,
+    RejectionCode.NOT_EMPTY: 409,
+    RejectionCode.VERSION_MISMATCH: 409,
+    RejectionCode.NOT_ALLOWED: 409,
+    RejectionCode.PARTITIONED: 409,
+    RejectionCode.INVALID_NAME: 412,
+    RejectionCode.LIMIT_EXCEEDED: 412,
+}
+"""Those of Pulsar. Others may pass: 503."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A finished answer. Make one with ``content``, ``text``, ``done`` or ``failure``."""
+
+    status: int
+    body: bytes | None = None
+    media_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def response(self) -> web.Response:
+        if self.body is None:
+            return web.Response(status=self.status, headers=self.headers)
+        return web.Response(
+            body=self.body,
+            status=self.status,
+            headers=self.headers,
+            content_type=self.media_type,
+            charset="utf-8" if self.media_type == TEXT else None,
+        )
+
+
+DONE = Answer(204)
+"""A write was carried out."""
+
+
+def content(value: Any, status: int = 200) -> Answer:
+    """Return an answer with ``value`` as JSON; None is ``null``."""
+    return Answer(status, json.dumps(value, separators=(",", ":")).encode())
+
+
+def text(value: str, status: int = 200) -> Answer:
+    return Answer(status, value.encode(), TEXT)
+
+
+class RestFailure(Exception):
+    """A request is answered with this status and reason. Routes raise it; the frame answers."""
+
+    def __init__(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.headers = headers or {}
+
+
+def failure(error: RestFailure | MetadataError) -> Answer:
+    """Return the answer to a request that failed because of ``error``."""
+    if isinstance(error, RestFailure):
+        status, headers = error.status, dict(error.headers)
+    else:
+        status, headers = status_of(error), {}
+    if status == 503:
+        # The header counts in whole seconds.
+        seconds = -(-getattr(error, "retry_after_ms", 0) // 1_000)
+        headers.setdefault("Retry-After", str(seconds or _RETRY_AFTER_S))
+    reason = json.dumps({"reason": str(error)}, separators=(",", ":")).encode()
+    return Answer(status, reason, headers=headers)
+
+
+def status_of(error: MetadataError) -> int:
+    """Return the HTTP status of a request that failed because of ``error``."""
+    if isinstance(error, Refused):
+        return _STATUS_OF_REJECTION.get(error.code, 503)
+    if isinstance(error, Forbidden):
+        return 403
+    return 400 if isinstance(error, InvalidRequest) else 503

@@ -1,0 +1,152 @@
+"""Answers every request to the Admin REST: finds its route, reads it, gives failures their codes.
+
+    404  unknown path          405  known path, other method    406  Accept leaves the answer out
+    412  bad name              413  body too large              415  body of another type
+    400  bad query or body     403  not authorized              503  trouble that passes
+
+Errors are JSON with a ``reason``. Query parameters that a route does not read are ignored, so
+``authoritative`` is: any discovery node serves any request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+import structlog
+from aiohttp import web
+
+from discovery.adapters.rest.answer import OUR_TROUBLE, Answer, RestFailure, failure
+from discovery.adapters.rest.openapi import openapi_document
+from discovery.adapters.rest.request import (
+    RestRequest,
+    check_accepts,
+    check_media_type,
+    media_type_of,
+    parameters,
+    parsed_body,
+    read_body,
+    shown,
+)
+from discovery.adapters.rest.route import Body, Route
+from discovery.adapters.rest.table import RouteTable, variables
+from discovery.service.counters import DiscoveryCounters
+from discovery.service.lookups.command_dispatcher import CommandDispatcher
+from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.input.short_text import shortened
+from nextgen.kernel.limits.inbound import LOG_FIELD_CHARACTERS_MAX
+from nextgen.kernel.routing.names import InvalidName
+from nextgen.runtime.security import authorization
+from nextgen.runtime.security.authorization import ANONYMOUS, Resource
+
+_OPENAPI_PATH = "/openapi.json"
+_MOUNTED = ("/admin", "/lookup")
+"""Beginnings of the paths of all routes."""
+
+_logger = structlog.get_logger(__name__)
+
+
+class RestFrame:
+    """The HTTP face of one discovery node. Requests are bounded together with the Pulsar port's.
+
+    probes = Probes(readiness, routes=RestFrame(routes, dispatcher, counters).mounted())
+    """
+
+    def __init__(
+        self,
+        routes: Iterable[Route],
+        dispatcher: CommandDispatcher,
+        counters: DiscoveryCounters,
+    ) -> None:
+        self.table = RouteTable(routes)
+        self._dispatcher = dispatcher
+        self._counters = counters
+        self._document: Answer | None = None
+
+    def mounted(self) -> list[web.RouteDef]:
+        """Return what is to be added to the process's HTTP server."""
+        return [
+            *(web.route("*", beginning + "/{rest:.*}", self.handle) for beginning in _MOUNTED),
+            web.get(_OPENAPI_PATH, self._openapi),
+        ]
+
+    async def handle(self, request: web.Request) -> web.Response:
+        """Answer a request. Never raises."""
+        self._counters.http_requests += 1
+        routes, parts = self.table.find(request.rel_url.raw_path)
+        route = routes.get("GET" if request.method == "HEAD" else request.method)
+        if route is None:
+            return failure(_unserved(request, routes)).response()
+        clock = asyncio.get_running_loop().time
+        began_at = clock()
+        answer = await self._answer(route, parts, request)
+        if route.is_lookup:
+            failed = int(answer.status >= OUR_TROUBLE)
+            self._counters.tally.add((clock() - began_at) * 1_000, failed=failed)
+        return answer.response()
+
+    async def _answer(self, route: Route, parts: Sequence[str], request: web.Request) -> Answer:
+        try:
+            wanted = await _read(route, parts, request)
+            authorization.authorize(ANONYMOUS, route.action, _resource(wanted))
+            return await self._dispatcher.answer(
+                partial(route.work, wanted), is_listing=route.is_listing
+            )
+        except InvalidName as error:
+            return failure(RestFailure(412, str(error)))
+        except (RestFailure, MetadataError) as error:
+            return failure(error)
+        except Exception as error:
+            # The client must be answered even if this is a mistake of ours.
+            path = shortened(request.raw_path, LOG_FIELD_CHARACTERS_MAX)
+            _logger.exception("a request over HTTP failed", method=route.method, path=path)
+            return failure(RestFailure(500, repr(error)))
+
+    async def _openapi(self, _request: web.Request) -> web.Response:
+        if self._document is None:
+            self._document = openapi_document(self.table.routes)
+        return self._document.response()
+
+
+async def _read(route: Route, parts: Sequence[str], request: web.Request) -> RestRequest:
+    check_accepts(request.headers.get("Accept", ""), route.media_type)
+    named = variables(route, parts)
+    query = parameters(request.rel_url.raw_query_string)
+    if route.body is None or not request.body_exists:
+        if route.body is not None and route.body.is_required:
+            raise RestFailure(400, "the request has no body")
+        return RestRequest(named, query, headers=request.headers)
+    body, media_type = await _read_body(route.body, request)
+    return RestRequest(named, query, body, media_type, request.headers)
+
+
+async def _read_body(body: Body, request: web.Request) -> tuple[object, str]:
+    data = await read_body(request, body.bytes_max)
+    if not data and not body.is_required:
+        return None, ""
+    media_type = media_type_of(request)
+    check_media_type(media_type, body.media_types)
+    return parsed_body(data, body.type), media_type
+
+
+def _resource(request: RestRequest) -> Resource:
+    """Return what the path names.
+
+    Raises:
+        InvalidName: A part of it is no name.
+    """
+    parts = request.parts
+    if "topic" in parts:
+        return Resource.topic(request.topic().text)
+    if "namespace" in parts:
+        return Resource.namespace(request.namespace().text)
+    return Resource.tenant(request.tenant()) if "tenant" in parts else authorization.CLUSTER
+
+
+def _unserved(request: web.Request, routes: Mapping[str, Route]) -> RestFailure:
+    if not routes:
+        return RestFailure(404, f"there is nothing at {shown(request.rel_url.raw_path)}")
+    allowed = ", ".join(sorted(routes))
+    reason = f"{request.method[:20]} is not allowed here, only {allowed}"
+    return RestFailure(405, reason, {"Allow": allowed})

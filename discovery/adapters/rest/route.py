@@ -1,0 +1,89 @@
+"""One row of the table of routes: what is called, with what, and what comes back.
+
+The table is the only place that says so: requests are matched, decoded and checked by it, and the
+OpenAPI document is generated from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from discovery.adapters.rest.answer import JSON, Answer
+from discovery.adapters.rest.request import RestRequest
+from nextgen.kernel.limits.cluster import NAME_PART_BYTES_MAX, TOPIC_LOCAL_NAME_BYTES_MAX
+from nextgen.kernel.limits.rest import REST_BODY_BYTES_MAX
+from nextgen.runtime.security.authorization import Action
+
+Schema = Mapping[str, Any]
+"""A JSON schema."""
+
+Work = Callable[[RestRequest], Awaitable[Answer]]
+"""Answers a request. Raises ``RestFailure``, ``InvalidName`` or a ``MetadataError``."""
+
+_NAME_PART: Schema = {
+    "type": "string",
+    "pattern": r"^[-=:.\w]+$",
+    "minLength": 1,
+    "maxLength": NAME_PART_BYTES_MAX,
+}
+
+VARIABLES: Mapping[str, Schema] = MappingProxyType(
+    {
+        "tenant": _NAME_PART,
+        "namespace": _NAME_PART,
+        "cluster": _NAME_PART,
+        "domain": {"type": "string", "enum": ["persistent", "non-persistent"]},
+        "topic": {"type": "string", "minLength": 1, "maxLength": TOPIC_LOCAL_NAME_BYTES_MAX},
+    }
+)
+"""Variables of paths by name; others are texts. With ``enum`` only these values match."""
+
+BOOLEAN: Schema = MappingProxyType({"type": "boolean"})
+TEXT_VALUE: Schema = MappingProxyType({"type": "string"})
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The body that a route reads: JSON of a type, checked by pydantic."""
+
+    type: TypeAdapter[Any]
+    is_required: bool = True
+    bytes_max: int = REST_BODY_BYTES_MAX
+    media_types: tuple[str, ...] = (JSON,)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Serves ``method`` of ``path``, in which ``{name}`` is a variable: one whole part."""
+
+    method: str
+    path: str
+    work: Work
+    summary: str
+    action: Action
+    """What it does to the resource that the path names: see ``authorization``."""
+    _: KW_ONLY
+    body: Body | None = None
+    query: Mapping[str, Schema] = field(default_factory=dict)
+    """Parameters that it reads; others are ignored."""
+    answers: Mapping[int, str] = field(default_factory=dict)
+    """Statuses with their meaning, beside those that every route may answer."""
+    media_type: str = JSON
+    """Of a successful answer with a body."""
+    is_listing: bool = False
+    """It lists a namespace's topics, which few requests may do at a time."""
+    is_lookup: bool = False
+    """It counts as a lookup in the cluster's objective."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return tuple(self.path.strip("/").split("/"))
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        return tuple(part[1:-1] for part in self.parts if part.startswith("{"))
