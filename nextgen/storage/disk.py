@@ -280,11 +280,18 @@ class DiskStorage:
 
 
 def make_directory_durably(storage: Storage, path: Path, *, label: str) -> None:
-    """Make ``path`` and its missing parents, each synced into its own parent."""
+    """Make ``path`` and its missing parents, each synced into its own parent.
+
+    The deepest that exists is synced too: an earlier call may have been interrupted between making
+    it and syncing its name, and what is stored in it from now on would go with a power cut.
+    """
     missing = []
     while not storage.is_directory(path):
         missing.append(path)
         path = path.parent
+    # Who may not read the directory above did not make this one.
+    with contextlib.suppress(PermissionError):
+        storage.sync_directory(path.parent, label=label)
     for directory in reversed(missing):
         storage.make_directory(directory)
         storage.sync_directory(directory.parent, label=label)

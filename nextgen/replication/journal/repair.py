@@ -40,9 +40,6 @@ def recover_or_begin(
     recovered = recover(storage, directory, identity)
     if recovered is None:
         make_directory_durably(storage, directory, label="journal.make_directory")
-        # One that is there already may be from a process that was killed before its sync.
-        for parent in (directory.parent, directory.parent.parent):
-            storage.sync_directory(parent, label="journal.make_directory")
         return begin(files, identity, unverified_if_new)
     storage.unlink(directory / PREPARING_NAME)
     repair(files, identity, recovered)

@@ -92,6 +92,34 @@ def test_a_directory_that_was_not_synced_takes_its_files_along() -> None:
     assert not disk.is_directory(DATA / "inner")
 
 
+@pytest.mark.parametrize("inner", ["inner", "inner/deeper"])
+def test_a_directory_whose_making_was_interrupted_is_durable_behind_the_next_call(
+    inner: str,
+) -> None:
+    """A process that was killed behind the ``mkdir`` leaves a name that no one would sync."""
+    disk = given_disk()
+    disk.make_directory(DATA / "inner")
+
+    make_directory_durably(disk, DATA / inner, label="test")
+    disk.crash()
+
+    assert disk.is_directory(DATA / inner)
+
+
+def test_a_directory_above_that_may_not_be_read_is_no_error(tmp_path: Path) -> None:
+    class Guarded(DiskStorage):
+        def sync_directory(self, path: Path | str, *, label: str) -> None:
+            if Path(path) == tmp_path:
+                raise PermissionError(errno.EACCES, "not yours", str(path))
+            super().sync_directory(path, label=label)
+
+    (tmp_path / "inner").mkdir()
+
+    make_directory_durably(Guarded(), tmp_path / "inner" / "deeper", label="test")
+
+    assert (tmp_path / "inner" / "deeper").is_dir()
+
+
 def test_a_crash_may_keep_any_sector_and_the_same_seed_keeps_the_same() -> None:
     def outcome(seed: int) -> bytes:
         disk = given_disk()
