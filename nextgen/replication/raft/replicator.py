@@ -218,16 +218,21 @@ class Replicator:
             follower.restart_from(index)
 
     def send_entries(self, commit_index: int, read_round: int) -> None:
-        """Send every follower the entries that it lacks, as far as its window allows."""
-        last_index = self._log.last_index
+        """Send every follower the entries that it lacks, as far as its window allows.
+
+        A removed one gets committed entries only. With its removal, uncommitted, at the end of its
+        log it would refuse the other voters, whose log is shorter, and could not win without this
+        replica: if this one is gone for good, nobody leads any more (dissertation, 4.2.2).
+        """
         for follower in self.followers.values():
+            end = self._log.last_index if follower.removed_at is None else commit_index
             while (
                 follower.connected
                 and not follower.needs_snapshot
-                and follower.next_index <= last_index
+                and follower.next_index <= end
                 and follower.has_room
             ):
-                self._send_next(follower, commit_index, read_round)
+                self._send_next(follower, end, commit_index, read_round)
 
     def send_heartbeats(self, commit_index: int, read_round: int) -> None:
         """Send every follower the leader's term, the commit index and the read round."""
@@ -301,13 +306,15 @@ class Replicator:
         previous = max(follower.next_index - 1, self._log.base_index)
         self._send_append(follower, previous, (), commit_index, read_round)
 
-    def _send_next(self, follower: FollowerProgress, commit_index: int, read_round: int) -> None:
+    def _send_next(
+        self, follower: FollowerProgress, end: int, commit_index: int, read_round: int
+    ) -> None:
         previous = follower.next_index - 1
         if previous < self._log.base_index:
             follower.needs_snapshot = True
             self._start_snapshot(follower.node_id)
             return
-        last = min(self._log.last_index, previous + ENTRIES_PER_MESSAGE_MAX)
+        last = min(end, previous + ENTRIES_PER_MESSAGE_MAX)
         entries = self._log.entries(follower.next_index, last, ENTRY_BYTES_MAX)
         assert entries, f"entry {follower.next_index} is not in the log"
         self._send_append(follower, previous, entries, commit_index, read_round)

@@ -441,6 +441,20 @@ _GUARDS: tuple[Mutant, ...] = (
         (_REPLICATION + "raft/test_replicator_members.py",),
     ),
     Mutant(
+        "sends-a-removal-before-its-commit",
+        "L17",
+        "a removed voter gets committed entries only",
+        (
+            Edit(
+                REPLICATOR,
+                "send_entries",
+                "self._log.last_index if follower.removed_at is None else commit_index",
+                "self._log.last_index",
+            ),
+        ),
+        (_REPLICATION + "raft/test_replicator_members.py",),
+    ),
+    Mutant(
         "configuration-holds-from-commit",
         "L11 (H12)",
         "a configuration holds from its append on",
@@ -488,6 +502,20 @@ _GUARDS: tuple[Mutant, ...] = (
         "what a crash left of a small file is no part of the next one",
         (Edit(storage, "replace_content", "storage.unlink(draft)", "pass"),),
         ("tests/unit/storage/test_checked_file.py",),
+    ),
+    Mutant(
+        "trusts-a-directory-that-it-finds",
+        "D2",
+        "a directory whose making was interrupted is synced by the next call",
+        (
+            Edit(
+                storage,
+                "make_directory_durably",
+                "storage.sync_directory(path.parent, label=label)",
+                "pass",
+            ),
+        ),
+        ("tests/unit/storage/test_disk.py",),
     ),
     Mutant(
         "runs-by-the-clock",

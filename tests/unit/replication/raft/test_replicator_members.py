@@ -175,13 +175,31 @@ def test_a_removed_one_is_followed_until_it_was_told() -> None:
     world.replicator.follow_configuration(100)
     world.replicator.send_entries(100, 0)
     world.replicator.follow_configuration(101)
-    world.replicator.send_commit(101, 0)
+    world.replicator.send_entries(101, 0)
     world.replicator.follow_configuration(101)
     assert follower in world.replicator.followers.values(), "it may not have the entry"
 
     world.answer("n3", 101)
     world.replicator.follow_configuration(101)
     assert follower not in world.replicator.followers.values()
+
+
+def test_a_removed_voter_gets_its_removal_only_once_it_is_committed() -> None:
+    """With it, uncommitted, it would refuse the others, and need this leader to win."""
+    world = World(3)
+    for voter in ("n2", "n3"):
+        world.answer(voter, 100)
+    world.log.last_index = world.log.durable_index = 101
+    world.change("n1 n2", index=101)
+    world.replicator.follow_configuration(100)
+
+    world.replicator.send_entries(100, 0)
+    assert [node_id for node_id, _ in world.sent] == ["n2"]
+
+    world.replicator.send_entries(101, 0)
+    (node_id, message), *others = world.sent[1:]
+    assert (node_id, message["entries"][-1][0], message["commit_index"]) == ("n3", 101, 101)
+    assert not others
 
 
 def test_what_a_follower_is_told_of_is_no_more_than_it_has() -> None:
