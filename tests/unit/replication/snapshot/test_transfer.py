@@ -358,7 +358,7 @@ async def test_restarts_do_not_put_off_the_next_snapshot() -> None:
 async def test_the_disk_is_bounded_whoever_is_slow() -> None:
     """A reader that never advances, a follower that takes in nothing, and writes without end.
 
-    The bound of docs/operations.md: the log between two snapshots, before the last one, and
+    The bound of docs/reference.md: the log between two snapshots, before the last one, and
     pinned; two snapshots and one that is written; the view.
     """
     simulation = SmallLogs(5)
