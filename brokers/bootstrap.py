@@ -12,6 +12,7 @@ import structlog
 from prometheus_client import REGISTRY
 
 from brokers.adapters.broker_service.servicer import BrokerServicer
+from brokers.adapters.broker_service.topic_admin import TopicAdminServicer
 from brokers.adapters.cluster.locator import ClusterLocator
 from brokers.adapters.cluster.manager_connection import GrpcManagerDialer
 from brokers.adapters.cluster.neighbours import ClusterNeighbours
@@ -47,6 +48,7 @@ from protos.nextgen.v1.broker_service_pb2 import BrokerHello
 from protos.nextgen.v1.broker_service_pb2_grpc import add_BrokerServiceServicer_to_server
 from protos.nextgen.v1.cluster_service_pb2 import Hello
 from protos.nextgen.v1.events_pb2 import BrokerEndpoints
+from protos.nextgen.v1.topic_admin_pb2_grpc import add_TopicAdminServicer_to_server
 
 SERVICE_NAME = "nextgen.v1.BrokerService"
 GRPC_GRACE_MS = 500
@@ -207,6 +209,8 @@ async def _start_server(
         acknowledgements=acknowledgements,
     )
     add_BrokerServiceServicer_to_server(servicer, server.server)
+    if front is not None:
+        add_TopicAdminServicer_to_server(TopicAdminServicer(front.topics), server.server)
     await server.start(config.listen.host, config.listen.port, "the broker's gRPC service")
     # Its answers are correct even without a session, when the broker serves nothing.
     await server.set_serving(True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from brokers.ports.client_info import ClientInfo
 from brokers.ports.ledger import Entry
 
 
@@ -29,12 +30,21 @@ class ConsumerSink(Protocol):
         """Whether the client keeps up. If not, dispatch to it pauses until ``resumed``."""
         ...
 
+    @property
+    def client(self) -> ClientInfo:
+        """The client behind the connection."""
+        ...
+
     def deliver(self, dispatches: Sequence[Dispatch]) -> None:
         """Send the messages, in order."""
         ...
 
     def active_changed(self, *, is_active: bool) -> None:
         """Notify a Failover consumer whether it is the active one."""
+        ...
+
+    def reached_end(self) -> None:
+        """Notify the client that the topic is terminated and everything is acknowledged."""
         ...
 
     def end(self, broker_url: str) -> None:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from brokers.domain.position import Position
 from brokers.domain.producing.deduplication import Chunk
+from brokers.ports.client_info import ClientInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,11 @@ class ProducerSink(Protocol):
     @property
     def connection(self) -> object:
         """The connection, for comparison by identity."""
+        ...
+
+    @property
+    def client(self) -> ClientInfo:
+        """The client behind the connection."""
         ...
 
     def stored(self, publication: Publication, position: Position) -> None:

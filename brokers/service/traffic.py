@@ -35,6 +35,25 @@ class Traffic:
             self._total.count_out(entries, messages, size_bytes)
 
 
+class Rate:
+    """Messages and bytes per second between two readings of ever growing counts."""
+
+    __slots__ = ("_bytes", "_messages", "bytes_per_s", "messages_per_s")
+
+    def __init__(self) -> None:
+        self.messages_per_s = 0.0
+        self.bytes_per_s = 0.0
+        self._messages = 0
+        self._bytes = 0
+
+    def measure(self, messages: int, size_bytes: int, seconds: float) -> None:
+        """Set the rates; ``seconds`` have passed since the last reading, 0: this is the first."""
+        if seconds:
+            self.messages_per_s = (messages - self._messages) / seconds
+            self.bytes_per_s = (size_bytes - self._bytes) / seconds
+        self._messages, self._bytes = messages, size_bytes
+
+
 class Latency:
     """A histogram of durations."""
 

@@ -23,6 +23,7 @@ from protos.nextgen.v1 import discovery_service_pb2 as discovery_pb
 from protos.nextgen.v1 import errors_pb2 as errors_pb
 from protos.nextgen.v1 import peer_service_pb2 as peer_pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
+from protos.nextgen.v1 import topic_admin_pb2 as topic_admin_pb
 
 DEADLINE_S = 10
 ANSWERS_MAX = 4
@@ -79,6 +80,7 @@ def methods() -> list[Method]:
         ("manager", cluster_pb, "ClusterService", lambda name: True),
         ("manager", shard_pb, "ShardService", lambda name: name == "ReadEvents"),
         ("broker", broker_pb, "BrokerService", lambda name: True),
+        ("broker", topic_admin_pb, "TopicAdmin", lambda name: True),
     )
     found = []
     for server, module, service_name, is_served in served:

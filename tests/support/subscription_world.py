@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from brokers.adapters.ledger.memory_ledger import MemoryLedger, MemoryLedgers, MemoryLedgerStore
 from brokers.domain.position import Position
 from brokers.domain.subscriptions.ack_set import words_of
+from brokers.ports.client_info import ClientInfo
 from brokers.ports.consumer import Dispatch
 from brokers.ports.ledger import Entry, NewEntry
 from brokers.service.subscriptions.subscription import (
@@ -94,6 +95,8 @@ class FakeConsumer:
     def __init__(self, world: SubscriptionWorld, request: ConsumerRequest) -> None:
         self.world = world
         self.is_writable = True
+        self.client = ClientInfo("127.0.0.1:1", "test")
+        self.ends = 0
         self.received: list[Dispatch] = []
         self.active: list[bool] = []
         self.ended: str | None = None
@@ -109,6 +112,9 @@ class FakeConsumer:
 
     def active_changed(self, *, is_active: bool) -> None:
         self.active.append(is_active)
+
+    def reached_end(self) -> None:
+        self.ends += 1
 
     def end(self, broker_url: str) -> None:
         self.ended = broker_url

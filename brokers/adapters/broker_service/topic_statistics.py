@@ -1,14 +1,28 @@
-"""The statistics of open topics, for ``GetTopicStats``."""
+"""The statistics of open topics: many of them in short, or one with all its clients."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from brokers.domain.position import Position
-from brokers.service.subscriptions.subscription import Subscription
+from brokers.domain.producing.access import AccessMode
+from brokers.ports.client_info import ClientInfo
+from brokers.service.producing.producers import Producer
+from brokers.service.subscriptions.subscription import Consumer, Subscription
 from brokers.service.topics.open_topics import Topics
 from brokers.service.topics.topic import Topic
+from brokers.service.traffic import Rate
+from nextgen.kernel.limits.pulsar import TOPIC_ADMIN_ROWS_MAX
 from protos.nextgen.v1 import broker_service_pb2 as wire
+
+_ACCESS_MODES = {
+    AccessMode.SHARED: "Shared",
+    AccessMode.EXCLUSIVE: "Exclusive",
+    AccessMode.WAIT_FOR_EXCLUSIVE: "WaitForExclusive",
+    AccessMode.EXCLUSIVE_WITH_FENCING: "ExclusiveWithFencing",
+}
+"""Names as in Pulsar's statistics."""
 
 
 def topic_stats(topics: Topics, names: Iterable[str]) -> list[wire.TopicStats]:
@@ -59,6 +73,71 @@ def _of_subscription(subscription: Subscription) -> wire.SubscriptionStats:
         bytes_out=stats.bytes_out,
         delayed_entries=stats.delayed_entries,
     )
+
+
+def detailed_stats(topic: Topic) -> wire.TopicStats:
+    """Return the statistics of one topic with its rates, producers and consumers.
+
+    At most ``TOPIC_ADMIN_ROWS_MAX`` clients have rows; all of them are counted.
+    """
+    found = _of_topic(topic)
+    found.is_terminated = topic.is_terminated
+    found.deduplicates = topic.policy.deduplicates
+    _set_rate(found.rates_in, topic.rates.rate_in)
+    _set_rate(found.rates_out, topic.rates.rate_out)
+    rows_left = TOPIC_ADMIN_ROWS_MAX
+    found.publishers.extend(map(_of_producer, islice(topic.producers, rows_left)))
+    rows_left -= len(found.publishers)
+    entries, size = topic.ledger.entry_count, topic.ledger.byte_count
+    for row, subscription in zip(found.subscriptions, topic.subscriptions.values(), strict=True):
+        _set_rate(row.rates_out, subscription.rate)
+        row.rows.extend(map(_of_consumer, subscription.consumers[:rows_left]))
+        rows_left -= len(row.rows)
+        active = subscription.active_consumer
+        row.active_consumer = "" if active is None else active.name
+        row.properties.update(subscription.properties)
+        row.backlog_bytes = size * min(row.backlog_entries, entries) // entries if entries else 0
+    return found
+
+
+def _of_producer(producer: Producer) -> wire.ProducerStats:
+    row = wire.ProducerStats(
+        producer_id=producer.request.producer_id,
+        name=producer.name,
+        access_mode=_ACCESS_MODES[producer.request.mode],
+        client=_client(producer.sink.client, producer.connected_since_ms),
+        messages_in=producer.state.messages_in,
+        bytes_in=producer.state.bytes_in,
+    )
+    _set_rate(row.rates_in, producer.rate)
+    return row
+
+
+def _of_consumer(consumer: Consumer) -> wire.ConsumerStats:
+    row = wire.ConsumerStats(
+        consumer_id=consumer.request.consumer_id,
+        name=consumer.name,
+        client=_client(consumer.sink.client, consumer.connected_since_ms),
+        messages_out=consumer.messages_out,
+        bytes_out=consumer.bytes_out,
+        available_permits=consumer.permits,
+        unacked_messages=consumer.unacked_messages,
+        is_blocked_on_unacked=consumer.is_blocked,
+    )
+    _set_rate(row.rates_out, consumer.rate)
+    return row
+
+
+def _client(client: ClientInfo, connected_since_ms: int) -> wire.ClientStats:
+    return wire.ClientStats(
+        address=client.address,
+        client_version=client.version,
+        connected_since_ms=connected_since_ms,
+    )
+
+
+def _set_rate(field: wire.TrafficRates, rate: Rate) -> None:
+    field.messages_per_s, field.bytes_per_s = rate.messages_per_s, rate.bytes_per_s
 
 
 def _position(position: Position) -> wire.MessagePosition:

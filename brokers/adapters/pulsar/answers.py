@@ -113,6 +113,14 @@ def close_consumer(consumer_id: int, broker_url: str) -> pulsar.BaseCommand:
     )
 
 
+def reached_end_of_topic(consumer_id: int) -> pulsar.BaseCommand:
+    """Return REACHED_END_OF_TOPIC: the topic is terminated, and the consumer has had all of it."""
+    return pulsar.BaseCommand(
+        type=pulsar.BaseCommand.REACHED_END_OF_TOPIC,
+        reachedEndOfTopic=pulsar.CommandReachedEndOfTopic(consumer_id=consumer_id),
+    )
+
+
 def no_transactions(command: pulsar.BaseCommand) -> pulsar.BaseCommand:
     """Return the answer to one of ``TRANSACTIONS``: there is no coordinator."""
     answer = pulsar.BaseCommand(type=_WITH_REQUEST_ID[command.type])

@@ -13,6 +13,7 @@ from brokers.adapters.pulsar.answers import (
     close_consumer,
     error_code,
     message_id,
+    reached_end_of_topic,
     success,
 )
 from brokers.adapters.pulsar.message_ids import acks_of, redelivered, sought
@@ -20,6 +21,7 @@ from brokers.adapters.pulsar.requests import ClientRequests
 from brokers.adapters.pulsar.subscribe import Subscribing, subscribing_of
 from brokers.domain.position import Position
 from brokers.domain.refusal import Refusal, ServerError
+from brokers.ports.client_info import ClientInfo
 from brokers.ports.consumer import Dispatch
 from brokers.service.storage_refusal import STORAGE_ERRORS
 from brokers.service.subscriptions.subscription import (
@@ -74,6 +76,10 @@ class ConsumerHandle:
     def is_writable(self) -> bool:
         return self._consuming.connection.is_writable
 
+    @property
+    def client(self) -> ClientInfo:
+        return self._consuming.connection.client
+
     def deliver(self, dispatches: Sequence[Dispatch]) -> None:
         topic = self.topic
         if self.is_ended or topic is None:
@@ -108,6 +114,10 @@ class ConsumerHandle:
                 ),
             )
         )
+
+    def reached_end(self) -> None:
+        if not self.is_ended:
+            self._consuming.connection.send_command(reached_end_of_topic(self.consumer_id))
 
     def end(self, broker_url: str) -> None:
         self._consuming.end(self, broker_url)

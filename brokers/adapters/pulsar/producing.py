@@ -21,6 +21,7 @@ from brokers.domain.producing.access import AccessMode
 from brokers.domain.producing.deduplication import Chunk
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.schemas.schema import Schema, version_bytes
+from brokers.ports.client_info import ClientInfo
 from brokers.ports.producer import Publication
 from brokers.service.producing.producers import Producer, ProducerRequest
 from brokers.service.topics.topic import Topic
@@ -69,6 +70,10 @@ class ProducerHandle:
     @property
     def connection(self) -> object:
         return self._producing.connection
+
+    @property
+    def client(self) -> ClientInfo:
+        return self._producing.connection.client
 
     def stored(self, publication: Publication, position: Position) -> None:
         if not self.is_ended:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,8 +13,10 @@ import structlog
 
 from brokers.adapters.pulsar.answers import error_code
 from brokers.domain.refusal import Refusal, ServerError
+from brokers.ports.client_info import ClientInfo
 from brokers.service.topics.open_topics import Topics
 from nextgen.kernel.limits.pulsar import (
+    CLIENT_VERSION_CHARACTERS_MAX,
     CONNECTION_PENDING_BYTES_MAX,
     CONNECTION_REQUESTS_MAX,
     LEDGER_PENDING_ENTRY_BYTES,
@@ -61,6 +64,7 @@ class ClientRequests(PulsarConnection):
         "_is_held_for_storage",
         "_pending_bytes",
         "_tasks",
+        "_version",
         "clock",
         "front",
     )
@@ -74,6 +78,15 @@ class ClientRequests(PulsarConnection):
         self._is_held_for_storage = False
         self._is_held_for_requests = False
         self._alive: asyncio.Event | None = None
+        self._version = ""
+
+    @property
+    def client(self) -> ClientInfo:
+        """The client, for statistics."""
+        return ClientInfo(self.peer, self._version)
+
+    def connected(self, connect: pulsar.CommandConnect) -> None:
+        self._version = sys.intern(connect.client_version[:CLIENT_VERSION_CHARACTERS_MAX])
 
     def handle_raw(self, frame: RawFrame) -> bool:
         if self._alive is not None:

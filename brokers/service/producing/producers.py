@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from brokers.domain.producing.access import AccessMode, AccessRequest, Granted, Left, ProducerAccess
@@ -12,6 +12,7 @@ from brokers.ports.ledger import TopicLedger
 from brokers.ports.producer import ProducerSink, Publication
 from brokers.service.producing.publishing import NameState, Publishing
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
+from brokers.service.traffic import Rate
 from nextgen.kernel.limits.pulsar import PRODUCERS_PER_TOPIC_MAX, SEQUENCE_IDS_SKIPPED
 
 TOPIC_EPOCH_KEY = "topic-epoch"
@@ -42,9 +43,11 @@ class Producer:
 
     __slots__ = (
         "_publishing",
+        "connected_since_ms",
         "is_gone",
         "last_sequence_id",
         "name",
+        "rate",
         "request",
         "sink",
         "state",
@@ -70,6 +73,8 @@ class Producer:
         self.turn: asyncio.Future[Granted] | None = None
         """Set while the producer waits for exclusive access."""
         self.is_gone = False
+        self.connected_since_ms = publishing.now_ms()
+        self.rate = Rate()
         self._publishing = publishing
 
     def __repr__(self) -> str:
@@ -96,6 +101,9 @@ class Producers:
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+    def __iter__(self) -> Iterator[Producer]:
+        return iter(self._by_name.values())
 
     async def add(self, request: ProducerRequest, sink: ProducerSink) -> Producer:
         """Add a producer; wait for its turn if its access mode requires it.

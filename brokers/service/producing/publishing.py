@@ -24,7 +24,16 @@ UNKEPT = Position(0, 0)
 class NameState:
     """The stored and pending messages of one producer name; outlives its connections."""
 
-    __slots__ = ("is_known", "last_append", "recalling", "sequence", "users", "waiting")
+    __slots__ = (
+        "bytes_in",
+        "is_known",
+        "last_append",
+        "messages_in",
+        "recalling",
+        "sequence",
+        "users",
+        "waiting",
+    )
 
     def __init__(self, highest: int, *, is_known: bool) -> None:
         self.sequence = ProducerSequence(highest)
@@ -36,6 +45,8 @@ class NameState:
         """The search of storage for these chunks, while it runs."""
         self.waiting: deque[tuple[ProducerSink, Publication]] = deque()
         """What arrived meanwhile."""
+        self.messages_in = 0
+        self.bytes_in = 0
 
     @property
     def is_idle(self) -> bool:
@@ -63,7 +74,7 @@ class Publishing:
         self._deduplicates = is_kept
         self._traffic = traffic
         self._append_latency = append_latency
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._on_failure = on_failure
         self._names: dict[str, NameState] = {}
         self._clock = asyncio.get_running_loop().time
@@ -162,7 +173,7 @@ class Publishing:
             return False
         if publication.chunk is None or state.is_known or not self._deduplicates:
             return True
-        search = begun_message(self._ledger, name, self._now_ms())
+        search = begun_message(self._ledger, name, self.now_ms())
         state.recalling = join(search)
         state.recalling.add_done_callback(partial(self._recalled, name, state))
         return False
@@ -215,7 +226,10 @@ class Publishing:
         failure = asyncio.CancelledError() if future.cancelled() else future.exception()
         if failure is None:
             self._append_latency.observe(self._clock() - began_at)
-            self._traffic.count_in(publication.message_count, len(publication.payload))
+            size = len(publication.payload)
+            self._traffic.count_in(publication.message_count, size)
+            state.messages_in += publication.message_count
+            state.bytes_in += size
             sink.stored(publication, future.result() if self._is_kept else UNKEPT)
         else:
             self._failed(sink, publication, failure)

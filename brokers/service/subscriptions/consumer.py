@@ -9,6 +9,7 @@ from brokers.domain.position import Position
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.subscriptions.kind import SubscriptionKind
 from brokers.ports.consumer import ConsumerSink, Dispatch
+from brokers.service.traffic import Rate
 from nextgen.kernel.limits.pulsar import CONSUMER_PERMITS_MAX, CONSUMER_UNACKED_MAX
 
 NO_EPOCH = -1
@@ -47,17 +48,22 @@ class Consumer:
     __slots__ = (
         "arrival",
         "bytes_out",
+        "connected_since_ms",
         "epoch",
+        "has_reached_end",
         "is_blocked",
         "messages_out",
         "permits",
+        "rate",
         "request",
         "sink",
         "unacked",
         "unacked_messages",
     )
 
-    def __init__(self, request: ConsumerRequest, sink: ConsumerSink, arrival: int) -> None:
+    def __init__(
+        self, request: ConsumerRequest, sink: ConsumerSink, arrival: int, now_ms: int = 0
+    ) -> None:
         self.request = request
         self.sink = sink
         self.arrival = arrival
@@ -73,6 +79,10 @@ class Consumer:
         """Whether it has too many unacknowledged messages."""
         self.messages_out = 0
         self.bytes_out = 0
+        self.connected_since_ms = now_ms
+        self.rate = Rate()
+        self.has_reached_end = False
+        """Whether its client knows that the topic is terminated and everything acknowledged."""
 
     def __repr__(self) -> str:
         return f"<Consumer {self.name!r} id={self.request.consumer_id} permits={self.permits}>"

@@ -30,17 +30,14 @@ from brokers.service.subscriptions.consumer import (
 )
 from brokers.service.subscriptions.cursor_writer import CursorWriter, cursor_key, settled
 from brokers.service.subscriptions.dispatch.dispatcher import Dispatcher
-from brokers.service.subscriptions.dispatch.key_shared import KeySharedDispatcher
-from brokers.service.subscriptions.dispatch.shared import SharedDispatcher
-from brokers.service.subscriptions.dispatch.single import SingleActiveDispatcher
+from brokers.service.subscriptions.dispatch.kinds import new_dispatcher
 from brokers.service.subscriptions.reader import EntrySource
-from brokers.service.subscriptions.start import SubscriptionStart, is_earliest, is_latest, start_of
+from brokers.service.subscriptions.reconnect import ReconnectWait
+from brokers.service.subscriptions.start import SubscriptionStart, sought, start_of
 from brokers.service.subscriptions.stats import SubscriptionStats
 from brokers.service.subscriptions.turns import Turns
-from nextgen.kernel.limits.pulsar import (
-    SEEK_RECONNECT_MS_MAX,
-    SUBSCRIPTION_CONSUMERS_MAX,
-)
+from brokers.service.traffic import Rate
+from nextgen.kernel.limits.pulsar import SUBSCRIPTION_CONSUMERS_MAX
 
 __all__ = [
     "NO_EPOCH",
@@ -80,7 +77,8 @@ class Subscription:
         self.kind = kind
         self.is_durable = is_durable
         self.properties = properties
-        self._cursor = cursor
+        self.cursor = cursor
+        """The acknowledgements. Only this subscription changes them."""
         self._ledger = ledger
         self._clock = clock
         self._partition = partition
@@ -91,12 +89,14 @@ class Subscription:
         self._dispatcher = self._new_dispatcher()
         self._failed: Callable[[Exception], None] | None = None
         self._over: Callable[[], None] | None = None
-        self._reconnect: asyncio.TimerHandle | None = None
+        self._reconnect = ReconnectWait(self._not_reconnected)
         self._arrivals = 0
         self._is_seeking = False
         self._is_closed = False
+        self._is_topic_terminated = False
         self._messages_out_before = 0
         self._bytes_out_before = 0
+        self.rate = Rate()
 
     @classmethod
     async def create(
@@ -165,15 +165,20 @@ class Subscription:
         return self._dispatcher.consumers
 
     @property
+    def active_consumer(self) -> Consumer | None:
+        """The consumer that gets everything, of Exclusive and Failover."""
+        return self._dispatcher.active
+
+    @property
     def mark_delete(self) -> Position:
         """The mark-delete position. The stored one of a durable subscription may be lower."""
-        return self._cursor.mark_delete
+        return self.cursor.mark_delete
 
     @property
     def backlog_entries(self) -> int:
         """Number of unacknowledged entries."""
         behind = self._ledger.entries_between(self.mark_delete, self._ledger.last)
-        return max(0, behind - self._cursor.ranges.count)
+        return max(0, behind - self.cursor.ranges.count)
 
     @property
     def is_drained(self) -> bool:
@@ -188,7 +193,7 @@ class Subscription:
         """
         if self._is_closed:
             return True
-        return not self.is_durable and not self.consumers and self._reconnect is None
+        return not self.is_durable and not self.consumers and not self._reconnect.is_waiting
 
     def on_failed(self, listener: Callable[[Exception], None]) -> None:
         """Call ``listener`` when entries cannot be read: dispatch has then stopped."""
@@ -238,11 +243,9 @@ class Subscription:
                 )
             self._change_kind(request.kind)
         self._arrivals += 1
-        consumer = Consumer(request, sink, self._arrivals)
+        consumer = Consumer(request, sink, self._arrivals, self._clock())
         self._dispatcher.attach(consumer)
-        if self._reconnect is not None:
-            self._reconnect.cancel()
-            self._reconnect = None
+        self._reconnect.end()
         self._turns.ask()
         return consumer
 
@@ -304,16 +307,30 @@ class Subscription:
             return settled(Refusal(ServerError.TOO_MANY_REQUESTS, message))
         return self.stored()
 
-    def pass_over(self, up_to: Position) -> None:
+    def pass_over(self, up_to: Position) -> bool:
         """Acknowledge everything up to an entry: it expired, or the backlog is too large.
 
-        Does nothing during a seek.
+        During a seek it does nothing and returns False.
         """
-        if self._is_seeking or self._is_closed or not self._cursor.ack_up_to(up_to):
-            return
-        self._dispatcher.passed_over(up_to)
-        if self._writer is not None:
-            self._writer.changed()
+        if self._is_seeking or self._is_closed:
+            return False
+        if self.cursor.ack_up_to(up_to):
+            self._dispatcher.passed_over(up_to)
+            if self._writer is not None:
+                self._writer.changed()
+            self._turns.ask()
+        return True
+
+    async def use_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace the properties; return when that is durable. Raises as ``seek``."""
+        if self._is_seeking or self._is_closed:
+            raise _closed()
+        self.properties = dict(properties)
+        await self._store()
+
+    def topic_terminated(self) -> None:
+        """Nothing more is appended: notify each consumer once everything is acknowledged."""
+        self._is_topic_terminated = True
         self._turns.ask()
 
     def stored(self) -> asyncio.Future[None]:
@@ -340,15 +357,9 @@ class Subscription:
             Refusal: MetadataError: another seek is running.
             Fenced, StorageFailed: The cursor could not be stored.
         """
-        if is_latest(position):
-            await self._reset(self._ledger.last)
-        elif is_earliest(position):
-            await self._reset(before(self._ledger.first))
-        else:
-            # A client may send any number, but a position below ``BEFORE_ALL`` cannot be stored.
-            position = Position(max(position.ledger_id, -1), max(position.entry_id, 0))
-            partial = Ack(position, ack_set) if any(ack_set) else None
-            await self._reset(min(before(position), self._ledger.last), partial)
+        mark_delete, next_entry = sought(position, self._ledger)
+        partial = None if next_entry is None or not any(ack_set) else Ack(next_entry, ack_set)
+        await self._reset(mark_delete, partial)
 
     async def seek_to_time(self, publish_time_ms: int) -> None:
         """Seek to the first entry that was published at or after a time; see ``seek``."""
@@ -413,26 +424,18 @@ class Subscription:
             raise _closed()
         self._is_seeking = True
         try:
-            self._cursor.reset(mark_delete)
+            self.cursor.reset(mark_delete)
             if partial is not None:
                 self._acks.ack_part(partial)
             self._dispatcher.rewind()
             await self._store()
             if not self.is_durable:
-                self._await_reconnect()
+                self._reconnect.begin()
             self._end(list(self.consumers), "")
         finally:
             self._is_seeking = False
 
-    def _await_reconnect(self) -> None:
-        """Close all consumers. A reader's subscription MUST outlive this disconnect."""
-        if self._reconnect is not None:
-            self._reconnect.cancel()
-        loop = asyncio.get_running_loop()
-        self._reconnect = loop.call_later(SEEK_RECONNECT_MS_MAX / 1_000, self._not_reconnected)
-
     def _not_reconnected(self) -> None:
-        self._reconnect = None
         if self.is_over and self._over is not None:
             self._over()
 
@@ -442,7 +445,7 @@ class Subscription:
             await self._writer.stored()
 
     def _encoded(self) -> bytes:
-        return encode_cursor(self._cursor, self.kind, self.properties)
+        return encode_cursor(self.cursor, self.kind, self.properties)
 
     def _end(self, consumers: Sequence[Consumer], broker_url: str) -> None:
         for consumer in consumers:
@@ -453,9 +456,7 @@ class Subscription:
         self._is_closed = True
         self._source.close()
         self._turns.close()
-        if self._reconnect is not None:
-            self._reconnect.cancel()
-            self._reconnect = None
+        self._reconnect.end()
 
     def _change_kind(self, kind: SubscriptionKind) -> None:
         self.kind = kind
@@ -464,25 +465,25 @@ class Subscription:
             self._writer.changed()
 
     def _new_dispatcher(self) -> Dispatcher:
-        match self.kind:
-            case SubscriptionKind.SHARED:
-                return SharedDispatcher(self._cursor, self._source, self._clock)
-            case SubscriptionKind.KEY_SHARED:
-                return KeySharedDispatcher(self._cursor, self._source, self._clock)
-            case _:
-                return SingleActiveDispatcher(
-                    self.kind, self._partition, self._cursor, self._source
-                )
+        return new_dispatcher(self.kind, self._partition, self.cursor, self._source, self._clock)
 
     def _dispatch(self) -> bool:
         if not self.is_durable:
             # Retention does not wait for this subscription: dropped entries cannot be acknowledged.
             gone = before(self._ledger.first)
-            if self._cursor.ack_up_to(gone):
+            if self.cursor.ack_up_to(gone):
                 self._dispatcher.passed_over(gone)
         if self._is_seeking or self._is_closed or not self.consumers:
             return False
+        if self._is_topic_terminated and self.is_drained:
+            self._notify_of_end()
         return self._dispatcher.run()
+
+    def _notify_of_end(self) -> None:
+        for consumer in self.consumers:
+            if not consumer.has_reached_end:
+                consumer.has_reached_end = True
+                consumer.sink.reached_end()
 
     def _next_due_at_ms(self) -> int | None:
         return self._dispatcher.next_due_at_ms if self.consumers else None

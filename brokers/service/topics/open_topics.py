@@ -125,6 +125,27 @@ class Topics:
             finding.add_done_callback(lambda _: self._finding.pop(key, None))
         return await asyncio.shield(finding)
 
+    async def open_assigned(self, name: TopicName, key: UnitKey, epoch: int) -> Topic:
+        """Return the topic if exactly this unit and epoch are assigned here. Asks no shard.
+
+        Raises:
+            Refusal: ServiceNotReady: another assignment holds. Others as of ``open``.
+        """
+        assignment = self._holding().assigned(name.text)
+        if assignment is None or assignment.key != key or assignment.epoch != epoch:
+            raise Refusal(
+                ServerError.SERVICE_NOT_READY,
+                f"broker {self._broker_id} does not have {name.text} in epoch {epoch}: "
+                "look it up again",
+            )
+        topic = await self.open(name, create=False)
+        if topic.unit.key != key or topic.unit.epoch != epoch:
+            raise Refusal(
+                ServerError.SERVICE_NOT_READY,
+                f"{name.text} was assigned anew while it was opened: look it up again",
+            )
+        return topic
+
     # Session ---------------------------------------------------------------------------------
 
     def assigned(self, assignment: Assignment) -> None:

@@ -31,6 +31,7 @@ from brokers.service.subscriptions.subscription import (
     SubscriptionKind,
     SubscriptionStart,
 )
+from brokers.service.topics.rates import TopicRates
 from brokers.service.topics.schemas import TopicSchemas
 from brokers.service.traffic import Latency, Traffic
 from nextgen.kernel.limits.pulsar import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPIC_DRAIN_MS_MAX
@@ -38,6 +39,9 @@ from nextgen.tasks.background import join
 
 CURSOR_PREFIX = "cursor/"
 """Prefix of keys in the ledger's state; a durable subscription's name follows."""
+
+TERMINATED_KEY = "terminated"
+"""Key in the ledger's state of a topic that is terminated; the value is empty."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -106,6 +110,7 @@ class Topic:
         )
         self._publishing.recognise_duplicates(is_wanted=self.policy.deduplicates)
         self.producers = Producers(unit.name, ledger, self._publishing, dependencies.make_name)
+        self.rates = TopicRates(self.traffic, self.producers, self.subscriptions)
         self._creating: dict[str, asyncio.Task[Subscription]] = {}
         self._closing: asyncio.Task[None] | None = None
         self._idle_since_ms: int | None = None
@@ -137,6 +142,11 @@ class Topic:
     def is_usable(self) -> bool:
         """Whether clients may connect."""
         return not self.is_closing and not self.ledger.is_fenced
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether nothing more can be published, for ever."""
+        return TERMINATED_KEY in self.ledger.state
 
     @property
     def has_clients(self) -> bool:
@@ -264,6 +274,31 @@ class Topic:
         """Remove a consumer; a subscription that is not durable ends with its last one."""
         subscription.remove_consumer(consumer)
         self._drop_if_over(subscription)
+
+    def has_subscription(self, name: str) -> bool:
+        """Return whether there is a subscription of this name, or one is being created."""
+        return name in self.subscriptions or name in self._creating
+
+    async def create_subscription(self, name: str, start: SubscriptionStart) -> Subscription:
+        """Create a subscription without a consumer. The first consumer decides its kind.
+
+        Raises:
+            Refusal: The topic has too many subscriptions, or it closes, or storage failed.
+        """
+        self._check_usable()
+        return await self._subscription(name, start, SubscriptionKind.EXCLUSIVE)
+
+    async def delete_subscription(self, subscription: Subscription, *, is_forced: bool) -> None:
+        """Delete a subscription durably, at an operator's request.
+
+        Raises:
+            Refusal: Consumers are connected and ``is_forced`` is not set, or a seek is running.
+        """
+        self._check_usable()
+        try:
+            await subscription.delete(is_forced=is_forced)
+        finally:
+            self._drop_if_over(subscription)
 
     async def unsubscribe(
         self, subscription: Subscription, consumer: Consumer, *, is_forced: bool

@@ -26,6 +26,7 @@ from nextgen.kernel.governance.policies import BacklogAction
 from nextgen.kernel.limits.pulsar import (
     LEDGER_SEGMENT_BYTES,
     TOPIC_IDLE_MS_MAX,
+    TOPIC_RATES_MS,
     TOPIC_TRIM_MS,
     TOPIC_UPKEEP_MS,
 )
@@ -55,6 +56,7 @@ class Upkeep:
         self._idle_ms_max = idle_ms_max
         self._trim_ms = trim_ms
         self._trimmed_at_ms = clock()
+        self._measured_at_ms = clock()
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -72,10 +74,15 @@ class Upkeep:
         if is_trimming:
             self._trimmed_at_ms = now_ms
             self._topics.relocate_strays()
+        is_measuring = now_ms - self._measured_at_ms >= TOPIC_RATES_MS
+        if is_measuring:
+            self._measured_at_ms = now_ms
         for number, topic in enumerate(self._topics, start=1):
             if topic.idle_for_ms(now_ms) > self._idle_ms_max:
                 await self._topics.close_idle(topic)
                 continue
+            if is_measuring:
+                topic.rates.measure(now_ms)
             if topic.is_usable:
                 limit_backlog(topic)
                 if is_trimming:

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
-import grpc
-import grpc.aio
-
-from nextgen.client.transport.channel import close_channel, open_channel
-from nextgen.client.wire.errors import error_of_rpc
-from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, Unavailable
+from nextgen.client.brokers.channels import BrokerChannels
+from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_DEFAULT_MS
-from nextgen.kernel.limits.pulsar import SCHEMA_CHANNELS_MAX
 from nextgen.pulsar.metadata_commands import StoredSchema
-from nextgen.tasks.background import start
-from nextgen.tasks.cancellation import cancel_requests
 from protos.nextgen.v1 import broker_service_pb2 as pb
 
 _GET_SCHEMA = "/nextgen.v1.BrokerService/GetSchema"
@@ -25,11 +15,10 @@ class BrokerSchemas:
     """Keeps channels to the brokers used last. Owned by one event loop; ``stop`` it at the end."""
 
     def __init__(self) -> None:
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._channels = BrokerChannels()
 
     def __repr__(self) -> str:
-        return f"<BrokerSchemas channels={len(self._channels)}>"
+        return f"<BrokerSchemas {self._channels!r}>"
 
     async def read(self, endpoint: str, topic: str, version: bytes | None) -> StoredSchema | None:
         """Return a version of the topic's schema, or the latest; None if there is none.
@@ -41,27 +30,13 @@ class BrokerSchemas:
         """
         if not endpoint:
             raise Unavailable(f"the broker that has {topic} gives no address for its schemas")
-        call: Any = self._channel(endpoint).unary_unary(
+        response: pb.GetSchemaResponse = await self._channels.call(
+            endpoint,
             _GET_SCHEMA,
-            request_serializer=pb.GetSchemaRequest.SerializeToString,
-            response_deserializer=pb.GetSchemaResponse.FromString,
+            pb.GetSchemaRequest(topic=topic, version=version or b""),
+            pb.GetSchemaResponse,
+            timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS,
         )
-        request = pb.GetSchemaRequest(topic=topic, version=version or b"")
-        requests = cancel_requests()
-        try:
-            response: pb.GetSchemaResponse = await call(
-                request, timeout=REQUEST_TIMEOUT_DEFAULT_MS / 1_000
-            )
-        except grpc.RpcError as error:
-            failure = error_of_rpc(error)
-            if isinstance(failure, Unavailable | ConnectionLost | DeadlineExceeded):
-                self._forget(endpoint)
-            raise failure from error
-        except asyncio.CancelledError:
-            # Closing the channel cancels its calls, not the tasks that wait for them.
-            if cancel_requests() > requests:
-                raise
-            raise Unavailable(f"the channel to {endpoint} was closed") from None
         if not response.found:
             return None
         return StoredSchema(
@@ -74,21 +49,4 @@ class BrokerSchemas:
 
     async def stop(self) -> None:
         """Close all channels; calls on them end."""
-        for endpoint in tuple(self._channels):
-            self._forget(endpoint)
-        await asyncio.gather(*self._closing)
-
-    def _channel(self, endpoint: str) -> grpc.aio.Channel:
-        """Return the channel to a broker, which becomes the one used last."""
-        channel = self._channels.pop(endpoint, None)
-        if channel is None:
-            if len(self._channels) >= SCHEMA_CHANNELS_MAX:
-                self._forget(next(iter(self._channels)))
-            channel = open_channel(endpoint)
-        self._channels[endpoint] = channel
-        return channel
-
-    def _forget(self, endpoint: str) -> None:
-        channel = self._channels.pop(endpoint, None)
-        if channel is not None:
-            start("channel_close", close_channel(channel), self._closing)
+        await self._channels.stop()

@@ -51,5 +51,13 @@ NODE_CALLS = (
         "nextgen.v1.BrokerService",
         *("GetBrokerStatus", "GetSchema", "GetTopicStats", "GetMetadata", "WatchAcknowledgements"),
     )
+    | _of(
+        "nextgen.v1.TopicAdmin",
+        *("GetStats", "GetInternalStats", "GetLastMessageId"),
+        *("CreateSubscription", "DeleteSubscription", "UpdateSubscription"),
+        *("SkipMessages", "ResetCursor", "ExpireMessages"),
+        *("PeekMessage", "GetMessage", "ExamineMessage"),
+        *("Terminate", "Truncate"),
+    )
 )
 """Paths of methods for the cluster's own processes and its operators."""

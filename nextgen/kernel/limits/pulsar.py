@@ -112,9 +112,9 @@ connections that it accepts, and little enough for the kernel's tables."""
 HTTP_BODY_BYTES_MAX = 1_024
 """Body of a request to a probe: none of them reads one. The Admin REST has a limit of its own."""
 
-SCHEMA_CHANNELS_MAX = 64
-"""Brokers that one process keeps gRPC channels to for reading schemas; the least recently used
-is closed."""
+BROKER_CHANNELS_MAX = 64
+"""Brokers that one process keeps gRPC channels to for reading schemas, and as many for operations
+on topics; the least recently used is closed."""
 
 # Ledgers -------------------------------------------------------------------------------------
 
@@ -394,3 +394,27 @@ VOLATILE_BYTES_TOTAL_MAX = 256 * 1024 * 1024
 
 TOPIC_STATS_NAMES_MAX = 1_000
 """Topics in one answer with statistics."""
+
+# Operations on topics ------------------------------------------------------------------------
+
+TOPIC_RATES_MS = 10_000
+"""Between two measurements of the rates of a topic, its producers and its consumers. A stock broker
+measures once a minute."""
+
+CLIENT_VERSION_CHARACTERS_MAX = 64
+"""Characters of a client's version that are kept with its connection, to be shown in statistics."""
+
+TOPIC_ADMIN_ROWS_MAX = 10_000
+"""Producers and consumers in one answer with statistics, some 300 bytes each; the rest is only
+counted."""
+
+TOPIC_OWNER_LOOKUPS_MAX = 4
+"""Lookups for one operation on a topic: the first, and three more if the broker no longer has the
+topic. Moves take milliseconds, so a topic that moved four times meanwhile is in trouble."""
+
+TOPIC_OWNER_RETRY_MS = 100
+"""Pause before the owner of a topic is looked up again for the same operation."""
+
+TOPIC_ADMIN_RETRY_AFTER_MS = 1_000
+"""When a caller may sensibly repeat an operation whose owner could not be reached: a lost broker's
+topics are assigned again by then."""

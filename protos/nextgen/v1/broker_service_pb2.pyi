@@ -375,7 +375,7 @@ class MessagePosition(_message.Message):
     def __init__(self, ledger_id: _Optional[int] = ..., entry_id: _Optional[int] = ...) -> None: ...
 
 class TopicStats(_message.Message):
-    __slots__ = ("topic", "epoch", "producers", "entries", "bytes", "first", "last", "messages_in", "messages_out", "bytes_in", "bytes_out", "subscriptions", "is_fenced", "error", "schema_versions", "backlog_bytes")
+    __slots__ = ("topic", "epoch", "producers", "entries", "bytes", "first", "last", "messages_in", "messages_out", "bytes_in", "bytes_out", "subscriptions", "is_fenced", "error", "schema_versions", "backlog_bytes", "is_terminated", "rates_in", "rates_out", "publishers", "deduplicates", "last_publish_time_ms")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PRODUCERS_FIELD_NUMBER: _ClassVar[int]
@@ -392,6 +392,12 @@ class TopicStats(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     BACKLOG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    IS_TERMINATED_FIELD_NUMBER: _ClassVar[int]
+    RATES_IN_FIELD_NUMBER: _ClassVar[int]
+    RATES_OUT_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHERS_FIELD_NUMBER: _ClassVar[int]
+    DEDUPLICATES_FIELD_NUMBER: _ClassVar[int]
+    LAST_PUBLISH_TIME_MS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     epoch: int
     producers: int
@@ -408,10 +414,81 @@ class TopicStats(_message.Message):
     error: str
     schema_versions: int
     backlog_bytes: int
-    def __init__(self, topic: _Optional[str] = ..., epoch: _Optional[int] = ..., producers: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., first: _Optional[_Union[MessagePosition, _Mapping]] = ..., last: _Optional[_Union[MessagePosition, _Mapping]] = ..., messages_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionStats, _Mapping]]] = ..., is_fenced: _Optional[bool] = ..., error: _Optional[str] = ..., schema_versions: _Optional[int] = ..., backlog_bytes: _Optional[int] = ...) -> None: ...
+    is_terminated: bool
+    rates_in: TrafficRates
+    rates_out: TrafficRates
+    publishers: _containers.RepeatedCompositeFieldContainer[ProducerStats]
+    deduplicates: bool
+    last_publish_time_ms: int
+    def __init__(self, topic: _Optional[str] = ..., epoch: _Optional[int] = ..., producers: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., first: _Optional[_Union[MessagePosition, _Mapping]] = ..., last: _Optional[_Union[MessagePosition, _Mapping]] = ..., messages_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionStats, _Mapping]]] = ..., is_fenced: _Optional[bool] = ..., error: _Optional[str] = ..., schema_versions: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., is_terminated: _Optional[bool] = ..., rates_in: _Optional[_Union[TrafficRates, _Mapping]] = ..., rates_out: _Optional[_Union[TrafficRates, _Mapping]] = ..., publishers: _Optional[_Iterable[_Union[ProducerStats, _Mapping]]] = ..., deduplicates: _Optional[bool] = ..., last_publish_time_ms: _Optional[int] = ...) -> None: ...
+
+class TrafficRates(_message.Message):
+    __slots__ = ("messages_per_s", "bytes_per_s")
+    MESSAGES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    messages_per_s: float
+    bytes_per_s: float
+    def __init__(self, messages_per_s: _Optional[float] = ..., bytes_per_s: _Optional[float] = ...) -> None: ...
+
+class ClientStats(_message.Message):
+    __slots__ = ("address", "client_version", "connected_since_ms")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    client_version: str
+    connected_since_ms: int
+    def __init__(self, address: _Optional[str] = ..., client_version: _Optional[str] = ..., connected_since_ms: _Optional[int] = ...) -> None: ...
+
+class ProducerStats(_message.Message):
+    __slots__ = ("producer_id", "name", "access_mode", "client", "rates_in", "messages_in", "bytes_in")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_MODE_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    RATES_IN_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_IN_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    name: str
+    access_mode: str
+    client: ClientStats
+    rates_in: TrafficRates
+    messages_in: int
+    bytes_in: int
+    def __init__(self, producer_id: _Optional[int] = ..., name: _Optional[str] = ..., access_mode: _Optional[str] = ..., client: _Optional[_Union[ClientStats, _Mapping]] = ..., rates_in: _Optional[_Union[TrafficRates, _Mapping]] = ..., messages_in: _Optional[int] = ..., bytes_in: _Optional[int] = ...) -> None: ...
+
+class ConsumerStats(_message.Message):
+    __slots__ = ("consumer_id", "name", "client", "rates_out", "messages_out", "bytes_out", "available_permits", "unacked_messages", "is_blocked_on_unacked")
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    RATES_OUT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_OUT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    AVAILABLE_PERMITS_FIELD_NUMBER: _ClassVar[int]
+    UNACKED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    IS_BLOCKED_ON_UNACKED_FIELD_NUMBER: _ClassVar[int]
+    consumer_id: int
+    name: str
+    client: ClientStats
+    rates_out: TrafficRates
+    messages_out: int
+    bytes_out: int
+    available_permits: int
+    unacked_messages: int
+    is_blocked_on_unacked: bool
+    def __init__(self, consumer_id: _Optional[int] = ..., name: _Optional[str] = ..., client: _Optional[_Union[ClientStats, _Mapping]] = ..., rates_out: _Optional[_Union[TrafficRates, _Mapping]] = ..., messages_out: _Optional[int] = ..., bytes_out: _Optional[int] = ..., available_permits: _Optional[int] = ..., unacked_messages: _Optional[int] = ..., is_blocked_on_unacked: _Optional[bool] = ...) -> None: ...
 
 class SubscriptionStats(_message.Message):
-    __slots__ = ("name", "kind", "consumers", "backlog_entries", "unacked_messages", "mark_delete", "is_durable", "messages_out", "bytes_out", "delayed_entries")
+    __slots__ = ("name", "kind", "consumers", "backlog_entries", "unacked_messages", "mark_delete", "is_durable", "messages_out", "bytes_out", "delayed_entries", "rates_out", "rows", "active_consumer", "properties", "backlog_bytes")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
@@ -422,6 +499,11 @@ class SubscriptionStats(_message.Message):
     MESSAGES_OUT_FIELD_NUMBER: _ClassVar[int]
     BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
     DELAYED_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    RATES_OUT_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     kind: str
     consumers: int
@@ -432,4 +514,9 @@ class SubscriptionStats(_message.Message):
     messages_out: int
     bytes_out: int
     delayed_entries: int
-    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., consumers: _Optional[int] = ..., backlog_entries: _Optional[int] = ..., unacked_messages: _Optional[int] = ..., mark_delete: _Optional[_Union[MessagePosition, _Mapping]] = ..., is_durable: _Optional[bool] = ..., messages_out: _Optional[int] = ..., bytes_out: _Optional[int] = ..., delayed_entries: _Optional[int] = ...) -> None: ...
+    rates_out: TrafficRates
+    rows: _containers.RepeatedCompositeFieldContainer[ConsumerStats]
+    active_consumer: str
+    properties: _containers.ScalarMap[str, str]
+    backlog_bytes: int
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., consumers: _Optional[int] = ..., backlog_entries: _Optional[int] = ..., unacked_messages: _Optional[int] = ..., mark_delete: _Optional[_Union[MessagePosition, _Mapping]] = ..., is_durable: _Optional[bool] = ..., messages_out: _Optional[int] = ..., bytes_out: _Optional[int] = ..., delayed_entries: _Optional[int] = ..., rates_out: _Optional[_Union[TrafficRates, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[ConsumerStats, _Mapping]]] = ..., active_consumer: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., backlog_bytes: _Optional[int] = ...) -> None: ...

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from nextgen.client.brokers import channels as broker_channels
 from nextgen.client.brokers import schemas as broker_schemas
 from nextgen.client.brokers.schemas import BrokerSchemas
 from nextgen.client.wire.errors import abort
@@ -152,10 +153,10 @@ async def test_a_broker_without_an_address_is_trouble_that_passes(schemas):
 
 
 @pytest.mark.parametrize("channels_max", [1, 2, 3])
-async def test_schema_channels_max_are_open_and_one_more_closes_the_least_used(
+async def test_broker_channels_max_are_open_and_one_more_closes_the_least_used(
     schemas, broker, monkeypatch, channels_max
 ):
-    monkeypatch.setattr(broker_schemas, "SCHEMA_CHANNELS_MAX", channels_max)
+    monkeypatch.setattr(broker_channels, "BROKER_CHANNELS_MAX", channels_max)
     others = [FakeBroker() for _ in range(2)]
     for other in others:
         await other.start()

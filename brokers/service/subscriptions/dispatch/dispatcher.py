@@ -17,6 +17,8 @@ class Dispatcher(Protocol):
     """
 
     consumers: list[Consumer]
+    active: Consumer | None
+    """The consumer that gets everything; None if there is none, or if consumers share."""
 
     @property
     def unacked_messages(self) -> int:

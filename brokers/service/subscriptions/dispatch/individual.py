@@ -31,6 +31,8 @@ class IndividualDispatcher(ABC):
     ``now_ms`` is the wall clock: clients set the due time of a delayed entry by theirs.
     """
 
+    active: Consumer | None = None
+
     def __init__(self, cursor: Cursor, source: EntrySource, now_ms: Callable[[], int]) -> None:
         self.consumers: list[Consumer] = []
         self.unacked_messages = 0

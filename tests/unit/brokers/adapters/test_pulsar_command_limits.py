@@ -55,7 +55,7 @@ async def acknowledged(client: FakeClient, given: list[pulsar.MessageIdData]) ->
 
 def partial_of(world: BrokerWorld) -> int:
     subscription = world.broker().topics.get(TOPIC).subscriptions["sub"]
-    return len(subscription._cursor.partial)
+    return len(subscription.cursor.partial)
 
 
 async def test_ack_ids_max_are_taken_and_one_more_refused(world: BrokerWorld):

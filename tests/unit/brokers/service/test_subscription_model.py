@@ -288,7 +288,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
 
     def learn_from_storage(self, entry: Published) -> None:
         """After a change of owners: nothing durable is lost, and more may have been stored."""
-        cursor = self.world.subscription._cursor
+        cursor = self.world.subscription.cursor
         stored = cursor.partial.get(entry.position, all_open(entry.count))
         stored = 0 if cursor.is_acked(entry.position) else stored
         assert stored & ~entry.durably_open == 0, f"{entry} was durable and is open again"

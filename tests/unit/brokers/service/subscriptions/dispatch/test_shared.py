@@ -361,7 +361,7 @@ async def test_a_payload_that_nobody_can_read_is_sent_all_the_same() -> None:
 async def test_holes_stop_reading_and_then_acknowledging() -> None:
     world = await SubscriptionWorld().open(SHARED)
     consumer = world.join(permits=900_000)
-    cursor = world.subscription._cursor
+    cursor = world.subscription.cursor
     # Small bounds of the same kind: tens of thousands of entries would say no more.
     cursor._holes_max = 3
     assert CURSOR_HOLES_PAUSE < CURSOR_HOLES_MAX

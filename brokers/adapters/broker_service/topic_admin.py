@@ -1,0 +1,181 @@
+"""``TopicAdmin`` over gRPC: operations on the topics that this broker serves."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import grpc.aio
+
+from brokers.adapters.broker_service.topic_statistics import detailed_stats
+from brokers.domain.position import Position
+from brokers.domain.refusal import Refusal, ServerError
+from brokers.service.storage_refusal import STORAGE_ERRORS
+from brokers.service.topics import operations
+from brokers.service.topics.open_topics import Topics
+from brokers.service.topics.operations import LATEST, Place
+from brokers.service.topics.topic import Topic
+from nextgen.client.wire.errors import abort
+from nextgen.kernel.errors import (
+    InvalidRequest,
+    MetadataError,
+    ProposalLost,
+    Refused,
+    Unavailable,
+)
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.routing.names import InvalidName, parse_topic
+from protos.nextgen.v1 import broker_service_pb2 as broker_pb
+from protos.nextgen.v1 import topic_admin_pb2 as wire
+from protos.nextgen.v1.topic_admin_pb2_grpc import TopicAdminServicer as GeneratedServicer
+
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+_REJECTIONS = {
+    ServerError.SERVICE_NOT_READY: RejectionCode.STALE_EPOCH,
+    ServerError.TOPIC_NOT_FOUND: RejectionCode.NOT_FOUND,
+    ServerError.SUBSCRIPTION_NOT_FOUND: RejectionCode.NOT_FOUND,
+    ServerError.CONSUMER_BUSY: RejectionCode.NOT_EMPTY,
+    ServerError.NOT_ALLOWED: RejectionCode.NOT_ALLOWED,
+    ServerError.TOO_MANY_REQUESTS: RejectionCode.LIMIT_EXCEEDED,
+    ServerError.TOPIC_TERMINATED: RejectionCode.NOT_ALLOWED,
+}
+"""Refusals for a reason of the request. All others are trouble that passes."""
+
+_JAVA_LONG_MAX = 2**63 - 1
+
+
+class _WithUnit(Protocol):
+    @property
+    def unit(self) -> wire.AdminUnit: ...
+
+
+class TopicAdminServicer(GeneratedServicer):
+    """Carries out operations on the units that are assigned to this broker."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    async def GetStats(
+        self, request: wire.GetStatsRequest, context: _Context
+    ) -> broker_pb.TopicStats:
+        async with self._topic(request, context) as topic:
+            return detailed_stats(topic)
+
+    async def CreateSubscription(
+        self, request: wire.CreateSubscriptionRequest, context: _Context
+    ) -> wire.CreateSubscriptionResponse:
+        async with self._topic(request, context) as topic:
+            place = _place(request.start) if request.HasField("start") else LATEST
+            await operations.create_subscription(
+                topic, request.subscription, place, dict(request.properties)
+            )
+        return wire.CreateSubscriptionResponse()
+
+    async def DeleteSubscription(
+        self, request: wire.DeleteSubscriptionRequest, context: _Context
+    ) -> wire.DeleteSubscriptionResponse:
+        async with self._topic(request, context) as topic:
+            await operations.delete_subscription(
+                topic, request.subscription, is_forced=request.is_forced
+            )
+        return wire.DeleteSubscriptionResponse()
+
+    async def UpdateSubscription(
+        self, request: wire.UpdateSubscriptionRequest, context: _Context
+    ) -> wire.UpdateSubscriptionResponse:
+        async with self._topic(request, context) as topic:
+            await operations.update_subscription(
+                topic, request.subscription, dict(request.properties)
+            )
+        return wire.UpdateSubscriptionResponse()
+
+    def _topic(self, request: _WithUnit, context: _Context) -> _OpenTopic:
+        return _OpenTopic(self._topics, request.unit, context)
+
+
+class _OpenTopic:
+    """The unit that a request names. What the block raises ends the call with its error."""
+
+    def __init__(self, topics: Topics, unit: wire.AdminUnit, context: _Context) -> None:
+        self._topics = topics
+        self._unit = unit
+        self._context = context
+        self._topic: Topic | None = None
+
+    async def __aenter__(self) -> Topic:
+        try:
+            self._topic = await self._open()
+        except (Refusal, MetadataError) as error:
+            await abort(self._context, _error_of(error))
+        return self._topic
+
+    async def __aexit__(
+        self, _kind: object, error: BaseException | None, _traceback: object
+    ) -> None:
+        if error is None:
+            return
+        assert self._topic is not None, "it was opened"
+        if isinstance(error, STORAGE_ERRORS):
+            self._topic.storage_failed(error)
+        if isinstance(error, STORAGE_ERRORS) or isinstance(error.__cause__, STORAGE_ERRORS):
+            why = f"storage of {self._unit.name} failed: {error}"
+            await abort(self._context, ProposalLost(why))
+        if isinstance(error, Refusal | MetadataError):
+            await abort(self._context, _error_of(error))
+
+    async def _open(self) -> Topic:
+        unit = self._unit
+        try:
+            name = parse_topic(unit.name)
+        except InvalidName as error:
+            raise InvalidRequest(str(error)) from error
+        return await self._topics.open_assigned(name, (unit.topic_id, unit.unit), unit.epoch)
+
+
+def _error_of(error: Refusal | MetadataError) -> MetadataError:
+    if isinstance(error, MetadataError):
+        return error
+    code = _REJECTIONS.get(error.code)
+    return Unavailable(error.message) if code is None else Refused(code, error.message)
+
+
+def _place(place: wire.TopicPlace) -> Place:
+    """Return the place in a request.
+
+    Raises:
+        InvalidRequest: It names none, or a position that cannot exist.
+    """
+    match place.WhichOneof("place"):
+        case "earliest":
+            return Place(is_earliest=True)
+        case "latest":
+            return LATEST
+        case "position":
+            return _place_of_position(place.position, is_excluded=place.is_excluded)
+        case "publish_time_ms":
+            if place.publish_time_ms > _JAVA_LONG_MAX:
+                raise InvalidRequest(f"{place.publish_time_ms} is no time in milliseconds")
+            return Place(publish_time_ms=place.publish_time_ms)
+    raise InvalidRequest("no place in the topic was named")
+
+
+def _place_of_position(given: broker_pb.MessagePosition, *, is_excluded: bool) -> Place:
+    position = position_of(given)
+    if position == (-1, -1):
+        return Place(is_earliest=True)
+    if position == (_JAVA_LONG_MAX, _JAVA_LONG_MAX):
+        return LATEST
+    behind = position if is_excluded else Position(position.ledger_id, position.entry_id - 1)
+    return Place(behind=behind)
+
+
+def position_of(given: broker_pb.MessagePosition) -> Position:
+    """Return a position.
+
+    Raises:
+        InvalidRequest: Its numbers are negative, unless both are -1.
+    """
+    position = Position(given.ledger_id, given.entry_id)
+    if position != (-1, -1) and min(position) < 0:
+        raise InvalidRequest(f"{position} is no position in a topic")
+    return position

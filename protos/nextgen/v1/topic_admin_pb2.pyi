@@ -1,0 +1,303 @@
+from protos.nextgen.v1 import broker_service_pb2 as _broker_service_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class AdminUnit(_message.Message):
+    __slots__ = ("topic_id", "unit", "epoch", "name")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    unit: str
+    epoch: int
+    name: str
+    def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+
+class TopicPlace(_message.Message):
+    __slots__ = ("earliest", "latest", "position", "publish_time_ms", "is_excluded")
+    EARLIEST_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    IS_EXCLUDED_FIELD_NUMBER: _ClassVar[int]
+    earliest: Earliest
+    latest: Latest
+    position: _broker_service_pb2.MessagePosition
+    publish_time_ms: int
+    is_excluded: bool
+    def __init__(self, earliest: _Optional[_Union[Earliest, _Mapping]] = ..., latest: _Optional[_Union[Latest, _Mapping]] = ..., position: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ..., publish_time_ms: _Optional[int] = ..., is_excluded: _Optional[bool] = ...) -> None: ...
+
+class Earliest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Latest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStatsRequest(_message.Message):
+    __slots__ = ("unit",)
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ...) -> None: ...
+
+class GetInternalStatsRequest(_message.Message):
+    __slots__ = ("unit",)
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ...) -> None: ...
+
+class TopicInternalStats(_message.Message):
+    __slots__ = ("entries_added", "entries", "bytes", "pending_entries", "last", "is_terminated", "ledgers", "cursors", "schema_versions")
+    ENTRIES_ADDED_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    PENDING_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    IS_TERMINATED_FIELD_NUMBER: _ClassVar[int]
+    LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    CURSORS_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    entries_added: int
+    entries: int
+    bytes: int
+    pending_entries: int
+    last: _broker_service_pb2.MessagePosition
+    is_terminated: bool
+    ledgers: _containers.RepeatedCompositeFieldContainer[LedgerExtent]
+    cursors: _containers.RepeatedCompositeFieldContainer[CursorStats]
+    schema_versions: int
+    def __init__(self, entries_added: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., pending_entries: _Optional[int] = ..., last: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ..., is_terminated: _Optional[bool] = ..., ledgers: _Optional[_Iterable[_Union[LedgerExtent, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[CursorStats, _Mapping]]] = ..., schema_versions: _Optional[int] = ...) -> None: ...
+
+class LedgerExtent(_message.Message):
+    __slots__ = ("ledger_id", "entries", "bytes")
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    ledger_id: int
+    entries: int
+    bytes: int
+    def __init__(self, ledger_id: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class CursorStats(_message.Message):
+    __slots__ = ("subscription", "mark_delete", "read", "acked_entries", "acked_ranges", "backlog_entries", "acked", "messages_out", "properties", "is_active")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    MARK_DELETE_FIELD_NUMBER: _ClassVar[int]
+    READ_FIELD_NUMBER: _ClassVar[int]
+    ACKED_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    ACKED_RANGES_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    ACKED_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_OUT_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    IS_ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    subscription: str
+    mark_delete: _broker_service_pb2.MessagePosition
+    read: _broker_service_pb2.MessagePosition
+    acked_entries: int
+    acked_ranges: int
+    backlog_entries: int
+    acked: _containers.RepeatedCompositeFieldContainer[EntryRange]
+    messages_out: int
+    properties: _containers.ScalarMap[str, str]
+    is_active: bool
+    def __init__(self, subscription: _Optional[str] = ..., mark_delete: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ..., read: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ..., acked_entries: _Optional[int] = ..., acked_ranges: _Optional[int] = ..., backlog_entries: _Optional[int] = ..., acked: _Optional[_Iterable[_Union[EntryRange, _Mapping]]] = ..., messages_out: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., is_active: _Optional[bool] = ...) -> None: ...
+
+class EntryRange(_message.Message):
+    __slots__ = ("ledger_id", "first_entry", "last_entry")
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    LAST_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    ledger_id: int
+    first_entry: int
+    last_entry: int
+    def __init__(self, ledger_id: _Optional[int] = ..., first_entry: _Optional[int] = ..., last_entry: _Optional[int] = ...) -> None: ...
+
+class CreateSubscriptionRequest(_message.Message):
+    __slots__ = ("unit", "subscription", "start", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    subscription: str
+    start: TopicPlace
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., subscription: _Optional[str] = ..., start: _Optional[_Union[TopicPlace, _Mapping]] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class CreateSubscriptionResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DeleteSubscriptionRequest(_message.Message):
+    __slots__ = ("unit", "subscription", "is_forced")
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    IS_FORCED_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    subscription: str
+    is_forced: bool
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., subscription: _Optional[str] = ..., is_forced: _Optional[bool] = ...) -> None: ...
+
+class DeleteSubscriptionResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class UpdateSubscriptionRequest(_message.Message):
+    __slots__ = ("unit", "subscription", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    subscription: str
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., subscription: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class UpdateSubscriptionResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SkipMessagesRequest(_message.Message):
+    __slots__ = ("unit", "subscription", "entries", "is_all")
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    IS_ALL_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    subscription: str
+    entries: int
+    is_all: bool
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., subscription: _Optional[str] = ..., entries: _Optional[int] = ..., is_all: _Optional[bool] = ...) -> None: ...
+
+class SkipMessagesResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ResetCursorRequest(_message.Message):
+    __slots__ = ("unit", "subscription", "place")
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    subscription: str
+    place: TopicPlace
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., subscription: _Optional[str] = ..., place: _Optional[_Union[TopicPlace, _Mapping]] = ...) -> None: ...
+
+class ResetCursorResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ExpireMessagesRequest(_message.Message):
+    __slots__ = ("unit", "subscription", "older_than_s", "up_to", "is_excluded")
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    OLDER_THAN_S_FIELD_NUMBER: _ClassVar[int]
+    UP_TO_FIELD_NUMBER: _ClassVar[int]
+    IS_EXCLUDED_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    subscription: str
+    older_than_s: int
+    up_to: _broker_service_pb2.MessagePosition
+    is_excluded: bool
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., subscription: _Optional[str] = ..., older_than_s: _Optional[int] = ..., up_to: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ..., is_excluded: _Optional[bool] = ...) -> None: ...
+
+class ExpireMessagesResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PeekMessageRequest(_message.Message):
+    __slots__ = ("unit", "subscription", "number")
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    subscription: str
+    number: int
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., subscription: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
+
+class GetMessageRequest(_message.Message):
+    __slots__ = ("unit", "position")
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    position: _broker_service_pb2.MessagePosition
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., position: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ...) -> None: ...
+
+class ExamineMessageRequest(_message.Message):
+    __slots__ = ("unit", "from_latest", "number")
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    FROM_LATEST_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    from_latest: bool
+    number: int
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., from_latest: _Optional[bool] = ..., number: _Optional[int] = ...) -> None: ...
+
+class StoredEntry(_message.Message):
+    __slots__ = ("position", "payload", "publish_time_ms", "message_count")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    position: _broker_service_pb2.MessagePosition
+    payload: bytes
+    publish_time_ms: int
+    message_count: int
+    def __init__(self, position: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ..., payload: _Optional[bytes] = ..., publish_time_ms: _Optional[int] = ..., message_count: _Optional[int] = ...) -> None: ...
+
+class GetLastMessageIdRequest(_message.Message):
+    __slots__ = ("unit",)
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ...) -> None: ...
+
+class TerminateRequest(_message.Message):
+    __slots__ = ("unit",)
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ...) -> None: ...
+
+class LastMessageId(_message.Message):
+    __slots__ = ("position", "batch_index")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_INDEX_FIELD_NUMBER: _ClassVar[int]
+    position: _broker_service_pb2.MessagePosition
+    batch_index: int
+    def __init__(self, position: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ..., batch_index: _Optional[int] = ...) -> None: ...
+
+class TruncateRequest(_message.Message):
+    __slots__ = ("unit",)
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ...) -> None: ...
+
+class TruncateResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
