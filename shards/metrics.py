@@ -116,7 +116,7 @@ class NodeMetrics:
 def _metadata_counters(registry: CollectorRegistry) -> tuple[Counter, Counter]:
     deliveries = Counter(
         "nextgen_shard_metadata_deliveries",
-        "Changes of metadata told to brokers by this leader.",
+        "Changes of metadata delivered to brokers by this leader.",
         ["shard", "kind"],
         registry=registry,
     )

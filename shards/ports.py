@@ -181,7 +181,7 @@ class ShardWatching(Protocol):
     ) -> int:
         """Watch ``names``; with ``from_position`` 0 a snapshot comes first. Returns a watch id.
 
-        Effective writes wait until an ``acknowledged`` watch has taken them in.
+        Effective writes wait until an ``acknowledged`` watch has acknowledged them.
         """
         ...
 
@@ -244,7 +244,8 @@ class SessionReports(Protocol):
     """A broker manager's reports of its live sessions to the cluster manager."""
 
     def report(self, session: BrokerRecorded) -> None:
-        """Send the report if there is a connection; the caller repeats all after a reconnect."""
+        """Send the report if there is a connection; the caller repeats all reports after a
+        reconnect."""
         ...
 
     def report_load(self, broker_id: str, session_id: str, load: LoadReport) -> None:

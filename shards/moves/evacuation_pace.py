@@ -12,8 +12,8 @@ EVACUATION_UNITS_PER_BATCH_MAX = 500
 """Units that leave a broker in one record: what the whole cluster may assign anew in a second."""
 
 EVACUATION_BATCHES_MAX = 8
-"""Batches of one session on their way at a time: they go every 200 ms, and one that waits for
-caches to take a move in may take a second."""
+"""Batches of one session in flight: one begins every 200 ms, and may wait a second for caches to
+acknowledge its moves."""
 
 _BURST_SECONDS = 0.5
 """A batch may take this long without slowing the evacuation."""

@@ -1,4 +1,4 @@
-"""Topics created by the hundred: from stored events to rows, without states in between.
+"""Records of hundreds of created topics: from stored events to rows, without states in between.
 
 The row of a ``TopicCreated`` without properties consists of the event's fields and constants. A
 record that holds nothing else, as bulk loads and large creates write them, is turned into rows

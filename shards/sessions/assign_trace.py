@@ -12,13 +12,14 @@ from shards.sessions.session_metadata import Sent, SessionMetadata
 
 _TENANT, _NAMESPACE, _TOPIC = 13, 14, 15
 _ARRIVAL = 3
-"""From the step that asks to the one that brings it."""
+"""Steps of one read: the request, and the arrival of the object."""
 
 
 def mark_asked(
     coming: Sequence[TopicAssignment], missing: Sequence[ObjectName], metadata: SessionMetadata
 ) -> None:
-    """Mark steps 13 to 15: what is read of the inventories, and what the session has already."""
+    """Mark steps 13 to 15: the objects that are read from inventories, and those that the session
+    has."""
     if tracing.active is None:
         return
     _mark_parents(coming, missing, metadata, arrived=False)
@@ -37,7 +38,7 @@ def mark_arrived(
 
 
 def note_trace(sent: Sent) -> None:
-    """Remember in which trace a tenant or a namespace was sent."""
+    """Remember the trace in which a tenant or a namespace was sent."""
     if tracing.active is not None:
         sent.trace_id = tracing.current_trace_id()
 

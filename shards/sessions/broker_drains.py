@@ -88,8 +88,8 @@ class BrokerDrains:
         """Return if another broker may be given units.
 
         Raises:
-            Refused: None may. Whoever drained the last one would leave its topics nowhere to go,
-                and those that are looked up next as well.
+            Refused: None may. Without one, neither the drained topics nor new ones would have a
+                broker.
         """
         now_ms = self._clock.wall_ms()
         others = [each for each in self._directory.live() if each.broker_id != broker_id]

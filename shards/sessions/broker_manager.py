@@ -45,7 +45,7 @@ from shards.state.shard_state import ShardState
 from shards.wire.inventory import item_message, topic_message
 
 _READS_MAX = 3
-"""Reads of one request at most: a late report of a holding makes an earlier read too old."""
+"""Reads of one request at most: a read is repeated if a broker's report made it too old."""
 
 
 class BrokerManager:
@@ -104,7 +104,7 @@ class BrokerManager:
         session, items = await self._read_until_room(request, coming, missing)
         self._check_term(request)
         # From here to the last append there is no await: the sequence has no gaps or strangers.
-        # Others may have sent the same metadata while it was read, and later metadata been told.
+        # Others may have sent the same metadata, or a later version, during the read.
         unsent = [
             item
             for item in self._latest(missing, items)
@@ -141,10 +141,10 @@ class BrokerManager:
         return AssignResponse(sequence=sequence, synced=True, watched=watched)
 
     async def follow(self, request: FollowRequest) -> FollowResponse:
-        """Follow the new leader of a home shard; return once it is known what every broker holds.
+        """Follow the new leader of a home shard; return once every broker has reported its holding.
 
-        From here on nothing reaches a broker that was assigned by that shard's earlier leaders, or
-        read from them: the new one does not know of it, and would not wait for it to be watched.
+        From here on no broker gets an assignment or an object that came from an earlier leader of
+        that shard: the new leader does not expect a watch for it.
         """
         if self.metadata.note_leader(request.home_shard_id, request.term, request.node_id):
             self._home_led_at = self._clock.monotonic()
@@ -153,12 +153,12 @@ class BrokerManager:
         return FollowResponse(follows=self.metadata.follows(request.home_shard_id))
 
     async def release(self, request: ReleaseRequest) -> ReleaseResponse:
-        """Tell a broker what it no longer owns; returns once its sync position covers that.
+        """Release units at a broker; return once its sync position covers that.
 
-        Of what is ``announced`` it learns only where that is about to go.
+        For an ``announced`` unit the broker only learns the next owner.
 
         Raises:
-            SessionExpired: The session is over, and what it had been assigned with it.
+            SessionExpired: The session is over, and its assignments with it.
             Overloaded: The broker has too many deliveries that it has not synced.
         """
         count = len(request.releases) + len(request.announced)
@@ -210,14 +210,14 @@ class BrokerManager:
         coming: Sequence[TopicAssignment],
         missing: Sequence[ObjectName],
     ) -> tuple[SessionSoftState, Sequence[Item]]:
-        """Return the session once there is room, and what of ``missing`` had to be read.
+        """Return the session once it has room, and the objects of ``missing`` that were read.
 
-        There is no await behind the last look at either. Until what was read is watched, its home
-        waits for that with effective writes for a while only, and a home's next leader not at all.
-        So it is read again after a wait, or a change of leaders.
+        No await follows the last check of either. A home shard expects the watch of a read object
+        for a limited time, and its next leader does not expect it at all. So the object is read
+        again after a wait or a change of leaders.
         """
         for _ in range(_READS_MAX):
-            unread = [name for name in missing if not self._is_told(name)]
+            unread = [name for name in missing if not self._is_followed(name)]
             read = await self._reads.read(unread)
             session = self.sessions.live(request.broker_id, request.session_id)
             await session.wait_room(coming)
@@ -241,42 +241,42 @@ class BrokerManager:
             )
 
     def _are_reported(self) -> bool:
-        """Return whether it is known of every session what its broker holds; once so, for ever.
+        """Return whether every broker has reported its holding; once True, always True.
 
-        Only brokers of sessions that were taken over report, and those are there from the start.
+        Only the sessions that this leader took over need a report.
         """
         if self._has_unreported:
             self._has_unreported = bool(self.sessions.unreported)
         return not self._has_unreported
 
-    def _is_told(self, name: ObjectName) -> bool:
+    def _is_followed(self, name: ObjectName) -> bool:
         return self.metadata.known(name.name) is not None
 
     def _latest(self, wanted: Sequence[ObjectName], read: Iterable[Item]) -> list[Item]:
         """Return the object ``wanted``: the watch's version if it is later than ``read``."""
         items = {item.name: item for item in read}
         for name in wanted:
-            told = self.metadata.known(name.name)
-            if told is None:
+            followed = self.metadata.known(name.name)
+            if followed is None:
                 continue
             item = items.get(name.name)
-            if item is None or _is_earlier(item, told):
-                items[name.name] = item_message(name.kind, name.name, told)
-        # What was told when it was not read, and is gone since, is not here.
+            if item is None or _is_earlier(item, followed):
+                items[name.name] = item_message(name.kind, name.name, followed)
+        # An object that was deleted since is left out.
         return [items[name.name] for name in wanted if name.name in items]
 
     def _bring_up_to_date(self, assignment: TopicAssignment) -> None:
         """Update the topic in a delayed assignment to the version that the watch has meanwhile."""
-        told = self.metadata.known(assignment.topic.name)
+        followed = self.metadata.known(assignment.topic.name)
         if (
-            isinstance(told, Topic)
-            and told.topic_id == assignment.topic.topic_id
-            and told.version > assignment.topic.version
+            isinstance(followed, Topic)
+            and followed.topic_id == assignment.topic.topic_id
+            and followed.version > assignment.topic.version
         ):
-            assignment.topic.CopyFrom(topic_message(told))
+            assignment.topic.CopyFrom(topic_message(followed))
 
     def _hold(self, sent: Sent | None, replaced: Sent | None = None) -> None:
-        """Keep true from here on what was just put into a session's sequence."""
+        """Watch the objects that were just added to a session's sequence."""
         if replaced is not None:
             self.metadata.drop(replaced)
         if sent is not None:
@@ -332,7 +332,7 @@ def _check_namespaces(assignments: Iterable[TopicAssignment], metadata: SessionM
     """Return if every topic's own namespace is in the sequence.
 
     Raises:
-        Unavailable: It was deleted, or created again while it was read; asking again settles it.
+        Unavailable: It was deleted, or created again, during the read: repeat the request.
     """
     for assignment in assignments:
         name = parse_topic(assignment.name)
@@ -343,10 +343,10 @@ def _check_namespaces(assignments: Iterable[TopicAssignment], metadata: SessionM
             )
 
 
-def _is_earlier(item: Item, told: MetadataState) -> bool:
-    """Say whether ``item`` is the same object as ``told`` in an earlier version."""
+def _is_earlier(item: Item, known: MetadataState) -> bool:
+    """Return whether ``item`` is the same object as ``known`` in an earlier version."""
     version = item.tenant.version if item.kind == KIND_TENANT else item.namespace.version
-    return parent_id(item) == id_of(told) and version < told.version
+    return parent_id(item) == id_of(known) and version < known.version
 
 
 def _metadata_delivery(item: Item) -> Delivery:

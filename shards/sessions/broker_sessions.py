@@ -198,7 +198,7 @@ class BrokerSessions:
         return connection
 
     def receive(self, connection: BrokerConnection, message: BrokerMessage) -> None:
-        """Take in one message that followed the hello.
+        """Apply one message that followed the hello.
 
         Raises:
             InvalidRequest: It has no body, is a second hello, or is too large.
@@ -229,9 +229,9 @@ class BrokerSessions:
                 )
 
     async def carry_out(self, command: SetDrain) -> BrokerRecorded:
-        """Decide ``command`` about a live session and report it once it is committed.
+        """Decide ``command`` about a live session; report the change once it is committed.
 
-        Also when the caller goes away.
+        The work continues if the caller goes away.
 
         Raises:
             SessionExpired: It is not the broker's live one.
@@ -242,10 +242,9 @@ class BrokerSessions:
         return await asyncio.shield(self._see_through(self._set_drain(command)))
 
     def disconnect(self, connection: BrokerConnection) -> None:
-        """The stream is gone: the session ends unless the broker is back soon.
+        """Note that a stream broke: the session ends unless the broker is back soon.
 
-        Nothing follows if this leader ended the stream by closing or by ending the session, or if
-        the broker came on another stream before.
+        Has no effect if this leader closed the stream, or if the broker has another stream already.
         """
         session = connection.session
         if session.detach(connection, self._clock.monotonic()) and session.ended is None:
@@ -273,7 +272,7 @@ class BrokerSessions:
         """Return the broker's live session.
 
         Raises:
-            SessionExpired: It is not that one.
+            SessionExpired: The live session is another one, or there is none.
             StaleShardMap: The broker's slot is in another shard.
         """
         self._check_open()
@@ -287,7 +286,7 @@ class BrokerSessions:
         """Return the live session once its broker was connected to this leader.
 
         Raises:
-            SessionExpired: It is not that one, or ended before.
+            SessionExpired: The live session is another one, or ended before.
         """
         session = self.live(broker_id, session_id)
         await session.attached.wait()
@@ -391,7 +390,7 @@ class BrokerSessions:
         return session
 
     def _look_at(self, session: SessionSoftState, when: float) -> None:
-        """Look at ``when`` whether its time is up, in place of any look that was planned."""
+        """Check at ``when`` whether the session is overdue; replaces any planned check."""
         session.looked_at_next = when
         heapq.heappush(self._deadlines, (when, session.record.session_id))
 
@@ -415,7 +414,7 @@ class BrokerSessions:
             self._timer = self._clock.call_at(self._deadlines[0][0], self._end_overdue)
 
     def _end_overdue(self) -> None:
-        """End the sessions whose time is up; the others are looked at when theirs may be."""
+        """End overdue sessions; plan a check of each other one for its deadline."""
         self._timer = None
         now = self._clock.monotonic()
         while self._deadlines and self._deadlines[0][0] <= now:

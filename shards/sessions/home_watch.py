@@ -5,8 +5,8 @@
     discard ──▶ dead in its watch                ▼
       └─ too many loose watches: their live names go on together, behind their positions
 
-A watch's names cannot change, so names that are no longer wanted stay in it as dead ones until it
-is put together with others.
+The names of a watch cannot change: a name that is no longer wanted stays in it as a dead one until
+the watch is merged with others.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class HomeWatch:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the stream was given a watch of every followed name."""
+        """Whether the stream has a watch of every followed name."""
         return not self._gathered and not self._retries
 
     def close(self) -> None:
@@ -118,14 +118,14 @@ class HomeWatch:
         self._watches.clear()
 
     def add(self, holder: Sent) -> WatchedName:
-        """Follow the name of ``holder``; what its home shard says comes in a little while."""
+        """Follow the name of ``holder``; its state arrives from the home shard later."""
         watched = self._gathered[holder.name] = WatchedName(self, holder)
         if self._timer is None:
             self._schedule()
         return watched
 
     def discard(self, watched: WatchedName) -> None:
-        """Follow a name no longer."""
+        """Stop following a name."""
         self._gathered.pop(watched.name, None)
         watch, watched.watch = watched.watch, None
         if watch is None:
@@ -135,12 +135,12 @@ class HomeWatch:
             self._remove(watch)
 
     def synced(self) -> None:
-        """A broker has synced more, or a session has ended."""
+        """Note that a broker has synced more, or that a session has ended."""
         if self.pending:
             self.stream.acknowledge()
 
     def ended(self, watch: _Watch, error: MetadataError) -> None:
-        """A watch was ended by the other side: its names are followed anew, a little later."""
+        """Watch the names again, a little later: the home shard ended their watch."""
         _logger.warning("metadata watch ended", shard=self.shard_id, why=str(error))
         if self._watches.pop(watch.watch_id, None) is None:
             return
@@ -181,7 +181,7 @@ class HomeWatch:
             self._tighten(is_topic)
 
     def _tighten(self, is_topic: bool) -> None:
-        """Put loose watches together, so that their number and the dead names stay bounded."""
+        """Merge loose watches, so that their number and the dead names stay bounded."""
         loose = [
             watch
             for watch in self._watches.values()
@@ -190,7 +190,7 @@ class HomeWatch:
         if len(loose) <= METADATA_LOOSE_WATCHES_MAX:
             return
         names = [watched for watch in loose for watched in watch.names.values()]
-        # What one of them was told already and is told again, is known by its position.
+        # An event that one of them gets twice is recognised by its position.
         self._watch_all(names, is_topic, from_position=min(watch.position for watch in loose))
         for watch in loose:
             self._remove(watch)
@@ -240,7 +240,7 @@ class _Watch:
 
     @property
     def is_loose(self) -> bool:
-        """Whether it may be put together with others, and is small or mostly dead."""
+        """Whether it is small or mostly dead, and may be merged with others."""
         if not self.is_complete:
             return False
         live = len(self.names)

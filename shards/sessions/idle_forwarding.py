@@ -1,7 +1,7 @@
-"""Takes what brokers say is idle to the shards that have assigned it.
+"""Forwards brokers' reports of idle units to the shards that assigned the units.
 
-A broker names units of any shard to its manager; whether an assignment ends is for the topic
-controller of the unit's own shard. What gets lost on the way the broker names again.
+A broker reports units of any shard to its manager; the topic controller of the unit's own shard
+decides whether the assignment ends. The broker repeats a report that was lost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shards.ports import HomeShards, TopicControllers
 from shards.sessions.broker_sessions import BrokerSessions
 
 _FORWARDING_MAX = 64
-"""Messages of brokers on their way at a time; what comes beyond is left to the next look."""
+"""Reports forwarded at a time. A report beyond it is dropped: the broker repeats it."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -53,10 +53,10 @@ class IdleForwarding:
             task.cancel()
 
     def _take(self, record: BrokerRecorded, idle: IdleUnits) -> None:
-        """Forward what a broker names.
+        """Forward a broker's report.
 
         Raises:
-            InvalidRequest: Too many units, or a name that is none.
+            InvalidRequest: Too many units, or a malformed name.
         """
         if len(idle.units) > IDLE_UNITS_PER_MESSAGE_MAX:
             raise InvalidRequest(

@@ -32,7 +32,7 @@ class _Reading:
 
 
 class MetadataReads:
-    """Reads in flight of one broker manager. Nothing is kept once it was read."""
+    """Reads in flight of one broker manager. Results are not kept."""
 
     def __init__(self, metadata: MetadataReader, subscriber_id: str, clock: Clock) -> None:
         self._metadata = metadata

@@ -1,7 +1,7 @@
 """Tenants, namespaces and topics as a broker manager follows them, from items and events.
 
-An event that changes one carries no version. It is known all the same: an item of a snapshot says
-it, and every event after that makes it greater by one, by the rules of the inventories themselves.
+Events carry no version. It is computed: a snapshot's item has it, and every later event raises it
+by one, by the rules of the inventories themselves.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _TOPIC_EVENTS = (
 
 
 def state_of(item: Item) -> MetadataState | None:
-    """Return what ``item`` holds, None for an absence."""
+    """Return the state that ``item`` holds, None for an absent object."""
     match item.WhichOneof("value"):
         case "tenant":
             tenant = item.tenant
@@ -92,11 +92,11 @@ def state_of(item: Item) -> MetadataState | None:
 
 
 def state_after(state: MetadataState | None, event: Event) -> MetadataState | None:
-    """Return what ``state`` is after ``event``, itself if the event does not concern it.
+    """Return ``state`` as it is after ``event``; unchanged if the event is about another object.
 
     Raises:
-        AssertionError: The event cannot follow: something before it was missed.
-        UnknownEvent: It is of a later program.
+        AssertionError: An event before this one was missed.
+        UnknownEvent: The event is of a later program.
     """
     happened = decode_event(event)
     if isinstance(happened, _TENANT_EVENTS):

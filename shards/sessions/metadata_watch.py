@@ -50,7 +50,7 @@ OnDelivery = Callable[[str], None]
 """Is called with the kind of each delivery of a change: tenant, namespace, topic or removed."""
 
 OnRefused = Callable[[str], None]
-"""Is called with the limit that something was refused by: names or parents."""
+"""Is called with the limit that caused a refusal: names or parents."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -128,7 +128,7 @@ class MetadataWatch:
     def follows(self, shard_id: int) -> bool:
         """Return whether objects of a home shard are watched, or are about to be.
 
-        If so, the next acknowledgements to that shard carry the noted term once all are.
+        If so, acknowledgements to that shard carry the noted term once all of them are watched.
         """
         home = self._home_watches.get(shard_id)
         if home is None or not home.has_names:
@@ -176,9 +176,9 @@ class MetadataWatch:
             )
 
     def hold(self, sent: Sent) -> None:
-        """Keep ``sent`` true from here on. It was just put into its session's sequence.
+        """Watch ``sent``, which was just added to its session's sequence.
 
-        May add to the sequence at once, if more is known here than was sent.
+        Adds a delivery at once if a later version is known here.
 
         Raises:
             Overloaded: Too many names are followed; ``check_room`` refuses before.
@@ -195,7 +195,7 @@ class MetadataWatch:
             self._compare(sent, watched)
 
     def drop(self, sent: Sent) -> None:
-        """``sent`` is no longer in its session."""
+        """Stop watching ``sent`` for its session, which no longer has it."""
         self._unconfirmed.pop(sent, None)
         self._place_late(sent)
         watched = self._names.get(sent.name)
@@ -217,7 +217,7 @@ class MetadataWatch:
         self.synced()
 
     def take_report(self, session: DeliverySequence, held: HeldMetadata) -> None:
-        """Keep true as well what the broker says it has from an earlier leader.
+        """Watch the objects that the broker has from an earlier leader, by its report.
 
         Raises:
             Overloaded: The broker holds more than can be followed. END the session: its report
@@ -237,7 +237,7 @@ class MetadataWatch:
             raise
 
     def deliver_waiting(self, session: DeliverySequence) -> None:
-        """Deliver what waited for the broker to sync, as much as there is room for."""
+        """Deliver changes that waited for the broker to sync, as many as there is room for."""
         behind = session.metadata.behind
         while behind and session.unsynced < METADATA_DELTAS_UNSYNCED_MAX:
             sent = next(iter(behind))
@@ -251,7 +251,7 @@ class MetadataWatch:
                 self._place_late(sent)
 
     def synced(self) -> None:
-        """A broker has synced more, or a session has ended: home shards may be waiting for it."""
+        """Acknowledge to home shards that a broker has synced more, or that a session has ended."""
         for home in self._home_watches.values():
             home.synced()
 

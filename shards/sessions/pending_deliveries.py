@@ -1,4 +1,5 @@
-"""Changes of one home shard that brokers have not synced yet: up to where all are in effect.
+"""Changes of one home shard that brokers have not synced yet, and the position up to which every
+change is in effect.
 
 A change of an object is a pending delivery to each session whose broker holds the object. It is
 pending from when it enters the session's sequence, or waits for room there, until the broker has
@@ -11,7 +12,7 @@ from __future__ import annotations
 from shards.sessions.session_metadata import DeliverySequence
 
 _PRUNED_AT_MIN = 1_024
-"""Deliveries below which it is not worth looking for those that are done."""
+"""With fewer deliveries a search for finished ones is not worth its cost."""
 
 
 class PendingDelivery:
@@ -54,7 +55,8 @@ class PendingDeliveries:
         return delivery
 
     def in_effect(self, position: int) -> int:
-        """Return up to where every change is in effect at the brokers, ``position`` at most."""
+        """Return the position up to which every change is in effect at the brokers, at most
+        ``position``."""
         self._prune()
         return min((delivery.position - 1 for delivery in self._pending), default=position)
 

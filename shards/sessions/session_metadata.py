@@ -42,7 +42,7 @@ class DeliverySequence(Protocol):
 
     @property
     def ended(self) -> MetadataError | None:
-        """Why the session is over; None while it lives."""
+        """Why the session ended; None while it lives."""
         ...
 
     @property
@@ -110,9 +110,9 @@ class SessionMetadata:
         yield from tuple(self._topics.values())
 
     def has_parent(self, name: str, object_id: str = "") -> bool:
-        """Say whether the session has the tenant or namespace called ``name``.
+        """Return whether the session has the tenant or namespace called ``name``.
 
-        With ``object_id`` that one: there may have been another of its name before it.
+        With ``object_id``, whether it has that one and not an earlier one of the name.
         """
         sent = self._parents.get(name)
         if sent is None or sent.is_gone:
@@ -130,7 +130,7 @@ class SessionMetadata:
         return len(self._parents)
 
     def has_parent_room(self, names: Iterable[str]) -> bool:
-        """Say whether the session may have tenants and namespaces of these names as well."""
+        """Return whether the session may have tenants and namespaces of these names as well."""
         added = sum(name not in self._parents for name in names)
         return len(self._parents) + added <= SESSION_METADATA_MAX
 
@@ -138,7 +138,7 @@ class SessionMetadata:
         """Note a tenant or namespace as sent; return it and the one of its name that it replaces.
 
         Raises:
-            Overloaded: It has ``SESSION_METADATA_MAX``; ``has_parent_room`` says so before.
+            Overloaded: The session has ``SESSION_METADATA_MAX``; check ``has_parent_room`` before.
         """
         version = item.tenant.version if item.kind == KIND_TENANT else item.namespace.version
         return self._add_parent(Sent(self._session, item.kind, item.name, parent_id(item), version))
@@ -175,7 +175,7 @@ class SessionMetadata:
         return sent
 
     def forget(self, sent: Sent) -> None:
-        """Take it out: the session no longer has it."""
+        """Remove an object that the session no longer has."""
         self.behind.pop(sent, None)
         if self._topics.get(sent.object_id) is sent:
             del self._topics[sent.object_id]
@@ -185,10 +185,10 @@ class SessionMetadata:
             del self._parents[sent.name]
 
     def take_report(self, held: HeldMetadata) -> list[Sent]:
-        """Take in what the broker says it holds, as of some moment since it came back.
+        """Apply a broker's report of its holding, as of some moment since it reconnected.
 
-        What this leader itself sent or released meanwhile counts for more. Returns what is known
-        to be held by that and was not before.
+        Where they differ, this leader's own deliveries and releases override the report. Returns
+        the objects that are new by the report.
 
         Raises:
             Overloaded: The broker holds more than ``SESSION_METADATA_MAX`` tenants and namespaces.
@@ -233,7 +233,7 @@ class SessionMetadata:
         return None if self.units_unreported is None else self._units + self.units_unreported
 
     def units_added(self, assignments: Iterable[TopicAssignment]) -> int:
-        """Return how many of these the broker is not known to have."""
+        """Return how many of these units the broker is not known to have."""
         return sum(1 for each in assignments if not self._has_unit(each.topic.topic_id, each.unit))
 
     def _has_unit(self, topic_id: str, unit: str) -> bool:

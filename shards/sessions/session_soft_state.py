@@ -71,7 +71,7 @@ class SessionSoftState:
 
     @property
     def deadline(self) -> float:
-        """When the session ends, unless the broker is heard from or reconnects before."""
+        """When the session ends, unless a heartbeat or a reconnect comes before."""
         if self.metadata.is_refused:
             return self.heard_at
         silent_until = self.heard_at + SESSION_TTL_MS / 1000
@@ -82,15 +82,15 @@ class SessionSoftState:
 
     @property
     def end_reason(self) -> str:
-        """Why the session ends at its ``deadline``, as its event says it."""
+        """Why the session ends at its ``deadline``: the reason in its event."""
         if self.metadata.is_refused:
             return REASON_NOT_FOLLOWED
         return REASON_EXPIRED if self.broken_at is None else REASON_DISCONNECTED
 
     def excuse(self) -> bool:
-        """Say whether to look once more at a broker that is silent on a connection that stands.
+        """Return whether to check a silent, connected broker again before its session ends.
 
-        For a leader that did not run: once for each silence.
+        True once for each silence: this leader may have been stalled itself.
         """
         if self.broken_at is not None or self._excused_at == self.heard_at:
             return False
@@ -102,13 +102,14 @@ class SessionSoftState:
         return not self.attached.is_set() or self.acked <= last_sequence <= self.sequence
 
     def take_hello(self, hello: BrokerHello) -> None:
-        """Take in how many units the broker holds, unless that is known; before ``attach``."""
+        """Apply the number of units in a broker's hello, unless it is known; call before
+        ``attach``."""
         if self.metadata.awaits_report:
             is_counted = hello.HasField("units_held")
             self.metadata.units_unreported = hello.units_held if is_counted else None
 
     def attach(self, connection: BrokerConnection, last_sequence: int) -> None:
-        """Make ``connection`` the session's only one; it is sent what is not yet applied."""
+        """Make ``connection`` the session's only one; unapplied deliveries are sent on it again."""
         assert self.can_resume(last_sequence), "the broker skipped or forgot deliveries"
         if self.connection is not None:
             self.connection.fail(SessionExpired("the session was resumed on another connection"))
@@ -122,7 +123,7 @@ class SessionSoftState:
         connection.changed.set()
 
     def detach(self, connection: BrokerConnection, now: float) -> bool:
-        """Note that a connection is gone; return whether the broker is without one by that.
+        """Note that a connection broke; return whether the broker now has none.
 
         The session lives on until its ``deadline``.
         """
@@ -138,11 +139,11 @@ class SessionSoftState:
         return len(self._unacked)
 
     async def wait_room(self, assignments: Sequence[TopicAssignment]) -> None:
-        """Return if the broker may have these as well; there is no await behind the last look.
+        """Return if the broker has room for these units; no await follows the last check.
 
         Raises:
             Refused: NO_CAPACITY: it would have more units than its capacity.
-            SessionExpired: The session ended before it was known what the broker holds.
+            SessionExpired: The session ended before the broker reported its holding.
         """
         capacity_units = self.record.capacity_units
         while self.ended is None:
@@ -220,7 +221,7 @@ class SessionSoftState:
                 future.set_exception(error)
 
     def deliveries_after(self, cursor: int) -> list[Delivery]:
-        """Return what follows ``cursor``, in order, as much as one message may carry."""
+        """Return the deliveries behind ``cursor``, in order, as many as one message may carry."""
         taken: list[Delivery] = []
         size = 0
         last = min(self.sequence, cursor + DELIVERIES_PER_MESSAGE_MAX)
@@ -254,13 +255,13 @@ class BrokerConnection:
         self.changed.set()
 
     def fail(self, error: MetadataError) -> None:
-        """End the stream with ``error`` after what is queued."""
+        """End the stream with ``error``, behind the queued messages."""
         if self.error is None:
             self.error = error
             self.changed.set()
 
     def take_messages(self) -> list[ManagerMessage]:
-        """Return what is to be sent at this moment, in order."""
+        """Return the messages to send at this moment, in order."""
         self.changed.clear()
         messages, self._answers = self._answers, []
         deliveries = self.session.deliveries_after(self.cursor)

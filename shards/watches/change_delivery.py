@@ -43,7 +43,7 @@ Sent = TypeVar("Sent", bound=_Positioned)
 
 
 class Delivery(Generic[Sent]):
-    """The events that the watches of one stream want whose ``delivery`` it is. See the module.
+    """Delivers events to those watches of one stream that refer to it; see the module.
 
     Its updates carry ``watch_id``; 0 stands for every live watch of the stream.
     """
@@ -81,7 +81,8 @@ class Delivery(Generic[Sent]):
         return max(self._source.position, self._floor)
 
     def start(self, position: int) -> None:
-        """Begin behind ``position``, which is committed: what precedes it is known."""
+        """Begin behind ``position``, which is committed: the subscriber has the events before
+        it."""
         self._scanned = self._floor = position
         self.is_lagging = position < self._source.log.commit_position
 
@@ -94,9 +95,9 @@ class Delivery(Generic[Sent]):
             self.send_at(position)
 
     def send_at(self, position: int) -> None:
-        """Send an update as soon as it can carry ``position``, whatever was sent before.
+        """Send an update as soon as it can carry ``position``, even if nothing has changed.
 
-        While lagging another one is sent at once, so that the subscriber hears of the stream.
+        While the delivery lags, an update without it is sent at once, as a sign of life.
         """
         if not self._can_send(position):
             self._wanted_position = max(self._wanted_position, position)
@@ -106,7 +107,7 @@ class Delivery(Generic[Sent]):
         self._send_now()
 
     def look(self) -> None:
-        """Send the update that was waited for, if it can be sent now."""
+        """Send the requested update, if it can be sent by now."""
         if self._can_send(self._wanted_position):
             self._source.waiters.discard(self)
             self._send_now()
@@ -119,18 +120,18 @@ class Delivery(Generic[Sent]):
     # Events -----------------------------------------------------------------------------------
 
     def offer(self, event: Event) -> None:
-        """Take in the next event. Each may be offered again."""
+        """Queue the next event; an event that was offered before is ignored."""
         raise NotImplementedError
 
     def fall_behind(self) -> None:
-        """Drop the backlog: it is read from the log instead."""
+        """Drop the backlog; its events are read from the log instead."""
         self._scanned = self.position
         self.is_lagging = True
         self._backlog.clear()
         self._stream.wake()
 
     def read_page(self) -> None:
-        """Send what the next page of the log holds; for a delivery that is lagging."""
+        """Send the wanted events of the log's next page; for a delivery that is lagging."""
         log = self._source.log
         try:
             entries = log.read(
@@ -169,11 +170,11 @@ class Delivery(Generic[Sent]):
     # For kinds of delivery --------------------------------------------------------------------
 
     def _next_due_at(self) -> float:
-        """Return when an update is due behind one that was sent at this moment."""
+        """Return when the next update is due after one that was sent at this moment."""
         return asyncio.get_running_loop().time() + _PROGRESS_SECONDS
 
     def _as_sent(self, event: Event) -> Sent | None:
-        """Return what is sent of a wanted event, None for nothing."""
+        """Return the form in which a wanted event is sent, None if it is not sent."""
         raise NotImplementedError
 
     def _fill(self, update: WatchShardUpdate, events: Sequence[Sent]) -> None:
@@ -181,11 +182,11 @@ class Delivery(Generic[Sent]):
         raise NotImplementedError
 
     def _begin_again(self) -> None:
-        """The log was cut: what follows ``position`` is known, what precedes it may be missing."""
+        """Begin again at ``position``, because the log was cut: events before it may be missing."""
         raise NotImplementedError
 
     def _complete(self, update: WatchShardUpdate) -> None:
-        """Add to an update what is to be said with it, now that it is certain to be sent."""
+        """Complete an update that is certain to be sent."""
 
     # Inside -----------------------------------------------------------------------------------
 

@@ -4,9 +4,9 @@
                          │ full                                             │ full
                          └───────▶ the stream catches up from the log ◀─────┘
 
-The one publisher of the replica, whoever subscribes: for leases, acknowledgements or neither. A
-commit only puts its entries into the queue. Without watches nothing is decoded. The task gives way
-to everything else after each slice.
+The one publisher of the replica, for subscriptions with leases, with acknowledgements, or with
+neither. A commit only puts its entries into the queue. Without watches nothing is decoded. The task
+yields the event loop after each slice.
 """
 
 from __future__ import annotations
@@ -114,12 +114,13 @@ class ChangeHub:
             self._pause()
 
     def notice_commits(self) -> None:
-        """Notice that the log went on behind a snapshot from another node: no commit says so."""
+        """Continue behind a snapshot that another node sent: the log's position jumped without a
+        commit."""
         if not self._queue and self._log.commit_position > self._seen:
             self._skip_to(self._log.commit_position)
 
     def close(self, error: MetadataError) -> None:
-        """End every stream with ``error``, and refuse those that come."""
+        """End every stream with ``error``, and refuse new ones."""
         if self._closed is not None:
             return
         self._closed = error

@@ -65,7 +65,7 @@ class JoiningWatches:
         self._coming: deque[ChangeWatch] = deque()
         self._passing: dict[ChangeWatch, None] = {}
         self._scanned = 0
-        """Everything up to it was told to those that are passing."""
+        """Position up to which the watches that catch up have their events."""
         self._reading: _SnapshotRead | None = None
         self._pin: LogPin | None = None
 
@@ -77,7 +77,7 @@ class JoiningWatches:
 
     @property
     def has_work(self) -> bool:
-        """Whether another round would do something."""
+        """Whether another round has work to do."""
         if self._passing or self._coming or self._reading is not None:
             return True
         return bool(self._waiting) and not self._source.snapshot_turns.locked()
@@ -97,7 +97,7 @@ class JoiningWatches:
             self._begin(watch)
 
     def reset(self, watch: ChangeWatch) -> None:
-        """Begin again with a watch that cannot be told event by event."""
+        """Begin a watch again with a snapshot, because its events are no longer in the log."""
         self._source.metrics.resets.inc()
         self._stream.emit(WatchShardUpdate(watch_id=watch.watch_id, reset=True))
         self._begin(watch)
@@ -112,7 +112,7 @@ class JoiningWatches:
     # The log ----------------------------------------------------------------------------------
 
     def read_page(self) -> None:
-        """Tell those that are passing what one page of the log holds for them."""
+        """Send the watches that catch up their events of one page of the log."""
         if not self._passing and not self._begin_pass():
             return
         try:
@@ -160,7 +160,8 @@ class JoiningWatches:
                 wanted.setdefault(watch, []).append(event)
 
     def _go_live(self) -> None:
-        """Nothing is left to read: the hub has offered nothing behind this position yet."""
+        """Make the watches live: no event is left to read, and the hub has offered none behind this
+        position."""
         for watch in self._passing:
             if watch.stage is Stage.ENDED:
                 continue
@@ -175,7 +176,7 @@ class JoiningWatches:
         self._unpin_if_idle()
 
     def _reset_cut(self, oldest: int) -> None:
-        """Begin again with those that have not been told what was cut off."""
+        """Begin again the watches that have not been sent the events that were cut off."""
         for watch in tuple(self._passing):
             watch.since = max(watch.since, self._scanned)
             if watch.stage is Stage.ENDED or watch.since + 1 < oldest:
@@ -224,7 +225,7 @@ class JoiningWatches:
         self._stream.wake()
 
     async def read_snapshots(self) -> None:
-        """Tell those that wait what one page of the view holds for them."""
+        """Send the waiting watches their items of one page of the view."""
         if self._reading is None and not await self._look():
             return
         assert self._reading is not None, "a look has begun"
@@ -247,7 +248,7 @@ class JoiningWatches:
             self._bound(reading)
 
     async def _look(self) -> bool:
-        """Begin to look at the view for those that wait; return whether that could be."""
+        """Open a read of the view for the waiting watches; return whether that was possible."""
         watches = self._take_waiting()
         if not watches or self._source.snapshot_turns.locked():
             self._waiting.extendleft(reversed(watches))
@@ -277,7 +278,8 @@ class JoiningWatches:
         return taken
 
     def _emit_items(self, watch: ChangeWatch, items: Sequence[Item], position: int | None) -> None:
-        """Send a page, in messages of a bounded size; ``position`` is set behind the last one."""
+        """Send a page in messages of a bounded size; the last message of the snapshot carries
+        ``position``."""
         update = WatchShardUpdate(watch_id=watch.watch_id)
         size_bytes = 0
         for item in items:
@@ -294,7 +296,7 @@ class JoiningWatches:
             self._stream.emit(update)
 
     def _bound(self, reading: _SnapshotRead) -> None:
-        """Let nobody look for too long: others look with half of the time left to them."""
+        """Bound the time of one read of the view, so that other streams get their turn."""
         elapsed_ms = (asyncio.get_running_loop().time() - reading.began_at) * 1000
         if elapsed_ms > WATCH_SNAPSHOT_MS_MAX / 2:
             self._waiting.extendleft(reversed(reading.run.give_back()))
@@ -324,7 +326,8 @@ class JoiningWatches:
 
 
 def _parts(events: Sequence[Event]) -> Iterator[tuple[Sequence[Event], bool]]:
-    """Yield ``events`` in parts that fit a message, and whether each is the last; one at least."""
+    """Yield ``events`` in parts that fit a message, each with whether it is the last; at least one
+    part."""
     part: list[Event] = []
     size_bytes = 0
     for event in events:

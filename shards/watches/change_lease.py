@@ -1,4 +1,4 @@
-"""A leased watch: its updates say how long its subscriber may answer from what it knows.
+"""A leased watch: its updates extend the time for which its subscriber may answer from its cache.
 
     renew: asked_at ──▶ a majority confirms the leader, at the commit position of that moment
                                 │
@@ -6,10 +6,11 @@
 
 A confirmation goes out with the update that reaches its position, never earlier: the first pages of
 a subscriber that catches up may end before a move that became effective without it. So a leader
-that was replaced, or slept, prolongs nothing, and the next one has waited long enough when it has
-led for one time-to-live (ADR 0029). Updates come in order: once an event was sent, no later update
-can prolong what it replaced. After one time-to-live a subscriber has either taken the event in or
-stopped answering. ``EffectiveWrites`` rests on that: its wait for a leased subscription ends then.
+that was replaced, or stalled, extends no lease, and all leases of its predecessors have ended when
+the next leader has led for one time-to-live (ADR 0029). Updates come in order: once an event was
+sent, no later update extends an answer that it replaced. After one time-to-live a subscriber has
+either applied the event or stopped answering. ``EffectiveWrites`` rests on that: its wait for a
+leased subscription ends then.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _NEXT_CONFIRMATION = float("inf")
 """``due_at`` while nothing but the next confirmation makes an update due."""
 
 _CONFIRMATIONS_MAX = ASSIGNMENT_TTL_MS // ASSIGNMENT_UPDATE_MS
-"""Confirmations that wait until their subscriber has caught up. An earlier one is of no use: the
-time that it gives is over."""
+"""Confirmations that wait until their subscriber has caught up. Older ones are dropped: the time
+that they give is over."""
 
 
 class LeasedWatch(Delivery[LeasedForm]):
@@ -78,14 +79,14 @@ class LeasedWatch(Delivery[LeasedForm]):
     # The subscriber's side --------------------------------------------------------------------
 
     def renew(self, renew: WatchRenew) -> None:
-        """Take in an acknowledgement, and the question whether this replica still leads."""
+        """Apply an acknowledgement, and request a confirmation that this replica still leads."""
         self._asked_at_ms = renew.asked_at_ms
         if renew.acked_position > self.acked:
             self.acked = renew.acked_position
             self._subscription.heard()
 
     def close(self) -> None:
-        """End the watch. What its subscriber knows counts for one time-to-live more."""
+        """End the watch. Its lease counts for one more time-to-live."""
         super().close()
         self._confirming.cancel()
         self._source.leased.discard(self._stream)
@@ -96,8 +97,8 @@ class LeasedWatch(Delivery[LeasedForm]):
     def has_taken_in(self, changes: Collection[Change], position: int) -> bool:
         """Return whether ``position`` was acknowledged, or the lease covers none of ``changes``.
 
-        A lease covers the answers about what its filter selects. Those follow from tenants,
-        namespaces and topics too, so it covers any change of those that may bear on them.
+        A lease covers answers about the objects that its filter selects. These answers depend on
+        tenants, namespaces and topics too, so it covers every change of those that may affect them.
         """
         if self.acked >= position:
             return True
@@ -169,7 +170,8 @@ class LeasedWatch(Delivery[LeasedForm]):
         return change is not None and change[0] in self._kinds
 
     async def _confirm(self) -> None:
-        """Have a majority confirm this leader again and again; an update is due behind each."""
+        """Have a majority confirm this leader repeatedly; an update is due after each
+        confirmation."""
         while True:
             asked_at_ms = self._asked_at_ms
             try:

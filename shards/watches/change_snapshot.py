@@ -1,8 +1,8 @@
-"""What a watch begins with: the items of the view as of one position.
+"""The snapshot of a watch: the items of the view as of one position.
 
-One look at the view is one read transaction, so everything that is read in it is as of one
-position, however many pages it takes. Pages are read on a worker thread and each is taken before
-the next is read: memory is bounded by a page, whatever is watched.
+One read transaction covers a whole snapshot, so all of its pages are as of one position. Pages are
+read on a worker thread, each after the one before was sent: memory is bounded by a page, whatever
+is watched.
 
 Assignments are found through the topics they belong to, as the view keeps them by topic id.
 """
@@ -63,13 +63,13 @@ _SELECT_UNITS = (
 
 _LAST_CHARACTER = chr(sys.maxunicode)
 _SURROGATES = range(0xD800, 0xE000)
-"""No characters: UTF-8 has none of them."""
+"""Code points that are no characters: UTF-8 cannot encode them."""
 
 _PARTITION = re.compile(re.escape(PARTITION_SUFFIX) + r"\d*")
 
 
 class ViewLook:
-    """One look at the view. Used by one thread at a time; ``close`` it."""
+    """One read transaction on the view. Used by one thread at a time; ``close`` it."""
 
     def __init__(self, read_transaction: ReadTransaction) -> None:
         with ExitStack() as opening:
@@ -79,7 +79,7 @@ class ViewLook:
             self._open = opening.pop_all()
 
     def items(self, selection: Selection) -> Iterator[Sequence[Item]]:
-        """Yield what ``selection`` selects in pages, none of them empty: kind by kind, by name.
+        """Yield the selected items in pages, none of them empty: kind by kind, by name.
 
         Units of partitioned topics come topic by topic.
         """
@@ -89,7 +89,7 @@ class ViewLook:
                     yield [_item(kind, state) for state in states]
 
     def close(self) -> None:
-        """End the look. Closing again does nothing."""
+        """End the transaction. Closing again does nothing."""
         self._open.close()
 
     def _query(self, statement: str, parameters: tuple[object, ...] = ()) -> Sequence[Row]:
@@ -110,7 +110,8 @@ T = TypeVar("T")
 
 
 class SnapshotRun(Generic[Owner]):
-    """Reads what several watches begin with in one look, one after the other. ``close`` it."""
+    """Reads the snapshots of several watches in one transaction, one after the other. ``close``
+    it."""
 
     def __init__(
         self, read_transaction: ReadTransaction, selected: Sequence[tuple[Owner, Selection]]
@@ -127,7 +128,7 @@ class SnapshotRun(Generic[Owner]):
         self._is_closed = False
 
     async def open(self) -> None:
-        """Begin the look.
+        """Begin the transaction.
 
         Raises:
             Unavailable: The view cannot be read at the moment.
@@ -136,7 +137,8 @@ class SnapshotRun(Generic[Owner]):
         self.position = self._look.position
 
     async def read(self) -> list[tuple[Owner, Sequence[Item], bool]]:
-        """Return about a page of items, each part with whose it is and whether it is their last.
+        """Return about a page of items: parts, each with its watch and whether it is the watch's
+        last.
 
         Raises:
             Unavailable: The view cannot be read at the moment.
@@ -149,13 +151,13 @@ class SnapshotRun(Generic[Owner]):
         return self.current is None and not self._left
 
     def give_back(self) -> list[Owner]:
-        """Return those whose items were not begun with, and leave them out."""
+        """Return the watches whose items were not begun yet, and leave them out of this run."""
         left = [owner for owner, _ in self._left]
         self._left.clear()
         return left
 
     def close(self) -> None:
-        """End the look, once the thread has let go of it."""
+        """End the transaction, once the thread no longer uses it."""
         self._is_closed = True
         if self._working is None:
             self._close_look()
@@ -264,7 +266,8 @@ def _assignments_with_prefix(query: Query, prefix: str) -> Iterator[Sequence[Sta
 
 
 def _units(query: Query, prefix: str, start: str, end: str) -> Iterator[Sequence[State]]:
-    """Yield the assigned units that ``prefix`` fits, of the topics from ``start`` to ``end``."""
+    """Yield the assigned units whose names begin with ``prefix``, of the topics from ``start`` to
+    ``end``."""
     from_row = MAPPINGS[StateKind.ASSIGNMENT].from_row
     topic, key = start, ""
     while True:
@@ -299,9 +302,9 @@ def _bases_of_partitions(prefix: str) -> Iterator[str]:
 def end_of_prefix(prefix: str) -> str:
     """Return the first text behind all that begin with ``prefix``, in the order of UTF-8 bytes.
 
-    No text is behind all of those that begin with U+10FFFF, the last character: for a ``prefix`` of
-    nothing else this is that character. No name *begins* with it: tenants and namespaces are ASCII,
-    and topics begin with their domain, ``persistent://``.
+    No text follows all those that begin with U+10FFFF, the last character: for a ``prefix`` of only
+    that character the result is that character. No name *begins* with it: tenants and namespaces
+    are ASCII, and topics begin with their domain, ``persistent://``.
     """
     head = prefix.rstrip(_LAST_CHARACTER)
     if not head:

@@ -37,7 +37,8 @@ class Join(Protocol):
 
 
 class WatchOwner(Hashable, Protocol):
-    """A change stream as the index and its joining watches know it. ``ChangeStream`` is it."""
+    """A change stream as the index and its joining watches know it. Implemented by
+    ``ChangeStream``."""
 
     @property
     def subscriber_id(self) -> str: ...
@@ -52,17 +53,17 @@ class WatchOwner(Hashable, Protocol):
         """End one watch and send ``error`` as the reason."""
 
     def prompt(self, position: int = 0) -> None:
-        """Send the stream's position now instead of when it is due."""
+        """Send the stream's position at once instead of when it is due."""
 
     def wake(self) -> None:
         """Have the stream make another round."""
 
 
 class PositionWaiter(Protocol):
-    """Waits until everything up to a position was offered. A ``Delivery`` is it."""
+    """Waits until every event up to a position was offered. Implemented by ``Delivery``."""
 
     def look(self) -> None:
-        """Take note that ``ChangeSource.position`` has moved."""
+        """Note that ``ChangeSource.position`` has moved."""
 
 
 class ChangeSource:

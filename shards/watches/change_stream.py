@@ -5,9 +5,9 @@
     watches that catch up ── snapshot, then the log ─▶ updates with their own watch_id
 
 An update with watch_id 0 carries each event once, however many of the watches want it: the
-subscriber finds them as the shard did (``client.changes.index``). It is about a watch from the
-update on that carries nothing but that watch's id and a position. Each round has a page of every
-kind of work, so a watch that catches up holds nobody up for longer than a page.
+subscriber finds them as the shard did (``client.changes.index``). A watch is included from the
+update on that carries only that watch's id and a position. Each round does a page of every kind of
+work, so a watch that catches up delays the others by a page at most.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ChangeStream:
     """See the module. Made by ``ChangeHub.open``; the adapter that serves it calls ``close``.
 
     ``leave`` is called with a stream that is closed. ``notice_commits`` is called before the stream
-    sends how far it is.
+    sends its position.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class ChangeStream:
     # The subscriber's side --------------------------------------------------------------------
 
     def add(self, add: WatchAdd) -> None:
-        """Begin a watch. If it is refused, an update with its id says why.
+        """Begin a watch. A refusal is sent as an update with its id.
 
         Raises:
-            InvalidRequest: Its id is 0, so no update could say that.
+            InvalidRequest: Its id is 0, so no update could carry the refusal.
             Overloaded: The stream's ids cannot be remembered any more.
         """
         try:
@@ -132,7 +132,8 @@ class ChangeStream:
             self._drop_lease()
 
     def renew(self, renew: WatchRenew) -> None:
-        """Pass on what the subscriber says of its leased watch, or of its acknowledged ones."""
+        """Apply the subscriber's acknowledgement of its leased watch, or of its acknowledged
+        ones."""
         if self._lease is not None:
             self._lease.renew(renew)
         if self._subscriber is not None:
@@ -152,11 +153,11 @@ class ChangeStream:
         )
 
     async def wait_room(self) -> None:
-        """Return once the subscriber has read enough that it may ask for more."""
+        """Return once the subscriber has read enough updates to send another request."""
         await self._has_room.wait()
 
     async def next_update(self) -> WatchShardUpdate:
-        """Return what is to be sent next; waits for it, at most until progress is due.
+        """Return the next update; waits for one, at most until progress is due.
 
         Raises:
             MetadataError: Why the stream has ended.
@@ -194,7 +195,7 @@ class ChangeStream:
             self.wake()
 
     def close(self) -> None:
-        """The subscriber is gone. Closing again does nothing."""
+        """End the stream, because its subscriber left. Closing again does nothing."""
         self._leave(self)
         self._joining.close()
         self._drop_lease()
@@ -207,7 +208,7 @@ class ChangeStream:
         self._live.prompt(position)
 
     def offer(self, event: Event, watches: Iterable[ChangeWatch]) -> None:
-        """Pass an event on that ``watches``, of this stream, want. Each event may come again."""
+        """Offer an event that ``watches``, of this stream, want. An event may be offered again."""
         position = event.position
         served: EventSink | None = None
         for watch in watches:
@@ -219,12 +220,13 @@ class ChangeStream:
                 sink.offer(event)
 
     def fall_behind(self) -> None:
-        """Drop what waits; the log has it."""
+        """Drop the backlog; the log has its events."""
         for delivery in self._deliveries:
             delivery.fall_behind()
 
     def leave_index(self) -> None:
-        """Have no more events offered. The subscription counts for a while from here on."""
+        """Leave the index: no more events are offered. The subscription counts for a limited time
+        from here on."""
         # First: without watches it would seem to have taken everything in.
         subscriber, self._subscriber = self._subscriber, None
         if subscriber is not None:
@@ -254,7 +256,7 @@ class ChangeStream:
             self.emit(WatchShardUpdate(watch_id=watch.watch_id, error=to_detail(error)))
 
     def begin_again(self) -> None:
-        """Begin again with every live watch of this stream's delivery: the log was cut."""
+        """Begin every live watch of this stream's delivery again, because the log was cut."""
         for watch in tuple(self._watches.values()):
             if watch.stage is Stage.LIVE and not watch.is_leased:
                 self._joining.reset(watch)

@@ -27,7 +27,7 @@ from protos.nextgen.v1.shard_service_pb2 import WatchAdd
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a watch is about: ``names``, or, with none, all that begins with ``prefix``."""
+    """The objects of a watch: ``names``, or without names all that begin with ``prefix``."""
 
     kinds: tuple[Kind, ...]
     prefix: str
@@ -35,10 +35,10 @@ class Selection:
     """Ascending, each once."""
 
     def may_depend_on(self, change: Change) -> bool:
-        """Return whether ``change``, of any kind, may bear on what is selected.
+        """Return whether ``change``, of any kind, may affect the selected objects.
 
-        False only where that is certain at little cost. Nothing follows from an assignment; the
-        units of a topic follow from it, and have its name, with a suffix or without.
+        False only where that is certain at little cost. An assignment affects only itself; a topic
+        affects its units, whose names are its own with or without a suffix.
         """
         kind, name = change
         if kind == KIND_ASSIGNMENT:
@@ -55,14 +55,14 @@ class Selection:
 
 
 class EventSink(Protocol):
-    """Takes the events of live watches. A ``Delivery`` is it."""
+    """Takes the events of live watches. Implemented by ``Delivery``."""
 
     def offer(self, event: Event) -> None:
-        """Take in the next event. Each may be offered again."""
+        """Apply the next event; an event that was offered before is ignored."""
 
 
 class Stage(Enum):
-    """Where a watch is; see the module."""
+    """The stage of a watch; see the module."""
 
     SNAPSHOTTING = auto()
     CATCHING_UP = auto()
@@ -92,7 +92,7 @@ class ChangeWatch:
         self.selection = selection
         self.from_position = add.from_position
         self.has_snapshot = not add.without_snapshot
-        """Whether it wants a snapshot where it cannot be told event by event."""
+        """Whether it begins again with a snapshot when its events are no longer in the log."""
         self.is_leased = add.leased
         self.names_creations = add.creations
         """Whether, leased, it names the topics that come into being."""
@@ -110,7 +110,7 @@ class ChangeWatch:
 
 
 def checked_watch(add: WatchAdd) -> ChangeWatch:
-    """Return the watch that ``add`` asks for.
+    """Return the watch that ``add`` requests.
 
     Raises:
         InvalidRequest: It is malformed; the message says how.
@@ -150,7 +150,7 @@ def _check_kinds(add: WatchAdd) -> None:
 
 
 def _check_creations(add: WatchAdd) -> None:
-    """Check that the watch is named each topic whose creation gives it a unit to answer about."""
+    """Check that a watch with creations selects every topic whose units it selects."""
     if not add.leased:
         raise InvalidRequest(f"watch {add.watch_id} is not leased: creations are named to those")
     is_whole = not add.names and (not add.prefix or add.prefix.endswith("/"))
@@ -162,7 +162,7 @@ def _check_creations(add: WatchAdd) -> None:
 
 
 def changes_of(watch: ChangeWatch) -> Iterator[Change]:
-    """Yield what a watch of names is about."""
+    """Yield the objects that a watch of names selects."""
     for kind in watch.selection.kinds:
         for name in watch.selection.names:
             yield kind, name
@@ -177,7 +177,7 @@ class UsedIds:
         self._above: set[int] = set()
 
     def take(self, watch_id: int) -> bool:
-        """Note that an id is used; return whether it was not before.
+        """Note that an id is used; return whether it is new.
 
         Raises:
             InvalidRequest: It is 0.

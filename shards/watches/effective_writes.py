@@ -6,11 +6,12 @@
 
 A leased subscription (discovery) loses its lease one time-to-live after a wait for it began. An
 acknowledged one counts from when its watch is added until it was silent for one time-to-live. A
-broker manager counts longer: its brokers go on, and its successor must learn what they hold. A new
+broker manager counts longer, because its successor must first learn what its brokers hold. A new
 leader does not know the subscriptions of the one before it. Nothing is effective until it has led
 for one time-to-live, and no write until the broker manager of each shard is back
-(``returning_managers``). A broker manager sends metadata on before it watches the name, and a topic
-controller decides by it: each is an expected reader from when the metadata left here.
+(``returning_managers``). A broker manager forwards metadata, and a topic controller decides by it,
+before its watch of the name has begun: each is an expected reader from the moment at which the
+metadata left here.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ from shards.watches.subscriber_ids import managed_shard, manager_reader, reader_
 _TTL_SECONDS = ASSIGNMENT_TTL_MS / 1000
 _MANAGER_SECONDS = EFFECTIVE_MANAGER_MS / 1000
 _MARGIN_SECONDS = 0.1
-"""A leased update that left just before a wait began may arrive a little later."""
+"""A leased update that was sent just before a wait began may arrive this much later."""
 
 _ANY_POSITION = 2**63
-"""Beyond every position: who has taken in so much watches nothing of it."""
+"""Beyond every position: the acknowledged position of a subscriber that watches none of the
+names."""
 
 _SLOW_SECONDS = 1.0
-"""A write that waits longer is spoken of in the log."""
+"""A write that waits longer is logged."""
 
 _SHOWN_MAX = 8
 """Subscribers named there."""
@@ -63,13 +65,14 @@ class Leadership(Protocol):
 
 
 class AcknowledgingStream(Protocol):
-    """What carries a subscription: a change stream with acknowledged watches, or a leased watch."""
+    """The stream of a subscription: a change stream with acknowledged watches, or a leased
+    watch."""
 
     @property
     def subscriber_id(self) -> str: ...
 
     def has_taken_in(self, changes: Collection[Change], position: int) -> bool:
-        """Return whether ``position`` was acknowledged for all that ``changes`` concern."""
+        """Return whether ``position`` was acknowledged for every watch that matches ``changes``."""
         ...
 
     def prompt(self, position: int = 0) -> None:
@@ -82,7 +85,8 @@ class AcknowledgingStream(Protocol):
 
 
 class Subscription:
-    """A subscriber that acknowledges what it takes in. Made by ``EffectiveWrites.join``.
+    """A subscriber that acknowledges the positions it has applied. Made by
+    ``EffectiveWrites.join``.
 
     Its stream knows the filter and the acknowledged positions. ``is_leased`` says which rule ends
     the wait for it when it does not acknowledge; see the module.
@@ -116,7 +120,8 @@ class Subscription:
         return self.heard_at + self.counts_s
 
     def heard(self, complete_term: int = 0) -> None:
-        """Take in an acknowledgement, which follows every watch that it had added.
+        """Apply an acknowledgement, which covers every watch that the subscriber had added before
+        it.
 
         ``complete_term`` as in ``WatchRenew``.
         """
@@ -124,18 +129,18 @@ class Subscription:
         self._writes.note_heard(self, complete_term)
 
     def watches(self, changes: Iterable[Change]) -> None:
-        """It watches these from here on."""
+        """Note that it watches these objects from here on."""
         self._writes.note_watched(self, changes)
 
     def is_watching(self, change: Change) -> bool:
         return not self.stream.has_taken_in((change,), _ANY_POSITION)
 
     def lose_watch(self) -> None:
-        """Note that a watch of it ended here: it misses changes until it has added another."""
+        """Note that one of its watches ended: it misses changes until it has added another."""
         self._writes.note_lost(self)
 
     def leave(self) -> None:
-        """The stream is gone. What it knew counts for a while."""
+        """Note that the stream ended. The subscription counts for a limited time."""
         self._writes.note_left(self)
 
 
@@ -147,7 +152,7 @@ class _Waiter:
     lease_ends: float
     """When a leased subscription that has not acknowledged the position stops answering."""
     is_move: bool
-    """Whether units moved, which concerns leased subscriptions alone. Else it is a write."""
+    """True for a move of units, which waits only for leased subscriptions; False for a write."""
     are_leases_over: bool = False
     blocker: Subscription | None = None
     """A subscription that had not acknowledged at the last check."""
@@ -191,7 +196,7 @@ class EffectiveWrites:
     def join(self, stream: AcknowledgingStream, *, is_leased: bool = False) -> Subscription:
         """Count a stream from its first acknowledged watch on, or from its leased one.
 
-        An earlier subscription of the same subscriber counts no longer.
+        An earlier subscription of the same subscriber no longer counts.
         """
         known = self._subscribers.pop(stream.subscriber_id, None)
         departed = self._departed.pop(stream.subscriber_id, None)
@@ -208,7 +213,7 @@ class EffectiveWrites:
         self.settle()
 
     def manager_is_back(self, shard_id: int) -> None:
-        """Wait no longer for the broker manager of a shard: it follows nothing of this one."""
+        """Stop waiting for the broker manager of a shard: it watches no objects of this shard."""
         self.returning.note_back(shard_id)
         self.settle()
 
@@ -253,7 +258,7 @@ class EffectiveWrites:
     # Readers ----------------------------------------------------------------------------------
 
     def expect(self, changes: Iterable[Change], manager_shard_id: int) -> None:
-        """Note that a broker manager is being given these objects. No change of theirs is
+        """Note that these objects are being sent to a broker manager. No change of them is
         effective until it watches them, or until the time that ``stop_expecting`` sets."""
         self._readers.begin(changes, manager_reader(manager_shard_id))
 
@@ -262,8 +267,9 @@ class EffectiveWrites:
     ) -> None:
         """Note that the manager has the objects.
 
-        ``are_watched``: it watched all of them before; else it will, and is expected to for as long
-        as a manager counts. An object that it is being given once more stays expected until then.
+        ``are_watched``: it watched all of them before. Otherwise its watches are expected for as
+        long as a manager counts. An object that is being sent to it again stays expected until that
+        is over.
         """
         now = self._clock.monotonic()
         reader = manager_reader(manager_shard_id)
@@ -291,7 +297,7 @@ class EffectiveWrites:
                 subscriber.stream.prompt()
 
     def _wait_for_forgotten(self, until: float) -> None:
-        """A reader that is forgotten is waited for all the same, by every write."""
+        """Have every write wait in place of a reader that was forgotten for lack of room."""
         self._counts_from = max(self._counts_from, until)
 
     # Waiting ----------------------------------------------------------------------------------
@@ -407,7 +413,7 @@ class EffectiveWrites:
             del self._waiters[number]
 
     def _report(self, waiter: _Waiter) -> None:
-        """Log what a slow write waits for: an operator may know why."""
+        """Log the subscribers that a slow write waits for."""
         if waiter.is_move:
             return
         now = self._clock.monotonic()
@@ -465,7 +471,7 @@ class EffectiveWrites:
         return not subscriber.stream.has_taken_in(waiter.changes, waiter.position)
 
     def _schedule(self) -> None:
-        """Check the waits again when the next thing that they wait for ends by itself."""
+        """Check the waits again when the next lease or expectation ends."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -485,5 +491,5 @@ class EffectiveWrites:
 
 
 def _counted_s(*, is_manager: bool) -> float:
-    """Return how long a subscriber counts that is silent, or has not come yet."""
+    """Return how long a silent or absent subscriber counts."""
     return max(_TTL_SECONDS, _MANAGER_SECONDS) if is_manager else _TTL_SECONDS

@@ -1,4 +1,5 @@
-"""Who was given metadata of this shard that it is going to watch, and does not watch yet.
+"""Readers that have metadata of this shard and have not subscribed to it yet; effective writes wait
+for them.
 
     begin ──▶ on its way ──▶ end: it watched that before, or is going to for some time yet
     note  ──▶ was read: is going to be watched, for some time yet
@@ -15,14 +16,14 @@ from collections.abc import Iterable, Iterator
 from nextgen.client.changes.index import Change
 
 FOR_EVER = float("inf")
-"""Until when what is on its way is expected: nobody can say how long that takes."""
+"""The end of an expectation while the metadata is on its way: unknown."""
 
 
 class ExpectedReaders:
     """The expected watches of one home shard, for one term. Times are in monotonic seconds.
 
-    What is on its way is bounded by the requests that carry it and is never forgotten. Of the rest
-    the oldest is, beyond ``names_max`` names.
+    Metadata on its way is bounded by the requests that carry it, and its readers are never
+    forgotten. Beyond ``names_max`` names the oldest of the other readers is forgotten.
     """
 
     def __init__(self, names_max: int) -> None:
@@ -37,17 +38,17 @@ class ExpectedReaders:
         return len(self._on_the_way) + len(self._until)
 
     def begin(self, changes: Iterable[Change], reader: str) -> None:
-        """These are being given to ``reader``."""
+        """Note that these objects are being sent to ``reader``."""
         for change in changes:
             self._requests[change, reader] += 1
             self._on_the_way.setdefault(change, set()).add(reader)
 
     def end(self, changes: Iterable[Change], reader: str, until: float, now: float) -> float:
-        """They were given, or were not: those that it has not watched since, it may until
-        ``until``.
+        """Note that the sending is over: watches of the objects that it does not watch yet are
+        expected until ``until``.
 
-        One that it is being given once more counts until that is over as well. Returns as
-        ``note`` does.
+        An object that is being sent again counts until that is over as well. Returns as ``note``
+        does.
         """
         forgotten = 0.0
         for change in changes:
@@ -64,8 +65,8 @@ class ExpectedReaders:
         return forgotten
 
     def note(self, change: Change, reader: str, until: float, now: float) -> float:
-        """It is going to watch this until ``until``; return until when that counts which had to be
-        forgotten for it, 0 if nothing had to be."""
+        """Expect its watch of these objects until ``until``. Returns the end of the latest
+        expectation that was forgotten to make room, 0 if none was."""
         self._until.setdefault(change, {})[reader] = until
         self._until.move_to_end(change)
         while self._until and _last(self._until[next(iter(self._until))]) <= now:
@@ -76,19 +77,19 @@ class ExpectedReaders:
         return _last(oldest)
 
     def forget(self, change: Change, reader: str) -> None:
-        """It watches this, or did before it was given it."""
+        """Stop expecting its watch of these objects: it has one."""
         self._arrived(change, reader)
         readers = self._until.get(change)
         if readers is not None and readers.pop(reader, None) is not None and not readers:
             del self._until[change]
 
     def are_over(self, changes: Iterable[Change], now: float) -> bool:
-        """Say whether nobody is expected to watch any of ``changes``."""
+        """Return whether no reader is expected to watch any of ``changes``."""
         return all(until <= now for until in self.ends(changes))
 
     def ends(self, changes: Iterable[Change]) -> Iterator[float]:
-        """Yield until when each reader of ``changes`` is expected, ``FOR_EVER`` while it is given
-        them."""
+        """Yield the end of each expectation for ``changes``, ``FOR_EVER`` while they are being
+        sent."""
         for change in changes:
             if change in self._on_the_way:
                 yield FOR_EVER

@@ -1,8 +1,8 @@
-"""Hands assignments to broker managers, and has effective writes wait for what is on the way.
+"""Sends assignments to broker managers, and has effective writes wait for the metadata in them.
 
-The metadata of a topic leaves with its assignment, before the broker's manager watches the topic: a
-change that is committed meanwhile is not effective before that watch has told it. One that was
-committed while the assignment was, or before it was tried again, leaves with it.
+A topic's metadata leaves with its assignment, before the broker's manager watches the topic. A
+change that is committed in between is effective only when that watch has delivered it. Each attempt
+sends the topic as it is at that moment.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class ExpectingManagers:
         return await self._managers.follow(shard_id, request, timeout_ms=timeout_ms)
 
     async def _bring_up_to_date(self, request: AssignRequest) -> None:
-        """Give assignments their topics as they are: what changes from here on is waited for."""
+        """Put the present version of each topic into its assignment; later changes wait for the
+        watch."""
         topics = self._state.reads.load_topics([each.topic.name for each in request.assignments])
         is_changed = False
         for each, topic in zip(request.assignments, topics, strict=True):
@@ -74,5 +75,5 @@ class ExpectingManagers:
                 each.topic.CopyFrom(topic_message(topic))
                 is_changed = True
         if is_changed:
-            # It may be pending: a broker is told nothing that a later leader may not know.
+            # It may be pending: a broker gets nothing that a later leader may not have.
             await self._state.proposer.confirm()

@@ -6,8 +6,8 @@
 
 The leader before this one knew which broker managers watched; a new one does not. A broker that
 holds an object may act on an old version of it until its manager watches that object here. So no
-write is effective before every manager is back: it knows what its brokers hold, watches all of it
-here, and accepts nothing any more that a former leader sent.
+write is effective before every manager is back: a manager that is back knows what its brokers hold,
+watches all of it here, and refuses messages of former leaders.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ReturningManagers:
         return f"<ReturningManagers expected={self._expected} until={self.until:.3f}>"
 
     def expect(self, shard_ids: Iterable[int], term: int) -> None:
-        """Expect the managers of these shards, and no other, at a leader of ``term``."""
+        """Expect the managers of exactly these shards, at a leader of ``term``."""
         self._expected = set(shard_ids)
         self._term = term
 
@@ -56,11 +56,11 @@ class ReturningManagers:
         return sorted(self._expected or ()) if now < self.until else ()
 
     def are_back(self, now: float) -> bool:
-        """Return whether no manager is waited for."""
+        """Return whether every manager is back, or no longer counts."""
         return now >= self.until or (self._expected is not None and not self._expected)
 
     def note_back(self, shard_id: int) -> None:
-        """Note that a manager is back, or follows nothing."""
+        """Note that a manager is back, or watches no objects of this shard."""
         if self._expected is not None:
             self._expected.discard(shard_id)
 
@@ -73,7 +73,7 @@ class ReturningManagers:
 
 
 class AwaitsManagers(Protocol):
-    """What waits for the managers; ``EffectiveWrites`` is it."""
+    """The service that waits for the managers. Implemented by ``EffectiveWrites``."""
 
     @property
     def returning(self) -> ReturningManagers: ...
@@ -84,7 +84,7 @@ class AwaitsManagers(Protocol):
 
 
 class ManagerRollCall:
-    """Asks the broker managers of all shards, for one term. ``start`` it once."""
+    """Calls the broker managers of all shards, for one term. ``start`` it once."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class ManagerRollCall:
         self._turns = asyncio.Semaphore(FOLLOW_REQUESTS_MAX)
 
     def start(self) -> None:
-        """Ask every manager in the background, each until it is back or counts no longer."""
+        """Call every manager in the background, each until it is back or no longer counts."""
         try:
             shard_ids = self._shard_ids()
         except MetadataError:

@@ -1,4 +1,4 @@
-"""Subscriber ids of those that act on metadata: broker managers and topic controllers.
+"""Subscriber ids of broker managers and topic controllers, which act on metadata.
 
 node-1/broker-manager-3/7      the broker manager of shard 3, led in term 7 by node-1
 node-1/topic-controller-3/7    its topic controller

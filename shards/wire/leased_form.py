@@ -1,4 +1,4 @@
-"""Events as leased watches get them, and how long each may wait for others in one update."""
+"""Events in the form that leased watches get, and how long each may wait to share an update."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
 _CREATIONS_SECONDS = ASSIGNMENT_CREATIONS_MS / 1000
 
 UNTIL_THE_NEXT_UPDATE = float("inf")
-"""``LeasedForm.may_wait_s`` of what goes out with whichever update is due next."""
+"""``LeasedForm.may_wait_s`` of an event that goes out with the next update that is due."""
 
 
 class LeasedForm(NamedTuple):
@@ -20,7 +20,8 @@ class LeasedForm(NamedTuple):
     event: Event
     """An assignment comes without its placement decision: only answers to lookups are kept."""
     may_wait_s: float
-    """How long it may wait for others that share its update. 0 for what outdates an answer."""
+    """How long it may wait to share an update with other events. 0 for an event that outdates an
+    answer."""
     is_assignment: bool
     created: str
     """The name of the topic that came into being; "" for other events."""
@@ -33,7 +34,8 @@ class LeasedForms:
         self._latest: tuple[Event, LeasedForm] | None = None
 
     def of(self, event: Event) -> LeasedForm:
-        """Return the form of ``event``: the one that was made if it is the latest event."""
+        """Return the form of ``event``; repeated calls for the latest event return the same
+        object."""
         if self._latest is None or self._latest[0] is not event:
             self._latest = event, _form(event)
         return self._latest[1]

@@ -5,8 +5,8 @@
 
 A tenant may use idle capacity beyond its share. The last ``CAPACITY_RESERVE_PERCENT`` of each lease
 go only to tenants below their share in this shard. So tenants whose shares add up to no more than
-the reserve always get their shares, however much the others use and however late they come. No unit
-is ever taken back from a tenant: the reserve makes that unnecessary.
+the reserve always get their shares, however much the others use and however late they come. The
+reserve makes it unnecessary to take units back from a tenant.
 
 Each shard applies this to its own leases alone. Leases of a broker never exceed its capacity, so
 neither do the reserves, and a tenant's shares in all shards add up to its part of the whole leased
