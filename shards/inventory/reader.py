@@ -12,6 +12,7 @@ from nextgen.kernel.limits.cluster import (
     PAGE_ITEMS_DEFAULT,
     PAGE_ITEMS_MAX,
 )
+from nextgen.kernel.limits.listing import LIST_PREFIX_BYTES_MAX, NAME_IN_PAGE_BYTES_OVERHEAD
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import (
     InvalidName,
@@ -23,6 +24,7 @@ from nextgen.replication.ports import ReplicatedLog
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item, Kind
 from protos.nextgen.v1.shard_service_pb2 import (
+    CountedObjects,
     GetRequest,
     GetResponse,
     ListRequest,
@@ -30,20 +32,21 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ObjectName,
 )
 from shards.domain.namespace import Namespace
-from shards.domain.parent_gate import ParentKind
 from shards.domain.shard import NO_SLOTS, SHARD_KEY, Shard
 from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import CREATABLE_DOMAINS, Topic
+from shards.inventory.name_counts import NameCount, NameCounts
 from shards.projections.reading import (
-    ALL_KEYS,
+    NamedCount,
     Range,
-    child_ranges,
+    prefix_range,
+    read_names,
     read_page,
     read_shard_map_version,
     topic_ranges,
 )
-from shards.projections.rows import Query, read_states
+from shards.projections.rows import Query, ReadTransaction, read_states
 from shards.wire.inventory import KINDS, item_message
 
 
@@ -60,10 +63,17 @@ class InventoryReader:
         InvalidRequest: A name, kind or limit is malformed.
     """
 
-    def __init__(self, shard_id: int, log: ReplicatedLog, query: Query) -> None:
+    def __init__(
+        self,
+        shard_id: int,
+        log: ReplicatedLog,
+        query: Query,
+        read_transaction: ReadTransaction,
+    ) -> None:
         self._shard_id = shard_id
         self._log = log
         self._query = query
+        self._counts = NameCounts(read_transaction)
         self._slots = NO_SLOTS
         self._slots_version = 0
 
@@ -96,16 +106,24 @@ class InventoryReader:
         return GetResponse(items=items)
 
     async def list(self, request: ListRequest) -> ListResponse:
-        """Return a page of the objects in this shard below a parent, by name."""
+        """Return a page of the objects in this shard below a parent, by name; or their number."""
         if request.limit > PAGE_ITEMS_MAX:
             raise InvalidRequest(
                 f"a page of {request.limit} items asked for, at most {PAGE_ITEMS_MAX} are allowed"
             )
+        if len(request.prefix.encode()) > LIST_PREFIX_BYTES_MAX:
+            raise InvalidRequest(f"a prefix has at most {LIST_PREFIX_BYTES_MAX} bytes")
         limit = request.limit or PAGE_ITEMS_DEFAULT
+        bytes_max = min(request.bytes_max or PAGE_BYTES_MAX, PAGE_BYTES_MAX)
         kind, ranges = _page_ranges(request)
         await self._wait(request.min_position)
+        if request.count_only:
+            return ListResponse(counted=_counted(await self._counts.count(kind, ranges)))
+        if request.names_only:
+            names = read_names(self._query, kind, ranges, after=request.after, limit=limit + 1)
+            return _names_page(names, limit, bytes_max)
         states = read_page(self._query, kind, ranges, after=request.after, limit=limit + 1)
-        return _page(request.kind, states, limit)
+        return _page(request.kind, states, limit, bytes_max)
 
     async def _wait(self, min_position: int) -> None:
         if not min_position:
@@ -158,28 +176,48 @@ def _parse_name(name: ObjectName) -> tuple[StateKind, str, str]:
 def _page_ranges(request: ListRequest) -> tuple[StateKind, tuple[Range, ...]]:
     try:
         if request.kind == KIND_TENANT:
-            return StateKind.TENANT, (ALL_KEYS,)
+            return StateKind.TENANT, (prefix_range(request.prefix),)
         if request.kind == KIND_NAMESPACE:
-            return child_ranges(ParentKind.TENANT, parse_tenant(request.parent))
+            tenant = parse_tenant(request.parent)
+            return StateKind.NAMESPACE, (prefix_range(f"{tenant}/{request.prefix}"),)
         if request.kind == KIND_TOPIC:
             namespace = parse_namespace(request.parent).text
             if request.domain and request.domain not in CREATABLE_DOMAINS:
                 raise InvalidRequest(f"there are no topics in the domain {request.domain!a}")
-            return StateKind.TOPIC, topic_ranges(namespace, request.domain)
+            return StateKind.TOPIC, topic_ranges(namespace, request.domain, request.prefix)
     except InvalidName as error:
         raise InvalidRequest(str(error)) from error
     raise InvalidRequest(f"kind {request.kind} is none of tenant, namespace, topic")
 
 
-def _page(kind: Kind, states: Sequence[State], limit: int) -> ListResponse:
-    """Return the first ``limit`` states as a page, fewer if they would not fit a message."""
+def _page(kind: Kind, states: Sequence[State], limit: int, bytes_max: int) -> ListResponse:
+    """Return the first ``limit`` states as a page, fewer if they have more than ``bytes_max``."""
     items: list[Item] = []
     size_bytes = 0
     for state in states[:limit]:
         assert isinstance(state, Tenant | Namespace | Topic)
         item = item_message(kind, state.name, state)
         size_bytes += item.ByteSize()
-        if items and size_bytes > PAGE_BYTES_MAX:
+        if items and size_bytes > bytes_max:
             break
         items.append(item)
     return ListResponse(items=items, more_items=len(items) < len(states))
+
+
+def _names_page(names: Sequence[NamedCount], limit: int, bytes_max: int) -> ListResponse:
+    page = names[:limit]
+    size_bytes = 0
+    for place, (name, _) in enumerate(page):
+        size_bytes += len(name.encode()) + NAME_IN_PAGE_BYTES_OVERHEAD
+        if place and size_bytes > bytes_max:
+            page = page[:place]
+            break
+    return ListResponse(
+        names=[name for name, _ in page],
+        partitions=[partitions for _, partitions in page],
+        more_items=len(page) < len(names),
+    )
+
+
+def _counted(count: NameCount) -> CountedObjects:
+    return CountedObjects(objects=count.names, units=count.units, position=count.position)

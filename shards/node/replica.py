@@ -17,9 +17,8 @@ from protos.nextgen.v1.cluster_service_pb2 import ReplicaStatus
 from shards.inventory.reader import InventoryReader
 from shards.metrics import ShardMetrics
 from shards.node.shard_leader import LeaderDependencies, ShardLeader
-from shards.projections.rows import Query
+from shards.projections.rows import Query, ReadTransaction
 from shards.watches.change_hub import ChangeHub
-from shards.watches.change_snapshot import ReadTransaction
 from shards.watches.effective_writes import AcknowledgingStream, Subscription
 
 _logger = structlog.get_logger(__name__)
@@ -48,7 +47,7 @@ class Replica:
     ) -> None:
         self.shard_id = shard_id
         self.log = log
-        self.reader = InventoryReader(shard_id, log, query)
+        self.reader = InventoryReader(shard_id, log, query, read_transaction)
         self.leader: ShardLeader | None = None
         self._query = query
         self._table = table

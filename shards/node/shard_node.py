@@ -34,8 +34,7 @@ from shards.metrics import NodeMetrics, ShardMetrics
 from shards.node.membership_keeper import MembershipKeeper
 from shards.node.replica import Replica
 from shards.node.shard_leader import LeaderDependencies
-from shards.projections.rows import Query
-from shards.watches.change_snapshot import ReadTransaction
+from shards.projections.rows import Query, ReadTransaction
 
 SHARD_NODE = "shard"
 """Kind of this process in ``Hello`` and ``NodeRegistered``."""

@@ -5,6 +5,7 @@ Ranges rest on SQLite comparing text by its UTF-8 bytes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,16 +14,21 @@ from shards.domain.assignment import Assignment
 from shards.domain.broker_session import BrokerSession
 from shards.domain.parent_gate import ParentKind
 from shards.domain.states import State, StateKind
-from shards.projections.rows import MAPPINGS, Query, pack_id, query_many
+from shards.projections.rows import MAPPINGS, Query, Row, pack_id, query_many
 from shards.projections.tables import OUTCOMES, SHARD_META
 
 TOPIC_DOMAINS = tuple(sorted(domain.value for domain in Domain))
 """Ascending, so that the ranges of one namespace in all domains come in the order of names."""
 
-Range = tuple[str, str]
-"""A range of texts: after the first and before the second, both exclusive."""
+_LAST_CHARACTER = chr(sys.maxunicode)
+_SURROGATES = range(0xD800, 0xE000)
+"""Code points that are no characters: UTF-8 cannot encode them."""
 
-ALL_KEYS: Range = ("", "\U0010ffff")
+Range = tuple[str, str]
+"""A range of texts: from the first on, and before the second."""
+
+NamedCount = tuple[str, int]
+"""A name, and how many partitions it has: 0 unless it is a partitioned topic's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +39,32 @@ class RecordedOutcome:
     position: int
 
 
+def end_of_prefix(prefix: str) -> str:
+    """Return the first text behind all that begin with ``prefix``, in the order of UTF-8 bytes.
+
+    No text follows all those that begin with U+10FFFF, the last character: for a ``prefix`` of only
+    that character the result is that character. No name *begins* with it: tenants and namespaces
+    are ASCII, and topics begin with their domain, ``persistent://``.
+    """
+    head = prefix.rstrip(_LAST_CHARACTER)
+    if not head:
+        return _LAST_CHARACTER
+    following = ord(head[-1]) + 1
+    if following == _SURROGATES.start:
+        following = _SURROGATES.stop
+    return head[:-1] + chr(following)
+
+
 def prefix_range(prefix: str) -> Range:
-    """Return the range of the texts that begin with ``prefix``, which ends in a slash."""
-    assert prefix.endswith("/"), f"{prefix!r} does not end in a slash"
-    return prefix, prefix[:-1] + chr(ord("/") + 1)
+    """Return the range of the texts that begin with ``prefix``."""
+    return prefix, end_of_prefix(prefix)
 
 
-def topic_ranges(namespace: str, domain: str = "") -> tuple[Range, ...]:
-    """Return the key ranges of the topics of ``tenant/namespace``, in all domains or in one."""
+def topic_ranges(namespace: str, domain: str = "", prefix: str = "") -> tuple[Range, ...]:
+    """Return the key ranges of the topics of ``tenant/namespace`` whose local names begin with
+    ``prefix``, in all domains or in one."""
     domains = (domain,) if domain else TOPIC_DOMAINS
-    return tuple([prefix_range(f"{each}://{namespace}/") for each in domains])
+    return tuple([prefix_range(f"{each}://{namespace}/{prefix}") for each in domains])
 
 
 def child_ranges(kind: ParentKind, name: str) -> tuple[StateKind, tuple[Range, ...]]:
@@ -57,7 +79,7 @@ def has_key_within(query: Query, kind: StateKind, within: Range, without: Collec
     mapping = MAPPINGS[kind]
     start, end = within
     rows = query(
-        f"{mapping.select_keys} WHERE {mapping.key} > ? AND {mapping.key} < ? LIMIT ?",
+        f"{mapping.select_keys} WHERE {mapping.key} >= ? AND {mapping.key} < ? LIMIT ?",
         (start, end, len(without) + 1),
     )
     return any(row[0] not in without for row in rows)
@@ -66,7 +88,7 @@ def has_key_within(query: Query, kind: StateKind, within: Range, without: Collec
 def read_keys(query: Query, kind: StateKind, within: Range) -> list[str]:
     """Return the keys of the states in the range."""
     mapping = MAPPINGS[kind]
-    rows = query(f"{mapping.select_keys} WHERE {mapping.key} > ? AND {mapping.key} < ?", within)
+    rows = query(f"{mapping.select_keys} WHERE {mapping.key} >= ? AND {mapping.key} < ?", within)
     return [row[0] for row in rows]
 
 
@@ -95,12 +117,7 @@ def read_range(
     ``limit`` -1 means all.
     """
     mapping = MAPPINGS[kind]
-    start, end = within
-    rows = query(
-        f"{mapping.select} WHERE {mapping.key} > ? AND {mapping.key} < ? "
-        f"ORDER BY {mapping.key} LIMIT ?",
-        (max(start, after), end, limit),
-    )
+    rows = _rows_behind(query, mapping.select, mapping.key, within, after, limit)
     return [mapping.from_row(row) for row in rows]
 
 
@@ -115,13 +132,39 @@ def read_page(
     return page
 
 
+def read_names(
+    query: Query, kind: StateKind, ranges: Sequence[Range], *, after: str, limit: int
+) -> list[NamedCount]:
+    """Return the first ``limit`` names behind ``after`` in ``ranges``, which are ascending."""
+    mapping = MAPPINGS[kind]
+    select = f"SELECT {mapping.key}, {_partitions(kind)} FROM {mapping.table}"
+    names: list[NamedCount] = []
+    for within in ranges:
+        if len(names) < limit and after < within[1]:
+            wanted = limit - len(names)
+            names += _rows_behind(query, select, mapping.key, within, after, wanted)
+    return names
+
+
+def count_names(
+    query: Query, kind: StateKind, within: Range, *, after: str, limit: int
+) -> tuple[int, int, str]:
+    """Count the first ``limit`` names in the range behind ``after``, and their units.
+
+    The last result is the name to go on behind, "" if there is none left.
+    """
+    mapping = MAPPINGS[kind]
+    select = f"SELECT {mapping.key} AS name, {_partitions(kind)} AS parts FROM {mapping.table}"
+    part, parameters = _behind(select, mapping.key, within, after, limit)
+    counting = f"SELECT count(*), total(max(parts, 1)), max(name) FROM ({part})"
+    ((count, units, last),) = query(counting, parameters)
+    return count, int(units), last if count == limit else ""
+
+
 def read_assignments_of(query: Query, topic_id: str) -> dict[str, Assignment]:
     """Return all assignments of a topic's units by key."""
     found = read_range(query, StateKind.ASSIGNMENT, prefix_range(f"{topic_id}/"))
-    # The unit of a whole topic is "", so its key is the prefix itself and not behind it.
-    mapping = MAPPINGS[StateKind.ASSIGNMENT]
-    whole = [mapping.from_row(row) for row in query(mapping.select_one, (f"{topic_id}/",))]
-    return {each.key: each for each in (*whole, *found) if isinstance(each, Assignment)}
+    return {each.key: each for each in found if isinstance(each, Assignment)}
 
 
 def read_units_of_session(
@@ -161,3 +204,26 @@ def read_outcomes(query: Query, command_ids: Iterable[bytes]) -> dict[bytes, Rec
     select = f"SELECT command_id, position, outcome FROM {OUTCOMES.name}"
     rows = query_many(query, select, "command_id", list(command_ids))
     return {row[0]: RecordedOutcome(row[2], row[1]) for row in rows}
+
+
+def _partitions(kind: StateKind) -> str:
+    return "partitions" if kind is StateKind.TOPIC else "0"
+
+
+def _behind(
+    select: str, key: str, within: Range, after: str, limit: int
+) -> tuple[str, tuple[object, ...]]:
+    """Return the statement of the first ``limit`` rows of a range behind ``after``, by key.
+
+    SQLite begins at one of two lower bounds, whichever comes first in the statement, and reads its
+    way to the other one: so the first is never before the second.
+    """
+    start, end = within
+    statement = f"{select} WHERE {key} >= ? AND {key} > ? AND {key} < ? ORDER BY {key} LIMIT ?"
+    return statement, (max(start, after), after, end, limit)
+
+
+def _rows_behind(
+    query: Query, select: str, key: str, within: Range, after: str, limit: int
+) -> Sequence[Row]:
+    return query(*_behind(select, key, within, after, limit))

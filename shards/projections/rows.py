@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Protocol
@@ -44,6 +45,10 @@ class Query(Protocol):
     """Runs one SELECT on a view and returns all of its rows."""
 
     def __call__(self, statement: str, parameters: tuple[Any, ...] = ()) -> Sequence[Row]: ...
+
+
+ReadTransaction = Callable[[], AbstractContextManager[Connection]]
+"""Opens a read transaction on a view, from any thread; see ``ViewStore.read_transaction``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from nextgen.replication.ports import Entry, ReplicatedLog
 from nextgen.tasks.background import start
 from protos.nextgen.v1.events_pb2 import Event
 from shards.metrics import WatchMetrics
-from shards.watches.change_snapshot import ReadTransaction
+from shards.projections.rows import ReadTransaction
 from shards.watches.change_source import ChangeSource, Join
 from shards.watches.change_stream import ChangeStream
 

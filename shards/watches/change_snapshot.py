@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from typing import Any, Generic, TypeGuard, TypeVar
 
-from sqlalchemy import Connection
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from nextgen.kernel.errors import Unavailable
@@ -36,13 +34,11 @@ from shards.domain.namespace import Namespace
 from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
-from shards.projections.rows import MAPPINGS, Query, Row, read_states
+from shards.projections.reading import end_of_prefix, prefix_range, read_range
+from shards.projections.rows import MAPPINGS, Query, ReadTransaction, Row, read_states
 from shards.projections.tables import ASSIGNMENTS, TOPICS
 from shards.watches.change_watch import Selection
 from shards.wire.inventory import KINDS, item_message
-
-ReadTransaction = Callable[[], AbstractContextManager[Connection]]
-"""Opens a read transaction on a view, from any thread; see ``ViewStore.read_transaction``."""
 
 _TOPIC_ID = (
     f"iif(typeof({TOPICS.name}.topic_id) = 'blob', "
@@ -60,10 +56,6 @@ _SELECT_UNITS = (
     f"AND ({TOPICS.name}.name, {ASSIGNMENTS.name}.key) > (?, ?) "
     f"ORDER BY {TOPICS.name}.name, {ASSIGNMENTS.name}.key LIMIT {WATCH_SNAPSHOT_ITEMS_PER_PAGE}"
 )
-
-_LAST_CHARACTER = chr(sys.maxunicode)
-_SURROGATES = range(0xD800, 0xE000)
-"""Code points that are no characters: UTF-8 cannot encode them."""
 
 _PARTITION = re.compile(re.escape(PARTITION_SUFFIX) + r"\d*")
 
@@ -232,18 +224,16 @@ def _named(query: Query, kind: StateKind, names: Sequence[str]) -> Iterator[Sequ
 
 
 def _with_prefix(query: Query, kind: StateKind, prefix: str) -> Iterator[Sequence[State]]:
-    mapping = MAPPINGS[kind]
-    select = (
-        f"{mapping.select} WHERE {mapping.key} >= ? AND {mapping.key} > ? AND {mapping.key} < ? "
-        f"ORDER BY {mapping.key} LIMIT {WATCH_SNAPSHOT_ITEMS_PER_PAGE}"
-    )
-    after, end = "", end_of_prefix(prefix)
+    limit = WATCH_SNAPSHOT_ITEMS_PER_PAGE
+    after = ""
     while True:
-        rows = query(select, (prefix, after, end))
-        yield [mapping.from_row(row) for row in rows]
-        if len(rows) < WATCH_SNAPSHOT_ITEMS_PER_PAGE:
+        states = read_range(query, kind, prefix_range(prefix), after=after, limit=limit)
+        yield states
+        if len(states) < limit:
             return
-        after = rows[-1][0]
+        last = states[-1]
+        assert isinstance(last, Tenant | Namespace | Topic), f"{last!r} is not watched"
+        after = last.name
 
 
 def _named_assignments(query: Query, names: Sequence[str]) -> Iterator[Sequence[State]]:
@@ -297,19 +287,3 @@ def _bases_of_partitions(prefix: str) -> Iterator[str]:
             tail = prefix[place:]
             if PARTITION_SUFFIX.startswith(tail) or _PARTITION.fullmatch(tail):
                 yield prefix[:place]
-
-
-def end_of_prefix(prefix: str) -> str:
-    """Return the first text behind all that begin with ``prefix``, in the order of UTF-8 bytes.
-
-    No text follows all those that begin with U+10FFFF, the last character: for a ``prefix`` of only
-    that character the result is that character. No name *begins* with it: tenants and namespaces
-    are ASCII, and topics begin with their domain, ``persistent://``.
-    """
-    head = prefix.rstrip(_LAST_CHARACTER)
-    if not head:
-        return _LAST_CHARACTER
-    following = ord(head[-1]) + 1
-    if following == _SURROGATES.start:
-        following = _SURROGATES.stop
-    return head[:-1] + chr(following)

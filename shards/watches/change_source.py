@@ -17,7 +17,7 @@ from nextgen.replication.ports import ReplicatedLog
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
 from shards.metrics import WatchMetrics
-from shards.watches.change_snapshot import ReadTransaction
+from shards.projections.rows import ReadTransaction
 from shards.watches.change_watch import ChangeWatch
 from shards.watches.effective_writes import AcknowledgingStream, Subscription
 from shards.wire.decoded_entries import DecodedEntries

@@ -321,11 +321,24 @@ def _executed(shard: FakeShard, command: pb.Command) -> pb.CommandResult:
 
 
 def _list(shard: FakeShard, request: pb.ListRequest, response: pb.ListResponse) -> None:
-    names = sorted(
-        name
-        for name, item in shard.items.items()
-        if item.kind == request.kind and name > request.after
-    )
+    items = [item for _, item in sorted(shard.items.items()) if _is_listed(item, request)]
+    if request.count_only:
+        units = sum(item.topic.partitions or 1 for item in items)
+        response.counted.objects, response.counted.units = len(items), units
+        response.counted.position = shard.position
+        return
+    behind = [item for item in items if item.name > request.after]
     limit = request.limit or 100
-    response.items.extend(shard.items[name] for name in names[:limit])
-    response.more_items = len(names) > limit
+    if request.names_only:
+        response.names.extend(item.name for item in behind[:limit])
+        response.partitions.extend(item.topic.partitions for item in behind[:limit])
+    else:
+        response.items.extend(behind[:limit])
+    response.more_items = len(behind) > limit
+
+
+def _is_listed(item: Item, request: pb.ListRequest) -> bool:
+    if item.kind != request.kind:
+        return False
+    beginning = f"{request.parent}/{request.prefix}" if request.parent else request.prefix
+    return item.name.partition("://")[2 if "://" in item.name else 0].startswith(beginning)

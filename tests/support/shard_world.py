@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,9 @@ class MemoryView:
     def reader(self) -> Connection:
         return self._connection
 
+    def read_transaction(self) -> AbstractContextManager[Connection]:
+        raise NotImplementedError("a view in memory belongs to one thread")
+
     def applied(self) -> AppliedPoint:
         return self._applied
 
@@ -112,7 +115,7 @@ class ShardReplica:
         self.view = MemoryView()
         self.log = MemoryLog(self.view, group_id=GroupId(shard_id))
         self.query = query_of(self.view.reader)
-        self.reader = InventoryReader(shard_id, self.log, self.query)
+        self.reader = InventoryReader(shard_id, self.log, self.query, self.view.read_transaction)
         self.unassigned: list[Assignment] = []
         self.clock = Ticks()
         self.entropy = Entropy(shard_id)

@@ -244,16 +244,20 @@ class GetObjectResponse(_message.Message):
     def __init__(self, item: _Optional[_Union[_inventory_pb2.Item, _Mapping]] = ..., shard_id: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class ListObjectsRequest(_message.Message):
-    __slots__ = ("parent", "page_token", "page_size", "domain")
+    __slots__ = ("parent", "page_token", "page_size", "domain", "prefix", "names_only")
     PARENT_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    NAMES_ONLY_FIELD_NUMBER: _ClassVar[int]
     parent: str
     page_token: str
     page_size: int
     domain: str
-    def __init__(self, parent: _Optional[str] = ..., page_token: _Optional[str] = ..., page_size: _Optional[int] = ..., domain: _Optional[str] = ...) -> None: ...
+    prefix: str
+    names_only: bool
+    def __init__(self, parent: _Optional[str] = ..., page_token: _Optional[str] = ..., page_size: _Optional[int] = ..., domain: _Optional[str] = ..., prefix: _Optional[str] = ..., names_only: _Optional[bool] = ...) -> None: ...
 
 class ListObjectsResponse(_message.Message):
     __slots__ = ("items", "next_page_token")
@@ -262,6 +266,26 @@ class ListObjectsResponse(_message.Message):
     items: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.Item]
     next_page_token: str
     def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class CountTopicsRequest(_message.Message):
+    __slots__ = ("parent", "domain", "prefix")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    domain: str
+    prefix: str
+    def __init__(self, parent: _Optional[str] = ..., domain: _Optional[str] = ..., prefix: _Optional[str] = ...) -> None: ...
+
+class CountTopicsResponse(_message.Message):
+    __slots__ = ("topics", "units", "positions")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    topics: int
+    units: int
+    positions: _containers.RepeatedCompositeFieldContainer[ShardPosition]
+    def __init__(self, topics: _Optional[int] = ..., units: _Optional[int] = ..., positions: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ...) -> None: ...
 
 class MoveTopicsRequest(_message.Message):
     __slots__ = ("moves",)

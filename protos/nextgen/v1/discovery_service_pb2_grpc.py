@@ -126,6 +126,11 @@ class DiscoveryServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.ListObjectsRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.ListObjectsResponse.FromString,
                 _registered_method=True)
+        self.CountTopics = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/CountTopics',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.CountTopicsRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.CountTopicsResponse.FromString,
+                _registered_method=True)
         self.MoveTopics = channel.unary_unary(
                 '/nextgen.v1.DiscoveryService/MoveTopics',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.MoveTopicsRequest.SerializeToString,
@@ -308,6 +313,13 @@ class DiscoveryServiceServicer:
 
     def ListTopics(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CountTopics(self, request, context):
+        """How many topics a namespace has, in all shards. Reads all of their names.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -498,6 +510,11 @@ def add_DiscoveryServiceServicer_to_server(servicer, server):
                     servicer.ListTopics,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.ListObjectsRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.ListObjectsResponse.SerializeToString,
+            ),
+            'CountTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.CountTopics,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.CountTopicsRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.CountTopicsResponse.SerializeToString,
             ),
             'MoveTopics': grpc.unary_unary_rpc_method_handler(
                     servicer.MoveTopics,
@@ -1056,6 +1073,33 @@ class DiscoveryService:
             '/nextgen.v1.DiscoveryService/ListTopics',
             protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.ListObjectsRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.ListObjectsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CountTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/CountTopics',
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.CountTopicsRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.CountTopicsResponse.FromString,
             options,
             channel_credentials,
             insecure,

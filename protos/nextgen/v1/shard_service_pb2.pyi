@@ -386,28 +386,52 @@ class GetResponse(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ...) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("kind", "parent", "after", "limit", "domain", "min_position")
+    __slots__ = ("kind", "parent", "after", "limit", "domain", "min_position", "prefix", "names_only", "bytes_max", "count_only")
     KIND_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
     MIN_POSITION_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    NAMES_ONLY_FIELD_NUMBER: _ClassVar[int]
+    BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    COUNT_ONLY_FIELD_NUMBER: _ClassVar[int]
     kind: _inventory_pb2.Kind
     parent: str
     after: str
     limit: int
     domain: str
     min_position: int
-    def __init__(self, kind: _Optional[_Union[_inventory_pb2.Kind, str]] = ..., parent: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ..., domain: _Optional[str] = ..., min_position: _Optional[int] = ...) -> None: ...
+    prefix: str
+    names_only: bool
+    bytes_max: int
+    count_only: bool
+    def __init__(self, kind: _Optional[_Union[_inventory_pb2.Kind, str]] = ..., parent: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ..., domain: _Optional[str] = ..., min_position: _Optional[int] = ..., prefix: _Optional[str] = ..., names_only: _Optional[bool] = ..., bytes_max: _Optional[int] = ..., count_only: _Optional[bool] = ...) -> None: ...
 
 class ListResponse(_message.Message):
-    __slots__ = ("items", "more_items")
+    __slots__ = ("items", "more_items", "names", "partitions", "counted")
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     MORE_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
     items: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.Item]
     more_items: bool
-    def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., more_items: _Optional[bool] = ...) -> None: ...
+    names: _containers.RepeatedScalarFieldContainer[str]
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    counted: CountedObjects
+    def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., more_items: _Optional[bool] = ..., names: _Optional[_Iterable[str]] = ..., partitions: _Optional[_Iterable[int]] = ..., counted: _Optional[_Union[CountedObjects, _Mapping]] = ...) -> None: ...
+
+class CountedObjects(_message.Message):
+    __slots__ = ("objects", "units", "position")
+    OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    objects: int
+    units: int
+    position: int
+    def __init__(self, objects: _Optional[int] = ..., units: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class ShardLookupRequest(_message.Message):
     __slots__ = ("topics", "used", "preferred_broker_id")

@@ -1,14 +1,22 @@
 """Ranges and pages of a view."""
 
-import pytest
+from functools import partial
 
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from nextgen.replication.view.database import driver_of
 from shards.domain.parent_gate import ParentKind
 from shards.domain.states import StateKind
 from shards.domain.topic import TopicCreated
 from shards.projections.reading import (
     child_ranges,
+    count_names,
+    end_of_prefix,
     has_key_within,
     prefix_range,
+    read_names,
     read_page,
     read_range,
     read_sessions,
@@ -100,3 +108,76 @@ def test_more_states_than_fit_one_select_are_read_all_the_same(query):
 def test_sessions_and_the_map_version_are_read(query):
     assert [each.session_id for each in read_sessions(query).values()] == ["s-1"]
     assert read_shard_map_version(query) == 1
+
+
+@given(st.text(max_size=4), st.text(max_size=4))
+def test_what_begins_with_a_prefix_is_before_its_end_and_nothing_else(
+    prefix: str, other: str
+) -> None:
+    # No name begins with U+10FFFF, and no text is behind all that do: see ``end_of_prefix``.
+    assume(not prefix or prefix.rstrip(chr(0x10FFFF)))
+    try:
+        in_bytes, after = prefix.encode(), end_of_prefix(prefix).encode()
+        text = other.encode()
+    except UnicodeEncodeError:
+        return
+    if in_bytes <= text < after and chr(0x10FFFF) not in other:
+        assert other.startswith(prefix)
+    assert (prefix + "x").encode() < after
+    assert end_of_prefix("a\ud7ff") == "a\ue000"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "expected"),
+    [("", NAMES), ("a", NAMES[1:2]), ("ü", NAMES[2:]), ("c", []), ("ab", []), ("%", [])],
+)
+def test_names_are_those_that_begin_with_the_prefix_in_every_domain(query, prefix, expected):
+    ranges = topic_ranges("acme/orders", prefix=prefix)
+
+    names = read_names(query, StateKind.TOPIC, ranges, after="", limit=10)
+
+    assert names == [(name, 0) for name in expected]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_a_count_in_slices_is_that_of_the_whole_range(query, limit):
+    within = prefix_range("persistent://acme/")
+
+    counted, after = [], ""
+    while True:
+        count, units, after = count_names(query, StateKind.TOPIC, within, after=after, limit=limit)
+        counted.append((count, units))
+        if not after:
+            break
+
+    assert (sum(count for count, _ in counted), sum(units for _, units in counted)) == (4, 4)
+
+
+def steps_of(view, work):
+    """Return how many instructions SQLite's machine needed for ``work``, in thousands."""
+    steps = 0
+
+    def count():
+        nonlocal steps
+        steps += 1
+
+    driver = driver_of(view.reader())
+    driver.set_progress_handler(count, 1_000)
+    work(query_of(view.reader))
+    driver.set_progress_handler(None, 1_000)
+    return steps
+
+
+def test_a_page_far_behind_the_beginning_of_a_range_costs_what_the_first_one_does():
+    view = MemoryView()
+    names = [f"persistent://acme/orders/t-{number:05}" for number in range(5_000)]
+    events = [TopicCreated(name, name, 0, "ns-1", TIME_MS) for name in names]
+    view.apply(entries_of([[record_of([*HISTORY[:1], *HISTORY[22:23], *events])]]))
+    within = prefix_range("persistent://acme/orders/t-")
+
+    def page_behind(after):
+        read = partial(read_range, kind=StateKind.TOPIC, within=within, after=after, limit=50)
+        return steps_of(view, read)
+
+    assert page_behind(names[-51]) <= page_behind("") + 1
+    view.close()

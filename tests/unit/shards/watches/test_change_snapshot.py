@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 from sqlalchemy import Connection
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -20,7 +18,7 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from shards.domain import topic
 from shards.watches import change_joining, change_source
-from shards.watches.change_snapshot import SnapshotRun, end_of_prefix
+from shards.watches.change_snapshot import SnapshotRun
 from shards.watches.change_watch import Selection
 from tests.support.scenarios import run_by
 from tests.support.shard_events import TIME_MS
@@ -53,23 +51,6 @@ class CountedLooks:
                 yield connection
             finally:
                 self.open -= 1
-
-
-@given(st.text(max_size=4), st.text(max_size=4))
-def test_what_begins_with_a_prefix_is_before_its_end_and_nothing_else(
-    prefix: str, other: str
-) -> None:
-    # No name begins with U+10FFFF, and no text is behind all that do: see ``end_of_prefix``.
-    assume(not prefix or prefix.rstrip(chr(0x10FFFF)))
-    try:
-        in_bytes, after = prefix.encode(), end_of_prefix(prefix).encode()
-        text = other.encode()
-    except UnicodeEncodeError:
-        return
-    if in_bytes <= text < after and chr(0x10FFFF) not in other:
-        assert other.startswith(prefix)
-    assert (prefix + "x").encode() < after
-    assert end_of_prefix("a\ud7ff") == "a\ue000"
 
 
 @run_by(in_watch_world)

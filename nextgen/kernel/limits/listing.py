@@ -1,0 +1,31 @@
+"""Limits of listings: pages over all shards, streams of names, counts."""
+
+from __future__ import annotations
+
+from nextgen.kernel.limits.cluster import TOPIC_LOCAL_NAME_BYTES_MAX
+
+LIST_PREFIX_BYTES_MAX = TOPIC_LOCAL_NAME_BYTES_MAX
+"""UTF-8 bytes of the prefix of a listing: no local name is longer."""
+
+PAGE_TOKEN_CHARACTERS_MAX = 192 * 1024
+"""A page token: the longest name, and the position of each of ``SHARDS_MAX`` shards."""
+
+LIST_WALK_BYTES_MAX = 8 * 1024 * 1024
+"""Items or names that one listing has read from all shards and not passed on yet. A shard's share
+of it bounds the shard's answers; each has one item at least."""
+
+NAME_IN_PAGE_BYTES_OVERHEAD = 6
+"""What a name takes in a page of names besides itself: tag, length, number of partitions."""
+
+NAMES_COUNTED_PER_SLICE = 50_000
+"""Names counted between two looks whether anybody still waits for the number: some 5 ms of a worker
+thread that holds no lock of the interpreter."""
+
+NAME_COUNTS_MAX = 2
+"""Counts of names under way in one replica: each has a thread and one of ``VIEW_READERS_MAX``."""
+
+LISTINGS_STREAMED_MAX = 32
+"""Listings streamed over HTTP by one node at a time, each with ``LIST_WALK_BYTES_MAX`` at most."""
+
+LISTING_STEP_MS_MAX = 30_000
+"""Time-out of one step of a streamed listing, elections included: then the stream is cut off."""
