@@ -28,6 +28,7 @@ from discovery.domain.partition_counts import PartitionCounts
 from discovery.service.admin.capacity_shares import CapacityShares
 from discovery.service.admin.evacuations import EvacuationService
 from discovery.service.admin.inventory import InventoryService
+from discovery.service.admin.listing import ListingService
 from discovery.service.admin.moves import MoveService
 from discovery.service.admin.policies import PoliciesService
 from discovery.service.admin.positions import PositionService
@@ -256,13 +257,15 @@ class DiscoveryNode:
             core.absent.created_here,
             WriteBounds(config.fairness.writes_sent_max, config.fairness.tenant_writes_waiting_max),
         )
+        listing = ListingService(core.router, core.link, core.counters)
         clock = asyncio.get_running_loop().time
         self._positions = PositionService(core.router, core.link, clock)
         self._servicer = DiscoveryServicer(
             core.lookups,
             inventory,
+            listing,
             PoliciesService(
-                core.router, inventory, core.counters, CapacityShares(inventory, _unix_ms)
+                core.router, inventory, core.counters, CapacityShares(inventory, listing, _unix_ms)
             ),
             EvacuationService(core.router, core.link),
             MoveService(core.router, core.counters),

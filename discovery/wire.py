@@ -9,7 +9,7 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError
 
 from discovery.domain.answer_cache import AnswerFacts, Delta
-from discovery.domain.page import InvalidPageToken, parse_page_token
+from discovery.domain.page import InvalidPageToken, PageToken, parse_page_token
 from nextgen.client.transport.request_fields import RequestFields
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused
 from nextgen.kernel.limits.cluster import (
@@ -19,6 +19,7 @@ from nextgen.kernel.limits.cluster import (
     PAGE_ITEMS_MAX,
     TRACE_ID_CHARACTERS_MAX,
 )
+from nextgen.kernel.limits.listing import LIST_PREFIX_BYTES_MAX
 from nextgen.kernel.routing.names import InvalidName
 from protos.nextgen.v1.discovery_service_pb2 import (
     ListObjectsRequest,
@@ -200,21 +201,32 @@ def derived_command_id(command_id: bytes, shard_id: int) -> bytes:
     return digest.digest()
 
 
-def page_bounds(request: ListObjectsRequest) -> tuple[str, int]:
-    """Return the name that the page begins behind, and how many items it may have.
+def check_prefix(prefix: str) -> None:
+    """Check the length of the prefix of a listing.
 
     Raises:
-        InvalidRequest: The token is not ours, or the page is too big.
+        InvalidRequest: No name is that long.
     """
+    if len(prefix.encode()) > LIST_PREFIX_BYTES_MAX:
+        raise InvalidRequest(f"a prefix has at most {LIST_PREFIX_BYTES_MAX} bytes")
+
+
+def page_bounds(request: ListObjectsRequest) -> tuple[PageToken, int]:
+    """Return where the page begins, and how many items it may have.
+
+    Raises:
+        InvalidRequest: The token is not ours, the page is too big, or the prefix too long.
+    """
+    check_prefix(request.prefix)
     if request.page_size > PAGE_ITEMS_MAX:
         raise InvalidRequest(
             f"a page of {request.page_size} items, at most {PAGE_ITEMS_MAX} are allowed"
         )
     try:
-        after = parse_page_token(request.page_token)
+        token = parse_page_token(request.page_token)
     except InvalidPageToken as error:
         raise InvalidRequest(str(error)) from error
-    return after, request.page_size or PAGE_ITEMS_DEFAULT
+    return token, request.page_size or PAGE_ITEMS_DEFAULT
 
 
 def check_accepted(result: CommandResult) -> CommandResult:

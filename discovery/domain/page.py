@@ -1,56 +1,79 @@
-"""Pages of a listing that is spread over all shards."""
+"""Page tokens: where in a listing over all shards the next page begins."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterable, Sequence
-from heapq import merge
-from typing import TypeVar
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
 
-Listed = TypeVar("Listed")
+from nextgen.kernel.limits.listing import PAGE_TOKEN_CHARACTERS_MAX
+
+_SCOPE_BYTES = 6
+_VERSIONED = b"\x01"
+"""What a token begins with. Tokens of releases up to 0.1.0 are a name alone."""
 
 
 class InvalidPageToken(ValueError):
     """The text is not a page token of this service."""
 
 
-def page_token(after: str) -> str:
-    """Return the token of the page that begins behind the name ``after``."""
-    return base64.urlsafe_b64encode(after.encode()).decode()
+@dataclass(frozen=True, slots=True)
+class PageToken:
+    """The next page begins behind the name ``after`` and rests on ``positions`` at least.
+
+    ``positions`` are those of the shards at the first page. ``scope`` is that of the listing, ""
+    if unknown: see ``scope_of``.
+    """
+
+    after: str = ""
+    positions: Mapping[int, int] = field(default_factory=dict)
+    scope: str = ""
+
+    def __str__(self) -> str:
+        content = [self.after, self.scope, *self.positions.items()]
+        text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+        return base64.urlsafe_b64encode(_VERSIONED + text.encode()).decode()
 
 
-def parse_page_token(token: str) -> str:
-    """Return the name that the page begins behind; "" for the first page.
+def scope_of(*parts: str) -> str:
+    """Return a digest of what a listing is of: kind, parent, domain, prefix."""
+    text = "\0".join(parts).encode()
+    return blake2b(text, digest_size=_SCOPE_BYTES).hexdigest()
+
+
+def parse_page_token(token: str) -> PageToken:
+    """Return the token that has this text; "" stands for the first page.
 
     Raises:
         InvalidPageToken: No page has this token.
     """
     try:
-        return base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
-    except (binascii.Error, UnicodeError) as error:
+        if len(token) > PAGE_TOKEN_CHARACTERS_MAX:
+            raise ValueError("it is too long")
+        content = base64.b64decode(token.encode(), altchars=b"-_", validate=True)
+        if not content.startswith(_VERSIONED):
+            return PageToken(content.decode())
+        return _parse(json.loads(content[len(_VERSIONED) :]))
+    except (binascii.Error, ValueError, RecursionError) as error:
         raise InvalidPageToken(f"page token {token[:80]!a} is not one of ours") from error
 
 
-def merged_page(
-    shards: Iterable[Sequence[Listed]],
-    *,
-    name_of: Callable[[Listed], str],
-    size_of: Callable[[Listed], int],
-    items_max: int,
-    bytes_max: int,
-) -> tuple[list[Listed], bool]:
-    """Return the first items of all shards by name, and whether some of those given were left out.
+def _parse(content: Any) -> PageToken:
+    if not isinstance(content, list) or len(content) < 2:
+        raise ValueError("a token is a list")
+    after, scope, *positions = content
+    if not isinstance(after, str) or not isinstance(scope, str):
+        raise ValueError("a token begins with two texts")
+    after.encode()  # JSON may spell surrogates, which are no characters.
+    return PageToken(after, dict(_position(pair) for pair in positions), scope)
 
-    Each shard's items are in the order of their names. At least one item is returned if there
-    is any, however big.
-    """
-    page: list[Listed] = []
-    page_bytes = 0
-    for item in merge(*shards, key=name_of):
-        size_bytes = size_of(item)
-        if len(page) == items_max or (page and page_bytes + size_bytes > bytes_max):
-            return page, True
-        page.append(item)
-        page_bytes += size_bytes
-    return page, False
+
+def _position(pair: Any) -> tuple[int, int]:
+    match pair:
+        case [int() as shard_id, int() as position] if min(pair) >= 0 and max(pair) < 1 << 63:
+            return shard_id, position
+    raise ValueError("a position is a pair of numbers")

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
         ObjectPolicies,
         Tenant,
         Topic,
+        TopicCount,
         TopicLocation,
+        TopicNamesPage,
         Written,
     )
     from nextgen.client.watch_model import (
@@ -44,7 +46,9 @@ __all__ = [
     "ShardMap",
     "Tenant",
     "Topic",
+    "TopicCount",
     "TopicLocation",
+    "TopicNamesPage",
     "WatchedObjects",
     "Written",
 ]

@@ -120,6 +120,8 @@ class BlockingClient:
     delete_topic = _waiting(Client.delete_topic)
     get_topic = _waiting(Client.get_topic)
     list_topics = _iterating(Client.list_topics)
+    topic_names_page = _waiting(Client.topic_names_page)
+    count_topics = _waiting(Client.count_topics)
 
     set_policies = _waiting(Client.set_policies)
     get_policies = _waiting(Client.get_policies)

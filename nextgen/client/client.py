@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
 
+from nextgen.client.discovery.listing import Listings
 from nextgen.client.discovery.lookup_stream import LookupStream
 from nextgen.client.discovery.lookups import look_up
 from nextgen.client.discovery.nodes import DiscoveryNodes, Response
@@ -46,7 +47,6 @@ from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from nextgen.kernel.limits.cluster import (
     COMMAND_ID_BYTES,
-    PAGE_ITEMS_MAX,
     TOPICS_PER_CREATE_MAX,
 )
 from nextgen.kernel.routing.names import InvalidName, parse_namespace, parse_topic
@@ -74,7 +74,7 @@ TIMEOUT_DEFAULT_MS = 10_000
 _RETRY_PAUSE_MS = 100
 
 
-class Client:
+class Client(Listings):
     """One user's connection to a cluster. Use it on one event loop; close it at the end.
 
     ``endpoints`` are gRPC addresses (host:port) of discovery nodes. ``timeout_ms`` bounds each
@@ -92,8 +92,7 @@ class Client:
         read_your_writes: bool = False,
         effective: bool = False,
     ) -> None:
-        self._nodes = DiscoveryNodes(endpoints)
-        self._timeout_ms = timeout_ms
+        super().__init__(DiscoveryNodes(endpoints), timeout_ms)
         self._read_your_writes = read_your_writes
         self._consistency = CONSISTENCY_EFFECTIVE if effective else CONSISTENCY_ASYNC
         self._positions: dict[int, int] = {}
@@ -141,11 +140,6 @@ class Client:
         item = await self._get("GetTenant", name, name, min_position)
         return tenant_of(item.tenant) if item.HasField("tenant") else None
 
-    async def list_tenants(self) -> AsyncIterator[Tenant]:
-        """Yield all tenants by name."""
-        async for item in self._list("ListTenants", pb.ListObjectsRequest()):
-            yield tenant_of(item.tenant)
-
     # Namespaces -------------------------------------------------------------------------------
 
     async def create_namespace(
@@ -173,11 +167,6 @@ class Client:
         key = _parsed(lambda: parse_namespace(name).text)
         item = await self._get("GetNamespace", name, key, min_position)
         return namespace_of(item.namespace) if item.HasField("namespace") else None
-
-    async def list_namespaces(self, tenant: str) -> AsyncIterator[Namespace]:
-        """Yield the namespaces of a tenant by name."""
-        async for item in self._list("ListNamespaces", pb.ListObjectsRequest(parent=tenant)):
-            yield namespace_of(item.namespace)
 
     # Topics -----------------------------------------------------------------------------------
 
@@ -214,12 +203,6 @@ class Client:
         key = _parsed(lambda: parse_topic(name).routing_key)
         item = await self._get("GetTopic", name, key, min_position)
         return topic_of(item.topic) if item.HasField("topic") else None
-
-    async def list_topics(self, namespace: str, *, domain: str = "") -> AsyncIterator[Topic]:
-        """Yield the topics of ``tenant/namespace`` by name, of one domain or all."""
-        request = pb.ListObjectsRequest(parent=namespace, domain=domain)
-        async for item in self._list("ListTopics", request):
-            yield topic_of(item.topic)
 
     # Policies ---------------------------------------------------------------------------------
 
@@ -434,16 +417,6 @@ class Client:
         request = pb.GetObjectRequest(name=name, min_position=min_position)
         response = await self._call(method, request, pb.GetObjectResponse)
         return response.item
-
-    async def _list(self, method: str, request: pb.ListObjectsRequest) -> AsyncIterator[Item]:
-        request.page_size = PAGE_ITEMS_MAX
-        while True:
-            page = await self._call(method, request, pb.ListObjectsResponse)
-            for item in page.items:
-                yield item
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
 
     async def _own_position(self, routing_key: str) -> int:
         """Return the position this client has written to in the key's shard, 0 if none."""

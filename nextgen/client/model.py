@@ -53,6 +53,25 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicNamesPage:
+    """Names of topics, each with its number of partitions, in the order of the names.
+
+    ``next_page_token`` is that of the page behind it, "" if this is the last one.
+    """
+
+    partitions: Mapping[str, int]
+    next_page_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCount:
+    """How many topics there are, and how many units: topics without partitions, and partitions."""
+
+    topics: int
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
 class Written:
     """An accepted write. A read at ``position`` of ``shard_id`` or later sees it."""
 

@@ -19,6 +19,7 @@ from discovery.adapters.servers.public_watch_call import serve_watch
 from discovery.domain.watch_scope import WatchedKind
 from discovery.service.admin.evacuations import EvacuationService
 from discovery.service.admin.inventory import InventoryService
+from discovery.service.admin.listing import ListingService
 from discovery.service.admin.moves import MoveService
 from discovery.service.admin.policies import PoliciesService
 from discovery.service.admin.positions import PositionService
@@ -62,6 +63,7 @@ class DiscoveryServicer:
         self,
         lookups: LookupService,
         inventory: InventoryService,
+        listing: ListingService,
         policies: PoliciesService,
         evacuations: EvacuationService,
         moves: MoveService,
@@ -74,6 +76,7 @@ class DiscoveryServicer:
         self._watches = watches
         self._lookups = lookups
         self._inventory = inventory
+        self._listing = listing
         self._policies = policies
         self._evacuations = evacuations
         self._moves = moves
@@ -93,23 +96,24 @@ class DiscoveryServicer:
 
     def handlers(self) -> grpc.GenericRpcHandler[Any, Any]:
         """Return the handlers of all methods."""
-        inventory, status = self._inventory, self._status
+        inventory, listing, status = self._inventory, self._listing, self._status
         unary: dict[str, tuple[type[Message], Work]] = {
             "CreateTenant": (pb.CreateTenantRequest, inventory.create_tenant),
             "SetTenantProperties": (pb.SetPropertiesRequest, inventory.set_tenant_properties),
             "DeleteTenant": (pb.DeleteRequest, inventory.delete_tenant),
             "GetTenant": (pb.GetObjectRequest, inventory.get_tenant),
-            "ListTenants": (pb.ListObjectsRequest, inventory.list_tenants),
+            "ListTenants": (pb.ListObjectsRequest, listing.list_tenants),
             "CreateNamespace": (pb.CreateNamespaceRequest, inventory.create_namespace),
             "SetNamespaceProperties": (pb.SetPropertiesRequest, inventory.set_namespace_properties),
             "DeleteNamespace": (pb.DeleteRequest, inventory.delete_namespace),
             "GetNamespace": (pb.GetObjectRequest, inventory.get_namespace),
-            "ListNamespaces": (pb.ListObjectsRequest, inventory.list_namespaces),
+            "ListNamespaces": (pb.ListObjectsRequest, listing.list_namespaces),
             "CreateTopics": (pb.CreateTopicsRequest, inventory.create_topics),
             "SetTopicProperties": (pb.SetPropertiesRequest, inventory.set_topic_properties),
             "DeleteTopic": (pb.DeleteRequest, inventory.delete_topic),
             "GetTopic": (pb.GetObjectRequest, inventory.get_topic),
-            "ListTopics": (pb.ListObjectsRequest, inventory.list_topics),
+            "ListTopics": (pb.ListObjectsRequest, listing.list_topics),
+            "CountTopics": (pb.CountTopicsRequest, listing.count_topics),
             "MoveTopics": (pb.MoveTopicsRequest, self._moves.move_topics),
             "UnloadTopics": (pb.UnloadTopicsRequest, self._moves.unload_topics),
             "SetPolicies": (pb.SetPoliciesRequest, self._policies.set_policies),

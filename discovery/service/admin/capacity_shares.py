@@ -32,8 +32,10 @@ from discovery.domain.share_claims import (
     granted_shares,
     open_claims,
 )
+from discovery.service.admin.deadline import Deadline
 from discovery.service.admin.inventory import InventoryService
-from nextgen.kernel.errors import MetadataError, Overloaded, Refused, Unavailable
+from discovery.service.admin.listing import ListingService
+from nextgen.kernel.errors import MetadataError, Overloaded, Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
 from nextgen.kernel.limits.placement import SHARE_CLAIM_MS_MAX, SHARE_CLAIMS_MAX
@@ -48,25 +50,6 @@ _ATTEMPTS_MAX = 5
 _NONCE_BYTES = 8
 
 _logger = structlog.get_logger(__name__)
-
-
-class Deadline:
-    """When a request must be answered, however many calls it takes."""
-
-    def __init__(self, timeout_ms: int) -> None:
-        self._now = asyncio.get_running_loop().time
-        self._at = self._now() + timeout_ms / 1_000
-
-    def remaining_ms(self, progress: str = "before anything was set") -> int:
-        """Return what is left, at least 1.
-
-        Raises:
-            Unavailable: Nothing is left; ``progress`` says how far the request came.
-        """
-        remaining_ms = round(1_000 * (self._at - self._now()))
-        if remaining_ms < 1:
-            raise Unavailable(f"the request's time was over {progress}")
-        return remaining_ms
 
 
 @dataclass
@@ -104,8 +87,14 @@ class CapacityShares:
     out of time is continued by the next one. Owned by one event loop.
     """
 
-    def __init__(self, inventory: InventoryService, unix_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        inventory: InventoryService,
+        listing: ListingService,
+        unix_ms: Callable[[], int],
+    ) -> None:
         self._inventory = inventory
+        self._listing = listing
         self._unix_ms = unix_ms
         self._turn = asyncio.Lock()
         self._reading: _Reading | None = None
@@ -237,7 +226,7 @@ class CapacityShares:
         while not reading.is_complete:
             request = pb.ListObjectsRequest(page_size=PAGE_ITEMS_MAX, page_token=reading.after)
             remaining_ms = deadline.remaining_ms(f"after {reading.tenants} tenants were read")
-            page = await self._inventory.list_tenants(request, remaining_ms)
+            page = await self._listing.list_tenants(request, remaining_ms)
             for item in page.items:
                 percent = item.tenant.policies.capacity_share_percent
                 if percent or item.name in reading.claims:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
-from discovery.domain.page import merged_page, page_token
 from discovery.ports import Directory, Shards
+from discovery.service.admin.deadline import all_of
 from discovery.service.admin.write_turns import SENT_BOUNDS, WriteTurns
 from discovery.service.counters import DiscoveryCounters
 from discovery.wire import (
     check_accepted,
     check_command_id,
     derived_command_id,
-    page_bounds,
     parse_name,
 )
 from nextgen.client.routing.topic_creation import Created
@@ -30,14 +28,12 @@ from nextgen.kernel.errors import (
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import (
     COMMAND_ID_BYTES,
-    LIST_PAGE_BYTES_MAX,
     SHARDS_MAX,
     TOPICS_PER_CREATE_MAX,
 )
 from nextgen.kernel.routing.names import (
     DEFAULT_NAMESPACE,
     DEFAULT_TENANT,
-    Domain,
     InvalidName,
     parse_namespace,
     parse_tenant,
@@ -64,7 +60,6 @@ Write = (
 )
 
 _IN_DEFAULT_NAMESPACE = f"://{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}/"
-_LISTED_DOMAINS = frozenset({"", Domain.PERSISTENT.value, Domain.NON_PERSISTENT.value})
 
 
 class InventoryService:
@@ -121,13 +116,6 @@ class InventoryService:
         name = parse_name(parse_tenant, request.name)
         return await self._get(KIND_TENANT, name, name, request.min_position, timeout_ms)
 
-    async def list_tenants(
-        self, request: pb.ListObjectsRequest, timeout_ms: int
-    ) -> pb.ListObjectsResponse:
-        if request.parent:
-            raise InvalidRequest("tenants have no parent")
-        return await self._list(KIND_TENANT, request, "", timeout_ms)
-
     # Namespaces -------------------------------------------------------------------------------
 
     async def create_namespace(
@@ -161,12 +149,6 @@ class InventoryService:
     ) -> pb.GetObjectResponse:
         name = parse_name(parse_namespace, request.name).text
         return await self._get(KIND_NAMESPACE, name, name, request.min_position, timeout_ms)
-
-    async def list_namespaces(
-        self, request: pb.ListObjectsRequest, timeout_ms: int
-    ) -> pb.ListObjectsResponse:
-        tenant = parse_name(parse_tenant, request.parent)
-        return await self._list(KIND_NAMESPACE, request, tenant, timeout_ms)
 
     # Topics -----------------------------------------------------------------------------------
 
@@ -232,17 +214,6 @@ class InventoryService:
         return await self._get(
             KIND_TOPIC, name.text, name.routing_key, request.min_position, timeout_ms
         )
-
-    async def list_topics(
-        self, request: pb.ListObjectsRequest, timeout_ms: int
-    ) -> pb.ListObjectsResponse:
-        namespace = parse_name(parse_namespace, request.parent).text
-        if request.domain not in _LISTED_DOMAINS:
-            raise InvalidRequest(
-                f"domain {request.domain[:80]!a} cannot be listed, "
-                "only persistent, non-persistent or all"
-            )
-        return await self._list(KIND_TOPIC, request, namespace, timeout_ms)
 
     # ------------------------------------------------------------------------------------------
 
@@ -370,58 +341,6 @@ class InventoryService:
             item=item, shard_id=request.shard_id, position=response.position
         )
 
-    async def _list(
-        self, kind: Kind, request: pb.ListObjectsRequest, parent: str, timeout_ms: int
-    ) -> pb.ListObjectsResponse:
-        self._counters.reads += 1
-        after, items_max = page_bounds(request)
-        shard_ids = self._directory.view.shard_ids
-        if not shard_ids:
-            raise Unavailable("no shard map is known here yet")
-        pages = await _all_of(
-            self._list_in(
-                shard_id,
-                shard_pb.ListRequest(
-                    kind=kind, parent=parent, after=after, limit=items_max, domain=request.domain
-                ),
-                timeout_ms,
-            )
-            for shard_id in shard_ids
-        )
-        page, is_cut = merged_page(
-            [_complete(shard_page, pages) for shard_page in pages],
-            name_of=lambda item: item.name,
-            size_of=lambda item: item.ByteSize(),
-            items_max=items_max,
-            bytes_max=LIST_PAGE_BYTES_MAX,
-        )
-        has_more = is_cut or any(shard_page.more_items for shard_page in pages)
-        token = page_token(page[-1].name) if page and has_more else ""
-        return pb.ListObjectsResponse(items=page, next_page_token=token)
-
-    async def _list_in(
-        self, shard_id: int, request: shard_pb.ListRequest, timeout_ms: int
-    ) -> shard_pb.ListResponse:
-        response = await self._shards.call(
-            shard_id, shard_pb.ShardRequest(list=request), timeout_ms=timeout_ms
-        )
-        return response.list
-
-
-def _complete(
-    shard_page: shard_pb.ListResponse, pages: Sequence[shard_pb.ListResponse]
-) -> list[Item]:
-    """Return the shard's items up to where no other shard may have an earlier one unseen.
-
-    A shard that stopped at its own limit of bytes may have more items behind its last one. So
-    items of other shards behind that one must wait for a later page.
-    """
-    ends = [page.items[-1].name for page in pages if page.more_items and page.items]
-    if not ends:
-        return list(shard_page.items)
-    end = min(ends)
-    return [item for item in shard_page.items if item.name <= end]
-
 
 def _single_result(response: shard_pb.ShardResponse) -> shard_pb.CommandResult:
     if len(response.execute.results) != 1:
@@ -444,21 +363,8 @@ def _command_id(given: bytes) -> bytes:
     return given or secrets.token_bytes(COMMAND_ID_BYTES)
 
 
-async def _all_of(parts: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:
-    """Run all parts to their end and return their answers.
-
-    Raises:
-        MetadataError: The worst of what was raised: an indefinite error before a definite one.
-    """
-    outcomes = await asyncio.gather(*parts, return_exceptions=True)
-    errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-    if errors:
-        raise next((error for error in errors if not isinstance(error, Definite)), errors[0])
-    return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
-
-
 async def _all_written(parts: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:
-    """As ``_all_of``, for writes: if only some parts failed the whole is indefinite."""
+    """As ``all_of``, for writes: if only some parts failed the whole is indefinite."""
     wanted = list(parts)
     if len(wanted) == 1:
         return [await wanted[0]]
@@ -471,7 +377,7 @@ async def _all_written(parts: Iterable[Coroutine[Any, Any, Answer]]) -> list[Ans
         return answer
 
     try:
-        return await _all_of([counted(part) for part in wanted])
+        return await all_of([counted(part) for part in wanted])
     except Definite as error:
         if done and not isinstance(error, InvalidRequest):
             raise DeadlineExceeded(f"{done} shards did their part, another: {error}") from error

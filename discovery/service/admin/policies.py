@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from discovery.ports import Shards
-from discovery.service.admin.capacity_shares import CapacityShares, Deadline
+from discovery.service.admin.capacity_shares import CapacityShares
+from discovery.service.admin.deadline import Deadline
 from discovery.service.admin.inventory import InventoryService
 from discovery.service.counters import DiscoveryCounters
 from nextgen.client.wire.policies import policies_from_proto, policies_to_proto

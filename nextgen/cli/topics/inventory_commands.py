@@ -20,6 +20,12 @@ Names = Annotated[list[str], typer.Argument(help="Names; any accepted form.")]
 Properties = Annotated[
     list[str] | None, typer.Option("--property", "-p", metavar="KEY=VALUE", help="Repeatable.")
 ]
+Prefix = Annotated[
+    str, typer.Option("--prefix", help="Only those whose local names begin with it.")
+]
+PageToken = Annotated[
+    str, typer.Option("--page-token", help="Go on where a listing with --limit ended.")
+]
 Limit = Annotated[int, typer.Option("--limit", min=0, help="At most so many; 0: all.")]
 
 
@@ -62,6 +68,7 @@ def register(app: typer.Typer) -> None:
 
     topics_group.command("create")(create_topics)
     topics_group.command("list")(list_topics)
+    topics_group.command("count")(count_topics)
     topics_group.command("stats")(topic_stats)
     _add_get_and_delete(topics_group, TOPICS)
     app.add_typer(topics_group, name="topics")
@@ -158,13 +165,48 @@ def list_namespaces(
 
 def list_topics(
     namespace: Annotated[str, typer.Argument(help="tenant/namespace")],
+    prefix: Prefix = "",
     limit: Limit = 100,
+    page_token: PageToken = "",
     target: Target = None,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
     """List the topics of a namespace by name."""
-    _list(TOPICS, namespace, limit, endpoints(target, data_dir), json_output)
+    _list(
+        TOPICS,
+        namespace,
+        limit,
+        endpoints(target, data_dir),
+        json_output,
+        prefix=prefix,
+        page_token=page_token,
+    )
+
+
+def count_topics(
+    namespace: Annotated[str, typer.Argument(help="tenant/namespace")],
+    prefix: Prefix = "",
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Count the topics of a namespace, exactly: reads all of their names."""
+    from nextgen.cli.calls.discovery_client import DiscoveryClient
+    from protos.nextgen.v1.discovery_service_pb2 import CountTopicsRequest
+
+    nodes = endpoints(target, data_dir)
+
+    async def work() -> Any:
+        async with DiscoveryClient(nodes) as client:
+            request = CountTopicsRequest(parent=namespace, prefix=prefix)
+            return await client.call("CountTopics", request)
+
+    count = run_command(work())
+    if json_output:
+        print_json({"namespace": namespace, "topics": count.topics, "units": count.units})
+    else:
+        print_table(namespace, ("topics", "units"), [(count.topics, count.units)])
 
 
 def topic_stats(
@@ -261,34 +303,40 @@ def _get(inventory: Inventory, name: str, nodes: tuple[str, ...], json_output: b
 
 
 def _list(
-    inventory: Inventory, parent: str, limit: int, nodes: tuple[str, ...], json_output: bool
+    inventory: Inventory,
+    parent: str,
+    limit: int,
+    nodes: tuple[str, ...],
+    json_output: bool,
+    *,
+    prefix: str = "",
+    page_token: str = "",
 ) -> None:
     from nextgen.cli.calls.discovery_client import DiscoveryClient
     from protos.nextgen.v1.discovery_service_pb2 import ListObjectsRequest
 
-    async def work() -> tuple[list[Any], bool]:
+    async def work() -> tuple[list[Any], str]:
         items: list[Any] = []
-        token = ""
+        request = ListObjectsRequest(parent=parent, prefix=prefix, page_token=page_token)
         async with DiscoveryClient(nodes) as client:
             while not limit or len(items) < limit:
-                size = min(PAGE_ITEMS_MAX, limit - len(items)) if limit else PAGE_ITEMS_MAX
-                page = await client.call(
-                    inventory.list,
-                    ListObjectsRequest(parent=parent, page_token=token, page_size=size),
-                )
+                left = limit - len(items) if limit else PAGE_ITEMS_MAX
+                request.page_size = min(PAGE_ITEMS_MAX, left)
+                page = await client.call(inventory.list, request)
                 items += [getattr(item, inventory.noun) for item in page.items]
-                token = page.next_page_token
-                if not token:
-                    return items, False
-        return items, True
+                request.page_token = page.next_page_token
+                if not request.page_token:
+                    break
+        return items, request.page_token
 
-    items, has_more = run_command(work())
+    items, token = run_command(work())
     if json_output:
-        print_json({f"{inventory.noun}s": [as_dict(item) for item in items], "more": has_more})
+        shown = {f"{inventory.noun}s": [as_dict(item) for item in items], "more": bool(token)}
+        print_json(shown | ({"next_page_token": token} if token else {}))
         return
     rows = [(item.name, item.version, _short(dict(item.properties))) for item in items]
     print_table(f"{inventory.noun}s {parent}".rstrip(), ("name", "version", "properties"), rows)
-    if has_more:
+    if token:
         print_error(f"there are more than {limit}: use --limit")
 
 

@@ -1,52 +1,80 @@
-"""Pages over all shards."""
+"""Page tokens."""
+
+import base64
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discovery.domain.page import InvalidPageToken, merged_page, page_token, parse_page_token
+from discovery.domain.page import InvalidPageToken, PageToken, parse_page_token, scope_of
+from nextgen.kernel.limits.cluster import SHARDS_MAX, TOPIC_TEXT_CHARACTERS_MAX
+from nextgen.kernel.limits.listing import PAGE_TOKEN_CHARACTERS_MAX
+from nextgen.kernel.limits.stream import POSITION_MAX
 
-names = st.lists(st.text(max_size=5), unique=True, max_size=30)
+names = st.text(st.characters(exclude_categories=["Cs"]))
 
 
-def page_of(shards, items_max=100, bytes_max=1_000):
-    return merged_page(shards, name_of=str, size_of=len, items_max=items_max, bytes_max=bytes_max)
+@given(names, st.dictionaries(st.integers(1, SHARDS_MAX), st.integers(1, POSITION_MAX), max_size=5))
+def test_a_token_leads_back_to_its_name_and_its_positions(name, positions):
+    token = PageToken(name, positions, scope_of("topics", "t/n"))
 
-
-@given(st.text())
-def test_a_token_leads_back_to_its_name(name):
-    assert parse_page_token(page_token(name)) == name
+    assert parse_page_token(str(token)) == token
 
 
 @given(st.text())
 def test_any_text_is_a_token_or_refused(text):
     try:
-        name = parse_page_token(text)
+        token = parse_page_token(text)
     except InvalidPageToken:
         return
-    assert isinstance(name, str)
+    assert isinstance(token.after, str)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        '["a"]',
+        '["a", 1]',
+        '[1, ""]',
+        '["a", "", 5]',
+        '["a", "", [1]]',
+        '["a", "", [1, -1]]',
+        '["a", "", [1, 9223372036854775808]]',
+        '["a", "", [1, 0.5]]',
+        '["\\ud800", ""]',
+        "{}",
+        "[" * 100_000,
+    ],
+)
+def test_content_that_no_page_has_is_refused(content):
+    token = base64.urlsafe_b64encode(b"\x01" + content.encode()).decode()
+
+    with pytest.raises(InvalidPageToken):
+        parse_page_token(token[:PAGE_TOKEN_CHARACTERS_MAX])
 
 
 def test_the_first_page_has_the_empty_token():
-    assert parse_page_token("") == ""
+    assert parse_page_token("") == PageToken()
 
 
-@given(all_names=names, shard_count=st.integers(1, 5), items_max=st.integers(1, 10))
-def test_page_by_page_gives_everything_once_in_order(all_names, shard_count, items_max):
-    shards = [sorted(all_names[at::shard_count]) for at in range(shard_count)]
-    listed, after, has_more = [], None, True
-    while has_more:
-        rest = [[name for name in shard if after is None or name > after] for shard in shards]
-        page, has_more = page_of(rest, items_max)
-        assert len(page) <= items_max
-        listed += page
-        after = page[-1] if page else None
+def test_a_token_of_an_earlier_release_is_a_name_alone():
+    token = base64.urlsafe_b64encode("persistent://t/n/ü".encode()).decode()
 
-    assert listed == sorted(all_names)
+    assert parse_page_token(token) == PageToken("persistent://t/n/ü")
 
 
-@pytest.mark.parametrize(("bytes_max", "expected"), [(5, ["aa", "bbb"]), (4, ["aa"]), (1, ["aa"])])
-def test_a_page_ends_before_it_gets_too_big_but_is_never_empty(bytes_max, expected):
-    page, is_cut = page_of([["aa", "cc"], ["bbb"]], bytes_max=bytes_max)
+def test_the_longest_token_is_within_page_token_characters_max():
+    positions = dict.fromkeys(range(10_000, 10_000 + SHARDS_MAX), 10**12)
+    token = PageToken("x" * TOPIC_TEXT_CHARACTERS_MAX, positions, scope_of(""))
 
-    assert (page, is_cut) == (expected, True)
+    assert parse_page_token(str(token)) == token
+
+
+def test_page_token_characters_max_is_accepted_and_one_more_refused():
+    text = base64.urlsafe_b64encode(b"x" * (PAGE_TOKEN_CHARACTERS_MAX // 4 * 3)).decode()
+
+    assert len(text) == PAGE_TOKEN_CHARACTERS_MAX
+    assert parse_page_token(text).after
+    with pytest.raises(InvalidPageToken):
+        parse_page_token(text + "A")

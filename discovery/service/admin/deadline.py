@@ -1,0 +1,43 @@
+"""The deadline of a request that takes several calls, and the answers of calls made at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+from nextgen.kernel.errors import Definite, Unavailable
+
+Answer = TypeVar("Answer")
+
+
+class Deadline:
+    """When a request must be answered, however many calls it takes."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._now = asyncio.get_running_loop().time
+        self._at = self._now() + timeout_ms / 1_000
+
+    def remaining_ms(self, progress: str = "before anything was set") -> int:
+        """Return what is left, at least 1.
+
+        Raises:
+            Unavailable: Nothing is left; ``progress`` says how far the request came.
+        """
+        remaining_ms = round(1_000 * (self._at - self._now()))
+        if remaining_ms < 1:
+            raise Unavailable(f"the request's time was over {progress}")
+        return remaining_ms
+
+
+async def all_of(parts: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:
+    """Run all parts to their end and return their answers.
+
+    Raises:
+        MetadataError: The worst of what was raised: an indefinite error before a definite one.
+    """
+    outcomes = await asyncio.gather(*parts, return_exceptions=True)
+    errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    if errors:
+        raise next((error for error in errors if not isinstance(error, Definite)), errors[0])
+    return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]

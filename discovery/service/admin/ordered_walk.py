@@ -1,0 +1,174 @@
+"""A walk through the objects of all shards in the order of their names.
+
+Each shard lists its own objects in order. The walk keeps a cursor for each: what the shard has
+listed and was not taken yet. Everything up to the earliest end of a cursor whose shard has more may
+be taken, as no shard can have anything before it that was not listed.
+
+What was not there yet when the walk began, or is gone before it ends, may be listed or not. Every
+other object is listed once: a cursor begins with a linearizable read at the shard's leader and goes
+on at any replica, which must have reached the position of that first read (ADR 0079).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from math import ceil, sqrt
+from operator import itemgetter
+
+from discovery.ports import Shards
+from discovery.service.admin.deadline import all_of
+from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
+from nextgen.kernel.limits.listing import LIST_WALK_BYTES_MAX
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Item
+from protos.nextgen.v1.shard_service_pb2 import ListRequest, ListResponse, ShardRequest
+
+Entry = tuple[str, int, Item | None]
+"""A name, how many partitions it has, and the object unless only names are listed."""
+
+_name = itemgetter(0)
+
+_DEVIATIONS = 4
+"""Standard deviations by which a shard's share of a page may exceed the mean: then one answer of
+each shard makes the whole page, all but a few times in ten thousand."""
+
+
+class ShardCursor:
+    """What one shard has listed and was not taken yet. ``position`` 0: nothing was read yet."""
+
+    def __init__(self, shard_id: int, after: str, position: int) -> None:
+        self.shard_id = shard_id
+        self.position = position
+        self.entries: list[Entry] = []
+        self.has_more = True
+        self._after = after
+
+    def __repr__(self) -> str:
+        return f"<ShardCursor {self.shard_id} entries={len(self.entries)} more={self.has_more}>"
+
+    async def read(self, shards: Shards, request: ListRequest, timeout_ms: int) -> None:
+        """Read on. ``request`` is the walk's, for this cursor to fill in and to keep.
+
+        Raises:
+            MetadataError: Nothing was read.
+        """
+        request.after = self._after
+        request.min_position = self.position
+        message = ShardRequest(list=request)
+        if self.position:
+            response = await shards.call_any(self.shard_id, message, timeout_ms=timeout_ms)
+        else:
+            response = await shards.call(self.shard_id, message, timeout_ms=timeout_ms)
+            self.position = response.position
+        listed = _entries(response.list)
+        if listed:
+            self._after = listed[-1][0]
+        elif response.list.more_items:
+            raise Unavailable(f"shard {self.shard_id} has more objects and names none")
+        self.has_more = response.list.more_items
+        # A shard node of an earlier release lists names with other prefixes too.
+        matching = [entry for entry in listed if _matches(request, entry[0])]
+        self.entries += matching
+
+    def take(self, end: str | None) -> Sequence[Entry]:
+        """Remove and return the entries up to the name ``end``, None: all of them."""
+        count = len(self.entries)
+        if end is not None:
+            count = bisect_right(self.entries, end, key=_name)
+        taken, self.entries = self.entries[:count], self.entries[count:]
+        return taken
+
+
+class OrderedWalk:
+    """Lists what ``request`` describes, about ``batch_items`` at a time, behind ``after``.
+
+    ``positions`` are those of a walk that this one continues. Holds at most
+    ``LIST_WALK_BYTES_MAX``, and one object of each shard. One caller at a time.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        shard_ids: Sequence[int],
+        request: ListRequest,
+        *,
+        batch_items: int,
+        after: str = "",
+        positions: Mapping[int, int] | None = None,
+    ) -> None:
+        known = positions or {}
+        self._shards = shards
+        self._cursors = [
+            ShardCursor(shard_id, after, known.get(shard_id, 0)) for shard_id in shard_ids
+        ]
+        self._request = request
+        self._request.limit = _share(batch_items, len(shard_ids))
+        self._request.bytes_max = max(1, LIST_WALK_BYTES_MAX // (2 * len(shard_ids)))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything was taken."""
+        return not any(cursor.entries or cursor.has_more for cursor in self._cursors)
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The position of each shard when the walk, or the one it continues, began."""
+        return {cursor.shard_id: cursor.position for cursor in self._cursors if cursor.position}
+
+    async def next_batch(self, timeout_ms: int) -> list[Entry]:
+        """Return the next entries in the order of their names; none: the walk is done.
+
+        May be called again after an error: what was read is kept.
+
+        Raises:
+            MetadataError: A shard did not answer in time.
+        """
+        while not self.is_done:
+            await self._read_ahead(timeout_ms)
+            if any(cursor.has_more and not cursor.entries for cursor in self._cursors):
+                continue  # Nothing of what that shard listed has the prefix.
+            ends = [cursor.entries[-1][0] for cursor in self._cursors if cursor.has_more]
+            end = min(ends, default=None)
+            batch = [entry for cursor in self._cursors for entry in cursor.take(end)]
+            if batch:
+                batch.sort(key=_name)
+                return batch
+        return []
+
+    async def _read_ahead(self, timeout_ms: int) -> None:
+        """Read on wherever at most half of an answer is left."""
+        low = self._request.limit // 2
+        wanted = [
+            cursor for cursor in self._cursors if cursor.has_more and len(cursor.entries) <= low
+        ]
+        await all_of([self._read(cursor, timeout_ms) for cursor in wanted])
+
+    async def _read(self, cursor: ShardCursor, timeout_ms: int) -> None:
+        request = ListRequest()
+        request.CopyFrom(self._request)
+        await cursor.read(self._shards, request, timeout_ms)
+
+
+def _share(items: int, shards: int) -> int:
+    """Return how many items to request of each shard, to have ``items`` of them all in the end."""
+    mean = items / shards
+    return min(items if shards == 1 else ceil(mean + _DEVIATIONS * sqrt(mean)) + 1, PAGE_ITEMS_MAX)
+
+
+def _entries(response: ListResponse) -> list[Entry]:
+    if response.names:
+        return [
+            (name, partitions, None)
+            for name, partitions in zip(response.names, response.partitions, strict=True)
+        ]
+    return [(item.name, item.topic.partitions, item) for item in response.items]
+
+
+def _matches(request: ListRequest, name: str) -> bool:
+    prefix = request.prefix
+    if not prefix:
+        return True
+    if request.kind == KIND_TOPIC:
+        return name.partition(f"://{request.parent}/")[2].startswith(prefix)
+    return name.startswith(f"{request.parent}/{prefix}" if request.parent else prefix)

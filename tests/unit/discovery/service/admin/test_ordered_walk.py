@@ -1,0 +1,232 @@
+"""Walks over fake shards that change, lag behind and fail while they are walked."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from discovery.service.admin.ordered_walk import OrderedWalk
+from nextgen.kernel.errors import NotLeader, Unavailable
+from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
+from nextgen.kernel.limits.listing import LIST_WALK_BYTES_MAX
+from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, KIND_TOPIC, Item, Topic
+from protos.nextgen.v1.shard_service_pb2 import ListRequest, ShardRequest, ShardResponse
+
+PARENT = "acme/orders"
+TIMEOUT_MS = 1_000
+
+
+def topic(local: str) -> str:
+    return f"persistent://{PARENT}/{local}"
+
+
+class VersionedShard:
+    """One shard's names at every position that it ever had; position 1 is the first."""
+
+    def __init__(self, names: set[str]) -> None:
+        self.versions = [set[str](), set(names)]
+
+    @property
+    def position(self) -> int:
+        return len(self.versions) - 1
+
+    def change(self, *, created: set[str] = frozenset(), deleted: set[str] = frozenset()) -> None:
+        self.versions.append((self.versions[-1] | created) - deleted)
+
+    def page(self, request: ListRequest, position: int, *, filters: bool) -> ShardResponse:
+        beginning = topic(request.prefix) if filters else ""
+        names = sorted(name for name in self.versions[position] if name.startswith(beginning))
+        behind = names[bisect_right(names, request.after) :]
+        response = ShardResponse(position=position)
+        taken = behind[: request.limit]
+        if request.names_only:
+            response.list.names.extend(taken)
+            response.list.partitions.extend([0] * len(taken))
+        else:
+            response.list.items.extend(
+                Item(kind=KIND_TOPIC, name=name, topic=Topic(name=name)) for name in taken
+            )
+        response.list.more_items = len(behind) > request.limit
+        return response
+
+
+class ChangingShards:
+    """The ``Shards`` of a walk. Before each answer ``between`` runs; replicas lag at random."""
+
+    def __init__(self, shards: dict[int, VersionedShard], chance: random.Random) -> None:
+        self.shards = shards
+        self.requests: list[ListRequest] = []
+        self.filters = True
+        self.between = lambda: None
+        self.failures = 0.0
+        self._chance = chance
+
+    def shard_of_key(self, routing_key: str) -> int:
+        raise NotImplementedError(routing_key)
+
+    async def call(self, shard_id: int, request: ShardRequest, **_: Any) -> ShardResponse:
+        self._prepare(shard_id, request)
+        shard = self.shards[shard_id]
+        return shard.page(request.list, shard.position, filters=self.filters)
+
+    call_key = call
+
+    async def call_any(self, shard_id: int, request: ShardRequest, **_: Any) -> ShardResponse:
+        self._prepare(shard_id, request)
+        shard = self.shards[shard_id]
+        position = self._chance.randint(request.list.min_position, shard.position)
+        return shard.page(request.list, position, filters=self.filters)
+
+    def _prepare(self, shard_id: int, request: ShardRequest) -> None:
+        self.between()
+        if self._chance.random() < self.failures:
+            raise self._chance.choice([NotLeader(shard_id, None), Unavailable("no quorum")])
+        self.requests.append(request.list)
+
+
+def shards_of(names: set[str], count: int, chance: random.Random) -> ChangingShards:
+    spread: dict[int, set[str]] = {shard_id: set() for shard_id in range(1, count + 1)}
+    for name in sorted(names):
+        spread[chance.randint(1, count)].add(name)
+    shards = {shard_id: VersionedShard(some) for shard_id, some in spread.items()}
+    return ChangingShards(shards, chance)
+
+
+def walk_of(shards: ChangingShards, *, batch_items: int = 10, **listing: Any) -> OrderedWalk:
+    request = ListRequest(kind=KIND_TOPIC, parent=PARENT, names_only=True)
+    request.MergeFrom(ListRequest(**listing))
+    return OrderedWalk(shards, sorted(shards.shards), request, batch_items=batch_items)
+
+
+async def walked(walk: OrderedWalk) -> list[str]:
+    names: list[str] = []
+    while True:
+        try:
+            batch = await walk.next_batch(TIMEOUT_MS)
+        except (NotLeader, Unavailable):
+            continue
+        if not batch:
+            return names
+        names += [name for name, _, _ in batch]
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_names_that_stay_are_listed_once_whatever_changes_lags_or_fails(seed):
+    chance = random.Random(seed)
+    lasting = {topic(f"{number:03}") for number in range(0, 400, 2)}
+    passing = [topic(f"{number:03}") for number in range(1, 400, 2)]
+    present = set(chance.sample(passing, 100))
+    shards = shards_of(lasting | present, chance.randint(1, 5), chance)
+    shards.failures = 0.3
+
+    def change() -> None:
+        name = chance.choice(passing)
+        for shard in shards.shards.values():
+            if name in shard.versions[-1]:
+                shard.change(deleted={name})
+                return
+        chance.choice(list(shards.shards.values())).change(created={name})
+
+    shards.between = change
+    names = await walked(walk_of(shards, batch_items=chance.randint(1, 60)))
+
+    assert names == sorted(names)
+    assert Counter(names).most_common(1)[0][1] == 1
+    assert lasting <= set(names) <= lasting | set(passing)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+async def test_a_walk_goes_on_from_a_name_and_positions(count):
+    chance = random.Random(count)
+    names = {topic(f"{number:03}") for number in range(300)}
+    shards = shards_of(names, count, chance)
+    listed: list[str] = []
+    after, positions = "", {}
+    while True:
+        walk = OrderedWalk(
+            shards,
+            sorted(shards.shards),
+            ListRequest(kind=KIND_TOPIC, parent=PARENT, names_only=True),
+            batch_items=20,
+            after=after,
+            positions=positions,
+        )
+        batch = await walk.next_batch(TIMEOUT_MS)
+        listed += [name for name, _, _ in batch]
+        if walk.is_done:
+            break
+        after, positions = batch[-1][0], walk.positions
+
+    assert listed == sorted(names)
+
+
+async def test_a_walk_begins_at_leaders_and_goes_on_behind_the_position_it_began_at():
+    shards = shards_of({topic(f"{number:03}") for number in range(100)}, 1, random.Random(1))
+    shards.shards[1].change(created={topic("x")})
+    first = shards.shards[1].position
+    shards.between = lambda: shards.shards[1].change(created={topic("y")})
+
+    walk = walk_of(shards)
+    await walked(walk)
+
+    assert [request.min_position for request in shards.requests][:2] == [0, first + 1]
+    assert {request.min_position for request in shards.requests[1:]} == {first + 1}
+    assert walk.positions == {1: first + 1}
+
+
+@pytest.mark.parametrize("filters", [True, False])
+async def test_only_names_with_the_prefix_are_listed_also_by_an_older_release(filters):
+    names = {topic(f"{number:03}") for number in range(300)}
+    shards = shards_of(names, 3, random.Random(5))
+    shards.filters = filters
+
+    listed = await walked(walk_of(shards, prefix="12"))
+
+    assert listed == [topic(f"{number}") for number in range(120, 130)]
+
+
+async def test_objects_are_given_unless_only_names_are_wanted():
+    shards = shards_of({topic("a"), topic("b")}, 2, random.Random(2))
+    listing = ListRequest(kind=KIND_TOPIC, parent=PARENT)
+
+    walk = OrderedWalk(shards, [1, 2], listing, batch_items=10)
+    batch = await walk.next_batch(TIMEOUT_MS)
+
+    assert [item.topic.name for _, _, item in batch if item] == [topic("a"), topic("b")]
+
+
+@pytest.mark.parametrize("count", [3, 16])
+async def test_a_page_of_page_items_max_takes_one_request_of_each_shard_and_little_more(count):
+    names = {topic(f"{number:05}") for number in range(5_000)}
+    shards = shards_of(names, count, random.Random(count))
+
+    batch = await walk_of(shards, batch_items=PAGE_ITEMS_MAX).next_batch(TIMEOUT_MS)
+
+    assert len(batch) >= PAGE_ITEMS_MAX
+    assert len(shards.requests) == count
+    assert sum(request.limit for request in shards.requests) < 2 * PAGE_ITEMS_MAX
+
+
+@pytest.mark.parametrize("count", [1, 3, 4_096])
+def test_all_shards_together_may_answer_with_half_of_list_walk_bytes_max(count):
+    shards = shards_of(set(), count, random.Random(1))
+    walk = walk_of(shards)
+
+    assert 0 <= LIST_WALK_BYTES_MAX // 2 - count * walk._request.bytes_max < count
+
+
+async def test_a_shard_that_has_more_and_names_nothing_is_in_trouble():
+    class Silent(ChangingShards):
+        async def call(self, shard_id: int, request: ShardRequest, **_: Any) -> ShardResponse:
+            response = ShardResponse(position=1)
+            response.list.more_items = True
+            return response
+
+    shards = Silent({1: VersionedShard(set())}, random.Random(1))
+
+    with pytest.raises(Unavailable, match="names none"):
+        await walk_of(shards, kind=KIND_TENANT).next_batch(TIMEOUT_MS)
