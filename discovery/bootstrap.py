@@ -13,6 +13,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from discovery.adapters.metrics import DiscoveryCollector
 from discovery.adapters.resources.lookups import Lookups
+from discovery.adapters.resources.topic_names import TopicNames
 from discovery.adapters.rest.frame import RestFrame
 from discovery.adapters.servers.discovery_servicer import SERVICE_NAME, DiscoveryServicer
 from discovery.adapters.servers.pulsar_connection import ClientServices, DiscoveryConnection
@@ -279,9 +280,11 @@ class DiscoveryNode:
         self._collector = DiscoveryCollector(self._report)
         self._server: GrpcServer | None = None
         self.workers: WorkerPool | None = None
-        self.rest = RestFrame(
-            Lookups(core.topics, core.link).routes(), core.dispatcher, core.counters
-        )
+        routes = [
+            *Lookups(core.topics, core.link).routes(),
+            *TopicNames(listing, inventory).routes(),
+        ]
+        self.rest = RestFrame(routes, core.dispatcher, core.counters)
         self._probes = Probes(core.readiness, self._registry, routes=self.rest.mounted())
 
     async def start(self) -> None:

@@ -2,7 +2,6 @@
 
 /lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}                which broker serves it?
 /admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitions            how many has it?
-/admin/v2/namespaces/{tenant}/{namespace}/topics                      which are there?
 /admin/v2/schemas/{tenant}/{namespace}/{topic}/schema[/{version}]     which schema?
 
 They are answered from the same directory as the Pulsar port.
@@ -19,7 +18,6 @@ from discovery.adapters.rest.route import BOOLEAN, TEXT_VALUE, Route
 from discovery.ports import Directory
 from nextgen.kernel.errors import InvalidRequest, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.routing.names import Domain
 from nextgen.pulsar.metadata_commands import StoredSchema, TopicDirectory
 from nextgen.runtime.security.authorization import Action
 from protos.pulsar.PulsarApi_pb2 import Schema
@@ -28,11 +26,6 @@ WHOLE_BUNDLE = "0x00000000_0xffffffff"
 """The bundle of every topic: a namespace has this one, because nothing is placed by bundles."""
 
 _SCHEMA_VERSION_BYTES = 8
-_DOMAINS_LISTED = {
-    "PERSISTENT": Domain.PERSISTENT.value,
-    "NON_PERSISTENT": Domain.NON_PERSISTENT.value,
-    "ALL": "",
-}
 _TOPIC = "/{tenant}/{namespace}/{topic}"
 _SCHEMA = f"/admin/v2/schemas{_TOPIC}/schema"
 _LOOKUP = f"/lookup/v2/topic/{{topic-domain}}{_TOPIC}"
@@ -65,16 +58,6 @@ class Lookups:
                 Action.LOOK_UP,
                 answers={200: "The only bundle."},
                 media_type=TEXT,
-            ),
-            Route(
-                "GET",
-                "/admin/v2/namespaces/{tenant}/{namespace}/topics",
-                self._list,
-                "The topics of a namespace, and partitions of those that have some",
-                Action.LIST,
-                query={"mode": {"type": "string", "enum": list(_DOMAINS_LISTED)}},
-                answers={200: "Their names, ascending."},
-                is_listing=True,
             ),
             Route(
                 "GET",
@@ -134,17 +117,6 @@ class Lookups:
         create = request.flag("checkAllowAutoCreation")
         return content(
             {"partitions": await self._topics.partitions(request.topic(), create=create)}
-        )
-
-    async def _list(self, request: RestRequest) -> Answer:
-        mode = request.query.get("mode", "PERSISTENT").upper()
-        if mode not in _DOMAINS_LISTED:
-            known = ", ".join(_DOMAINS_LISTED)
-            raise InvalidRequest(f"mode {shown(mode)} does not exist, known are {known}")
-        return content(
-            await self._topics.topics_of_namespace(
-                request.namespace(), domain=_DOMAINS_LISTED[mode]
-            )
         )
 
     async def _schema(self, request: RestRequest) -> Answer:

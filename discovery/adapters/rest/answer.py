@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+import structlog
 from aiohttp import web
 
 from nextgen.kernel.errors import Forbidden, InvalidRequest, MetadataError, Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.runtime.servers.http_gate import PROGRESS
 
 JSON = "application/json"
 TEXT = "text/plain"
+
+_logger = structlog.get_logger(__name__)
 
 OUR_TROUBLE = 500
 """From this HTTP status on it is not the request's fault."""
@@ -54,6 +59,74 @@ class Answer:
             content_type=self.media_type,
             charset="utf-8" if self.media_type == TEXT else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer of any size, sent piece by piece as fast as the client reads it.
+
+    The first piece is made before anything is sent: its failure has a status. A later failure cuts
+    the connection off, so that no client takes the beginning for the whole.
+    """
+
+    pieces: AsyncGenerator[bytes]
+    first: bytes
+
+    async def send(self, request: web.Request) -> web.StreamResponse:
+        """Send the answer to ``request``. Never raises but for cancellation."""
+        response = web.StreamResponse(headers={"Content-Type": JSON})
+        note_progress = request.get(PROGRESS, _nothing)
+        async with aclosing(self.pieces):
+            try:
+                await response.prepare(request)
+                if request.method == "HEAD":
+                    return response
+                await response.write(self.first)
+                async for piece in self.pieces:
+                    await response.write(piece)
+                    note_progress()
+            except ConnectionError:
+                pass  # The client is gone.
+            except MetadataError as error:
+                _logger.warning("an answer was cut off", path=request.path[:80], error=str(error))
+                _cut_off(request)
+            except Exception:
+                _logger.exception("an answer was cut off", path=request.path[:80])
+                _cut_off(request)
+        return response
+
+
+async def streamed(pieces: AsyncGenerator[bytes]) -> Stream:
+    """Return an answer of these pieces, at least one.
+
+    Raises:
+        MetadataError: There was no first piece.
+    """
+    try:
+        return Stream(pieces, await anext(pieces))
+    except BaseException:
+        await pieces.aclose()
+        raise
+
+
+async def json_list(batches: AsyncGenerator[Sequence[str]]) -> AsyncGenerator[bytes]:
+    """Yield the texts of all batches, none of them empty, as one JSON list."""
+    async with aclosing(batches):
+        beginning = "["
+        async for batch in batches:
+            texts = json.dumps(batch, separators=(",", ":"))
+            yield (beginning + texts[1:-1]).encode()
+            beginning = ","
+        yield b"[]" if beginning == "[" else b"]"
+
+
+def _cut_off(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()
+
+
+def _nothing() -> None:
+    """Stand in for the gate of a server that has none."""
 
 
 DONE = Answer(204)

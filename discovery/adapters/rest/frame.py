@@ -17,7 +17,7 @@ from functools import partial
 import structlog
 from aiohttp import web
 
-from discovery.adapters.rest.answer import OUR_TROUBLE, Answer, RestFailure, failure
+from discovery.adapters.rest.answer import OUR_TROUBLE, Answer, RestFailure, Stream, failure
 from discovery.adapters.rest.openapi import openapi_document
 from discovery.adapters.rest.request import (
     RestRequest,
@@ -71,7 +71,7 @@ class RestFrame:
             web.get(_OPENAPI_PATH, self._openapi),
         ]
 
-    async def handle(self, request: web.Request) -> web.Response:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer a request. Never raises."""
         self._counters.http_requests += 1
         routes, parts = self.table.find(request.rel_url.raw_path)
@@ -81,18 +81,20 @@ class RestFrame:
         clock = asyncio.get_running_loop().time
         began_at = clock()
         answer = await self._answer(route, parts, request)
+        if isinstance(answer, Stream):
+            return await answer.send(request)
         if route.is_lookup:
             failed = int(answer.status >= OUR_TROUBLE)
             self._counters.tally.add((clock() - began_at) * 1_000, failed=failed)
         return answer.response()
 
-    async def _answer(self, route: Route, parts: Sequence[str], request: web.Request) -> Answer:
+    async def _answer(
+        self, route: Route, parts: Sequence[str], request: web.Request
+    ) -> Answer | Stream:
         try:
             wanted = await _read(route, parts, request)
             authorization.authorize(ANONYMOUS, route.action, _resource(wanted))
-            return await self._dispatcher.answer(
-                partial(route.work, wanted), is_listing=route.is_listing
-            )
+            return await self._dispatcher.answer(partial(route.work, wanted))
         except InvalidName as error:
             return failure(RestFailure(412, str(error)))
         except (RestFailure, MetadataError) as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from discovery.adapters.rest.answer import JSON, Answer
+from discovery.adapters.rest.answer import JSON, Answer, Stream
 from discovery.adapters.rest.request import RestRequest
 from nextgen.kernel.limits.cluster import NAME_PART_BYTES_MAX, TOPIC_LOCAL_NAME_BYTES_MAX
 from nextgen.kernel.limits.rest import REST_BODY_BYTES_MAX
@@ -22,7 +22,7 @@ from nextgen.runtime.security.authorization import Action
 Schema = Mapping[str, Any]
 """A JSON schema."""
 
-Work = Callable[[RestRequest], Awaitable[Answer]]
+Work = Callable[[RestRequest], Awaitable[Answer | Stream]]
 """Answers a request. Raises ``RestFailure``, ``InvalidName`` or a ``MetadataError``."""
 
 _NAME_PART: Schema = {
@@ -75,8 +75,6 @@ class Route:
     """Statuses with their meaning, beside those that every route may answer."""
     media_type: str = JSON
     """Of a successful answer with a body."""
-    is_listing: bool = False
-    """It lists a namespace's topics, which few requests may do at a time."""
     is_lookup: bool = False
     """It counts as a lookup in the cluster's objective."""
 

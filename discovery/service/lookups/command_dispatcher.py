@@ -78,26 +78,22 @@ class CommandDispatcher:
         # A callback, since a task that is cancelled before it begins runs no code of its own.
         task.add_done_callback(partial(self._done, asker, is_listing))
 
-    async def answer(
-        self, work: Callable[[], Awaitable[Answer]], *, is_listing: bool = False
-    ) -> Answer:
+    async def answer(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
         """Return the result of ``work``, for an HTTP request, which has no connection to count by.
 
         Raises:
             Overloaded: Too many commands wait; ``work`` was not begun.
         """
         try:
-            self._check_room(is_listing=is_listing)
+            self._check_room(is_listing=False)
         except Overloaded:
             self._counters.pulsar_overloads += 1
             raise
         self._waiting += 1
-        self._listings += is_listing
         try:
             return await work()
         finally:
             self._waiting -= 1
-            self._listings -= is_listing
 
     async def drain(self, timeout_ms: int) -> None:
         """Return once all commands are answered; after ``timeout_ms`` the rest is given up."""

@@ -27,6 +27,11 @@ from nextgen.runtime.servers.open_files import http_connections_max
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+PROGRESS: web.RequestKey[Callable[[], None]] = web.RequestKey("note_progress")
+"""Key of a request. What is there MUST be called whenever a part of a long answer was sent: the
+time for an answer begins again."""
+
+
 class HttpGate:
     """Admits clients. Owned by one event loop.
 
@@ -70,6 +75,7 @@ class HttpGate:
         if client is None:  # It is gone already.
             return await handler(request)
         client.begin_answer()
+        request[PROGRESS] = client.begin_answer
         try:
             return await handler(request)
         finally:

@@ -111,6 +111,7 @@ async def test_a_topic_is_created_only_if_the_client_asks_for_that(site):
 
 
 async def test_topics_of_a_namespace_are_listed_by_mode(site):
+    add_namespace(site, "acme/orders")
     add_topic(site, "persistent://acme/orders/a")
     add_topic(site, "persistent://acme/orders/b", 2)
 

@@ -179,6 +179,24 @@ async def test_a_listing_merges_all_shards_by_name_over_pages(site):
     assert [name for page in pages for name in page] == names
 
 
+async def test_a_search_finds_a_prefix_in_all_shards_and_counts_it(site):
+    names = [f"persistent://t/n/x{number:03}" for number in range(95)]
+    await site.client.create_topics([NewTopic(name, 2) for name in names])
+
+    found = [topic.name async for topic in site.client.list_topics("t/n", prefix="x01")]
+    first = await site.client.topic_names_page("t/n", prefix="x01", page_size=6)
+    second = await site.client.topic_names_page(
+        "t/n", prefix="x01", page_size=6, page_token=first.next_page_token
+    )
+    count = await site.client.count_topics("t/n", prefix="x01")
+
+    assert found == names[10:20]
+    assert [*first.partitions, *second.partitions] == names[10:20]
+    assert set(first.partitions.values()) == {2}
+    assert not second.next_page_token
+    assert (count.topics, count.units) == (10, 20)
+
+
 async def test_pages_that_are_too_big_and_foreign_tokens_are_refused(site):
     request = pb.ListObjectsRequest(page_size=PAGE_ITEMS_MAX + 1)
     with pytest.raises(InvalidRequest, match="at most 1000"):

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from discovery.domain.page import PageToken
 from discovery.wire import (
     answer_facts,
     check_command_id,
@@ -119,7 +120,10 @@ def test_command_ids_may_be_left_out(length):
 
 
 def test_a_page_has_the_size_asked_for_up_to_the_limit():
-    assert page_bounds(ListObjectsRequest()) == ("", PAGE_ITEMS_DEFAULT)
-    assert page_bounds(ListObjectsRequest(page_size=PAGE_ITEMS_MAX)) == ("", PAGE_ITEMS_MAX)
+    assert page_bounds(ListObjectsRequest()) == (PageToken(), PAGE_ITEMS_DEFAULT)
+    assert page_bounds(ListObjectsRequest(page_size=PAGE_ITEMS_MAX)) == (
+        PageToken(),
+        PAGE_ITEMS_MAX,
+    )
     with pytest.raises(InvalidRequest, match="at most"):
         page_bounds(ListObjectsRequest(page_size=PAGE_ITEMS_MAX + 1))

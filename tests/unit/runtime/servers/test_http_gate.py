@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import aiohttp
+import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
@@ -16,7 +17,8 @@ from nextgen.kernel.limits.inbound import (
     HTTP_IDLE_MS_MAX,
     HTTP_REQUEST_MS_MAX,
 )
-from nextgen.runtime.servers.http_gate import GuardedClient, HttpGate
+from nextgen.runtime.servers import http_gate
+from nextgen.runtime.servers.http_gate import PROGRESS, GuardedClient, HttpGate
 from nextgen.runtime.servers.probes import Probes
 from nextgen.tasks.timeouts import timeout
 from tests.support.scenarios import run_by
@@ -223,6 +225,30 @@ async def test_half_requests_beyond_the_limit_are_closed_and_a_probe_is_answered
 
     for _, writer in half:
         writer.transport.abort()
+    await probes.stop()
+
+
+async def test_progress_of_a_long_answer_begins_its_time_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 1e9  # Far ahead of the loop's time, by which connections are closed.
+    monkeypatch.setattr(http_gate, "_now", lambda: now_s)
+    gate = HttpGate(answer_ms_max=1_000)
+
+    async def long(request: web.Request) -> web.Response:
+        nonlocal now_s
+        (client,) = gate._clients.values()
+        before = client.ends_at()
+        now_s += 50
+        request[PROGRESS]()
+        return web.json_response(client.ends_at() - before)
+
+    probes = Probes(
+        lambda: (True, []), CollectorRegistry(), routes=[web.get("/long", long)], gate=gate
+    )
+    port = await probes.start("127.0.0.1", 0)
+
+    assert await fetched(port, "/long") == (200, "50.0")
     await probes.stop()
 
 

@@ -154,7 +154,7 @@ def service_of(inventory: Inventory, now_ms: int = NOW_MS) -> PoliciesService:
     """Return the service of one more discovery process."""
     made: Any = inventory
     no_shards: Any = None
-    shares = CapacityShares(made, lambda: now_ms)
+    shares = CapacityShares(made, made, lambda: now_ms)
     return PoliciesService(no_shards, made, DiscoveryCounters(), shares)
 
 

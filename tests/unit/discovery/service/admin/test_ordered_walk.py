@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from bisect import bisect_right
 from collections import Counter
 from typing import Any
 
@@ -13,87 +12,17 @@ from discovery.service.admin.ordered_walk import OrderedWalk
 from nextgen.kernel.errors import NotLeader, Unavailable
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
 from nextgen.kernel.limits.listing import LIST_WALK_BYTES_MAX
-from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, KIND_TOPIC, Item, Topic
+from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import ListRequest, ShardRequest, ShardResponse
+from tests.support.changing_shards import (
+    PARENT,
+    ChangingShards,
+    VersionedShard,
+    shards_of,
+    topic,
+)
 
-PARENT = "acme/orders"
 TIMEOUT_MS = 1_000
-
-
-def topic(local: str) -> str:
-    return f"persistent://{PARENT}/{local}"
-
-
-class VersionedShard:
-    """One shard's names at every position that it ever had; position 1 is the first."""
-
-    def __init__(self, names: set[str]) -> None:
-        self.versions = [set[str](), set(names)]
-
-    @property
-    def position(self) -> int:
-        return len(self.versions) - 1
-
-    def change(self, *, created: set[str] = frozenset(), deleted: set[str] = frozenset()) -> None:
-        self.versions.append((self.versions[-1] | created) - deleted)
-
-    def page(self, request: ListRequest, position: int, *, filters: bool) -> ShardResponse:
-        beginning = topic(request.prefix) if filters else ""
-        names = sorted(name for name in self.versions[position] if name.startswith(beginning))
-        behind = names[bisect_right(names, request.after) :]
-        response = ShardResponse(position=position)
-        taken = behind[: request.limit]
-        if request.names_only:
-            response.list.names.extend(taken)
-            response.list.partitions.extend([0] * len(taken))
-        else:
-            response.list.items.extend(
-                Item(kind=KIND_TOPIC, name=name, topic=Topic(name=name)) for name in taken
-            )
-        response.list.more_items = len(behind) > request.limit
-        return response
-
-
-class ChangingShards:
-    """The ``Shards`` of a walk. Before each answer ``between`` runs; replicas lag at random."""
-
-    def __init__(self, shards: dict[int, VersionedShard], chance: random.Random) -> None:
-        self.shards = shards
-        self.requests: list[ListRequest] = []
-        self.filters = True
-        self.between = lambda: None
-        self.failures = 0.0
-        self._chance = chance
-
-    def shard_of_key(self, routing_key: str) -> int:
-        raise NotImplementedError(routing_key)
-
-    async def call(self, shard_id: int, request: ShardRequest, **_: Any) -> ShardResponse:
-        self._prepare(shard_id, request)
-        shard = self.shards[shard_id]
-        return shard.page(request.list, shard.position, filters=self.filters)
-
-    call_key = call
-
-    async def call_any(self, shard_id: int, request: ShardRequest, **_: Any) -> ShardResponse:
-        self._prepare(shard_id, request)
-        shard = self.shards[shard_id]
-        position = self._chance.randint(request.list.min_position, shard.position)
-        return shard.page(request.list, position, filters=self.filters)
-
-    def _prepare(self, shard_id: int, request: ShardRequest) -> None:
-        self.between()
-        if self._chance.random() < self.failures:
-            raise self._chance.choice([NotLeader(shard_id, None), Unavailable("no quorum")])
-        self.requests.append(request.list)
-
-
-def shards_of(names: set[str], count: int, chance: random.Random) -> ChangingShards:
-    spread: dict[int, set[str]] = {shard_id: set() for shard_id in range(1, count + 1)}
-    for name in sorted(names):
-        spread[chance.randint(1, count)].add(name)
-    shards = {shard_id: VersionedShard(some) for shard_id, some in spread.items()}
-    return ChangingShards(shards, chance)
 
 
 def walk_of(shards: ChangingShards, *, batch_items: int = 10, **listing: Any) -> OrderedWalk:

@@ -75,7 +75,7 @@ def service(shards: Shards) -> PoliciesService:
 
     made: Any = shards
     inventory = InventoryService(made, link, counters, nothing, lambda *_created: None)
-    return PoliciesService(made, inventory, counters, CapacityShares(inventory, lambda: 0))
+    return PoliciesService(made, inventory, counters, CapacityShares(inventory, made, lambda: 0))
 
 
 @pytest.mark.parametrize(

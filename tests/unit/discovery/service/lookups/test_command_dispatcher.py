@@ -107,8 +107,6 @@ async def test_listings_have_a_bound_of_their_own(dispatcher, directory, monkeyp
     dispatcher.take(asker, listing(1))
     dispatcher.take(asker, listing(2))
     dispatcher.take(asker, lookup(3))
-    with pytest.raises(Overloaded):
-        await dispatcher.answer(asyncio.Event().wait, is_listing=True)
 
     (refused,) = asker.answers
     assert (refused.error.request_id, refused.error.error) == (2, pulsar.MetadataError)

@@ -1,0 +1,141 @@
+"""The topics of a namespace over HTTP, however many: the answer is streamed.
+
+/admin/v2/namespaces/{tenant}/{namespace}/topics      those of one domain, or of all
+/admin/v2/{domain}/{tenant}/{namespace}               those of the domain
+/admin/v2/{domain}/{tenant}/{namespace}/partitioned   those that have partitions
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
+from itertools import chain, islice
+from typing import Protocol
+
+from discovery.adapters.rest.answer import Stream, json_list, streamed
+from discovery.adapters.rest.request import RestRequest, shown
+from discovery.adapters.rest.route import BOOLEAN, TEXT_VALUE, Route
+from discovery.service.admin.ordered_walk import Entry
+from nextgen.kernel.errors import InvalidRequest, Refused
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
+from nextgen.kernel.routing.names import PARTITION_SUFFIX, Domain, NamespaceName
+from nextgen.kernel.routing.system_topics import is_system_topic
+from nextgen.runtime.security.authorization import Action
+from protos.nextgen.v1 import discovery_service_pb2 as pb
+
+_DOMAINS_LISTED = {
+    "PERSISTENT": Domain.PERSISTENT.value,
+    "NON_PERSISTENT": Domain.NON_PERSISTENT.value,
+    "ALL": "",
+}
+
+NamesOf = Callable[[Entry], Iterable[str]]
+
+
+class Listing(Protocol):
+    """The ``ListingService``."""
+
+    def stream_topics(
+        self, namespace: NamespaceName, *, domain: str, prefix: str = ""
+    ) -> AsyncGenerator[Sequence[Entry]]: ...
+
+
+class Namespaces(Protocol):
+    """The ``InventoryService``."""
+
+    async def get_namespace(
+        self, request: pb.GetObjectRequest, timeout_ms: int
+    ) -> pb.GetObjectResponse: ...
+
+
+class TopicNames:
+    """Lists names. An absent namespace is answered with 404."""
+
+    def __init__(self, listing: Listing, namespaces: Namespaces) -> None:
+        self._listing = listing
+        self._namespaces = namespaces
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "GET",
+                "/admin/v2/namespaces/{tenant}/{namespace}/topics",
+                self._of_namespace,
+                "The topics of a namespace, and partitions of those that have some",
+                Action.LIST,
+                query={
+                    "mode": {"type": "string", "enum": list(_DOMAINS_LISTED)},
+                    "includeSystemTopic": BOOLEAN,
+                },
+                answers={200: "Their names, ascending; partitions in the order of their numbers."},
+            ),
+            Route(
+                "GET",
+                "/admin/v2/{domain}/{tenant}/{namespace}",
+                self._of_domain,
+                "The topics of one domain, and partitions of those that have some",
+                Action.LIST,
+                query={"bundle": TEXT_VALUE, "includeSystemTopic": BOOLEAN},
+                answers={200: "Their names, ascending; partitions in the order of their numbers."},
+            ),
+            Route(
+                "GET",
+                "/admin/v2/{domain}/{tenant}/{namespace}/partitioned",
+                self._partitioned,
+                "The topics of one domain that have partitions",
+                Action.LIST,
+                query={"includeSystemTopic": BOOLEAN},
+                answers={200: "Their names, ascending."},
+            ),
+        ]
+
+    async def _of_namespace(self, request: RestRequest) -> Stream:
+        mode = request.query.get("mode", "PERSISTENT").upper()
+        if mode not in _DOMAINS_LISTED:
+            known = ", ".join(_DOMAINS_LISTED)
+            raise InvalidRequest(f"mode {shown(mode)} does not exist, known are {known}")
+        return await self._stream(request, _DOMAINS_LISTED[mode], _units)
+
+    async def _of_domain(self, request: RestRequest) -> Stream:
+        return await self._stream(request, request.parts["domain"], _units)
+
+    async def _partitioned(self, request: RestRequest) -> Stream:
+        return await self._stream(request, request.parts["domain"], _if_partitioned)
+
+    async def _stream(self, request: RestRequest, domain: str, names_of: NamesOf) -> Stream:
+        namespace = request.namespace()
+        wanted = pb.GetObjectRequest(name=namespace.text)
+        found = await self._namespaces.get_namespace(wanted, request.timeout_ms)
+        if not found.item.HasField("namespace"):
+            raise Refused(RejectionCode.NOT_FOUND, f"namespace {namespace.text} does not exist")
+        with_system_topics = request.flag("includeSystemTopic")
+        batches = self._listing.stream_topics(namespace, domain=domain)
+        names = _names(batches, names_of, with_system_topics=with_system_topics)
+        return await streamed(json_list(names))
+
+
+async def _names(
+    batches: AsyncGenerator[Sequence[Entry]], names_of: NamesOf, *, with_system_topics: bool
+) -> AsyncGenerator[list[str]]:
+    async with aclosing(batches):
+        async for batch in batches:
+            listed = (
+                entry for entry in batch if with_system_topics or not is_system_topic(entry[0])
+            )
+            # A single topic may have thousands of partitions.
+            names = chain.from_iterable(map(names_of, listed))
+            while piece := list(islice(names, PAGE_ITEMS_MAX)):
+                yield piece
+
+
+def _units(entry: Entry) -> Iterable[str]:
+    name, partitions, _ = entry
+    if not partitions:
+        return (name,)
+    return (f"{name}{PARTITION_SUFFIX}{number}" for number in range(partitions))
+
+
+def _if_partitioned(entry: Entry) -> Iterable[str]:
+    name, partitions, _ = entry
+    return (name,) if partitions else ()
