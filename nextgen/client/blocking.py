@@ -28,7 +28,7 @@ Arguments = ParamSpec("Arguments")
 def _waiting(
     method: Callable[Concatenate[Client, Arguments], Coroutine[Any, Any, Value]],
 ) -> Callable[Concatenate[BlockingClient, Arguments], Value]:
-    """Return ``method`` of a ``Client`` as one that returns when its answer is there."""
+    """Return ``method`` of a ``Client`` as a blocking method."""
 
     @wraps(method)
     def call(
@@ -194,7 +194,7 @@ class BlockingLookupStream:
 
 
 class _End:
-    """Marks the end of an iteration, which an exception could not carry through a future."""
+    """Marks the end of an iteration: a future cannot carry ``StopIteration``."""
 
 
 async def _next(items: AsyncIterator[Value]) -> Value | _End:

@@ -18,85 +18,87 @@ class RaftConfig:
     """Timers, windows and sizes. No field turns fsync off, and none ever will."""
 
     heartbeat_ms: int = 150
-    """Between heartbeats of a leader; those of all groups travel together."""
+    """Interval of a leader's heartbeats; those of all groups travel together."""
 
     election_ms_min: int = 1_000
-    """Silence before an election, at least. Shorter ones take a busy interpreter for dead."""
+    """The least silence of a leader before an election. A shorter one would depose a busy
+    leader."""
 
     election_ms_max: int = 1_500
-    """Silence before an election, at most; each replica draws its own."""
+    """The longest silence before an election; each replica draws its own at random."""
 
     first_election_ms_min: int = 400
-    """Silence before the first election after a start; a living leader speaks before it."""
+    """Silence before the first election after a start; a live leader sends a heartbeat before
+    that."""
 
     first_election_ms_max: int = 800
     """The same, at most."""
 
     fast_election_stagger_ms: int = 60
-    """Between the candidates of successive rank once the leader's port refuses: a round of
-    votes with two fsyncs ends before the next one tries."""
+    """Time between candidates of successive rank once the leader's port refuses connections: a
+    round of votes with two fsyncs ends before the next candidate tries."""
 
     fast_election_jitter_ms: int = 4
     """Added at random to every fast election."""
 
     fast_campaign_ms: int = 180
-    """For a first campaign to succeed, which takes two syncs. The next one has twice as long, and
-    so on, up to ``election_ms_max``. Until then its participants refuse other candidates."""
+    """Time for a first campaign to succeed, which takes two syncs. Each further campaign has twice
+    as long, up to ``election_ms_max``. Its participants refuse other candidates for that time."""
 
     fast_election_attempts_max: int = 10
-    """Fast attempts before the normal silence applies again: without a majority they only
-    cost."""
+    """Fast attempts before the normal silence applies again: without a majority they cannot
+    succeed."""
 
     leader_contact_ms_max: int = 1_000
     """A leader that heard from no majority for this long steps down."""
 
     stall_ms_max: int = 1_000
-    """A leader whose loop or disk stood still for this long steps down."""
+    """A leader whose event loop or disk stalled for this long steps down."""
 
     view_stall_ms_max: int = 3_000
-    """A leader whose view takes this long for one batch, some milliseconds as a rule, steps down:
-    it decides nothing and answers nothing meanwhile."""
+    """A leader whose view takes this long for one batch steps down, because it cannot answer in
+    that time. A batch usually takes some milliseconds."""
 
     transfer_deadline_ms: int = 2_000
-    """For a successor to catch up and take over."""
+    """Deadline for a successor to catch up and take over."""
 
     stop_transfer_deadline_ms: int = 500
-    """The same, when the process is about to stop."""
+    """The same deadline while the process stops."""
 
     entries_in_flight_max: int = 4
-    """Entries a leader has appended and not committed; what comes meanwhile shares the next
-    one. benchmarks/raft_commit.py."""
+    """Entries that a leader has appended and not committed; later records share the next entry.
+    benchmarks/raft_commit.py."""
 
     view_lag_ms_max: int = VIEW_LAG_MS_MAX
     """When a majority of views is older than this, the leader stops filling entries."""
 
     apply_delay_ms: int = 10
-    """From a commit until it is folded into the view, unless a caller waits for it: answers go
-    out first, and commits that follow each other share a transaction."""
+    """Delay between a commit and its fold into the view, unless a caller waits for the view.
+    Answers go out first, and successive commits share a transaction."""
 
     apply_retry_ms: int = 1_000
-    """Between attempts to apply while the disk under the view is full."""
+    """Pause between attempts to apply entries while the view's disk is full."""
 
     journal_segment_bytes: int = JOURNAL_SEGMENT_BYTES
     """One journal file. A smaller one than the largest entry is for tests only."""
 
     snapshot_journal_bytes: int = SNAPSHOT_JOURNAL_BYTES
-    """Journal written since the last snapshot that starts the next one."""
+    """A snapshot starts when this much journal was written since the last one."""
 
     snapshot_tail_entries: int = 4_096
     """Entries kept behind a snapshot, so that a replica that was away briefly needs no copy."""
 
     pinned_log_bytes_max: int = PINNED_LOG_BYTES_MAX
-    """Log kept for pins alone; beyond it the pin that keeps most is broken."""
+    """Log that only pins keep; beyond it the pin that keeps most is broken."""
 
     snapshot_chunk_bytes: int = SNAPSHOT_CHUNK_BYTES
     """One chunk of a snapshot on its way to a follower."""
 
     snapshot_progress_bytes: int = SNAPSHOT_PROGRESS_BYTES
-    """Received bytes of a snapshot between two that are noted durably."""
+    """Bytes of a snapshot that a follower receives between two syncs of its progress."""
 
     snapshot_chunk_deadline_ms: int = 30_000
-    """Without any sign of life from a follower that gets a snapshot; then it is given up."""
+    """A snapshot transfer ends when its follower was silent for this long."""
 
     def __post_init__(self) -> None:
         if not 0 < self.heartbeat_ms * 3 < self.election_ms_min:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 
 YOUNG_THRESHOLD = 200_000
-"""Allocations before the youngest generation is looked at: pauses are rare, and short because
-entries and messages die young by their reference counts. benchmarks/raft_commit.py."""
+"""Allocations before the youngest generation is collected: pauses are rare, and short because
+reference counts free most entries and messages at once. benchmarks/raft_commit.py."""
 
 MIDDLE_THRESHOLD = 50
 OLD_THRESHOLD = 1_000

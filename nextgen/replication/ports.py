@@ -1,15 +1,14 @@
-"""What a Raft group promises to the component above it.
+"""The promises of a Raft group to the component above it.
 
     propose ──▶ [ group commit ] ──▶ journal (fsync, majority) ──▶ committed ──▶ state machine
                                                    │                               (the view)
                                                    └──▶ event log, read by position
 
-Three numbers, never swapped: ``index`` counts Raft entries, ``term`` counts elections,
-``position`` counts *events*, densely from 1, and is what every layer above talks about.
-One entry carries many records; one record is what one decided command left behind
-(its events, and its outcome if it had a command id); a record may hold no event at all.
+Three numbers, never swapped: ``index`` counts Raft entries, ``term`` counts elections, ``position``
+counts *events*, densely from 1; every layer above uses positions. One entry carries many records.
 
-Nothing above this module may know which Raft library is underneath.
+One record has the events of one decided command, maybe none, and its outcome if it had a command
+id. Nothing above this module may depend on the Raft library below it.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ CLUSTER_MANAGER_GROUP_ID = GroupId(0)
 
 
 class Role(StrEnum):
-    """What a replica is at the moment."""
+    """The present role of a replica."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
@@ -47,7 +46,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What one decided command adds to the log.
+    """The part of the log that one decided command adds.
 
     ``payload`` is opaque to replication and must not be empty. ``events`` is the number of
     events inside, 0 for a recorded rejection.
@@ -105,7 +104,7 @@ class AppliedPoint:
 
 @dataclass(frozen=True, slots=True)
 class RoleChange:
-    """This replica's place in its group changed.
+    """A change of this replica's role or of its leader.
 
     ``role`` is LEADER only once this replica may decide: an entry of its own term is
     committed and its view has applied it. ``leader_id`` is the best known leader or None.
@@ -148,7 +147,7 @@ class MemberChange:
 
 @dataclass(frozen=True, slots=True)
 class MemberProgress:
-    """What a leader knows of another member."""
+    """A leader's knowledge of another member."""
 
     node_id: NodeId
     is_connected: bool
@@ -281,7 +280,7 @@ class ReplicatedLog(Protocol):
 
     @property
     def hears_leader(self) -> bool:
-        """True while this replica leads, or heard its leader within an election's silence."""
+        """True while this replica leads, or heard its leader within the election timeout."""
         ...
 
     @property

@@ -22,7 +22,7 @@ class ReplicaStatistics:
     sync_counts: list[int] = field(default_factory=lambda: [0] * (len(SYNC_BUCKETS_S) + 1))
     """Syncs by duration; the last count has no bound."""
     sync_seconds: float = 0.0
-    """What all of them took together."""
+    """The total duration of all syncs."""
     elections: int = 0
     """Elections won."""
     truncations: int = 0
@@ -30,7 +30,7 @@ class ReplicaStatistics:
     snapshots: int = 0
     """Snapshots written."""
     last_snapshot_ms: float = 0.0
-    """What the newest of them took, until the view was durable too."""
+    """Duration of the newest snapshot, until the view was durable too."""
     snapshots_installed: int = 0
     """Snapshots that came from a leader."""
 

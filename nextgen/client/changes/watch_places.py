@@ -136,7 +136,7 @@ class WatchPlaces:
 
     def taken_in(self) -> tuple[int, list[int]]:
         """Return the position up to which acknowledged watches have their events, and the ids of
-        those that are behind, for which the position does not count."""
+        watches that are behind it."""
         behind = [each for each in self._acknowledged if not self._places[each].is_caught_up]
         return self._stream_position, sorted(behind)
 

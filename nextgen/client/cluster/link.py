@@ -258,7 +258,8 @@ class ClusterLink:
         return endpoints
 
     async def _attempt(self, endpoint: str) -> tuple[bool, str | None]:
-        """Connect and stay until it breaks. Return whether it stood, and the leader's address."""
+        """Connect and follow the stream until it breaks. Return whether it was connected, and the
+        leader's address."""
         was_connected, hint = False, None
         channel = open_channel(endpoint)
         try:

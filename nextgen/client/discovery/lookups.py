@@ -95,7 +95,7 @@ async def look_up(
 
 
 def _pause_ms(unsettled: Iterable[TopicLocation]) -> float:
-    """Return the pause before these names are looked up again: what the longest refusal wants."""
+    """Return the pause before these names are looked up again: the longest that a refusal names."""
     after_ms = max(location.retry_after_ms for location in unsettled)
     return max(_RETRY_PAUSE_MS, retry_pause_ms(Overloaded("", after_ms), 0))
 

@@ -193,7 +193,7 @@ class DiscoveryNodes:
         """Carry out one unary call at one node, without retries.
 
         Raises:
-            MetadataError: What went wrong.
+            MetadataError: The error of the call.
         """
         call: Any = self.channel_to(endpoint).unary_unary(
             SERVICE + method,
@@ -209,7 +209,8 @@ class DiscoveryNodes:
         return response
 
     def _share_ms(self, remaining_ms: float) -> float:
-        """Return the time for one attempt: after a node that hangs, others must have time."""
+        """Return the time for one attempt, so that time is left for other nodes if this one
+        hangs."""
         if len(self._endpoints) == 1:
             return remaining_ms
         return min(remaining_ms, max(_ATTEMPT_SHARE_MS_MIN, remaining_ms / 2))

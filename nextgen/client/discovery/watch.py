@@ -117,7 +117,7 @@ async def watch_shard_map(nodes: DiscoveryNodes, *, timeout_ms: int) -> AsyncGen
 
 
 class _Place:
-    """The position of a watch in each shard, and what its updates mean from there."""
+    """The position of a watch in each shard; turns its updates into changes."""
 
     def __init__(self, positions: dict[int, int]) -> None:
         self.positions = positions

@@ -1,6 +1,6 @@
 """Requests to shards that many callers share.
 
-    put in line ──▶ (the callers at hand have put theirs) ──▶ taken, a batch a task
+    put in line ──▶ (other callers of this turn put theirs) ─▶ taken, a batch a task
                               ▲                                       │
                               └──── the line has room again ◀─────────┘
 

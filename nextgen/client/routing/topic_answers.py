@@ -1,4 +1,4 @@
-"""From a shard's lookup answer to what a ``TopicDirectory`` returns or raises."""
+"""Converts a shard's lookup answer to the result or the error of a ``TopicDirectory``."""
 
 from __future__ import annotations
 

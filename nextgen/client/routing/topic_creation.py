@@ -196,7 +196,7 @@ class TopicCreation:
         return [True] * len(questions)
 
     async def _execute(self, shard_id: int, command: pb.Command) -> pb.CommandResult:
-        """Run a command; it is no error if what it creates exists already."""
+        """Run a command; an object that exists already is no error."""
         request = pb.ShardRequest(execute=pb.ExecuteRequest(commands=[command]))
         response = await self._shards.call(shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS)
         if len(response.execute.results) != 1:

@@ -218,7 +218,7 @@ def raise_for_rpc(error: grpc.RpcError) -> NoReturn:
 
 
 def error_of_rpc(error: grpc.RpcError) -> MetadataError:
-    """Return what ``raise_for_rpc`` would raise."""
+    """Return the error that ``raise_for_rpc`` would raise."""
     detail = _trailing_detail(error)
     if detail is not None:
         return from_detail(detail)

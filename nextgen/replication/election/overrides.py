@@ -32,7 +32,7 @@ _FOLLOWER, _CANDIDATE, _LEADER = 0, 1, 2
 
 
 class VoteLog(Protocol):
-    """What elections need of a journal."""
+    """The part of a journal that elections need."""
 
     @property
     def base_index(self) -> int: ...
@@ -48,10 +48,10 @@ class VoteLog(Protocol):
 
 
 class ElectionOwner(Protocol):
-    """What the library's decisions lead to, in the group."""
+    """The group's reactions to the library's decisions."""
 
     def send_when_durable(self, node_id: NodeId, message: Message) -> None:
-        """Send once term, vote and log, as they are at the call, are on disk."""
+        """Send once the present term, vote and log are on disk."""
         ...
 
     def leadership_won(self, first_index: int) -> None:
@@ -151,7 +151,7 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]  # The library carries no 
         self._take_lead_if_won()
 
     def vote_requested(self, sender: NodeId, message: Message) -> bool:
-        """Let the library judge a request; True if it got this replica's vote."""
+        """Pass a vote request to the library; return True if it granted this replica's vote."""
         led = self.leads
         before = (self.term, self._SyncObj__votedForNodeId)
         self._SyncObj__onMessageReceived(_Peer(sender), message)
@@ -161,7 +161,7 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]  # The library carries no 
         return after != before and after[1] == sender
 
     def vote_received(self, sender: NodeId, message: Message) -> None:
-        """Count a vote of a voter, once: the library would count a repeated one twice."""
+        """Count a voter's vote once: the library would count a repeated message twice."""
         if not self.campaigns or message["term"] != self.term or sender in self._voters:
             return
         if sender not in self._configuration().voters:
@@ -178,7 +178,7 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]  # The library carries no 
         self._set_leader(_Peer(leader_id))
 
     def adopt_term(self, term: int) -> None:
-        """Move to ``term`` if it is later, with no vote left to give in it."""
+        """Move to ``term`` if it is later, with its vote already spent."""
         if term > self.term:
             self._SyncObj__setCurrentTerm(term, UNKNOWN_VOTE)
 
@@ -196,7 +196,7 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]  # The library carries no 
         self._SyncObj__raftLeader = leader
 
     def send_from_library(self, node_id: NodeId, message: Message) -> None:
-        """Send a message of the library once the state that it promises is durable."""
+        """Send a message of the library once the state in it is durable."""
         if message["type"] == "request_vote":
             message = {**message, "transfer": self._transfer}
         self._owner.send_when_durable(node_id, message)
@@ -233,7 +233,7 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]  # The library carries no 
 
 
 class _VoteTransport(Transport):  # type: ignore[misc]  # The library carries no types.
-    """The library's way out. Messages come in by calls to ``HardenedSyncObj``."""
+    """Sends the library's messages. Received messages reach it by calls to ``HardenedSyncObj``."""
 
     def __init__(self, core: HardenedSyncObj, self_node: Any, other_nodes: Any) -> None:
         super().__init__(core, self_node, other_nodes)
@@ -245,7 +245,7 @@ class _VoteTransport(Transport):  # type: ignore[misc]  # The library carries no
 
 
 class _LibraryLog(LibraryJournal):  # type: ignore[misc]  # The library carries no types.
-    """The journal as the library wants to see it: a list that begins with the base."""
+    """The journal in the form that the library expects: a list that begins with the base."""
 
     def __init__(self, log: VoteLog) -> None:
         self._log = log

@@ -35,10 +35,10 @@ from nextgen.replication.protocol.messages import CONFIGURATION_FIELD
 from nextgen.replication.protocol.quorum import reached_by_majority
 
 ASK_INTERVAL_S = 1.0
-"""Between two rounds of questions for a term that one peer claims."""
+"""Interval of probes for a term that one peer claims."""
 
 LOG_INTERVAL_S = 60.0
-"""Between two lines about messages that are not believed."""
+"""Interval of log lines about refused messages."""
 
 _FROM_MEMBERS = frozenset({"append", "snapshot_chunk"})
 
@@ -46,7 +46,7 @@ _logger = logging.getLogger(__name__)
 
 
 class CheckedReplica(Protocol):
-    """What the checks need of their replica."""
+    """The part of a replica that the checks need."""
 
     group_id: GroupId
     node_id: NodeId
@@ -70,7 +70,7 @@ class PeerChecks:
         self._asked_at = self._logged_at = float("-inf")
 
     def admits(self, kind: str, sender: NodeId, message: Message) -> bool:
-        """Return whether a message that ``check_message`` passed is to be handled."""
+        """Return whether to handle a message that passed ``check_message``."""
         if not self._is_plausible(sender, message["term"]):
             return False
         if kind not in _FROM_MEMBERS or self._is_from_member(sender, message):

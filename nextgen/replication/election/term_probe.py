@@ -35,18 +35,19 @@ PROBE_TERM = 0
 """Term of the ``pre_vote`` that is a probe: no replica campaigns in it."""
 
 _QUIET_ROUNDS = 20
-"""Before it is worth a line in the log: at a first start the others may open the group later."""
+"""Unanswered rounds before a log line: at a first start the other nodes may open the group
+later."""
 
 _logger = logging.getLogger(__name__)
 
 
 def probe_message() -> Message:
-    """Return the question for a replica's present term."""
+    """Return the message that requests a replica's present term."""
     return {"type": "pre_vote", "term": PROBE_TERM, "last_log_index": 0, "last_log_term": 0}
 
 
 class ProbingReplica(Protocol):
-    """What a probe needs of its replica."""
+    """The part of a replica that a probe needs."""
 
     group_id: GroupId
     node_id: NodeId
@@ -67,7 +68,7 @@ class _Answer:
 
 
 class TermProbe:
-    """The questions of one replica, and its answers to those of others."""
+    """The term probes of one replica, and its answers to those of others."""
 
     def __init__(self, replica: ProbingReplica) -> None:
         self._replica = replica
@@ -78,9 +79,9 @@ class TermProbe:
 
     @property
     def is_open(self) -> bool:
-        """True while this replica must answer nothing but probes.
+        """True while this replica must answer only probes.
 
-        Only a voter's acknowledgements are counted: a learner follows meanwhile.
+        A learner follows its leader meanwhile, because only acknowledgements of voters count.
         """
         if not is_term_unknown(self._replica.journal.unverified_index):
             return False
@@ -104,7 +105,7 @@ class TermProbe:
             )
 
     def on_message(self, kind: str, sender: NodeId, message: Message) -> None:
-        """Take in what arrives while the probe is open; most of it is ignored."""
+        """Handle a message that arrives while the probe is open; most are ignored."""
         match kind:
             case "pre_vote" if message["term"] == PROBE_TERM:
                 self.on_question(sender)
@@ -131,7 +132,7 @@ class TermProbe:
             self._ask(sender)
 
     def _on_answer(self, sender: NodeId, message: Message) -> None:
-        """Take in an answer; the last one that is needed ends the probe."""
+        """Handle an answer; the last one that is needed ends the probe."""
         if sender not in self._others:
             return
         self._answers[sender] = _Answer(
@@ -145,8 +146,8 @@ class TermProbe:
     def _on_append(self, message: Message) -> None:
         """Update the members of the group: a voter that was removed need not answer.
 
-        Only a committed configuration says so. It is on a majority of its own voters, and these
-        give no vote to a candidate that lacks it.
+        Only a committed configuration counts: a majority of its voters has it, and they vote for no
+        candidate that lacks it.
         """
         data = message.get(CONFIGURATION_FIELD)
         if data is None:

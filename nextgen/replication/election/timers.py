@@ -29,7 +29,7 @@ from nextgen.replication.ports import Configuration, GroupId, NodeId
 from nextgen.replication.protocol.quorum import majority_of
 
 _EARLY_REPEATS_MAX = 3
-"""Refused questions that are repeated before the others had their turn."""
+"""Refused pre-votes that are repeated before other candidates have their turn."""
 
 
 class Election:
@@ -94,7 +94,7 @@ class Election:
     def is_leader_alive(self) -> bool:
         """True while the leader was heard within the shortest election silence.
 
-        Such a replica gives no vote, unless the leader itself hands over.
+        Such a replica does not vote, unless the leader itself hands over.
         """
         if self._leader_heard_at is None or self._suspect is not None:
             return False
@@ -113,7 +113,7 @@ class Election:
         self._wait_normally()
 
     def voted(self) -> None:
-        """Give the candidate that got our vote the time to win."""
+        """Give the candidate that got this replica's vote time to win."""
         self._wait_normally()
         self._begin_vote_backoff(self._config.fast_campaign_ms)
 
@@ -125,7 +125,7 @@ class Election:
         self._wait_fast(rounds=0)
 
     def campaign_for_transfer(self) -> None:
-        """Campaign without asking first: the leader hands over."""
+        """Campaign without a pre-vote, because the leader hands over."""
         if self._may_campaign() and not self._core.leads:
             self._wait_normally()
             self._core.campaign(transfer=True)
@@ -177,19 +177,18 @@ class Election:
             self._campaign()
 
     def _is_behind(self, message: Message) -> bool:
-        """Return whether the sender's log has something that this replica's lacks.
+        """Return whether this replica's log lacks entries of the sender's.
 
-        Then the sender never votes for this replica, and may be the only one that can win.
+        Then the sender never votes for this replica, and may be the only candidate that can win.
         """
         last_index, last_term = self._log_end()
         return (message["last_log_term"], message["last_log_index"]) > (last_term, last_index)
 
     def _campaign(self) -> None:
-        """Campaign, and leave the votes time to arrive.
+        """Campaign, and set the time for votes to arrive.
 
-        A campaign that begins earlier only undoes this one. Disks may be slow, so each campaign
-        without a leader behind it gets twice the time of the one before, up to the longest
-        election timeout.
+        A campaign that begins earlier would undo this one. Disks may be slow, so each campaign that
+        elects no leader doubles the time of the next, up to the longest election timeout.
         """
         timeout_ms = self._campaign_timeout_ms
         self._campaign_timeout_ms = min(2 * timeout_ms, self._config.election_ms_max)

@@ -1,9 +1,9 @@
-"""A view that differed from the others' is not served again before it was built anew.
+"""A view that differed from a majority's is not served again before it was rebuilt.
 
 <data_directory>/group-<id>/diverged   the view, and every copy of it here, is not to be trusted
 
-The note is written when the replica stops and removed when nothing of the view is left. Whatever
-a crash interrupts in between is done again at the next start.
+The note is written when the replica stops and removed when all files of the view are gone. A crash
+in between is repaired at the next start.
 """
 
 from __future__ import annotations

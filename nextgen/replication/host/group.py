@@ -58,7 +58,8 @@ class PySyncObjGroup:
         on_stopped: Callable[[PySyncObjGroup], None],
         event_level_of: Callable[[NodeId], int],
     ) -> None:
-        """``event_level_of`` says which events a member is known to know, this one included."""
+        """``event_level_of`` returns the event level that a member has reported, this one
+        included."""
         self._handovers = handovers
         self._on_stopped = on_stopped
         self._event_level_of = event_level_of
@@ -84,8 +85,8 @@ class PySyncObjGroup:
         release: Callable[[], Awaitable[None]],
         distrust: Callable[[], Awaitable[None]],
     ) -> None:
-        """Put the engine in and start it. ``release`` closes the view and returns the resources of
-        the host; ``distrust`` notes on disk that the view must be rebuilt."""
+        """Set the engine and start it. ``release`` closes the view and returns the resources of the
+        host; ``distrust`` notes on disk that the view must be rebuilt."""
         self._replica = replica
         self._snapshots = snapshots
         self._readers = readers
@@ -99,12 +100,12 @@ class PySyncObjGroup:
 
     @property
     def engine(self) -> RaftReplica:
-        """For the host, which brings messages and heartbeats."""
+        """The engine; the host passes messages and heartbeats to it."""
         return self._replica
 
     @property
     def snapshots(self) -> SnapshotTransfer:
-        """What this replica has of snapshots, and what keeps its log."""
+        """This replica's snapshots and pins."""
         return self._snapshots
 
     @property

@@ -21,7 +21,7 @@ class Handovers:
         self._under_way += 1
 
     def end(self) -> None:
-        """Record that it leads no more, or that no successor takes over."""
+        """Record that a group no longer leads here, or that no successor takes over."""
         self._under_way -= 1
         assert self._under_way >= 0, "a handover ended that had not begun"
         if not self._under_way:

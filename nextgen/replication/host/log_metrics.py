@@ -23,7 +23,7 @@ from nextgen.replication.ports import LogStatus
 from nextgen.replication.statistics import SYNC_BUCKETS_S, ReplicaStatistics
 
 DISK_KINDS = ("journal", "view", "snapshots")
-"""Folders of a replica that are measured by themselves; the rest is small."""
+"""Folders of a replica that are measured separately; the others are small."""
 
 _Value = Callable[[LogStatus], float]
 
@@ -190,7 +190,7 @@ def _syncs(counted: Sequence[tuple[str, ReplicaStatistics]]) -> Metric:
 
 
 def _bytes_below(folder: Path) -> int:
-    """Return what the files of a folder take; some may go while they are looked at."""
+    """Return the size of a folder's files; a file may disappear during the scan."""
     total = 0
     try:
         with os.scandir(folder) as found:

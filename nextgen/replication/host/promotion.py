@@ -1,7 +1,7 @@
 """Makes a group of one out of the last replica that is left of it. For a stopped process.
 
-What the lost replicas acknowledged behind the end of this log is gone. The group goes on behind a
-gap, so that nothing of it is ever taken for something new: a term, and by it epochs, of the next
+What the lost replicas acknowledged behind the end of this log is gone. The group continues behind a
+gap, so that no number of the lost entries is used again: with a term, and by it epochs, of the next
 generation (``kernel.events.generations``), and positions that were never used. Readers are behind
 the cut and begin with a snapshot.
 
@@ -44,7 +44,7 @@ class Promotion:
 
     @property
     def record(self) -> Mapping[str, Any]:
-        """The fields, to be written down."""
+        """The fields, to be stored."""
         return asdict(self)
 
     @property

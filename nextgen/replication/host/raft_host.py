@@ -53,7 +53,7 @@ _logger = logging.getLogger(__name__)
 
 
 class HostMesh(Protocol):
-    """What a host needs of its mesh; see ``Mesh``."""
+    """The part of a mesh that a host needs; see ``Mesh``."""
 
     @property
     def port(self) -> int: ...
@@ -127,7 +127,7 @@ class PySyncObjHost:
         environment: HostEnvironment | None = None,
         secret: ClusterSecret | None = None,
     ) -> None:
-        """``secret`` is what peers have to prove; given ``environment`` have their own."""
+        """``secret`` is the one that peers must prove; a given ``environment`` has its own."""
         check_library()
         self._node_id = node_id
         self._cluster_id = cluster_id
@@ -162,7 +162,7 @@ class PySyncObjHost:
 
     @property
     def storage(self) -> Storage:
-        """The disk under the data directory, for what else is kept there."""
+        """The disk of the data directory, for other files in it."""
         return self._storage
 
     @property
@@ -245,7 +245,7 @@ class PySyncObjHost:
         return group
 
     async def stop(self) -> None:
-        """Hand over what this process leads, stop every group, close the mesh."""
+        """Hand leadership over, stop every group, close the mesh."""
         await asyncio.gather(*(group.stop() for group in self.groups))
         if self._heartbeat is not None:
             self._heartbeat.cancel()
@@ -256,7 +256,7 @@ class PySyncObjHost:
     def abandon(self) -> None:
         """Release everything at once, as a killed process would. For simulations.
 
-        Nothing is written, handed over or waited for; the environment must be dead already.
+        Nothing is written, handed over or awaited; the environment must be dead already.
         """
         if self._heartbeat is not None:
             self._heartbeat.cancel()
@@ -272,7 +272,7 @@ class PySyncObjHost:
     def _remember_member(self, group_id: GroupId) -> None:
         """Note, before the first vote, that this node has been a member.
 
-        The note is beside what an operator moves away when the journal is damaged.
+        The note is outside the journal's folder, which an operator moves away when it is damaged.
         """
         storage = self._storage
         note = storage.open(self._data_directory / _member_file(group_id), create=True)

@@ -36,10 +36,10 @@ from nextgen.tasks.timeouts import timeout
 T = TypeVar("T")
 
 SCAN_PAUSE_S = 0.000_5
-"""Rest after each ``DIGEST_SCAN_ROWS`` rows: more than they take."""
+"""Pause after each ``DIGEST_SCAN_ROWS`` rows: longer than their scan takes."""
 
 POSITION_WAIT_MS = 10_000
-"""For this replica to apply the position that all replicas are compared at."""
+"""Time for this replica to apply the position at which all replicas are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class ViewVerification:
 
     @asynccontextmanager
     async def _replay(self, executor: Executor, at_position: int) -> AsyncIterator[_Replay]:
-        """Give a view that begins where the log, or the newest snapshot, does."""
+        """Yield a view that begins where the log, or the newest snapshot, does."""
         journal, retention = self._group.engine.journal, self._group.snapshots.retention
         hold = retention.hold_entries("verify", journal.first_index)
         view: ViewStore | None = None

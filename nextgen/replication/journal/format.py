@@ -4,15 +4,14 @@
     header   = everything that was known when the segment began, so that older ones can go
     record   = 56 byte record header, payload, zeros up to a multiple of 8
 
-Version 2 is written from the first change of the group's members on: behind the header of
-such a segment stands a CONFIGURATION record, which got on disk together with it. Programs
-that read version 1 only, and would take no notice of configurations, refuse it.
+Version 2 is written from the first change of the group's members on: a CONFIGURATION record follows
+the header of such a segment, and is synced together with it. Programs that know version 1 only
+would ignore configurations, and refuse such a file.
 
-All integers are little endian. An *address* is ``segment sequence << 32 | offset``: it only
-grows. A record's checksum covers its own address, so bytes that ended up in another place
-are not taken for a record. Each record carries ``synced_to``, the address up to which the
-journal was known to be durable when the record was made: it proves that damage before it is
-damage, not a write that never finished.
+All integers are little endian. An *address* is ``segment sequence << 32 | offset``: it only grows.
+A record's checksum covers its own address, so misplaced bytes are no sound record. Each record
+carries ``synced_to``, the address up to which the journal was known to be durable when the record
+was made: it proves that damage before it is damage, not a write that never finished.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from crc32c import crc32c
 from nextgen.kernel.routing.hashing import hash64
 
 FORMAT_VERSION = 2
-"""The newest version that is read, and written where version 1 does not do."""
+"""The newest version that is read; written where version 1 does not suffice."""
 
 SEGMENT_MAGIC = b"PNGJRNL\x00"
 RECORD_MAGIC = b"\xa7REC"
@@ -49,7 +48,7 @@ _NODE_ID_BYTES_MAX = 255
 
 
 class Kind(IntEnum):
-    """What a record means. Stored: never renumber."""
+    """The kind of a record. Stored: never renumber."""
 
     ENTRY = 1
     HARD_STATE = 2  # term; payload = voted for, empty for no vote.
@@ -63,7 +62,8 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose journal it is. Ids are kept as hashes: they are compared, never shown."""
+    """The cluster, node and group of a journal. Ids are kept as hashes: they are compared, never
+    shown."""
 
     cluster_hash: int
     node_hash: int
@@ -97,7 +97,7 @@ class SegmentHeader:
 
 
 class RecordHeader(NamedTuple):
-    """A record without its payload. What the numbers mean depends on ``kind``.
+    """A record without its payload. The meaning of the numbers depends on ``kind``.
 
     A tuple in the order of the bytes: a restart reads one for every entry.
     """
@@ -114,10 +114,10 @@ class RecordHeader(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DurableMark:
-    """How far the journal was durable, kept beside it and not synced itself.
+    """How far the journal was durable; stored beside it and not synced itself.
 
-    It survives a killed process, and a power cut once the system has written it back; when
-    it is there it is true.
+    It survives a killed process, and a power cut once the system has written it back. A mark that
+    exists is true.
     """
 
     address: int
@@ -142,7 +142,7 @@ def offset_of(address: int) -> int:
 
 
 def record_bytes(payload_length: int) -> int:
-    """Return what a record with ``payload_length`` bytes of payload takes in a segment."""
+    """Return the size in a segment of a record with ``payload_length`` bytes of payload."""
     used = RECORD_HEADER_BYTES + payload_length
     return used + -used % ALIGNMENT_BYTES
 
@@ -188,7 +188,7 @@ def payload_at(data: bytes, offset: int, header: RecordHeader) -> bytes | None:
 
 
 def encode_segment_header(header: SegmentHeader) -> bytes:
-    """Return what a segment begins with: ``header.bytes_long`` bytes."""
+    """Return the beginning of a segment: ``header.bytes_long`` bytes."""
     voted_for = header.voted_for.encode()
     assert len(voted_for) <= _NODE_ID_BYTES_MAX, "a node id is at most 255 bytes"
     identity = header.identity
@@ -218,7 +218,7 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
 
 
 def segment_format_version(data: bytes) -> int | None:
-    """Return the format version a segment claims, None if it is not a segment at all."""
+    """Return the format version in a segment's header, None if it is no segment."""
     if len(data) < _HEADER.size or not data.startswith(SEGMENT_MAGIC):
         return None
     return int(_HEADER.unpack_from(data)[1])

@@ -107,7 +107,7 @@ class Journal:
 
         Raises:
             WrongCluster: The journal is another cluster's, node's or group's.
-            JournalCorrupted: It is damaged where no leader can mend it.
+            JournalCorrupted: It is damaged where no leader can repair it.
             RefusesToStart: A later version of the program wrote it.
             OSError: The disk is full, or broken.
         """
@@ -251,7 +251,7 @@ class Journal:
         """Append an entry whose events get the next positions; return its index.
 
         Raises:
-            Overloaded: Too much waits for the disk. Nothing was appended.
+            Overloaded: Too many bytes wait for the disk. Nothing was appended.
         """
         entry = JournalEntry(self.last_index + 1, term, self._table.next_position, events, payload)
         self.append_entry(entry)
@@ -261,7 +261,7 @@ class Journal:
         """Append an entry that a leader numbered; index and position follow the last ones.
 
         Raises:
-            Overloaded: Too much waits for the disk. Nothing was appended.
+            Overloaded: Too many bytes wait for the disk. Nothing was appended.
         """
         table = self._table
         assert entry.index == table.last_index + 1, f"{entry.index} follows {table.last_index}"
@@ -290,7 +290,7 @@ class Journal:
         self._cache.evict(self.durable_index)
 
     def truncate_from(self, index: int) -> None:
-        """Void the entries from ``index`` on. The caller knows that none is committed."""
+        """Void the entries from ``index`` on. The caller MUST know that none is committed."""
         table = self._table
         position = table.first_position_of(index)
         term_before = table.term_of(index - 1)
@@ -323,14 +323,14 @@ class Journal:
         self.reset_to(0, 0, 0)
 
     def set_unverified(self, unverified_index: int) -> None:
-        """Note how much this replica may have forgotten; 0: nothing, it may vote once that is
-        durable. See ``nextgen.replication.journal.unverified``."""
+        """Note up to where this replica may have forgotten its promises; 0: it may vote once that
+        is durable. See ``nextgen.replication.journal.unverified``."""
         self._record(Kind.UNVERIFIED, index=unverified_index)
         self._state.unverified_index = unverified_index
 
     def learn_configuration(self, configuration: Configuration | None, *, index: int) -> None:
-        """Note what held behind entry ``index``, here or still to come, if that is news; None
-        for what the group began with.
+        """Note the configuration that is in force behind entry ``index``, which may be still to
+        come, if that is new; None for the group's first one.
 
         For a replica that received it from a peer whose log agrees up to there, or
         is about to replace it.
@@ -343,7 +343,7 @@ class Journal:
         self._configurations.learn(configuration, index=index)
 
     def bytes_before(self, index: int) -> int:
-        """Return what ``cut_before(index)`` would free."""
+        """Return the bytes that ``cut_before(index)`` would free."""
         return self._segments_before(index) * self._segment_bytes
 
     def cut_before(self, index: int, *, segments_max: int | None = None) -> bool:
@@ -395,7 +395,7 @@ class Journal:
 
     @property
     def stalled(self) -> str | None:
-        """Why nothing becomes durable at the moment: the disk is full. None when all is well."""
+        """Why no write becomes durable at the moment: the disk is full. None while it is not."""
         return self._writes.stalled
 
     @property
@@ -464,7 +464,7 @@ class Journal:
         return address
 
     def _segments_before(self, index: int) -> int:
-        """Return how many segments hold nothing from ``index`` on."""
+        """Return how many segments hold only entries before ``index``."""
         assert index <= self.last_index + 1, f"{index} is beyond the log"
         if index <= self.first_index:
             return 0
@@ -475,7 +475,8 @@ class Journal:
         return DurableMark(self._end, self.last_index, self._state.hard_term)
 
     def _begin_configurations(self) -> None:
-        """Go on in a segment that only programs read which know of configurations."""
+        """Continue in a segment of format version 2, which programs without configurations
+        refuse."""
         if self._state.format_version == 1:
             self._state.format_version = 2
             self._start_segment()

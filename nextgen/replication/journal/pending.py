@@ -31,8 +31,8 @@ class JournalBroken(Definite):
 class PendingWrites:
     """The journal's half of the batches; lives on the event loop.
 
-    ``log_end`` says where the log ends at the moment, ``durable`` is where it ended when the
-    last batch that is on disk was handed over.
+    ``log_end`` returns the present end of the log; ``durable`` is the end at which the last synced
+    batch was handed over.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class PendingWrites:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes that no batch has been handed over with."""
+        """Bytes that are in no batch yet."""
         return self._pending.size_bytes
 
     @property
@@ -72,7 +72,7 @@ class PendingWrites:
         """Write behind everything before, into the segment that was started last.
 
         Raises:
-            JournalBroken: Nothing can become durable any more.
+            JournalBroken: The journal is broken for good.
         """
         assert not self._closed, "the journal is closed"
         if self.broken is not None:
@@ -131,7 +131,7 @@ class PendingWrites:
             self._runner.post(self._run_waiters)
 
     def close(self) -> None:
-        """Write what the disk takes. No callback runs any more."""
+        """Write pending records if the disk accepts them. No callback runs afterwards."""
         self._waiters.clear()
         try:
             self.sync()
@@ -159,7 +159,7 @@ class PendingWrites:
         self._runner.submit(work)
 
     def _settle(self, batch: Batch) -> None:
-        """On the loop: take note of how a batch went. ``sync`` may have been faster."""
+        """Apply the result of a batch, on the loop. ``sync`` may have done so before."""
         if batch is not self._in_flight or self._closed:
             return
         if not batch.done:

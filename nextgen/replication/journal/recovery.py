@@ -1,7 +1,7 @@
 """Recovery of a journal at start: how much of the bytes on disk can be trusted.
 
 The question is whether unreadable bytes had ever been reported durable. If so, this replica may
-have voted or acknowledged by them, and must do neither again before a leader has sent it the lost
+have voted or acknowledged on their basis, and must do neither before a leader has sent the lost
 entries again.
 
 The bytes behind the last sound record of the last segment are judged in this order:
@@ -12,10 +12,10 @@ The bytes behind the last sound record of the last segment are judged in this or
 3. The unreadable record misses a whole disk sector (zeros up to the sector's end): a write
    that the crash cut short, TORN_TAIL. Nothing in it was acknowledged, because an
    acknowledgement waits for the sync of the whole write.
-4. Every sector of it was written and still it is wrong: the medium is, DAMAGED_TAIL.
+4. Every sector of it was written and its checksum is wrong: the medium is damaged, DAMAGED_TAIL.
 
-The last batch before a power cut has no later witness when the mark was not written back;
-if then exactly a whole sector of it turned to zeros, damage looks like a torn write.
+If the mark was not written back before a power cut, no later record proves that the last batch was
+durable. If then exactly a whole sector of it turned to zeros, damage looks like a torn write.
 
 A segment is started only when the one before it is synced to its end. So damage in any
 other segment, or between two, cannot be a torn write and cannot be mended from a leader's
@@ -72,7 +72,7 @@ UNKNOWN_VOTE = "?"
 
 
 class Outcome(StrEnum):
-    """What opening a journal found."""
+    """The condition in which a journal was found."""
 
     NEW = "new"
     CLEAN = "clean"
@@ -82,7 +82,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What opening found, for the log line and for the decision to vote.
+    """The findings of a recovery, for the log line and for the decision to vote.
 
     ``old_last_index`` and ``old_term`` are the highest that are known to have been here
     before the damage; without damage they are those of the journal.
@@ -96,7 +96,7 @@ class Recovery:
 
 @dataclass(slots=True)
 class JournalState:
-    """Everything that the records say, folded in order."""
+    """The fold of all records, in order."""
 
     table: EntryTable
     hard_term: int = 0
@@ -178,7 +178,7 @@ class JournalState:
 
 @dataclass(slots=True)
 class Tail:
-    """What stands behind the last sound record of a segment."""
+    """The bytes behind the last sound record of a segment."""
 
     offset: int
     synced_to: int = 0  # The highest address that a sound record proves durable.
@@ -190,7 +190,7 @@ class Tail:
 
 @dataclass(slots=True)
 class Recovered:
-    """A journal as it was found. Nothing on disk has been touched."""
+    """A recovered journal. Nothing on disk has been changed."""
 
     state: JournalState
     sequences: list[int]
@@ -208,7 +208,7 @@ def recover(storage: Storage, directory: Path, identity: Identity) -> Recovered 
 
     Raises:
         WrongCluster: It belongs to another cluster, node or group.
-        JournalCorrupted: It is damaged where no leader can mend it.
+        JournalCorrupted: It is damaged where no leader can repair it.
         RefusesToStart: A later version of the program wrote it.
     """
     names = storage.list_names(directory)
@@ -268,7 +268,7 @@ def _scan(directory: Path, state: JournalState, sequence: int, data: bytes, offs
 
 
 def _misses_a_sector(data: bytes, offset: int, record: RecordHeader | None) -> bool:
-    """True if part of the record at ``offset`` was, by its looks, never written."""
+    """Return whether a whole sector of the record at ``offset`` is zeros, so was never written."""
     length = record_bytes(record.length) if record else RECORD_HEADER_BYTES
     end = min(offset + length, len(data))
     sector = offset - offset % SECTOR_BYTES
@@ -281,7 +281,7 @@ def _misses_a_sector(data: bytes, offset: int, record: RecordHeader | None) -> b
 
 
 def _look_behind(tail: Tail, data: bytes, sequence: int) -> None:
-    """Find sound records behind the first unreadable one, and what they prove."""
+    """Find sound records behind the first unreadable one, and how far they prove durability."""
     at = data.find(RECORD_MAGIC, tail.offset)
     while at >= 0:
         aligned = at % ALIGNMENT_BYTES == 0

@@ -36,7 +36,8 @@ def recover_or_begin(
     *,
     unverified_if_new: int,
 ) -> Recovered:
-    """Bring the journal in ``directory`` to where appending can go on; see ``Journal.open``."""
+    """Recover the journal in ``directory``, or begin one, ready for appends; see
+    ``Journal.open``."""
     recovered = recover(storage, directory, identity)
     if recovered is None:
         make_directory_durably(storage, directory, label="journal.make_directory")
@@ -73,11 +74,11 @@ def begin(files: SegmentFiles, identity: Identity, unverified_index: int) -> Rec
 
 
 def repair(files: SegmentFiles, identity: Identity, recovered: Recovered) -> None:
-    """Clear an unreadable tail and open the segment to go on in.
+    """Clear an unreadable tail and open the segment for appends.
 
-    Damage is noted in the header of a segment of its own, and until that is durable by the mark: a
-    crash on any line in between finds the damage again. Its extent is unknown: the readable end,
-    and a mark that may be old, are lower bounds of the lost log's end.
+    Damage is noted in the header of a new segment. Until that is durable the mark keeps it, so a
+    crash in between finds the damage again. Its extent is unknown: the readable end, and a mark
+    that may be old, are lower bounds of the lost log's end.
     """
     state, recovery, end = recovered.state, recovered.recovery, recovered.end
     sequence = sequence_of(end)

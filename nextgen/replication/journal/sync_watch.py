@@ -1,4 +1,4 @@
-"""How long a journal's disk takes, and for how long it has been silent."""
+"""Measures how long a journal's syncs take, and how long the oldest change has waited."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nextgen.replication.statistics import ReplicaStatistics
 
 
 class SyncWatch:
-    """Times one sync after the other. ``age_ms`` is how a stuck disk is noticed."""
+    """Times each sync. ``age_ms`` shows a stuck disk."""
 
     def __init__(self, journal: Journal, statistics: ReplicaStatistics) -> None:
         self._journal = journal

@@ -1,4 +1,4 @@
-"""What a journal keeps in memory: where each entry is, and the newest payloads.
+"""A journal's index in memory: the place of each entry, and the newest payloads.
 
 An entry costs 28 bytes in the table however large it is; a million entries, 28 MB.
 """
@@ -27,9 +27,9 @@ class JournalEntry:
 class EntryTable:
     """Term, position, address and length of the entries ``base_index + 1 .. last_index``.
 
-    ``next_position`` is the position the next event will get. The base is the last entry
-    that is no longer here; its term stays known, for the check of the one that follows.
-    Callers only read its fields: ``last_index`` is read dozens of times per entry.
+    ``next_position`` is the position the next event will get. The base is the last removed entry;
+    its term stays known, for the check of the next one. Callers only read its fields:
+    ``last_index`` is read dozens of times per entry.
     """
 
     def __init__(self, base_index: int = 0, base_term: int = 0, next_position: int = 1) -> None:

@@ -29,7 +29,7 @@ from nextgen.tasks.threads import start_thread
 
 
 class Runner(Protocol):
-    """Where the blocking half runs, and how its results come back. Injected in tests."""
+    """Runs the blocking half and returns its results to the loop. Injected in tests."""
 
     def submit(self, work: Callable[[], None]) -> None:
         """Run ``work`` elsewhere, one at a time, in order. Called on the event loop."""
@@ -193,8 +193,8 @@ class SegmentFiles:
     def secure(self, sequence: int, begin: int, end: int) -> None:
         """Write ``begin .. end`` of a segment again, and make that and its name durable.
 
-        A killed process leaves bytes that the system has and the disk may not have; after a
-        sync that failed the system even takes them for written. Both read as if all were well.
+        A killed process leaves bytes in the system's cache that may not be on disk; after a failed
+        sync the system may even consider them written. A read does not show the difference.
         """
         storage = self._storage
         handle = storage.open(self._directory / segment_name(sequence))
@@ -270,7 +270,7 @@ class Batch:
         self.steps.append(_Drop(sequences))
 
     def run(self, files: SegmentFiles) -> None:
-        """Carry out the steps; afterwards ``done`` or ``error`` says how it went.
+        """Carry out the steps; afterwards ``done`` or ``error`` is set.
 
         A second caller waits for the first and finds the work done.
         """

@@ -21,7 +21,7 @@ from nextgen.replication.mesh.handshake import Handshake, HandshakeOwner, Peer
 from nextgen.replication.ports import NodeId
 
 HELLO_DEADLINE_S = 2.0
-"""For the whole handshake: a connection whose peer is not known by then is closed."""
+"""Deadline for the whole handshake: a connection whose peer is not known by then is closed."""
 
 KEEPALIVE_IDLE_S = 5
 """Silence on a connection before the kernel probes whether the peer's host is still there."""
@@ -30,14 +30,14 @@ KEEPALIVE_INTERVAL_S = 1
 """Between two keep-alive probes."""
 
 KEEPALIVE_PROBES = 3
-"""Questions without an answer before the connection counts as broken."""
+"""Unanswered keepalive probes before the connection counts as broken."""
 
 USER_TIMEOUT_MS = 5_000
 """Unacknowledged bytes older than this break the connection: a cut cable is noticed."""
 
 
 class ConnectionOwner(HandshakeOwner, Protocol):
-    """What a connection reports to."""
+    """The receiver of a connection's reports."""
 
     def connection_opened(self, connection: PeerConnection) -> None: ...
 
@@ -84,7 +84,7 @@ class PeerConnection(asyncio.Protocol):
 
     @property
     def remote_host(self) -> str:
-        """Where the peer's end is, "" once the connection is closed."""
+        """The host of the peer, "" once the connection is closed."""
         name = self._transport.get_extra_info("peername") if self._transport else None
         return str(name[0]) if name else ""
 

@@ -37,7 +37,7 @@ _unpack = partial(
 )
 
 Message = dict[str, Any]
-"""What travels: text keys, msgpack values. ``raft_messages`` says which keys there are."""
+"""A message on the wire: text keys, msgpack values. ``protocol.messages`` lists the keys."""
 
 MESH_PROTOCOL_VERSION = 1
 """Raised when an older process could misread a frame. Both sides must agree."""
@@ -66,8 +66,8 @@ class RemoteProtocolError(Exception):
 class Hello:
     """The identity of the peer. ``incarnation`` differs after every start of a process.
 
-    ``event_level`` says which events it knows, see ``nextgen.kernel.events.levels``. Older peers
-    neither say it nor look at it.
+    ``event_level`` is the level of events that it knows, see ``nextgen.kernel.events.levels``.
+    Older peers do not send it and ignore it.
     """
 
     protocol_version: int
@@ -111,8 +111,8 @@ def _unpack_counted(body: bytes) -> Any:
 
 
 class _PartCounter:
-    """Refuses a large frame of which no message has the shape: one of 8 MB may hold eight
-    million empty maps, a second of work and half a gigabyte."""
+    """Refuses a large frame that has the shape of no message: 8 MB may hold eight million empty
+    maps, a second of work and half a gigabyte."""
 
     def __init__(self) -> None:
         self._parts_left = MESH_FRAME_PARTS_MAX
@@ -130,7 +130,7 @@ class _PartCounter:
 
 
 def encode_hello(hello: Hello, **more: bytes) -> bytes:
-    """Return the frame with ``hello``, and ``more`` fields that older peers pass over."""
+    """Return the frame with ``hello``, and ``more`` fields, which older peers ignore."""
     return encode_frame(
         HELLO_CHANNEL,
         {
@@ -175,7 +175,7 @@ def _hello_text(message: Message, name: str, bytes_max: int) -> str:
 
 
 def is_event_level(value: object) -> TypeGuard[int]:
-    """Say whether ``value``, which came from elsewhere, can be a level of events."""
+    """Return whether ``value``, which a peer sent, can be an event level."""
     return type(value) is int and EVENT_LEVEL_UNREPORTED <= value <= EVENT_LEVEL_MAX
 
 

@@ -1,4 +1,4 @@
-"""The first frames of a connection: which node is at the other end, and does it know the secret.
+"""The first frames of a connection: they identify the peer and prove that it knows the secret.
 
     dialer                                  acceptor
     hello, with a nonce    ────────────▶    not meant for it: closes, and answers nothing
@@ -44,8 +44,8 @@ _DIALER, _ACCEPTOR = "dialer", "acceptor"
 
 @dataclass(frozen=True, slots=True)
 class ClusterSecret:
-    """What every node of a cluster knows. Unless ``is_required``, a peer without it, or with
-    another one, is taken in too: while a secret is introduced or changed node by node."""
+    """The secret of a cluster. Unless ``is_required``, a peer without it, or with another one, is
+    accepted too, so that it can be introduced or changed node by node."""
 
     key: bytes = field(repr=False)
     is_required: bool = True
@@ -58,14 +58,14 @@ class ClusterSecret:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Which node is at the other end. ``is_proven``: it knows the cluster's secret."""
+    """The node at the other end. ``is_proven``: it knows the cluster's secret."""
 
     hello: Hello
     is_proven: bool
 
 
 class HandshakeOwner(Protocol):
-    """What a handshake needs of its mesh."""
+    """The part of a mesh that a handshake needs."""
 
     @property
     def secret(self) -> ClusterSecret | None: ...
@@ -77,12 +77,12 @@ class HandshakeOwner(Protocol):
         ...
 
     def check_peer(self, peer: Peer) -> None:
-        """Raise ``RemoteProtocolError`` for a node that is not taken in."""
+        """Raise ``RemoteProtocolError`` for a node that is not accepted."""
         ...
 
 
 class Handshake:
-    """One side of it. After a ``RemoteProtocolError`` the connection has to be closed."""
+    """One side of a handshake. After a ``RemoteProtocolError`` the connection has to be closed."""
 
     def __init__(
         self, owner: HandshakeOwner, dialed: NodeId | None, make_nonce: Callable[[int], bytes]
@@ -95,7 +95,7 @@ class Handshake:
         self._hello: Hello | None = None
 
     def open(self) -> bytes:
-        """Return what the dialing side sends first."""
+        """Return the first bytes of the dialing side."""
         assert self._dialed is not None, "the side that accepts waits for a hello"
         hello = self._owner.hello_to(self._dialed)
         return encode_hello(hello, **{_NONCE_FIELD: self._nonce} if self._nonce else {})

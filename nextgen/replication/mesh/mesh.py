@@ -1,7 +1,7 @@
 """The mesh: one listener and one connection per peer pair for all Raft groups of a process.
 
-It takes in nodes that proved the cluster's secret (``mesh_handshake``); without a secret, those
-whose address it was given. Anything else that connects is closed without an answer (ADR 0056).
+It accepts nodes that proved the cluster's secret (``handshake``); without a secret, nodes whose
+address it knows. Anything else that connects is closed without an answer (ADR 0056).
 
 Of two processes the one with the greater node id dials. A connection that breaks is probed
 at once, by dialing: if the peer's port refuses, every group hears ``on_peer_unreachable``
@@ -38,25 +38,25 @@ from nextgen.tasks.background import cancel_and_wait, keep, start
 from nextgen.tasks.timeouts import timeout
 
 CONNECT_DEADLINE_S = 1.0
-"""For a connection to a peer that was away for longer."""
+"""Deadline for a connection to a peer that was away for longer."""
 
 PROBE_DEADLINE_S = 0.15
-"""For the probe after a connection broke; a living host on a LAN accepts in well under it."""
+"""Deadline for the probe after a connection broke; a live host on a LAN accepts much sooner."""
 
 REDIAL_DELAY_S_MIN = 0.05
-"""Before the first attempt to dial again."""
+"""Pause before the first attempt to dial again."""
 
 REDIAL_DELAY_S_MAX = 1.0
-"""Between attempts to reach a peer that stays away. Each costs one refused connection."""
+"""Pause between attempts to reach a peer that stays away. Each costs one refused connection."""
 
 LOG_INTERVAL_S = 60.0
-"""A peer that is refused is mentioned in the diagnostics at most this often."""
+"""Interval of log lines about one refused peer."""
 
 LOG_LINES_MAX = 64
 """Log lines about refused peers in that time: an attacker at the port must not fill the disk."""
 
 UNANSWERED_HELLOS = 5
-"""In a row, after which a peer that closes every connection without an answer is mentioned."""
+"""Consecutive unanswered hellos after which the peer is logged."""
 
 T = TypeVar("T")
 
@@ -67,10 +67,10 @@ _logger = logging.getLogger(__name__)
 
 
 class MeshChannel(Protocol):
-    """What a group hears from the mesh, all on the loop."""
+    """The calls that a group gets from the mesh, all on the loop."""
 
     def on_message(self, sender: NodeId, message: Message) -> None:
-        """Take a message in. ``RemoteProtocolError`` closes the sender's connection."""
+        """Handle a message. ``RemoteProtocolError`` closes the sender's connection."""
         ...
 
     def on_peer_connected(self, node_id: NodeId) -> None: ...
@@ -78,7 +78,7 @@ class MeshChannel(Protocol):
     def on_peer_disconnected(self, node_id: NodeId) -> None: ...
 
     def on_peer_unreachable(self, node_id: NodeId) -> None:
-        """The connection broke and the peer's port refuses, or the process has restarted."""
+        """Handle a peer whose port refuses connections, or whose process has restarted."""
         ...
 
 
@@ -131,7 +131,7 @@ class Mesh:
 
     @property
     def outbox_bytes(self) -> int:
-        """Bytes for all peers that they have not taken yet."""
+        """Bytes for all peers that were not sent yet."""
         return sum(connection.outbox_bytes for connection in self._connections.values())
 
     @property
@@ -239,7 +239,7 @@ class Mesh:
 
     @property
     def secret(self) -> ClusterSecret | None:
-        """What peers have to prove; None: nothing."""
+        """The secret that peers must prove; None: no proof is needed."""
         return self._secret
 
     def connection_opened(self, connection: PeerConnection) -> None:
@@ -378,7 +378,7 @@ class Mesh:
         return connection
 
     def _note_unanswered(self, node_id: NodeId) -> None:
-        """Mention a peer that refuses this process: it does so without an answer."""
+        """Log a peer that refuses this process, which it does without an answer."""
         count = self._unanswered[node_id] = self._unanswered.get(node_id, 0) + 1
         if count >= UNANSWERED_HELLOS:
             self._log_rarely(
@@ -422,7 +422,7 @@ class Mesh:
 
 
 def _remember(known: dict[NodeId, T], node_id: NodeId, value: T) -> None:
-    """Set ``value``; the node heard of longest ago is forgotten when there are too many."""
+    """Set ``value``; beyond the bound the node that was set longest ago is forgotten."""
     known.pop(node_id, None)
     known[node_id] = value
     if len(known) > MESH_PEERS_REMEMBERED_MAX:

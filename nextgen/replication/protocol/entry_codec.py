@@ -1,6 +1,6 @@
-"""What one Raft entry carries: a msgpack list of ``[payload, events]`` pairs.
+"""The content of one Raft entry: a msgpack list of ``[payload, events]`` pairs.
 
-An empty list is the entry that a new leader writes to commit what came before it. A map is a
+An empty list is the entry that a new leader writes to commit earlier entries. A map is a
 configuration, see ``membership``: it holds no records.
 """
 
@@ -17,7 +17,7 @@ from nextgen.replication.ports import Record
 from nextgen.replication.protocol.membership import is_configuration
 
 RECORD_OVERHEAD_BYTES = 16
-"""Upper bound of what the encoding adds to one record's payload."""
+"""Upper bound of the bytes that the encoding adds to one record's payload."""
 
 NO_RECORDS: bytes = msgpack.packb([])
 """The payload of an entry that holds no record."""

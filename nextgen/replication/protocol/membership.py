@@ -1,7 +1,7 @@
-"""Configurations of a group: how they are written down, and what a change makes of one. Pure.
+"""Configurations of a group: their encoding, and the result of a change. Pure.
 
-An entry that holds a configuration is a msgpack map, where one that holds records is a list:
-nothing else begins with ``CONFIGURATION_MARK``. It counts no events.
+An entry with a configuration is a msgpack map, an entry with records a list: no other entry begins
+with ``CONFIGURATION_MARK``. It counts no events.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nextgen.replication.ports import ChangeKind, Configuration, MemberChange, N
 _KEY = "configuration"
 
 CONFIGURATION_MARK: bytes = b"\x81" + msgpack.packb(_KEY)
-"""What the payload of an entry that holds a configuration begins with."""
+"""The beginning of the payload of an entry with a configuration."""
 
 
 def is_configuration(payload: bytes) -> bool:
@@ -132,7 +132,7 @@ class ConfigurationHistory:
         return self.items[-1] if self.items else None
 
     def at(self, index: int) -> Configuration | None:
-        """Return the one that held right behind entry ``index``."""
+        """Return the configuration in force right behind entry ``index``."""
         return next((item for item in reversed(self.items) if item.index <= index), None)
 
     def append(self, configuration: Configuration) -> None:
@@ -140,12 +140,12 @@ class ConfigurationHistory:
         self.learn(configuration, index=configuration.index)
 
     def truncate_from(self, index: int) -> None:
-        """Fall back to what held before entry ``index`` (H12)."""
+        """Return to the configuration in force before entry ``index`` (H12)."""
         self.items = tuple(item for item in self.items if item.index < index)
 
     def learn(self, configuration: Configuration | None, *, index: int) -> None:
-        """Note what held behind entry ``index``, None for what the group began with, from
-        a peer whose log is known to agree."""
+        """Note the configuration in force behind entry ``index``, None for the group's first one,
+        from a peer whose log is known to agree."""
         behind = tuple(item for item in self.items if item.index > index)
         if configuration is None:
             self.items = behind
@@ -154,7 +154,7 @@ class ConfigurationHistory:
         self.items = (*before, configuration, *behind)
 
     def cut_before(self, index: int) -> None:
-        """Forget what held before entry ``index`` only."""
+        """Forget configurations that were in force only before entry ``index``."""
         kept = self.at(index)
         if kept is not None:
             self.items = tuple(item for item in self.items if item.index >= kept.index)

@@ -1,9 +1,9 @@
 """The messages between the replicas of one group, and the check of what a peer sent.
 
-A message is a flat map with a ``type``. Fields that a later version added are optional, and
-what an earlier version does not know it ignores: the two work together. The two messages that
-pysyncobj makes itself (``request_vote``, ``response_vote``) keep its field names. Every number has
-a bound, so that whatever passes can be written to a journal (ADR 0056).
+A message is a flat map with a ``type``. Fields of a later version are optional, and an earlier
+version ignores them, so both work together. The two messages that pysyncobj makes itself
+(``request_vote``, ``response_vote``) keep its field names. Every number has a bound, so that every
+accepted message can be written to a journal (ADR 0056).
 
     pre_vote            would you vote for me?           -> pre_vote_answer
                         for term 0: which is your term?  see ``term_probe``
@@ -108,11 +108,11 @@ _EARLIER_TERMS = {
     "request_vote": "last_log_term",
     "snapshot_chunk": "index_term",
 }
-"""The term of an entry, which is not later than the one that its sender is in."""
+"""Terms of entries: none is later than the sender's term."""
 
 CONFIGURATION_FIELD = "configuration"
-"""In ``append``: what held behind ``previous_index``. In ``snapshot_chunk``: at the snapshot's
-point. Left out while the log says nothing of its members."""
+"""In ``append``: the configuration behind ``previous_index``. In ``snapshot_chunk``: at the
+snapshot's point. Left out while the log has no configuration."""
 
 LOG_IS_EMPTY_FIELD = "log_is_empty"
 """In the answer to a probe: this replica never had an entry, and did not lose its log."""
@@ -125,7 +125,7 @@ EXPEDITE_FIELD = "hurry"
 The key keeps its name, because it is part of the protocol between releases."""
 
 _DIGEST_BOUNDS = (_DIGEST_MAX, RAFT_NUMBER_MAX, RAFT_NUMBER_MAX, _DIGEST_MAX)
-"""Of scheme, index, position and digest."""
+"""Bounds of scheme, index, position and digest."""
 
 _ENTRY_FIELDS = 5
 

@@ -1,4 +1,4 @@
-"""What a majority has. Pure."""
+"""Arithmetic of majorities. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a follower does with entries: the rules that keep acknowledged ones (H1).
+"""The rules by which a follower appends entries and keeps acknowledged ones (H1).
 
 Entries are compared term by term. A tail is cut only from the first real conflict and never
 at or below the commit index; an entry that is here already stays untouched.
@@ -14,7 +14,7 @@ from nextgen.replication.mesh.frames import Message
 
 
 class FollowerLog(Protocol):
-    """What a follower needs of its journal."""
+    """The part of a journal that a follower needs."""
 
     @property
     def base_index(self) -> int: ...

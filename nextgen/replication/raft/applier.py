@@ -21,7 +21,7 @@ from nextgen.replication.view.digest import next_digest_position
 from nextgen.tasks.background import start
 
 COMMIT_TIMES_MAX = 1_024
-"""Commits whose time is remembered for the view's age; beyond it neighbours share one."""
+"""Commits whose time is remembered for the view's age; beyond it neighbours share a time."""
 
 _logger = logging.getLogger(__name__)
 
@@ -34,10 +34,10 @@ class AppliedLog(Protocol):
 
 
 class Applier:
-    """One view, and how far it has got. ``kick`` sets how far it may fold.
+    """Applies entries to one view. ``kick`` sets the entry up to which it may fold.
 
-    An entry is folded when it was committed ``delay_ms`` ago, or as soon as it may be while
-    ``is_awaited`` says so; ``kick`` it when that begins to be true.
+    An entry is folded ``delay_ms`` after its commit, or at once while ``is_awaited`` returns True;
+    call ``kick`` when it becomes True.
 
     ``on_applied`` is called on the loop after each batch. ``on_broken`` is called once, when
     the view cannot follow: an error that is not a full disk.
@@ -90,7 +90,7 @@ class Applier:
 
     @property
     def batch_ms(self) -> float:
-        """For how long the batch under way has taken, 0 if none is: a view that hangs shows."""
+        """Duration of the batch in progress so far, 0 without one: it grows while a view hangs."""
         if self._batch_began_at is None:
             return 0.0
         return (self._loop.time() - self._batch_began_at) * 1000
@@ -106,14 +106,14 @@ class Applier:
                 self._due = self._loop.call_later(due_s, self._begin)
 
     async def pause(self) -> None:
-        """Return when nothing is being folded; nothing will be until ``resume_from``."""
+        """Return when no fold is in progress; none begins until ``resume_from``."""
         self._paused = True
         self._forget_due()
         if self._task is not None:
             await asyncio.wait([self._task])
 
     def resume_from(self, applied: AppliedPoint) -> None:
-        """Go on behind ``applied``, what the view has after a snapshot was installed."""
+        """Continue behind ``applied``, the point of the installed snapshot."""
         self._paused = False
         self.applied = applied
         self._limit = max(self._limit, applied.index)
@@ -125,7 +125,7 @@ class Applier:
         await self.pause()
 
     def abandon(self) -> None:
-        """Start nothing more and wait for nothing."""
+        """Start no further batch, without waiting for the one in progress."""
         self._paused = True
         self._forget_due()
         if self._task is not None:

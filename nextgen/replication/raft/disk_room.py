@@ -25,7 +25,7 @@ from nextgen.replication.raft.applier import Applier
 from nextgen.replication.raft.replicator import Replicator
 
 FreeBytes = Callable[[Path], int]
-"""Says how much a directory's disk still takes."""
+"""Returns the free bytes of a directory's disk."""
 
 _MIB = 1024 * 1024
 
@@ -33,7 +33,7 @@ _logger = logging.getLogger(__name__)
 
 
 def disk_free_bytes(directory: Path) -> int:
-    """Return what a process without privileges may still write; 0 if the disk does not say."""
+    """Return the bytes that an unprivileged process may still write; 0 if they are unknown."""
     try:
         status = os.statvfs(directory)
     except OSError:
@@ -58,12 +58,12 @@ class DiskRoom:
 
     @property
     def is_stalled(self) -> bool:
-        """True while something that has to be written waits for space."""
+        """True while a necessary write waits for space."""
         return self._journal.stalled is not None or self._applier.stalled is not None
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing more may be written here, None when all is well."""
+        """Why no further record is accepted here, None while there is space."""
         return self._journal.stalled or self._applier.stalled or self._low
 
     def look(self, free_bytes: int) -> None:
@@ -79,9 +79,9 @@ class DiskRoom:
         self._logged = trouble
 
     def check(self, commit_position: int) -> None:
-        """Return if a proposal may be taken.
+        """Return if a proposal may be accepted.
 
-        The first record is always taken: without the slots in it a shard cannot even be read.
+        The first record always is: without the slots in it a shard cannot even be read.
 
         Raises:
             Unavailable: The disk is full, or nearly so. Nothing was proposed.
@@ -94,10 +94,10 @@ class DiskRoom:
             )
 
     def should_hand_over(self, replicator: Replicator, commit_index: int, is_stuck: bool) -> bool:
-        """Return whether a leader had better step down.
+        """Return whether a leader should step down.
 
-        ``is_stuck``: it, or its disk, has stood still. If that is for lack of space, stepping
-        down helps only where a follower has more: otherwise it leads on, and answers reads.
+        ``is_stuck``: its loop or its disk has stalled. If the cause is a lack of space, it steps
+        down only for a follower with more space: otherwise it keeps leading and answers reads.
         """
         if self.trouble is None:
             return is_stuck

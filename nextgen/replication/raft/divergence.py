@@ -38,7 +38,7 @@ class ViewDiverged(Definite):
 
 
 class ComparedReplica(Protocol):
-    """What the comparison needs of its replica."""
+    """The part of a replica that the comparison needs."""
 
     group_id: GroupId
     node_id: NodeId
@@ -58,7 +58,7 @@ class DigestHistory:
         self._points: OrderedDict[int, ViewDigest] = OrderedDict()
 
     def add(self, point: ViewDigest) -> bool:
-        """Remember ``point``; return whether that was news."""
+        """Remember ``point``; return whether it is new."""
         if self._points.get(point.position) == point:
             return False
         self._points[point.position] = point
@@ -72,8 +72,8 @@ class DigestHistory:
 
 
 class DigestComparison:
-    """One replica's part in it. ``on_diverged`` is called once, when this view is the odd one:
-    it MUST stop the replica before it returns."""
+    """One replica's part in the comparison. ``on_diverged`` is called once, when this view is the
+    one that differs: it MUST stop the replica before it returns."""
 
     def __init__(
         self,
@@ -101,11 +101,11 @@ class DigestComparison:
 
     @property
     def answer_field(self) -> list[int] | None:
-        """What ``append_answer`` says of the newest digest."""
+        """The newest digest in the form of ``append_answer``."""
         return self._field
 
     def applied(self) -> None:
-        """Take note of how far the view is."""
+        """Note the point that the view has reached."""
         point = self._newest()
         if point is None or not self._own.add(point):
             return
@@ -114,7 +114,7 @@ class DigestComparison:
             self._compare(point.position)
 
     def begin_again(self) -> None:
-        """Forget the own digests: another view took the place of the one they are of."""
+        """Forget this replica's own digests, because its view was replaced."""
         self._own = DigestHistory()
         self._field = None
         self.applied()
@@ -122,7 +122,7 @@ class DigestComparison:
     # Leading ----------------------------------------------------------------------------------
 
     def heard(self, sender: NodeId, field: list[int] | None) -> None:
-        """Take in what a follower's answer says of its newest digest."""
+        """Handle the newest digest in a follower's answer."""
         if field is None or self._replica.leadership is None:
             return
         self._follow_term()
@@ -202,7 +202,7 @@ class DigestComparison:
     # Following --------------------------------------------------------------------------------
 
     def on_view_diverged(self, sender: NodeId, message: Message) -> None:
-        """Stop if the leader says so and this view really differs there."""
+        """Stop if the leader requests it and this view really differs at that position."""
         replica = self._replica
         if message["term"] != replica.core.term or sender != replica.core.leader_id:
             return

@@ -1,4 +1,4 @@
-"""The follower's side: entries are taken in, and answered when they are durable."""
+"""The follower's side: entries are appended, and acknowledged when they are durable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nextgen.replication.statistics import ReplicaStatistics
 
 
 class FollowingReplica(Protocol):
-    """What following needs of its replica."""
+    """The part of a replica that following needs."""
 
     core: HardenedSyncObj
     journal: Journal

@@ -1,7 +1,7 @@
 """Group commit: records wait together and share an entry.
 
-At most ``entries_in_flight_max`` entries are appended and not yet committed; whatever is
-proposed meanwhile goes into the next one. The queue is bounded: beyond it, ``Overloaded``.
+At most ``entries_in_flight_max`` entries are appended and not yet committed; records that are
+proposed meanwhile share the next entry. The queue is bounded: beyond it, ``Overloaded``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class GroupCommit:
 
     @property
     def records_waiting(self) -> int:
-        """Records that no entry has taken up yet."""
+        """Records that are in no entry yet."""
         return len(self._queue)
 
     @property
@@ -108,7 +108,7 @@ class GroupCommit:
         return filled
 
     def note_durable(self, durable_index: int) -> None:
-        """Take the time of what reached this leader's own disk since the last call."""
+        """Note the time for entries that reached this leader's own disk since the last call."""
         for flight in self._in_flight:
             if flight.entry.index > durable_index:
                 return

@@ -50,7 +50,7 @@ class Leadership:
 
     @property
     def hands_over(self) -> bool:
-        """True while a successor catches up: nothing is appended, proposals wait."""
+        """True while a successor catches up: no entry is appended, proposals wait."""
         return self._successor is not None
 
     def hand_over(self, successor: NodeId) -> None:
@@ -59,11 +59,11 @@ class Leadership:
         self._is_transfer_sent = False
 
     def keep(self) -> None:
-        """Give up the handover: this replica leads on."""
+        """Cancel the handover: this replica keeps leading."""
         self._successor = None
 
     def take_ready_successor(self, last_index: int, commit_index: int) -> NodeId | None:
-        """Return the successor, once, when it has everything and everything is committed."""
+        """Return the successor, once, when it has every entry and every entry is committed."""
         if self._successor is None or self._is_transfer_sent or commit_index < last_index:
             return None
         follower = self.replicator.followers.get(self._successor)

@@ -23,14 +23,14 @@ from nextgen.replication.raft.leadership import Leadership
 from nextgen.replication.statistics import ReplicaStatistics
 
 COMMIT_NOTICE_S = 0.01
-"""Until a commit that no later entry carries is sent to the followers."""
+"""Delay until a commit that no later entry carries is sent to the followers."""
 
 EXPEDITED_NOTICE_S = 0.001
 """The same for a follower with a log reader: the commits of a millisecond share one message."""
 
 
 class LeadingReplica(Protocol):
-    """What leading needs of its replica."""
+    """The part of a replica that leading needs."""
 
     node_id: NodeId
     core: HardenedSyncObj
@@ -107,7 +107,7 @@ class Leading:
         replica.kick()
 
     def run(self, leadership: Leadership) -> None:
-        """Commit what can be, fill entries, send them, confirm reads."""
+        """Commit entries that a majority has, fill new ones, send them, confirm reads."""
         replica, replicator = self._replica, leadership.replicator
         replicator.follow_configuration(replica.commit_index)
         leadership.commits.note_durable(replica.journal.durable_index)
@@ -183,7 +183,7 @@ class Leading:
             )
 
     def _leave(self, leadership: Leadership) -> None:
-        """Hand over because this replica was removed, and end leading at all events."""
+        """Hand over because this replica was removed; stop leading even without a successor."""
         if self._leave_deadline is not None or leadership.hands_over:
             return
         best = leadership.replicator.best_follower()
@@ -204,7 +204,7 @@ class Leading:
     # Entries ----------------------------------------------------------------------------------
 
     def _fill(self, leadership: Leadership) -> int:
-        """Append what waits as entries; return how many."""
+        """Append the waiting records as entries; return how many entries."""
         replica, commits = self._replica, leadership.commits
         if not commits.has_work or leadership.hands_over or not self._views_are_fresh(leadership):
             return 0

@@ -143,12 +143,12 @@ class RaftReplica:
         self._owner.role_may_have_changed()
 
     def abandon(self) -> None:
-        """End at once, whatever is under way: see ``PySyncObjHost.abandon``."""
+        """End at once, without finishing any work: see ``PySyncObjHost.abandon``."""
         self._end()
         self.applier.abandon()
 
     async def stop(self) -> None:
-        """End every timer, fail what waits, and let the batch under way be applied."""
+        """End every timer, fail all waiting callers, and wait for the batch in progress."""
         self._end()
         await self.applier.stop()
 
@@ -249,7 +249,7 @@ class RaftReplica:
             self._loop.call_soon(self._run_guarded)
 
     def heartbeat(self, late_ms: float) -> None:
-        """Called every ``heartbeat_ms``; ``late_ms`` is how late the loop was."""
+        """Send heartbeats, every ``heartbeat_ms``; ``late_ms`` is the delay of the event loop."""
         if not self.stopped and self.leadership is not None:
             self._leading.heartbeat(self.leadership, late_ms)
         self._probe_if_needed()
@@ -354,9 +354,9 @@ class RaftReplica:
     ) -> asyncio.Future[None]:
         """Return a future of when a snapshot of ``point`` may be installed.
 
-        Its ``configuration`` has to be on disk before the view: a crash in between must not
-        leave a log that goes on at ``point`` with other members than the group has. None says
-        that they never changed: what this log thinks otherwise was never committed.
+        Its ``configuration`` has to be on disk before the view: a crash in between must not leave a
+        log that continues at ``point`` with other members than the group has. None: the members
+        never changed, so a configuration in this log was never committed.
         """
         ready: asyncio.Future[None] = self._loop.create_future()
         self.journal.learn_configuration(configuration, index=point.index)
@@ -364,7 +364,7 @@ class RaftReplica:
         return ready
 
     def adopt_snapshot(self, point: AppliedPoint) -> None:
-        """Go on behind a snapshot that the view has installed."""
+        """Continue behind a snapshot that the view has installed."""
         journal = self.journal
         if self.core.campaigns:
             self.core.step_down(self.core.term)  # The voters may have changed.
@@ -385,9 +385,10 @@ class RaftReplica:
 
     @property
     def _may_vote(self) -> bool:
-        """A learner votes if a candidate counts it: it may have been promoted (thesis, 4.2.1).
+        """Return whether to vote.
 
-        One that does not know its group does not: it may have been here before and forgotten.
+        A learner votes if the candidate counts it: it may have been promoted (thesis, 4.2.1). A
+        replica that does not know its group does not vote: it may have lost earlier votes.
         """
         return not self.journal.unverified_index and bool(self.configuration.voters)
 

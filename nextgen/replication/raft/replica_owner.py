@@ -11,7 +11,7 @@ from nextgen.replication.raft.divergence import ViewDiverged
 
 
 class Link(Protocol):
-    """The way to the peers."""
+    """Sends messages to the peers."""
 
     def send(self, node_id: NodeId, channel: int, message: Message) -> bool: ...
     def is_connected(self, node_id: NodeId) -> bool: ...
@@ -21,7 +21,8 @@ class ReplicaOwner(Protocol):
     """What the engine reports to its host. All calls are on the loop."""
 
     def committed(self, first: int, last: int, known: Mapping[int, Entry]) -> None:
-        """Entries ``first .. last`` are committed; ``known`` has those decoded already."""
+        """Handle committed entries ``first .. last``; ``known`` has those that are decoded
+        already."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""The leader's side of replication: what each follower has, and what to send it next.
+"""The leader's side of replication: the progress of each follower, and its next entries.
 
 One instance lives for one term of leadership. Entries are sent ahead of their
 acknowledgement, in order, within a window; after a refusal or a new connection one message
@@ -33,7 +33,7 @@ SILENCE_MS_MAX = 600
 
 
 class LeaderLog(Protocol):
-    """What a leader needs of its journal."""
+    """The part of a journal that a leader needs."""
 
     @property
     def base_index(self) -> int: ...
@@ -48,7 +48,7 @@ class LeaderLog(Protocol):
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """What the leader knows of one follower."""
+    """A leader's knowledge of one follower."""
 
     node_id: NodeId
     next_index: int
@@ -89,7 +89,7 @@ class FollowerProgress:
         self.in_flight_bytes = 0
 
     def start_over(self, index: int) -> None:
-        """Believe nothing that it has acknowledged, and send again from ``index``."""
+        """Discard its acknowledgements, and send again from ``index``."""
         self.match_index = 0
         self.restart_from(index)
 
@@ -130,10 +130,10 @@ class Replicator:
         self.follow_configuration(0)
 
     def follow_configuration(self, commit_index: int) -> None:
-        """Follow the members of the configuration that holds.
+        """Send to the members of the configuration in force.
 
-        One that was removed is followed until it has heard that this is committed, or is gone,
-        or does not answer.
+        A removed member gets entries until it knows that its removal is committed, or is gone, or
+        does not answer.
         """
         configuration, now = self._configuration(), self._clock()
         if configuration is not self._seen:
@@ -169,13 +169,13 @@ class Replicator:
 
     @property
     def counts_itself(self) -> bool:
-        """Whether the copy and the voice of this replica count."""
+        """Whether this replica's own copy and confirmation count."""
         self._look()
         return self._counts_itself
 
     @property
     def voters(self) -> Sequence[FollowerProgress]:
-        """The others that are counted."""
+        """The other voters."""
         self._look()
         return self._voters
 
@@ -198,7 +198,7 @@ class Replicator:
             self.followers[node_id].connected = False
 
     def answered(self, node_id: NodeId, message: Message) -> None:
-        """Take in an ``append_answer`` of this term."""
+        """Handle an ``append_answer`` of this term."""
         follower = self.followers[node_id]
         follower.heard_at = self._clock()
         follower.read_round = max(follower.read_round, message["read_round"])
@@ -248,11 +248,11 @@ class Replicator:
 
     @property
     def is_expedited(self) -> bool:
-        """Whether some follower wants to know of commits at once."""
+        """Whether some follower needs commits at once."""
         return any(follower.is_expedited for follower in self.followers.values())
 
     def send_commit_expedited(self, commit_index: int, read_round: int) -> None:
-        """Send the commit index to the followers that want it at once."""
+        """Send the commit index to the followers that need it at once."""
         for follower in self.followers.values():
             is_behind = follower.sent_commit_index < min(commit_index, follower.next_index - 1)
             if follower.is_expedited and follower.connected and is_behind:

@@ -1,4 +1,5 @@
-"""Which part of a log may go: named readers that pin it, and listeners that wait for events.
+"""Decides which part of a log is kept: named readers pin it. Also has the listeners that wait for
+events.
 
 The host and snapshot sender call it.
 """

@@ -26,7 +26,7 @@ from nextgen.replication.ports import PositionCompacted
 
 
 class RetainedLog(Protocol):
-    """What retention needs of the journal; see ``Journal``."""
+    """The part of a journal that retention needs; see ``Journal``."""
 
     @property
     def first_index(self) -> int: ...
@@ -146,12 +146,12 @@ class LogRetention:
         self._go_on()
 
     async def wait_cut(self) -> None:
-        """Return when nothing is being cut."""
+        """Return when no cut is in progress."""
         if self._cut is not None:
             await asyncio.shield(self._cut)
 
     def stop(self) -> None:
-        """Cut nothing more; callers that wait for a cut continue."""
+        """Start no further cut; callers that wait for a cut continue."""
         self._stopped = True
         self._done()
 

@@ -60,7 +60,7 @@ class ProgressWaiters:
         self._sequence = itertools.count()
 
     async def wait(self, value: int) -> None:
-        """Return once the number is at least ``value``; raises what ``fail`` was given."""
+        """Return once the number is at least ``value``; raises the error given to ``fail``."""
         reached = self.begin(value)
         if reached is not None:
             await reached
@@ -75,7 +75,7 @@ class ProgressWaiters:
 
     @property
     def waiting(self) -> int:
-        """How many wait, those included that have stopped waiting meanwhile."""
+        """Number of waiters, cancelled ones included."""
         return len(self._waiting)
 
     def advance(self, value: int) -> None:

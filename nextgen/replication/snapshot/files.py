@@ -31,7 +31,7 @@ _WRITING = "snapshot.writing"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One complete copy. ``checksum`` is what its name says; None if that says nothing."""
+    """One complete copy. ``checksum`` is the one in its name; None without one."""
 
     path: Path
     point: AppliedPoint
@@ -41,7 +41,7 @@ class Snapshot:
 class SnapshotFiles:
     """The snapshots of one replica. Calls block; worker threads make them.
 
-    Writing and receiving are one at a time each, and may go on beside each other.
+    At most one write and one receipt run at a time; both may run together.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class SnapshotFiles:
         return None if found is None else (found.path, found.point)
 
     def sound(self) -> tuple[Path, AppliedPoint] | None:
-        """Return the newest complete snapshot that still has the bytes it was named after."""
+        """Return the newest complete snapshot whose bytes match the checksum in its name."""
         for found in reversed(self._complete()):
             try:
                 self.identity_of(found)
@@ -204,7 +204,7 @@ class SnapshotFiles:
         return target
 
     def remove_all(self) -> None:
-        """Remove every complete copy, durably: the view they are of was not to be trusted."""
+        """Remove every complete copy, durably, because their view was wrong."""
         with self._names:
             for found in self._complete():
                 self._storage.unlink(found.path)

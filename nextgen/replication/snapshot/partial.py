@@ -49,7 +49,7 @@ class SnapshotIdentity:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """So much of a snapshot is on disk."""
+    """The durable part of a snapshot."""
 
     sequence: int
     identity: SnapshotIdentity
@@ -90,7 +90,7 @@ class PartialSnapshot:
         self._identity = identity
 
     def receive(self, data: bytes) -> None:
-        """Add the bytes at ``offset``; now and then make all of them durable."""
+        """Add the bytes at ``offset``; sync all of them from time to time."""
         assert self._data is not None, "receiving has begun"
         self._storage.pwrite(self._data, data, self.offset)
         self.offset += len(data)
@@ -102,7 +102,7 @@ class PartialSnapshot:
         """Make the whole durable, check it, and return its path and its checksum.
 
         Raises:
-            SnapshotDamaged: It is not what the sender has. It was dropped.
+            SnapshotDamaged: It differs from the sender's. It was dropped.
         """
         assert self._data is not None, "receiving has begun"
         assert self._identity is not None, "receiving has begun"
@@ -115,7 +115,7 @@ class PartialSnapshot:
         return self._data_path, found
 
     def suspend(self) -> None:
-        """Close the file; what arrived is kept for the next start, if it is worth it."""
+        """Close the file; the received part is kept for the next start, if it is large enough."""
         if self._data is not None and self.offset > self._noted:
             self._note_progress()
         self._close()
@@ -127,7 +127,7 @@ class PartialSnapshot:
         self._storage.unlink(self._data_path)
 
     def drop_if_behind(self, index: int) -> None:
-        """Remove what arrived of a snapshot that this replica has no use for any more."""
+        """Remove a received part of a snapshot that this replica no longer needs."""
         note = self._read_note()
         if note is None or note.identity.point.index <= index:
             self.drop()
@@ -141,7 +141,7 @@ class PartialSnapshot:
         self.offset = self._checksum = self._noted = 0
 
     def _resume(self, identity: SnapshotIdentity) -> bool:
-        """Open what an earlier process received, if it is of ``identity`` and sound."""
+        """Open the part that an earlier process received, if it is of ``identity`` and sound."""
         note = self._read_note()
         if note is None or identity != note.identity:
             return False

@@ -31,7 +31,7 @@ _logger = logging.getLogger(__name__)
 
 
 class SnapshotReceiver:
-    """See the module. ``on_broken`` hears of what must not happen."""
+    """See the module. ``on_broken`` gets errors that must not happen."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class SnapshotReceiver:
         self._stopping = False
 
     def on_chunk(self, sender: NodeId, message: Message) -> None:
-        """Take in a chunk; one that cannot be taken now is sent again by its sender."""
+        """Store a chunk; the sender repeats one that cannot be stored now."""
         is_late = message["term"] < self._replica.core.term
         if is_late or self._chunks.full() or self._stopping:
             return
@@ -75,7 +75,7 @@ class SnapshotReceiver:
         return [self._task]
 
     async def suspend(self) -> None:
-        """Keep what has arrived for the next start."""
+        """Keep the received part for the next start."""
         try:
             await self._blocking(self._files.partial.suspend)
         except OSError as error:
@@ -126,7 +126,8 @@ class SnapshotReceiver:
     async def _finish(
         self, sender: NodeId, message: Message, installation: Coroutine[Any, Any, None]
     ) -> None:
-        """Carry ``installation`` out, and say now and then that it goes on."""
+        """Carry ``installation`` out; report to the sender from time to time that it is in
+        progress."""
         work = join(installation)
         try:
             while not work.done():

@@ -6,8 +6,8 @@
                             ◀──  the offset wanted next, for each
                             ◀──  installed
 
-A *round* begins with an offer. An answer that is not the expected one begins the next round
-where the receiver is; what still comes of an earlier round is not looked at.
+A *round* begins with an offer. An unexpected answer begins the next round at the receiver's offset;
+later answers of an earlier round are ignored.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ _logger = logging.getLogger(__name__)
 
 
 class TransferFailedError(Exception):
-    """A transfer ended before its end; what has arrived is kept there, and used again."""
+    """A transfer was interrupted; the receiver keeps its part, and the next transfer continues
+    it."""
 
 
 class OutgoingSnapshot:
-    """Which chunk is next: a machine without I/O. ``length`` is the whole file's."""
+    """Computes the next chunk, without I/O. ``length`` is that of the whole file."""
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -91,7 +92,7 @@ class OutgoingSnapshot:
         self.needs_offer = True
 
     def answered(self, message: Message) -> bool:
-        """Take in a ``snapshot_answer``; False if it belongs to an earlier round."""
+        """Handle a ``snapshot_answer``; return False if it belongs to an earlier round."""
         if message["round"] != self.round:
             return False
         if message["installed"]:
@@ -160,7 +161,7 @@ class SnapshotSender:
             self._tasks[follower] = start("snapshot_send", self._send(follower))
 
     def peer_lost(self, node_id: NodeId) -> None:
-        """Give up waiting for ``node_id``: its connection is gone."""
+        """Stop waiting for ``node_id``, whose connection broke."""
         transfer = self._under_way.get(node_id)
         if transfer is not None:
             transfer.is_connection_lost = True
@@ -247,7 +248,7 @@ class SnapshotSender:
 
     @asynccontextmanager
     async def _held_snapshot(self, follower: NodeId) -> AsyncIterator[_Transfer]:
-        """Give a snapshot, kept with the log behind it until the transfer is over."""
+        """Yield a snapshot, which is kept with the log behind it until the transfer is over."""
         snapshot = await self._hold()
         configuration = self._replica.journal.configuration_at(snapshot.point.index)
         name = f"snapshot for {follower}"

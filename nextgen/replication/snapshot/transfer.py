@@ -1,4 +1,4 @@
-"""Snapshots of one replica: when one is written, and how one is sent and received.
+"""Snapshots of one replica: written when due, sent to followers, received from a leader.
 
 the log has grown ──▶ written off the loop ──▶ view durable ──▶ log cut behind both
 a follower is behind the cut ──▶ ``SnapshotSender`` ~~~ ``SnapshotReceiver`` ──▶ installed
@@ -79,7 +79,7 @@ class SnapshotTransfer:
         return self._files
 
     async def stop(self) -> None:
-        """Cancel every transfer and wait for what touches the disk."""
+        """Cancel every transfer and wait for disk operations."""
         tasks = self.abandon()
         await asyncio.gather(*tasks, return_exceptions=True)
         async with self._writing:
@@ -122,11 +122,11 @@ class SnapshotTransfer:
         self._sender.send_to(follower)
 
     def peer_lost(self, node_id: NodeId) -> None:
-        """Give up waiting for ``node_id``: its connection is gone."""
+        """Stop waiting for ``node_id``, whose connection broke."""
         self._sender.peer_lost(node_id)
 
     def on_message(self, kind: str, sender: NodeId, message: Message) -> None:
-        """Take in a chunk or the answer to one."""
+        """Handle a chunk or the answer to one."""
         if kind == "snapshot_answer":
             self._sender.on_answer(sender, message)
         else:

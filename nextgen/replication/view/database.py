@@ -102,7 +102,7 @@ class ViewUnusable(Definite):
 
 @contextmanager
 def sqlite_errors() -> Iterator[None]:
-    """Translate what SQLite says about its file; mistakes in a statement pass.
+    """Translate SQLite's errors about its file; errors in a statement are raised unchanged.
 
     Raises:
         OSError: ENOSPC, the disk is full.
@@ -165,7 +165,7 @@ def move_write_ahead(path: Path) -> None:
 
 
 def read_fingerprint(connection: sqlite3.Connection) -> int:
-    """Return the fingerprint that a file carries, 0 for a file that holds nothing."""
+    """Return the fingerprint in a file, 0 for an empty file."""
     (found,) = connection.execute("PRAGMA user_version").fetchone()
     return int(found)
 
@@ -176,7 +176,7 @@ def read_applied(connection: sqlite3.Connection) -> AppliedPoint:
 
 
 def read_digest(connection: sqlite3.Connection) -> int:
-    """Return what the view says of its rows in the transaction that is open."""
+    """Return the stored digest as of the open transaction."""
     (stored,) = connection.execute("SELECT digest FROM view_digest").fetchone()
     return digest_of(stored)
 
@@ -184,7 +184,7 @@ def read_digest(connection: sqlite3.Connection) -> int:
 def driver_of(connection: Connection) -> sqlite3.Connection:
     """Return the driver's connection beneath ``connection``, in the same transaction.
 
-    A statement costs a fraction there. Errors are those of ``sqlite_errors``.
+    A statement costs a fraction of SQLAlchemy's there. Errors are those of ``sqlite_errors``.
     """
     driver = connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection), "a view is kept by the driver of SQLite"
@@ -194,8 +194,8 @@ def driver_of(connection: Connection) -> sqlite3.Connection:
 def recreate_table(connection: sqlite3.Connection, table: Table, values: Mapping[str, str]) -> None:
     """Give a table of an earlier version the columns and indexes of ``table``, for an ``Upgrade``.
 
-    ``values`` says what a column gets, as an expression in the earlier columns; the others keep
-    what they have.
+    ``values`` has the value of a column as an expression in the earlier columns; other columns keep
+    their values.
     """
     dialect = sqlite_dialect.dialect()
     names = [column.name for column in table.columns]
@@ -214,7 +214,7 @@ def recreate_table(connection: sqlite3.Connection, table: Table, values: Mapping
 class ViewDatabase:
     """An open file. Made complete, with an applied point of 0, if there was none.
 
-    ``upgrades`` has, by the fingerprint of an earlier version's tables, what makes them these.
+    ``upgrades`` has, by the fingerprint of an earlier version's tables, the upgrade to these.
 
     Raises:
         ViewUnusable: The file is damaged or has other tables. It was not changed.
@@ -259,7 +259,7 @@ class ViewDatabase:
         return plus(self.digest, change)
 
     def store(self, applied: AppliedPoint, digest: int, point: ViewDigest | None) -> None:
-        """Note how far the rows are, and ``point`` if one was reached, within the writer's
+        """Store the rows' position, and ``point`` if one was reached, within the writer's
         transaction."""
         execute = driver_of(self.writer).execute
         execute(_STORE_APPLIED, (applied.index, applied.term, applied.position)).close()
@@ -270,7 +270,7 @@ class ViewDatabase:
             execute(_FORGET_POINTS).close()
 
     def stored(self, applied: AppliedPoint, digest: int, point: ViewDigest | None) -> None:
-        """Take over what ``store`` noted, once its transaction is committed."""
+        """Apply the values of ``store``, once its transaction is committed."""
         self.applied, self.digest = applied, digest
         self.point = point or self.point
 
@@ -280,7 +280,7 @@ class ViewDatabase:
 
     @contextmanager
     def read_transaction(self) -> Iterator[Connection]:
-        """Give a connection on which every statement sees the same state."""
+        """Yield a connection on which every statement sees the same state."""
         with self._consistent.connect() as connection:
             try:
                 with connection.begin():

@@ -7,7 +7,7 @@ it replaces and adding those that it writes, and a scan of the tables gives the 
 It finds faults, not forgeries (ADR 0027).
 
 Every ``DIGEST_POSITIONS`` events all replicas take it at the same place in the log: behind the
-entry whose events reach the multiple, whatever else shares a batch with that entry.
+entry whose events reach the multiple, however the entries were batched.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
 Each installed snapshot is a file with a name of its own, so that SQLite never finds the
 write-ahead file of one database beside another, and a crash leaves the old view or the new.
 
-A view that cannot be used (damage, or tables of another version) is put aside and begun
-empty: ``applied`` is (0, 0, 0). Whether it can be rebuilt is the log's to know: it replays
-from the first entry if it still has it, and gets a snapshot if not.
+A view that cannot be used (damage, or tables of another version) is put aside and begun empty:
+``applied`` is (0, 0, 0). The log then rebuilds it: it replays from the first entry if it still has
+it, and gets a snapshot if not.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ class PinnedState:
 class ViewStore:
     """See the module. ``directory`` belongs to the view alone and is made if missing.
 
-    ``apply``, ``make_durable``, ``write_snapshot`` and ``install_snapshot`` block and run
-    on worker threads; ``reader`` belongs to one thread, that of the event loop.
-    ``version`` changes when ``fold`` begins to mean something else by the same tables.
-    ``upgrades`` has what makes the tables of earlier versions these, by their ``fingerprint``:
-    where the log's beginning was cut off, a view that cannot be upgraded is lost with it.
+    ``apply``, ``make_durable``, ``write_snapshot`` and ``install_snapshot`` block and run on worker
+    threads; ``reader`` belongs to one thread, that of the event loop. ``version`` changes when
+    ``fold`` gives the same tables another meaning. ``upgrades`` has, by ``fingerprint``, the
+    upgrades of earlier versions' tables: where the beginning of the log was cut off, a view that
+    cannot be upgraded cannot be rebuilt either.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class ViewStore:
 
     @contextmanager
     def read_transaction(self) -> Iterator[Connection]:
-        """Give a read-only connection whose statements all see the same state.
+        """Yield a read-only connection whose statements all see the same state.
 
         Any thread. Short: while one is open the write-ahead file cannot shrink.
         """
@@ -174,7 +174,7 @@ class ViewStore:
             yield connection
 
     def bytes_on_disk(self) -> int:
-        """Return what the view takes on the disk, its write-ahead file included."""
+        """Return the view's size on disk, its write-ahead file included."""
         names = self._storage.list_names(self._directory)
         present = self._path().name
         return sum(
@@ -188,7 +188,7 @@ class ViewStore:
 
     @contextmanager
     def pinned_state(self) -> Iterator[PinnedState]:
-        """Give one state of the view, to be read row by row while ``apply`` goes on.
+        """Yield one state of the view, to be read row by row while ``apply`` goes on.
 
         Any thread. While it is held the write-ahead file cannot shrink.
         """
@@ -260,9 +260,9 @@ class ViewStore:
             self._applied = self._database.applied
 
     def begin_generation(self, point: AppliedPoint, change: Upgrade | None = None) -> None:
-        """Say that the view is that of ``point``, which no log leads to; durable on return.
+        """Set the view's applied point to ``point``, which no log leads to; durable on return.
 
-        For the last survivor of a group, which goes on behind a gap. ``change`` alters rows.
+        For the last survivor of a group, which continues behind a gap. ``change`` alters rows.
         """
         with self._writing, sqlite_errors():
             database = self._database
@@ -318,7 +318,7 @@ class ViewStore:
             return self._open_database()
 
     def _put_aside(self) -> None:
-        """Rename the present file and go on with a number it never had."""
+        """Rename the present file and continue with an unused number."""
         path = self._path()
         if path.name in self._storage.list_names(self._directory):
             self._storage.rename(path, self._directory / _QUARANTINED)
