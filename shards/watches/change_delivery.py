@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from nextgen.client.changes.index import change_of
@@ -56,6 +56,8 @@ class Delivery(Generic[Sent]):
         self._source = source
         self._stream = stream
         self._backlog: deque[Sent] = deque()
+        self._backlog_events = 0
+        """The events that the backlog stands for."""
         self._scanned = 0
         """While lagging: everything up to it was sent."""
         self._floor = 0
@@ -68,7 +70,7 @@ class Delivery(Generic[Sent]):
     def __repr__(self) -> str:
         return (
             f"<Delivery {self._stream.subscriber_id}/{self.watch_id} position={self.position} "
-            f"backlog={len(self._backlog)} lagging={self.is_lagging}>"
+            f"backlog={self._backlog_events} lagging={self.is_lagging}>"
         )
 
     @property
@@ -77,7 +79,7 @@ class Delivery(Generic[Sent]):
         if self.is_lagging:
             return self._scanned
         if self._backlog:
-            return self._backlog[0].position - 1
+            return self._first_position(self._backlog[0]) - 1
         return max(self._source.position, self._floor)
 
     def start(self, position: int) -> None:
@@ -115,7 +117,7 @@ class Delivery(Generic[Sent]):
     def close(self) -> None:
         """Send nothing more."""
         self._source.waiters.discard(self)
-        self._backlog.clear()
+        self._clear()
 
     # Events -----------------------------------------------------------------------------------
 
@@ -127,7 +129,7 @@ class Delivery(Generic[Sent]):
         """Drop the backlog; its events are read from the log instead."""
         self._scanned = self.position
         self.is_lagging = True
-        self._backlog.clear()
+        self._clear()
         self._stream.wake()
 
     def read_page(self) -> None:
@@ -142,14 +144,12 @@ class Delivery(Generic[Sent]):
             self._begin_again()
             self._send_now()
             return
-        wanted = [
-            sent
+        wanted = self._sent_of(
+            event
             for entry in entries
             for event in self._source.decoded.events(entry)
             if event.position > self._scanned
-            and self._is_wanted(event)
-            and (sent := self._as_sent(event)) is not None
-        ]
+        )
         if entries:
             self._scanned = entries[-1].next_position - 1
         if self._scanned >= log.commit_position:
@@ -164,8 +164,14 @@ class Delivery(Generic[Sent]):
     def send_due(self) -> None:
         """Send the update that is due: the first events of the backlog, or only the position."""
         backlog = self._backlog
-        count = min(len(backlog), WATCH_EVENTS_PER_UPDATE_MAX)
-        self._send([backlog.popleft() for _ in range(count)])
+        due: list[Sent] = []
+        left = WATCH_EVENTS_PER_UPDATE_MAX
+        while backlog and (not due or self._events_in(backlog[0]) <= left):
+            events = self._events_in(backlog[0])
+            due.append(backlog.popleft())
+            self._backlog_events -= events
+            left -= events
+        self._send(due)
 
     # For kinds of delivery --------------------------------------------------------------------
 
@@ -173,9 +179,16 @@ class Delivery(Generic[Sent]):
         """Return when the next update is due after one that was sent at this moment."""
         return asyncio.get_running_loop().time() + _PROGRESS_SECONDS
 
-    def _as_sent(self, event: Event) -> Sent | None:
-        """Return the form in which a wanted event is sent, None if it is not sent."""
+    def _sent_of(self, events: Iterable[Event]) -> Sequence[Sent]:
+        """Return those of ``events`` that are sent, in the form in which they are sent.
+
+        ``events`` have adjacent positions.
+        """
         raise NotImplementedError
+
+    def _first_position(self, sent: Sent) -> int:
+        """Return the position of the first event that ``sent`` stands for."""
+        return sent.position
 
     def _fill(self, update: WatchShardUpdate, events: Sequence[Sent]) -> None:
         """Add ``events`` to an update."""
@@ -190,6 +203,13 @@ class Delivery(Generic[Sent]):
 
     # Inside -----------------------------------------------------------------------------------
 
+    def _clear(self) -> None:
+        self._backlog.clear()
+        self._backlog_events = 0
+
+    def _events_in(self, sent: Sent) -> int:
+        return sent.position - self._first_position(sent) + 1
+
     def _can_send(self, position: int) -> bool:
         """Return whether everything up to ``position`` is sent or waits in the backlog."""
         if self.is_lagging:
@@ -200,17 +220,20 @@ class Delivery(Generic[Sent]):
         self.due_at = 0.0
         self._stream.wake()
 
-    def _add(self, sent: Sent, position: int) -> bool:
+    def _add(self, sent: Sent) -> bool:
         """Append to the backlog; return whether it is there and was not before."""
+        position = sent.position
         if self.is_lagging or position <= self._floor:
             return False
         backlog = self._backlog
         if backlog and backlog[-1].position == position:
             return False
-        if len(backlog) >= WATCH_BACKLOG_EVENTS_MAX:
+        events = self._events_in(sent)
+        if self._backlog_events + events > WATCH_BACKLOG_EVENTS_MAX:
             self.fall_behind()
             return False
         backlog.append(sent)
+        self._backlog_events += events
         return True
 
     def _is_wanted(self, event: Event) -> bool:

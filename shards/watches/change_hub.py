@@ -25,10 +25,12 @@ from nextgen.kernel.limits.stream import (
 from nextgen.replication.ports import Entry, ReplicatedLog
 from nextgen.tasks.background import start
 from protos.nextgen.v1.events_pb2 import Event
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from shards.metrics import WatchMetrics
 from shards.projections.rows import ReadTransaction
 from shards.watches.change_source import ChangeSource, Join
 from shards.watches.change_stream import ChangeStream
+from shards.wire.leased_form import Creations, creations_apart
 
 
 class ChangeHub:
@@ -199,11 +201,10 @@ class ChangeHub:
         source = self.source
         last = entry.next_position - 1
         for events in source.decoded.slices(entry, WATCH_EVENTS_PER_SLICE):
-            for event in events:
-                position = event.position
-                if position > source.position:
-                    self._deliver(event)
-                    source.position = position
+            for run, creations in creations_apart(events):
+                if run[-1].position > source.position:
+                    self._deliver(run, creations)
+                    source.position = run[-1].position
             if source.waiters:
                 for waiter in tuple(source.waiters):
                     waiter.look()
@@ -215,10 +216,18 @@ class ChangeHub:
         source.position = max(source.position, last)
         self._queued_events = self._seen - source.position
 
-    def _deliver(self, event: Event) -> None:
-        change = change_of(event)
-        if change is None:
-            return
-        for bucket in self.source.index.find(change):
-            for stream, watches in bucket.items():
-                stream.offer(event, watches)
+    def _deliver(self, events: Sequence[Event], creations: Creations | None) -> None:
+        """Offer ``events`` of one run; creations once more, by name, to the leased watches."""
+        index = self.source.index
+        if creations is not None:
+            for lease in self.source.leased:
+                lease.offer_creations(creations)
+            if not index.may_find(KIND_TOPIC, creations.names):
+                return
+        for event in events:
+            change = change_of(event)
+            if change is None:
+                continue
+            for bucket in index.find(change):
+                for stream, watches in bucket.items():
+                    stream.offer(event, watches)

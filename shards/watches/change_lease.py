@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from nextgen.client.changes.index import Change, change_of
+from nextgen.client.changes.index import Change
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS, ASSIGNMENT_UPDATE_MS
 from nextgen.kernel.limits.stream import WATCH_EVENTS_PER_UPDATE_MAX
@@ -29,7 +29,13 @@ from protos.nextgen.v1.shard_service_pb2 import WatchRenew, WatchShardUpdate
 from shards.watches.change_delivery import Delivery
 from shards.watches.change_source import ChangeSource, WatchOwner
 from shards.watches.change_watch import ChangeWatch, Stage
-from shards.wire.leased_form import LeasedForm
+from shards.wire.leased_form import (
+    CREATIONS_SECONDS,
+    UNTIL_THE_NEXT_UPDATE,
+    Creations,
+    LeasedForm,
+    creations_apart,
+)
 
 _UPDATE_SECONDS = ASSIGNMENT_UPDATE_MS / 1000
 
@@ -56,7 +62,6 @@ class LeasedWatch(Delivery[LeasedForm]):
         self.acked = 0
         """Everything up to it has taken effect at the subscriber."""
         self._forms = source.leased_forms
-        self._kinds = watch.selection.kinds
         self._asked_at_ms = 0
         """The subscriber's clock when its last message left."""
         self._confirmed_at_ms = 0
@@ -68,7 +73,7 @@ class LeasedWatch(Delivery[LeasedForm]):
         self._begins_anew = False
         """Whether the next update says that what precedes it may be missing."""
         self._subscription = source.join(self, is_leased=True)
-        source.leased.add(stream)
+        source.leased[self] = None
         self._begin(watch.from_position)
         self._confirming = keep("change_lease", self._confirm)
 
@@ -89,7 +94,7 @@ class LeasedWatch(Delivery[LeasedForm]):
         """End the watch. Its lease counts for one more time-to-live."""
         super().close()
         self._confirming.cancel()
-        self._source.leased.discard(self._stream)
+        self._source.leased.pop(self, None)
         self._subscription.leave()
 
     # Effective writes' side -------------------------------------------------------------------
@@ -112,32 +117,41 @@ class LeasedWatch(Delivery[LeasedForm]):
 
     def offer(self, event: Event) -> None:
         form = self._forms.of(event)
-        if not self._has(form) or not self._add(form, form.position):
-            return
-        if not form.may_wait_s or len(self._backlog) >= WATCH_EVENTS_PER_UPDATE_MAX:
-            self._send_now()
-        elif form.created and self.due_at == _NEXT_CONFIRMATION:
-            self.due_at = asyncio.get_running_loop().time() + form.may_wait_s
-            self._stream.wake()
+        if self._add(form):
+            self._send_within(form.may_wait_s)
+
+    def offer_creations(self, creations: Creations) -> None:
+        """Take in the next creations if this watch names them. They may be offered again."""
+        named = self._named(creations)
+        if named is not None and self._add(named):
+            self._send_within(CREATIONS_SECONDS)
 
     def _next_due_at(self) -> float:
         return _NEXT_CONFIRMATION
 
-    def _as_sent(self, event: Event) -> LeasedForm | None:
-        form = self._forms.of(event)
-        return form if self._has(form) else None
+    def _sent_of(self, events: Iterable[Event]) -> Sequence[LeasedForm]:
+        forms: list[LeasedForm] = []
+        for run, creations in creations_apart(events):
+            if creations is None or not self.watch.names_creations:
+                forms += [self._forms.of(event) for event in run if self._is_wanted(event)]
+            elif (named := self._named(creations)) is not None:
+                forms.append(named)
+        return forms
+
+    def _first_position(self, sent: LeasedForm) -> int:
+        return sent.first_position if isinstance(sent, Creations) else sent.position
 
     def _begin_again(self) -> None:
         self._source.metrics.resets.inc()
         self._begins_anew = True
 
     def _fill(self, update: WatchShardUpdate, events: Sequence[LeasedForm]) -> None:
-        if not self.watch.names_creations:
-            update.events.extend([form.event for form in events])
-            return
-        update.names_creations = True
-        update.created.extend([form.created for form in events if form.created])
-        update.events.extend([form.event for form in events if not form.created])
+        update.names_creations = self.watch.names_creations
+        for form in events:
+            if isinstance(form, Creations):
+                update.created.extend(form.names)
+            else:
+                update.events.append(form.event)
 
     def _complete(self, update: WatchShardUpdate) -> None:
         while self._unreached and self._unreached[0][0] <= update.position:
@@ -161,13 +175,23 @@ class LeasedWatch(Delivery[LeasedForm]):
         self.watch.delivery = self
         self.watch.stage = Stage.LIVE
 
-    def _has(self, form: LeasedForm) -> bool:
-        """Return whether an event that the index found for the watch is sent."""
-        if form.is_assignment or (form.created and self.watch.names_creations):
-            return True
-        # Creations are found by their kind, of which the watch may want nothing else.
-        change = change_of(form.event)
-        return change is not None and change[0] in self._kinds
+    def _named(self, creations: Creations) -> Creations | None:
+        """Return those of ``creations`` that this watch names, None for none."""
+        if not self.watch.names_creations:
+            return None
+        prefix = self.watch.selection.prefix
+        if not prefix:
+            return creations
+        names = tuple([name for name in creations.names if name.startswith(prefix)])
+        return creations._replace(names=names) if names else None
+
+    def _send_within(self, may_wait_s: float) -> None:
+        """Send what was added within this time, with others that come meanwhile."""
+        if not may_wait_s or self._backlog_events >= WATCH_EVENTS_PER_UPDATE_MAX:
+            self._send_now()
+        elif may_wait_s < UNTIL_THE_NEXT_UPDATE and self.due_at == _NEXT_CONFIRMATION:
+            self.due_at = asyncio.get_running_loop().time() + may_wait_s
+            self._stream.wake()
 
     async def _confirm(self) -> None:
         """Have a majority confirm this leader repeatedly; an update is due after each

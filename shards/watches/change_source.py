@@ -21,7 +21,7 @@ from shards.projections.rows import ReadTransaction
 from shards.watches.change_watch import ChangeWatch
 from shards.watches.effective_writes import AcknowledgingStream, Subscription
 from shards.wire.decoded_entries import DecodedEntries
-from shards.wire.leased_form import LeasedForms
+from shards.wire.leased_form import Creations, LeasedForms
 
 
 class Join(Protocol):
@@ -59,6 +59,13 @@ class WatchOwner(Hashable, Protocol):
         """Have the stream make another round."""
 
 
+class CreationSink(Hashable, Protocol):
+    """Takes the names of created topics, if it names them. A ``LeasedWatch`` is it."""
+
+    def offer_creations(self, creations: Creations) -> None:
+        """Take in the next creations. They may be offered again."""
+
+
 class PositionWaiter(Protocol):
     """Waits until every event up to a position was offered. Implemented by ``Delivery``."""
 
@@ -92,8 +99,8 @@ class ChangeSource:
         """Every event up to it was offered to the streams that want it."""
         self.waiters: set[PositionWaiter] = set()
         """What waits until ``position`` has moved."""
-        self.leased: set[WatchOwner] = set()
-        """The streams that have a leased watch."""
+        self.leased: dict[CreationSink, None] = {}
+        """The leased watches, in the order in which they began."""
         self.page_turn = asyncio.Lock()
         """Held by the stream that reads a page of the log: one at a time."""
         self.snapshot_turns = asyncio.Semaphore(WATCH_SNAPSHOTS_OPEN_MAX)

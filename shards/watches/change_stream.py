@@ -25,7 +25,6 @@ from nextgen.kernel.limits.cluster import ASSIGNMENT_SUBSCRIBERS_MAX
 from nextgen.kernel.limits.stream import WATCH_UPDATES_WAITING_MAX, WATCHES_PER_STREAM_MAX
 from nextgen.tasks.timeouts import timeout_at
 from protos.nextgen.v1.events_pb2 import Event
-from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Kind
 from protos.nextgen.v1.shard_service_pb2 import WatchAdd, WatchRenew, WatchShardUpdate
 from shards.watches.change_delivery import Delivery
 from shards.watches.change_joining import JoiningWatches
@@ -313,12 +312,12 @@ class ChangeStream:
 
     def _index(self, watch: ChangeWatch) -> None:
         chosen = watch.selection
-        self._source.index.add(self, watch, _kinds(watch), prefix=chosen.prefix, names=chosen.names)
+        self._source.index.add(self, watch, chosen.kinds, prefix=chosen.prefix, names=chosen.names)
 
     def _unindex(self, watch: ChangeWatch) -> None:
         chosen = watch.selection
         self._source.index.discard(
-            self, watch, _kinds(watch), prefix=chosen.prefix, names=chosen.names
+            self, watch, chosen.kinds, prefix=chosen.prefix, names=chosen.names
         )
 
 
@@ -330,19 +329,14 @@ class _LiveDelivery(Delivery[Event]):
         self._of_stream = stream
 
     def offer(self, event: Event) -> None:
-        if self._add(event, event.position):
+        if self._add(event):
             self._send_now()
 
-    def _as_sent(self, event: Event) -> Event:
-        return event
+    def _sent_of(self, events: Iterable[Event]) -> Sequence[Event]:
+        return [event for event in events if self._is_wanted(event)]
 
     def _fill(self, update: WatchShardUpdate, events: Sequence[Event]) -> None:
         update.events.extend(events)
 
     def _begin_again(self) -> None:
         self._of_stream.begin_again()
-
-
-def _kinds(watch: ChangeWatch) -> tuple[Kind, ...]:
-    """Return the kinds of events that a watch is offered."""
-    return (*watch.selection.kinds, KIND_TOPIC) if watch.names_creations else watch.selection.kinds

@@ -1,19 +1,35 @@
-"""Events in the form that leased watches get, and how long each may wait to share an update."""
+"""Events in the form that leased watches get, and how long each may wait to share an update.
+
+A watch that names creations gets the names of adjacent creations as one ``Creations``, shared by
+all such watches. A bulk create has thousands of them, and few subscribers need any.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
 from typing import NamedTuple
 
-from nextgen.kernel.limits.cluster import ASSIGNMENT_CREATIONS_MS
+from nextgen.kernel.limits.cluster import (
+    ASSIGNMENT_CREATIONS_MS,
+    EVENTS_BATCH_BYTES_MAX,
+    TOPIC_TEXT_CHARACTERS_MAX,
+)
+from nextgen.kernel.limits.stream import WATCH_EVENTS_PER_SLICE
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
 
-_CREATIONS_SECONDS = ASSIGNMENT_CREATIONS_MS / 1000
+CREATIONS_SECONDS = ASSIGNMENT_CREATIONS_MS / 1000
+"""How long creations wait for others that share their update. An update and an acknowledgement for
+each would cost as much as the creation."""
 
 UNTIL_THE_NEXT_UPDATE = float("inf")
-"""``LeasedForm.may_wait_s`` of an event that goes out with the next update that is due."""
+"""``LeasedEvent.may_wait_s`` of an event that goes out with the next update that is due."""
+
+# An update with one ``Creations`` needs no splitting.
+assert WATCH_EVENTS_PER_SLICE * TOPIC_TEXT_CHARACTERS_MAX <= EVENTS_BATCH_BYTES_MAX
 
 
-class LeasedForm(NamedTuple):
+class LeasedEvent(NamedTuple):
     """An event as leased watches get it."""
 
     position: int
@@ -22,18 +38,28 @@ class LeasedForm(NamedTuple):
     may_wait_s: float
     """How long it may wait to share an update with other events. 0 for an event that outdates an
     answer."""
-    is_assignment: bool
-    created: str
-    """The name of the topic that came into being; "" for other events."""
+
+
+class Creations(NamedTuple):
+    """The names of topics that were created at adjacent positions, at most
+    ``WATCH_EVENTS_PER_SLICE``."""
+
+    first_position: int
+    position: int
+    """The position of the last creation."""
+    names: tuple[str, ...]
+
+
+LeasedForm = LeasedEvent | Creations
 
 
 class LeasedForms:
     """Makes the leased form of an event once for all leased watches of a replica."""
 
     def __init__(self) -> None:
-        self._latest: tuple[Event, LeasedForm] | None = None
+        self._latest: tuple[Event, LeasedEvent] | None = None
 
-    def of(self, event: Event) -> LeasedForm:
+    def of(self, event: Event) -> LeasedEvent:
         """Return the form of ``event``; repeated calls for the latest event return the same
         object."""
         if self._latest is None or self._latest[0] is not event:
@@ -41,22 +67,41 @@ class LeasedForms:
         return self._latest[1]
 
 
-def _form(event: Event) -> LeasedForm:
+def creations_apart(
+    events: Iterable[Event],
+) -> Iterator[tuple[Sequence[Event], Creations | None]]:
+    """Yield ``events``, which have adjacent positions, in runs of creations and runs of others.
+
+    A run of creations comes with its ``Creations``.
+    """
+    for are_creations, run in groupby(events, key=_is_creation):
+        while some := tuple(islice(run, WATCH_EVENTS_PER_SLICE)):
+            yield some, _creations(some) if are_creations else None
+
+
+def _is_creation(event: Event) -> bool:
+    return event.HasField("topic_created")
+
+
+def _creations(events: Sequence[Event]) -> Creations:
+    names = tuple([event.topic_created.name for event in events])
+    return Creations(events[0].position, events[-1].position, names)
+
+
+def _form(event: Event) -> LeasedEvent:
     position = event.position
     match event.WhichOneof("payload"):
         case "topic_assigned":
             # Nothing but a first assignment can be answered until it arrives.
             is_first = event.topic_assigned.epoch <= 1
             may_wait_s = UNTIL_THE_NEXT_UPDATE if is_first else 0.0
-            return LeasedForm(position, _assigned(event), may_wait_s, True, "")
+            return LeasedEvent(position, _assigned(event), may_wait_s)
         case "topic_unassigned":
-            return LeasedForm(position, _unassigned(event), 0.0, True, "")
+            return LeasedEvent(position, _unassigned(event), 0.0)
         case "topic_created":
-            # An update and an acknowledgement for each would cost as much as the creation.
-            name = event.topic_created.name
-            return LeasedForm(position, event, _CREATIONS_SECONDS, False, name)
+            return LeasedEvent(position, event, CREATIONS_SECONDS)
         case _:
-            return LeasedForm(position, event, 0.0, False, "")
+            return LeasedEvent(position, event, 0.0)
 
 
 def _assigned(event: Event) -> Event:

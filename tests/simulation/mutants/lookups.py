@@ -596,7 +596,14 @@ _LEASE_MUTANTS = (
         "lease-claims-a-position-that-it-has-not-sent",
         "A5",
         "the position of an update is that of its last event",
-        (Edit(Delivery, "position", "self._backlog[0].position - 1", "self._source.position"),),
+        (
+            Edit(
+                Delivery,
+                "position",
+                "self._first_position(self._backlog[0]) - 1",
+                "self._source.position",
+            ),
+        ),
         _LEASE,
     ),
     Mutant(
@@ -624,7 +631,14 @@ _LEASE_MUTANTS = (
         "lease-keeps-every-event",
         "A5",
         "a bounded number of events waits for a subscriber",
-        (Edit(Delivery, "_add", "len(backlog) >= WATCH_BACKLOG_EVENTS_MAX", "False"),),
+        (
+            Edit(
+                Delivery,
+                "_add",
+                "self._backlog_events + events > WATCH_BACKLOG_EVENTS_MAX",
+                "False",
+            ),
+        ),
         _LEASE,
     ),
     Mutant(
