@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from nextgen.client.routing.write_admission import WriteAdmission, WriteBounds
 from nextgen.kernel.errors import Overloaded
 from nextgen.kernel.limits.write import WRITE_REQUEST_COST, WRITES_SENT_MAX
-from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.names import tenant_in
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import TopicSpec
 
@@ -26,7 +26,8 @@ class WriteTurns:
     async def enter(self, shard_id: int, topics: Sequence[TopicSpec], timeout_ms: int) -> int:
         """Wait for a turn of each tenant of ``topics``; return what is left of ``timeout_ms``.
 
-        The caller has to call ``leave`` for the same topics once they are answered.
+        The names of ``topics`` are canonical. The caller has to call ``leave`` for the same topics
+        once they are answered.
 
         Raises:
             Overloaded: A turn did not come in time, or too many wait. Nothing may be sent.
@@ -40,7 +41,7 @@ class WriteTurns:
             return timeout_ms
         loop = asyncio.get_running_loop()
         began_at = loop.time()
-        tenants = dict.fromkeys(parse_topic(topic.name).tenant for topic in topics)
+        tenants = dict.fromkeys([tenant_in(topic.name) for topic in topics])
         try:
             async with timeout(timeout_ms / 1_000):
                 await admission.enter(tenants, cost)

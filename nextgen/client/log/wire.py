@@ -62,15 +62,17 @@ def _digest(digest: ViewDigest | None) -> ViewDigestMessage | None:
 
 def filled_events(entry: Entry, shard_id: int) -> Iterator[Event]:
     """Yield the stored events of ``entry`` with position, term, shard, time and cause filled in."""
-    position = entry.first_position
+    position, term = entry.first_position, entry.term
     for record in entry.records:
         decided = DecidedCommand.FromString(record.payload)
+        time_ms, command_id = decided.time_ms, decided.command_id
         for event in decided.events:
             event.position = position
-            event.term = entry.term
+            event.term = term
             event.shard_id = shard_id
-            event.time_ms = decided.time_ms
-            event.causation_id = decided.command_id
-            event.schema_version = event.schema_version or SCHEMA_VERSION_FIRST
+            event.time_ms = time_ms
+            event.causation_id = command_id
+            if not event.schema_version:
+                event.schema_version = SCHEMA_VERSION_FIRST
             position += 1
             yield event

@@ -26,6 +26,7 @@ _LEASE = (
     "tests/unit/shards/watches/test_change_lease.py",
     "tests/unit/shards/watches/test_lease_waits.py",
     "tests/unit/shards/watches/test_leased_watch.py",
+    "tests/unit/shards/watches/test_named_creations.py",
 )
 _LEASED = (
     "tests/unit/shards/watches/test_leased_watch.py",
@@ -602,6 +603,20 @@ _LEASE_MUTANTS = (
                 "position",
                 "self._first_position(self._backlog[0]) - 1",
                 "self._source.position",
+            ),
+        ),
+        _LEASE,
+    ),
+    Mutant(
+        "lease-claims-creations-that-it-has-not-named",
+        "A15",
+        "an update names every creation up to its position",
+        (
+            Edit(
+                LeasedWatch,
+                "_first_position",
+                "sent.first_position if isinstance(sent, Creations) else sent.position",
+                "sent.position",
             ),
         ),
         _LEASE,
