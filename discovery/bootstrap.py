@@ -109,7 +109,9 @@ class LookupCore:
         self.partition_counts = PartitionCounts(counts_max=PARTITION_COUNTS_MAX)
         self.counters = DiscoveryCounters()
         self.streams = ShardStreams(config.node_id, self.link)
-        self.watches = CacheWatches(self.streams, self.link, self.cache, self.absent)
+        self.watches = CacheWatches(
+            self.streams, self.link, self.cache, self.absent, self.partition_counts
+        )
         self.watch_registry = WatchRegistry(
             self.link, self.streams, CatchUpStreams(config.node_id, self.link), clock
         )
@@ -200,6 +202,12 @@ class LookupCore:
         ]
         return not reasons, reasons
 
+    def created_here(self, shard_id: int, position: int, names: Iterable[str]) -> None:
+        """See ``Created``: of topics and partitions that came into being through this process."""
+        names = tuple(names)
+        self.absent.created_here(shard_id, position, names)
+        self.partition_counts.forget(names)
+
     async def make_default_namespace(self) -> None:
         """Create ``public/default`` unless it is there."""
         await self._creation.make_default_namespace()
@@ -255,7 +263,7 @@ class DiscoveryNode:
             core.link,
             core.counters,
             core.make_default_namespace,
-            core.absent.created_here,
+            core.created_here,
             WriteBounds(config.fairness.writes_sent_max, config.fairness.tenant_writes_waiting_max),
         )
         listing = ListingService(core.router, core.link, core.counters)

@@ -1,10 +1,12 @@
 """The partition counts of topics, cached for a short time.
 
-The number never changes while a topic exists. No stream reports the deletion of an unassigned
-topic, so cached counts expire.
+The leased watch names a topic whose number has grown, and its count is dropped then. No stream
+reports the deletion of an unassigned topic, so cached counts expire.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 class PartitionCounts:
@@ -18,6 +20,8 @@ class PartitionCounts:
         self._generation_max = counts_max // 2
         self._young: dict[str, tuple[int, float]] = {}
         self._old: dict[str, tuple[int, float]] = {}
+        self.changes = 0
+        """Calls of ``forget`` so far. A count that was read before one may be out of date."""
 
     def __repr__(self) -> str:
         return f"<PartitionCounts counts={len(self)}>"
@@ -31,8 +35,27 @@ class PartitionCounts:
         return known[0] if known is not None and now < known[1] else None
 
     def put(self, name: str, count: int, until: float) -> None:
-        """Remember a count up to ``until``."""
+        """Remember a count up to ``until``.
+
+        The caller has compared ``changes`` with what it was before the count was read.
+        """
         if len(self._young) >= self._generation_max and name not in self._young:
             self._old, self._young = self._young, {}
         self._old.pop(name, None)
         self._young[name] = (count, until)
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Drop the counts of topics that came into being or have grown."""
+        self.changes += 1
+        if not self._young and not self._old:
+            # As often: of each topic that is created not even the name is decoded.
+            return
+        for name in names:
+            self._young.pop(name, None)
+            self._old.pop(name, None)
+
+    def clear(self) -> None:
+        """Drop all counts: changes were missed."""
+        self.changes += 1
+        self._young.clear()
+        self._old.clear()

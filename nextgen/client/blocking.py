@@ -117,6 +117,7 @@ class BlockingClient:
 
     create_topics = _waiting(Client.create_topics)
     set_topic_properties = _waiting(Client.set_topic_properties)
+    update_partitions = _waiting(Client.update_partitions)
     delete_topic = _waiting(Client.delete_topic)
     get_topic = _waiting(Client.get_topic)
     list_topics = _iterating(Client.list_topics)

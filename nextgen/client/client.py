@@ -10,7 +10,6 @@ same over all retries, so a write whose answer was lost is carried out once.
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
@@ -23,6 +22,13 @@ from nextgen.client.discovery.lookups import look_up
 from nextgen.client.discovery.nodes import DiscoveryNodes, Response
 from nextgen.client.discovery.own_writes import OwnWrites
 from nextgen.client.discovery.watch import watch_changes, watch_shard_map
+from nextgen.client.discovery.write_requests import (
+    WriteRequest,
+    deletion,
+    new_command_id,
+    set_properties,
+    update_partitions,
+)
 from nextgen.client.model import (
     ClusterState,
     CreatedTopic,
@@ -46,7 +52,6 @@ from nextgen.client.wire.policies import policies_from_proto, policies_to_proto
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from nextgen.kernel.limits.cluster import (
-    COMMAND_ID_BYTES,
     TOPICS_PER_CREATE_MAX,
 )
 from nextgen.kernel.routing.names import InvalidName, parse_namespace, parse_topic
@@ -59,14 +64,6 @@ from protos.nextgen.v1.shard_service_pb2 import (
     CONSISTENCY_EFFECTIVE,
     TopicMove,
     TopicSpec,
-)
-
-WriteRequest = (
-    pb.CreateTenantRequest
-    | pb.CreateNamespaceRequest
-    | pb.SetPropertiesRequest
-    | pb.SetPoliciesRequest
-    | pb.DeleteRequest
 )
 
 TIMEOUT_DEFAULT_MS = 10_000
@@ -120,7 +117,7 @@ class Client(Listings):
     ) -> Written:
         """Create a tenant."""
         request = pb.CreateTenantRequest(
-            command_id=_command_id(), name=name, properties=properties or {}
+            command_id=new_command_id(), name=name, properties=properties or {}
         )
         return await self._write("CreateTenant", request)
 
@@ -128,12 +125,12 @@ class Client(Listings):
         self, name: str, properties: Mapping[str, str], *, expected_version: int = 0
     ) -> Written:
         """Replace all properties. ``expected_version`` 0 means any."""
-        request = _set_properties(name, properties, expected_version)
+        request = set_properties(name, properties, expected_version)
         return await self._write("SetTenantProperties", request)
 
     async def delete_tenant(self, name: str) -> Written:
         """Delete a tenant that has no namespaces."""
-        return await self._write("DeleteTenant", _delete(name))
+        return await self._write("DeleteTenant", deletion(name))
 
     async def get_tenant(self, name: str, *, min_position: int = 0) -> Tenant | None:
         """Return the tenant, None if there is none. See ``get_topic`` for ``min_position``."""
@@ -147,7 +144,7 @@ class Client(Listings):
     ) -> Written:
         """Create the namespace ``tenant/namespace``."""
         request = pb.CreateNamespaceRequest(
-            command_id=_command_id(), name=name, properties=properties or {}
+            command_id=new_command_id(), name=name, properties=properties or {}
         )
         return await self._write("CreateNamespace", request)
 
@@ -155,12 +152,12 @@ class Client(Listings):
         self, name: str, properties: Mapping[str, str], *, expected_version: int = 0
     ) -> Written:
         """Replace all properties. ``expected_version`` 0 means any."""
-        request = _set_properties(name, properties, expected_version)
+        request = set_properties(name, properties, expected_version)
         return await self._write("SetNamespaceProperties", request)
 
     async def delete_namespace(self, name: str) -> Written:
         """Delete a namespace that has no topics."""
-        return await self._write("DeleteNamespace", _delete(name))
+        return await self._write("DeleteNamespace", deletion(name))
 
     async def get_namespace(self, name: str, *, min_position: int = 0) -> Namespace | None:
         """Return the namespace, None if there is none. See ``get_topic`` for ``min_position``."""
@@ -188,12 +185,22 @@ class Client(Listings):
         self, name: str, properties: Mapping[str, str], *, expected_version: int = 0
     ) -> Written:
         """Replace all properties. ``expected_version`` 0 means any."""
-        request = _set_properties(name, properties, expected_version)
+        request = set_properties(name, properties, expected_version)
         return await self._write("SetTopicProperties", request)
 
-    async def delete_topic(self, name: str) -> Written:
-        """Delete a topic with all its partitions."""
-        return await self._write("DeleteTopic", _delete(name))
+    async def update_partitions(self, name: str, partitions: int) -> Written:
+        """Give a partitioned topic more partitions, ``partitions`` in all.
+
+        Clients of Pulsar use them once they ask for the number again, as they do every minute.
+        """
+        return await self._write("UpdatePartitions", update_partitions(name, partitions))
+
+    async def delete_topic(self, name: str, *, force: bool = False) -> Written:
+        """Delete a topic with all its partitions.
+
+        Refused with IN_USE while it has producers, consumers or subscriptions, unless forced.
+        """
+        return await self._write("DeleteTopic", deletion(name, force=force))
 
     async def get_topic(self, name: str, *, min_position: int = 0) -> Topic | None:
         """Return the topic, None if there is none.
@@ -216,7 +223,7 @@ class Client(Listings):
         and the others are ``Refused``.
         """
         request = pb.SetPoliciesRequest(
-            command_id=_command_id(),
+            command_id=new_command_id(),
             name=name,
             policies=None if policies == NO_POLICIES else policies_to_proto(policies),
             expected_version=expected_version or 0,
@@ -385,7 +392,7 @@ class Client(Listings):
 
     async def _create_batch(self, batch: list[NewTopic]) -> list[CreatedTopic]:
         request = pb.CreateTopicsRequest(
-            command_id=_command_id(),
+            command_id=new_command_id(),
             consistency=self._consistency,
             topics=[
                 TopicSpec(name=topic.name, partitions=topic.partitions, properties=topic.properties)
@@ -435,25 +442,6 @@ class Client(Listings):
     def _notice(self, shard_map_version: int) -> None:
         if self._slot_table is not None and shard_map_version > self._slot_table.version:
             self._slot_table = None
-
-
-def _command_id() -> bytes:
-    return secrets.token_bytes(COMMAND_ID_BYTES)
-
-
-def _set_properties(
-    name: str, properties: Mapping[str, str], expected_version: int
-) -> pb.SetPropertiesRequest:
-    return pb.SetPropertiesRequest(
-        command_id=_command_id(),
-        name=name,
-        properties=properties,
-        expected_version=expected_version,
-    )
-
-
-def _delete(name: str) -> pb.DeleteRequest:
-    return pb.DeleteRequest(command_id=_command_id(), name=name)
 
 
 def _parsed(parse: Callable[[], str]) -> str:

@@ -52,6 +52,7 @@ class ChangeKind(StrEnum):
     CREATED = "created"
     PROPERTIES_SET = "properties_set"
     POLICIES_SET = "policies_set"
+    PARTITIONS_GROWN = "partitions_grown"
     DELETION_STARTED = "deletion_started"
     DELETION_ABORTED = "deletion_aborted"
     DELETED = "deleted"
@@ -322,6 +323,7 @@ _EVENTS: Mapping[str, tuple[ChangeKind, _Make | None]] = {
     "topic_created": (ChangeKind.CREATED, _created_topic),
     "topic_properties_set": (ChangeKind.PROPERTIES_SET, None),
     "topic_deleted": (ChangeKind.DELETED, None),
+    "topic_partitions_grown": (ChangeKind.PARTITIONS_GROWN, None),
     "policy_set": (ChangeKind.POLICIES_SET, None),
     "policy_cleared": (ChangeKind.POLICIES_SET, None),
     "topic_assigned": (ChangeKind.ASSIGNED, _assigned),

@@ -15,9 +15,14 @@ from pipelines.columns.slots import topic_routing_key
 TENANT, NAMESPACE, TOPIC = "tenant", "namespace", "topic"
 
 _LIFE = ("created", "properties_set", "deletion_started", "deletion_aborted", "deleted")
-_LIFE_OF = {TENANT: _LIFE, NAMESPACE: _LIFE, TOPIC: ("created", "properties_set", "deleted")}
+_LIFE_OF = {
+    TENANT: _LIFE,
+    NAMESPACE: _LIFE,
+    TOPIC: ("created", "properties_set", "partitions_grown", "deleted"),
+}
 LIFE_TYPES = tuple(f"{scope}_{what}" for scope, types in _LIFE_OF.items() for what in types)
 
+GROWN = "topic_partitions_grown"
 POLICY_TYPES = ("policy_set", "policy_cleared")
 UNIT_TYPES = ("topic_assigned", "topic_unassigned")
 GATE_TYPES = ("parent_gate_opened", "parent_gate_closed")
@@ -30,6 +35,7 @@ ADOPTED = "slots_adopted"
 
 _OBJECT_IDS = (
     *(f"{scope}_{what}.{scope}_id" for scope in _LIFE_OF for what in ("created", "deleted")),
+    f"{GROWN}.topic_id",
     *(f"{policy}.object_id" for policy in POLICY_TYPES),
     *(f"{unit}.topic_id" for unit in UNIT_TYPES),
 )
@@ -43,6 +49,7 @@ _NUMBERS = (
     *(f"{unit}.epoch" for unit in UNIT_TYPES),
     *(f"{gate}.attempt" for gate in GATE_TYPES),
     "topic_created.partitions",
+    f"{GROWN}.partitions",
     f"{ESTABLISHED}.epoch",
     f"{ENDED}.epoch",
     f"{RECORDED}.epoch",
@@ -74,7 +81,7 @@ def facts_of(events: DataFrame) -> DataFrame:
     command         long, the command that caused the event
     session, broker long, of assignments and of everything that brokers do
     number          long, the number that has to grow: epoch, version, revision, attempt, ...; of a
-                    new topic the number of its partitions
+                    new or grown topic the number of its partitions
     units           long, of leases and capacities
     of_shard        long, the shard that a lease is for
     reason          string, of assignments

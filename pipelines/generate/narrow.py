@@ -63,6 +63,7 @@ RANKS = {
     "namespace_properties_set": 31,
     "topic_created": 40,
     "topic_properties_set": 41,
+    "topic_partitions_grown": 42,
     "policy_set": 45,
     "policy_cleared": 45,
     "topic_assigned": 50,

@@ -40,6 +40,9 @@ class ObjectTable:
     has_life: bool = True
     """Whether its deletion takes two events."""
 
+    grown: str = ""
+    """The event that changes its number of partitions; "" if it has none."""
+
     @property
     def created(self) -> str:
         return f"{self.scope}_created"
@@ -63,14 +66,18 @@ class ObjectTable:
     @property
     def event_types(self) -> tuple[str, ...]:
         """Event types of this kind alone, without the policies'."""
-        own = (self.created, self.properties_set, self.deleted)
+        own: tuple[str, ...] = (self.created, self.properties_set, self.deleted)
+        if self.grown:
+            own = (*own, self.grown)
         return (*own, self.deletion_started, self.deletion_aborted) if self.has_life else own
 
 
 OBJECT_TABLES = (
     ObjectTable(TENANTS, "tenant"),
     ObjectTable(NAMESPACES, "namespace", parent="tenant"),
-    ObjectTable(TOPICS, "topic", parent="namespace", has_life=False),
+    ObjectTable(
+        TOPICS, "topic", parent="namespace", has_life=False, grown="topic_partitions_grown"
+    ),
 )
 
 ASSIGNED = "topic_assigned"

@@ -56,7 +56,7 @@ def fold_objects(
         .agg(
             F.first("object_id", ignorenulls=True).alias(f"{table.scope}_id"),
             F.first("parent_id", ignorenulls=True).alias(f"{table.parent}_id"),
-            F.first("partitions", ignorenulls=True).alias("partitions"),
+            _latest("partitions", kind.isin(table.created, table.grown)),
             F.first("created_time", ignorenulls=True).alias("created_time"),
             _latest("properties", kind.isin(table.created, table.properties_set)),
             F.count(F.lit(1)).alias("version"),
@@ -276,7 +276,7 @@ def _changes_of(events: DataFrame, table: ObjectTable) -> DataFrame:
         F.coalesce(*(F.col(f"{one}.name") for one in named)).alias("name"),
         F.col(f"{created}.{table.scope}_id").alias("object_id"),
         _created_field(created, f"{table.parent}_id" if table.parent else "", "parent_id"),
-        _created_field(created, "" if table.has_life else "partitions", "partitions"),
+        _partitions_of(table).alias("partitions"),
         F.when(kind == created, F.col("time")).alias("created_time"),
         F.coalesce(f"{created}.properties", f"{table.properties_set}.properties").alias(
             "properties"
@@ -285,6 +285,12 @@ def _changes_of(events: DataFrame, table: ObjectTable) -> DataFrame:
         F.col("policy_set.policy").alias("policies"),
         F.coalesce("policy_set.version", "policy_cleared.version").alias("policies_version"),
     )
+
+
+def _partitions_of(table: ObjectTable) -> Column:
+    if not table.grown:
+        return F.lit(None).cast("long")
+    return F.coalesce(f"{table.created}.partitions", f"{table.grown}.partitions")
 
 
 def _created_field(created: str, field: str, name: str) -> Column:

@@ -51,6 +51,14 @@ class SetTopicProperties:
 
 
 @dataclass(frozen=True, slots=True)
+class GrowTopic:
+    """Have ``partitions`` partitions in all, at least as many as now."""
+
+    name: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteTopic:
     """``topic_id`` is the topic found by the first attempt of the deletion, "" for none: a retry
     that finds another topic under the name must not delete that one."""
@@ -88,13 +96,24 @@ class TopicPoliciesSet:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicPartitionsGrown:
+    """``partitions`` is more than before."""
+
+    name: str
+    topic_id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
 class TopicDeleted:
     name: str
     topic_id: str
 
 
-TopicCommand = CreateTopic | SetTopicProperties | SetPolicies | DeleteTopic
-TopicEvent = TopicCreated | TopicPropertiesSet | TopicPoliciesSet | TopicDeleted
+TopicCommand = CreateTopic | SetTopicProperties | SetPolicies | GrowTopic | DeleteTopic
+TopicEvent = (
+    TopicCreated | TopicPropertiesSet | TopicPoliciesSet | TopicPartitionsGrown | TopicDeleted
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +145,8 @@ def decide(topic: TopicState, command: TopicCommand) -> Accepted[TopicEvent] | R
             return _decide_set_properties(topic, command)
         case SetPolicies():
             return _decide_set_policies(topic, command)
+        case GrowTopic():
+            return _decide_grow(topic, command)
         case DeleteTopic():
             return _decide_delete(topic, command)
         case _:
@@ -156,6 +177,9 @@ def evolve(topic: TopicState, event: TopicEvent) -> TopicState:
                 policies_version=event.policies_version,
                 version=topic.version + 1,
             )
+        case TopicPartitionsGrown():
+            assert topic is not None, f"partitions of topic {event.name}, never created"
+            return replace(topic, partitions=event.partitions, version=topic.version + 1)
         case TopicDeleted():
             return None
         case _:
@@ -234,6 +258,27 @@ def _decide_set_policies(
         return Accepted(())
     event = TopicPoliciesSet(command.name, topic.topic_id, command.packed, version + 1)
     return Accepted((event,))
+
+
+def _decide_grow(topic: TopicState, command: GrowTopic) -> Accepted[TopicEvent] | Rejected:
+    if topic is None:
+        return _not_found(command.name)
+    wanted, present = command.partitions, topic.partitions
+    if not present:
+        return Rejected(RejectionCode.NOT_PARTITIONED, f"topic {command.name} is not partitioned")
+    if not 1 <= wanted <= PARTITIONS_PER_TOPIC_MAX:
+        return Rejected(
+            RejectionCode.LIMIT_EXCEEDED,
+            f"{wanted} partitions asked for, 1 to {PARTITIONS_PER_TOPIC_MAX} are allowed",
+        )
+    if wanted < present:
+        return Rejected(
+            RejectionCode.FEWER_PARTITIONS,
+            f"topic {command.name} has {present} partitions, {wanted} would be fewer",
+        )
+    if wanted == present:
+        return Accepted(())
+    return Accepted((TopicPartitionsGrown(command.name, topic.topic_id, wanted),))
 
 
 def _decide_delete(topic: TopicState, command: DeleteTopic) -> Accepted[TopicEvent] | Rejected:

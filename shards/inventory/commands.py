@@ -207,6 +207,8 @@ class InventoryCommands:
                 )
             case pb.SetPolicies():
                 order = to_policies(name, body)
+            case pb.GrowTopic():
+                order = topic.GrowTopic(name, body.partitions)
             case _:
                 assert_never(body)
         decision = topic.decide(before, order)

@@ -83,6 +83,7 @@ ROUTES: dict[type, Route] = {
     topic.TopicCreated: _topic_route(is_birth=True, total=1),
     topic.TopicPropertiesSet: _topic_route(),
     topic.TopicPoliciesSet: _topic_route(),
+    topic.TopicPartitionsGrown: _topic_route(),
     topic.TopicDeleted: _topic_route(total=-1),
     assignment.TopicAssigned: _ASSIGNMENT,
     assignment.TopicUnassigned: _ASSIGNMENT,

@@ -45,6 +45,7 @@ _TOPIC_EVENTS = (
     topics.TopicCreated,
     topics.TopicPropertiesSet,
     topics.TopicPoliciesSet,
+    topics.TopicPartitionsGrown,
     topics.TopicDeleted,
 )
 

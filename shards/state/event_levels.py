@@ -30,6 +30,7 @@ EVENT_LEVELS: Final[dict[type[DomainEvent], int]] = {
     topic.TopicCreated: 1,
     topic.TopicPropertiesSet: 1,
     topic.TopicPoliciesSet: 2,
+    topic.TopicPartitionsGrown: 5,
     topic.TopicDeleted: 1,
     assignment.TopicAssigned: 1,
     assignment.TopicUnassigned: 1,

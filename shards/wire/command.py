@@ -38,6 +38,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     DeleteNamespace,
     DeleteTenant,
     DeleteTopic,
+    GrowTopic,
     ReopenParentGate,
     SetNamespaceProperties,
     SetPolicies,
@@ -52,7 +53,7 @@ from shards.wire.event import to_properties
 
 TenantBody = CreateTenant | SetTenantProperties | SetPolicies | DeleteTenant
 NamespaceBody = CreateNamespace | SetNamespaceProperties | SetPolicies | DeleteNamespace
-TopicBody = SetTopicProperties | SetPolicies | DeleteTopic
+TopicBody = SetTopicProperties | SetPolicies | GrowTopic | DeleteTopic
 GateBody = CloseParentGate | ReopenParentGate
 
 
@@ -286,6 +287,7 @@ COMMAND_PARSERS: dict[str, Callable[[bytes, Any], ParsedCommand]] = {
     "create_topics": _create_topics,
     "set_topic_properties": _topic,
     "delete_topic": _topic,
+    "grow_topic": _topic,
     "set_policies": _set_policies,
     "close_parent_gate": _gate,
     "reopen_parent_gate": _gate,

@@ -225,6 +225,7 @@ _EVENTS: dict[str, FieldMap[Any, Any]] = {
     "topic_properties_set": FieldMap(
         topic.TopicPropertiesSet, pb.TopicPropertiesSet, converted=_PROPERTIES
     ),
+    "topic_partitions_grown": FieldMap(topic.TopicPartitionsGrown, pb.TopicPartitionsGrown),
     "topic_deleted": FieldMap(topic.TopicDeleted, pb.TopicDeleted),
     "topic_assigned": FieldMap(
         assignment.TopicAssigned,

@@ -1,7 +1,8 @@
 """Events in the form that leased watches get, and how long each may wait to share an update.
 
 A watch that names creations gets the names of adjacent creations as one ``Creations``, shared by
-all such watches. A bulk create has thousands of them, and few subscribers need any.
+all such watches. A bulk create has thousands of them, and few subscribers need any. A topic that
+grew is named among them: its new partitions came into being.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class LeasedEvent(NamedTuple):
 
 
 class Creations(NamedTuple):
-    """The names of topics that were created at adjacent positions, at most
+    """The names of topics that were created, or grew, at adjacent positions; at most
     ``WATCH_EVENTS_PER_SLICE``."""
 
     first_position: int
@@ -80,12 +81,17 @@ def creations_apart(
 
 
 def _is_creation(event: Event) -> bool:
-    return event.HasField("topic_created")
+    return event.HasField("topic_created") or event.HasField("topic_partitions_grown")
 
 
 def _creations(events: Sequence[Event]) -> Creations:
-    names = tuple([event.topic_created.name for event in events])
+    names = tuple([_created_name(event) for event in events])
     return Creations(events[0].position, events[-1].position, names)
+
+
+def _created_name(event: Event) -> str:
+    # Only one of them has a name; nearly always it is the first.
+    return event.topic_created.name or event.topic_partitions_grown.name
 
 
 def _form(event: Event) -> LeasedEvent:

@@ -133,6 +133,7 @@ def run_checks(
 def _answer(system: PulsarSystem, question: str, topic: str) -> str:
     answers: dict[str, Callable[[], object]] = {
         "create with 4 partitions": lambda: system.create_topic(topic, partitions=4),
+        "grow to 6 partitions": lambda: system.command("topics", "grow", topic, "6"),
         "a topic that must not be created": lambda: _closed_namespace(system),
         "http service url": lambda: system.http_url,
         "move": lambda: system.move(topic),

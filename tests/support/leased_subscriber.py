@@ -19,6 +19,7 @@ from protos.nextgen.v1.events_pb2 import (
     Event,
     TopicAssigned,
     TopicCreated,
+    TopicPartitionsGrown,
     TopicUnassigned,
 )
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT
@@ -178,6 +179,10 @@ def unassigned(name: str, epoch: int = 1) -> Event:
 
 def created(name: str) -> Event:
     return Event(topic_created=TopicCreated(name=name))
+
+
+def grown(name: str, partitions: int) -> Event:
+    return Event(topic_partitions_grown=TopicPartitionsGrown(name=name, partitions=partitions))
 
 
 async def subscribed(

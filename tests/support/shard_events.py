@@ -62,6 +62,7 @@ HISTORY: tuple[DomainEvent, ...] = (
     namespace.NamespacePoliciesSet("acme/orders", "ns-1", POLICIES, 1),
     namespace.NamespacePoliciesSet("acme/orders", "ns-1", NO_PACKED_POLICIES, 2),
     topic.TopicPoliciesSet(TOPIC, "topic-1", POLICIES, 1),
+    topic.TopicPartitionsGrown(TOPIC, "topic-1", 5),
 )
 
 

@@ -128,6 +128,10 @@ class History:
         self.add(self.home(name), by_command=True, topic_created=created)
         return topic_id
 
+    def grow_topic(self, name: str, partitions: int) -> None:
+        grown = e.TopicPartitionsGrown(name=name, topic_id=self.ids[name], partitions=partitions)
+        self.add(self.home(name), by_command=True, topic_partitions_grown=grown)
+
     def delete_topic(self, name: str) -> None:
         topic_id = self.ids.pop(name)
         for (of_topic, unit), epoch in sorted(self.epochs.items()):
@@ -421,6 +425,7 @@ def _tell_a_death(history: History) -> None:
 
 def _tell_an_end(history: History) -> None:
     history.wait(DAY_MS)
+    history.grow_topic(SPLIT, 3)
     history.unassign(SENT)
     history.delete_topic(SHORT)
     history.create_topic(AGAIN)

@@ -106,7 +106,7 @@ def _assigned_after_it_went(history: History) -> Named:
 
 def _no_such_partition(history: History) -> Named:
     (created,) = said(history, "topic_created", name=SPLIT)
-    history.assign(SPLIT, "broker-2", "p2")
+    history.assign(SPLIT, "broker-2", "p3")
     return last_of(history, history.home(SPLIT)), created
 
 

@@ -111,6 +111,7 @@ class DiscoveryServicer:
             "CreateTopics": (pb.CreateTopicsRequest, inventory.create_topics),
             "SetTopicProperties": (pb.SetPropertiesRequest, inventory.set_topic_properties),
             "DeleteTopic": (pb.DeleteRequest, inventory.delete_topic),
+            "UpdatePartitions": (pb.UpdatePartitionsRequest, inventory.update_partitions),
             "GetTopic": (pb.GetObjectRequest, inventory.get_topic),
             "ListTopics": (pb.ListObjectsRequest, listing.list_topics),
             "CountTopics": (pb.CountTopicsRequest, listing.count_topics),

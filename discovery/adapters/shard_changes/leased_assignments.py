@@ -16,6 +16,7 @@ import structlog
 
 from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
+from discovery.domain.partition_counts import PartitionCounts
 from discovery.wire import delta_of_event
 from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.kernel.errors import MetadataError
@@ -35,11 +36,18 @@ _logger = structlog.get_logger(__name__)
 class LeasedAssignments:
     """The answers' watch of one shard. ``run`` it as a task; cancel that to stop."""
 
-    def __init__(self, stream: ShardWatch, cache: AnswerCache, absent: AbsentNames) -> None:
+    def __init__(
+        self,
+        stream: ShardWatch,
+        cache: AnswerCache,
+        absent: AbsentNames,
+        counts: PartitionCounts,
+    ) -> None:
         self.shard_id = stream.shard_id
         self._stream = stream
         self._cache = cache
         self._absent = absent
+        self._counts = counts
         self.heard_at = float("-inf")
         """When the last update arrived, on the event loop's clock, in seconds."""
         self.resets = 0
@@ -82,6 +90,7 @@ class LeasedAssignments:
         self.resets += 1
         self._begins_anew = True
         self._absent.reset(self.shard_id)
+        self._counts.clear()
         # Nothing may be answered from here on; where the present is comes with the position.
         self._cache.reset(self.shard_id, self._cache.position(self.shard_id))
 
@@ -110,6 +119,8 @@ class LeasedAssignments:
         if names is None:
             self._absent.reset(self.shard_id)
         else:
+            if names:
+                self._counts.forget(names)
             position = self._cache.position(self.shard_id)
             self._absent.created(self.shard_id, names, position=position)
 

@@ -9,6 +9,7 @@ from discovery.adapters.shard_changes.leased_assignments import LeasedAssignment
 from discovery.adapters.shard_changes.shard_streams import ShardStreams
 from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
+from discovery.domain.partition_counts import PartitionCounts
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.cluster.view import ClusterView
 from nextgen.tasks.background import cancel_and_wait, keep
@@ -19,11 +20,17 @@ class CacheWatches:
     """Starts a watch for each shard that the map names. Owned by one event loop."""
 
     def __init__(
-        self, streams: ShardStreams, link: ClusterLink, cache: AnswerCache, absent: AbsentNames
+        self,
+        streams: ShardStreams,
+        link: ClusterLink,
+        cache: AnswerCache,
+        absent: AbsentNames,
+        counts: PartitionCounts,
     ) -> None:
         self._streams = streams
         self._cache = cache
         self._absent = absent
+        self._counts = counts
         self._watches: dict[int, LeasedAssignments] = {}
         self._tasks: list[asyncio.Task[None]] = []
         link.on_change(self._on_change)
@@ -46,6 +53,6 @@ class CacheWatches:
 
     def _watch(self, shard_id: int) -> None:
         stream = self._streams.stream(shard_id)
-        watch = LeasedAssignments(stream, self._cache, self._absent)
+        watch = LeasedAssignments(stream, self._cache, self._absent, self._counts)
         self._watches[shard_id] = watch
         self._tasks.append(keep("leased_assignments", watch.run))

@@ -56,6 +56,7 @@ Write = (
     | pb.SetPropertiesRequest
     | pb.SetPoliciesRequest
     | pb.DeleteRequest
+    | pb.UpdatePartitionsRequest
     | pb.CreateTopicsRequest
 )
 
@@ -201,9 +202,32 @@ class InventoryService:
         command = shard_pb.Command(command_id=request.command_id, set_topic_properties=body)
         return await self.execute(name.routing_key, command, request, timeout_ms)
 
-    async def delete_topic(self, request: pb.DeleteRequest, timeout_ms: int) -> pb.WriteResponse:
+    async def update_partitions(
+        self, request: pb.UpdatePartitionsRequest, timeout_ms: int
+    ) -> pb.WriteResponse:
+        """Give a partitioned topic more partitions; with its present number nothing changes.
+
+        Raises:
+            Refused: NOT_FOUND; NOT_PARTITIONED; FEWER_PARTITIONS: it has more already;
+                LIMIT_EXCEEDED: 0, or above ``PARTITIONS_PER_TOPIC_MAX``; INVALID_NAME: a partition.
+        """
         name = parse_name(parse_topic, request.name)
-        body = shard_pb.DeleteTopic(name=name.text)
+        body = shard_pb.GrowTopic(name=name.text, partitions=request.partitions)
+        command = shard_pb.Command(command_id=request.command_id, grow_topic=body)
+        response = await self.execute(name.routing_key, command, request, timeout_ms)
+        # Before the caller is answered: it may look a new partition up next, here.
+        self._created(response.shard_id, response.position, (name.base_text,))
+        return response
+
+    async def delete_topic(self, request: pb.DeleteRequest, timeout_ms: int) -> pb.WriteResponse:
+        """Delete a topic with all its partitions.
+
+        Raises:
+            Refused: NOT_FOUND; IN_USE: it has producers, consumers or subscriptions, and the
+                request is not forced; INVALID_NAME: a partition.
+        """
+        name = parse_name(parse_topic, request.name)
+        body = shard_pb.DeleteTopic(name=name.text, force=request.force)
         command = shard_pb.Command(command_id=request.command_id, delete_topic=body)
         return await self.execute(name.routing_key, command, request, timeout_ms)
 

@@ -3,7 +3,7 @@
 LOOKUP                 LookupService ─▶ answer cache, absent names, else the shard
                           ╰─ absent, and it may be created ─▶ TopicCreation ─▶ LookupService
 PARTITIONED_METADATA   an assigned name has no partitions: answer cache
-                          ╰─ else a count not older than PARTITION_COUNT_TTL_MS, else the shard
+                          ╰─ else a count that is young and has not grown, else the shard
 """
 
 from __future__ import annotations
@@ -102,7 +102,11 @@ class DiscoveryTopicDirectory:
         if count is not None:
             self._counters.pulsar_partition_reads_from_cache += 1
             return count
+        changes = self._counts.changes
         count = await self._creation.partitions(name, create=create)
+        if self._counts.changes != changes:
+            # The topic may have grown since the count was read.
+            return count
         # Counted from before the read: the topic may have been deleted since.
         self._counts.put(name.text, count, started + PARTITION_COUNT_TTL_MS / 1_000)
         return count

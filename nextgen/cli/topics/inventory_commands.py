@@ -57,20 +57,24 @@ def register(app: typer.Typer) -> None:
     tenants = typer.Typer(help="Create, get, list and delete tenants.", no_args_is_help=True)
     tenants.command("create")(create_tenant)
     tenants.command("list")(list_tenants)
-    _add_get_and_delete(tenants, TENANTS)
+    _add_get(tenants, TENANTS)
+    _add_delete(tenants, TENANTS)
     app.add_typer(tenants, name="tenants")
 
     namespaces = typer.Typer(help="Create, get, list and delete namespaces.", no_args_is_help=True)
     namespaces.command("create")(create_namespace)
     namespaces.command("list")(list_namespaces)
-    _add_get_and_delete(namespaces, NAMESPACES)
+    _add_get(namespaces, NAMESPACES)
+    _add_delete(namespaces, NAMESPACES)
     app.add_typer(namespaces, name="namespaces")
 
     topics_group.command("create")(create_topics)
     topics_group.command("list")(list_topics)
     topics_group.command("count")(count_topics)
+    topics_group.command("grow")(grow_topic)
     topics_group.command("stats")(topic_stats)
-    _add_get_and_delete(topics_group, TOPICS)
+    _add_get(topics_group, TOPICS)
+    topics_group.command("delete")(delete_topic)
     app.add_typer(topics_group, name="topics")
 
 
@@ -140,6 +144,53 @@ def create_topics(
         print_error(f"{name}: {outcome.message} ({outcome.rejection_code})")
     if refused:
         raise typer.Exit(ExitCode.REFUSED)
+
+
+def grow_topic(
+    name: Name,
+    partitions: Annotated[int, typer.Argument(min=1, help="All that it is to have.")],
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Give a partitioned topic more partitions. Their number never shrinks.
+
+    Producers and consumers use the new ones once they ask for the number again: by default within
+    a minute. Keys are spread over all partitions from then on.
+    """
+    from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
+    from protos.nextgen.v1.discovery_service_pb2 import UpdatePartitionsRequest
+
+    nodes = endpoints(target, data_dir)
+
+    async def work() -> Any:
+        async with DiscoveryClient(nodes) as client:
+            request = UpdatePartitionsRequest(
+                command_id=new_command_id(), name=name, partitions=partitions
+            )
+            return await client.call("UpdatePartitions", request)
+
+    response = run_command(work())
+    if json_output:
+        print_json({"name": name, "partitions": partitions, **as_dict(response)})
+
+
+def delete_topic(
+    name: Name,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Even if it has producers, consumers or subscriptions."),
+    ] = False,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Delete one topic with all its partitions.
+
+    While it has producers, consumers or subscriptions it is deleted by force only: its clients are
+    closed then, and what they were acknowledged is gone with the topic.
+    """
+    _delete(TOPICS, name, endpoints(target, data_dir), json_output, force=force)
 
 
 def list_tenants(
@@ -243,18 +294,21 @@ def endpoints(target: str | None, data_dir: Any) -> tuple[str, ...]:
     return run_command(find())
 
 
-def _add_get_and_delete(group: typer.Typer, inventory: Inventory) -> None:
+def _add_get(group: typer.Typer, inventory: Inventory) -> None:
     def get(
         name: Name, target: Target = None, data_dir: DataDir = None, json_output: JsonFlag = False
     ) -> None:
         _get(inventory, name, endpoints(target, data_dir), json_output)
 
+    group.command("get", help=f"Show one {inventory.noun}.")(get)
+
+
+def _add_delete(group: typer.Typer, inventory: Inventory) -> None:
     def delete(
         name: Name, target: Target = None, data_dir: DataDir = None, json_output: JsonFlag = False
     ) -> None:
         _delete(inventory, name, endpoints(target, data_dir), json_output)
 
-    group.command("get", help=f"Show one {inventory.noun}.")(get)
     group.command("delete", help=f"Delete one {inventory.noun}.")(delete)
 
 
@@ -340,13 +394,20 @@ def _list(
         print_error(f"there are more than {limit}: use --limit")
 
 
-def _delete(inventory: Inventory, name: str, nodes: tuple[str, ...], json_output: bool) -> None:
+def _delete(
+    inventory: Inventory,
+    name: str,
+    nodes: tuple[str, ...],
+    json_output: bool,
+    *,
+    force: bool = False,
+) -> None:
     from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
     from protos.nextgen.v1.discovery_service_pb2 import DeleteRequest
 
     async def work() -> Any:
         async with DiscoveryClient(nodes) as client:
-            request = DeleteRequest(command_id=new_command_id(), name=name)
+            request = DeleteRequest(command_id=new_command_id(), name=name, force=force)
             return await client.call(inventory.delete, request)
 
     response = run_command(work())

@@ -17,6 +17,7 @@ from protos.nextgen.v1.policies_pb2 import Policies
 
 TOPIC_EVENTS = (
     "topic_created",
+    "topic_partitions_grown",
     "topic_deleted",
     "policy_set",
     "policy_cleared",
@@ -159,6 +160,8 @@ def _step(event: Event, owner: str) -> Step:
         case "topic_created":
             partitions = event.topic_created.partitions
             what = f"created{f' with {partitions} partitions' if partitions else ''}"
+        case "topic_partitions_grown":
+            what = f"grown to {event.topic_partitions_grown.partitions} partitions"
         case "topic_deleted":
             what = "deleted"
         case "topic_assigned":

@@ -28,6 +28,7 @@ KEY_FIELDS = MappingProxyType(
         "topic_created": "name",
         "topic_properties_set": "name",
         "topic_deleted": "name",
+        "topic_partitions_grown": "name",
         "policy_set": "name",
         "policy_cleared": "name",
         "topic_assigned": "name",

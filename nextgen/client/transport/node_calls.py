@@ -24,6 +24,7 @@ OPEN_CALLS = (
         *("GetNamespace", "ListNamespaces"),
         *("CreateTopics", "SetTopicProperties", "DeleteTopic", "GetTopic"),
         *("ListTopics", "CountTopics"),
+        *("UpdatePartitions",),
         *("SetPolicies", "GetPolicies"),
         *("MoveTopics", "UnloadTopics", "DrainBroker", "Rebalance", "CountUnits"),
         *("GetCluster", "GetCounters"),

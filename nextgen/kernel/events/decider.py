@@ -41,6 +41,12 @@ class RejectionCode(StrEnum):
     SESSION_EXPIRED = "SESSION_EXPIRED"
     STALE_EPOCH = "STALE_EPOCH"
     SHARE_EXCEEDED = "SHARE_EXCEEDED"
+    IN_USE = "IN_USE"
+    """The topic has producers, consumers or subscriptions, and its deletion was not forced."""
+    NOT_PARTITIONED = "NOT_PARTITIONED"
+    """The topic has no partitions, so it gets no more."""
+    FEWER_PARTITIONS = "FEWER_PARTITIONS"
+    """The topic has more partitions already: their number only grows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from pipelines.audit.facts import DRAIN, ENDED, ESTABLISHED, GRANTED, LOAD
+from pipelines.audit.facts import DRAIN, ENDED, ESTABLISHED, GRANTED, GROWN, LOAD
 from pipelines.audit.finding import Broken, findings
 
 ASSIGNED, UNASSIGNED = "topic_assigned", "topic_unassigned"
@@ -26,7 +26,7 @@ def unit_findings(facts: DataFrame, sessions: DataFrame, settled_ms: int, lag_ms
     the events of a unit and of its topic lie in one partition. ``lag_ms`` is how much later than
     its consequences a session may seem to end, because clocks differ.
     """
-    wanted = ("topic_created", "topic_deleted", ASSIGNED, UNASSIGNED)
+    wanted = ("topic_created", "topic_deleted", ASSIGNED, UNASSIGNED, GROWN)
     events = facts.where(f.col("event_type").isin(*wanted)).select(
         "shard_id",
         "position",
@@ -57,7 +57,9 @@ def unit_findings(facts: DataFrame, sessions: DataFrame, settled_ms: int, lag_ms
             "topic_shard": f.last(f.when(kind == 0, f.col("shard_id")), ignorenulls=True).over(
                 before
             ),
-            "partitions": f.last(f.when(kind == 0, f.col("number")), ignorenulls=True).over(before),
+            "partitions": f.last(f.when(kind.isin(0, 4), f.col("number")), ignorenulls=True).over(
+                before
+            ),
             "owners": f.coalesce(f.sum(gained).over(before), f.lit(0)),
         }
     )

@@ -132,16 +132,32 @@ class SetPropertiesRequest(_message.Message):
     def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., expected_version: _Optional[int] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
 
 class DeleteRequest(_message.Message):
-    __slots__ = ("command_id", "name", "issued", "consistency")
+    __slots__ = ("command_id", "name", "force", "issued", "consistency")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
     ISSUED_FIELD_NUMBER: _ClassVar[int]
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
     name: str
+    force: bool
     issued: _containers.RepeatedCompositeFieldContainer[ShardPosition]
     consistency: _shard_service_pb2.Consistency
-    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., force: _Optional[bool] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
+
+class UpdatePartitionsRequest(_message.Message):
+    __slots__ = ("command_id", "name", "partitions", "issued", "consistency")
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    command_id: bytes
+    name: str
+    partitions: int
+    issued: _containers.RepeatedCompositeFieldContainer[ShardPosition]
+    consistency: _shard_service_pb2.Consistency
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., partitions: _Optional[int] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
 
 class SetPoliciesRequest(_message.Message):
     __slots__ = ("command_id", "name", "policies", "expected_version", "expects_none", "issued", "consistency")

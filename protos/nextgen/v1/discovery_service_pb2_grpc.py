@@ -121,6 +121,11 @@ class DiscoveryServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectResponse.FromString,
                 _registered_method=True)
+        self.UpdatePartitions = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/UpdatePartitions',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.UpdatePartitionsRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
+                _registered_method=True)
         self.ListTopics = channel.unary_unary(
                 '/nextgen.v1.DiscoveryService/ListTopics',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.ListObjectsRequest.SerializeToString,
@@ -307,6 +312,13 @@ class DiscoveryServiceServicer:
 
     def GetTopic(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdatePartitions(self, request, context):
+        """More partitions for a partitioned topic; clients find them when they next ask for their number.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -505,6 +517,11 @@ def add_DiscoveryServiceServicer_to_server(servicer, server):
                     servicer.GetTopic,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectResponse.SerializeToString,
+            ),
+            'UpdatePartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdatePartitions,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.UpdatePartitionsRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.SerializeToString,
             ),
             'ListTopics': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTopics,
@@ -1046,6 +1063,33 @@ class DiscoveryService:
             '/nextgen.v1.DiscoveryService/GetTopic',
             protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdatePartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/UpdatePartitions',
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.UpdatePartitionsRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -120,7 +120,7 @@ class ExecuteResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[CommandResult, _Mapping]]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("command_id", "create_tenant", "set_tenant_properties", "delete_tenant", "create_namespace", "set_namespace_properties", "delete_namespace", "create_topics", "set_topic_properties", "delete_topic", "close_parent_gate", "reopen_parent_gate", "set_policies")
+    __slots__ = ("command_id", "create_tenant", "set_tenant_properties", "delete_tenant", "create_namespace", "set_namespace_properties", "delete_namespace", "create_topics", "set_topic_properties", "delete_topic", "grow_topic", "close_parent_gate", "reopen_parent_gate", "set_policies")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TENANT_FIELD_NUMBER: _ClassVar[int]
     SET_TENANT_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
@@ -131,6 +131,7 @@ class Command(_message.Message):
     CREATE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     SET_TOPIC_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     DELETE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROW_TOPIC_FIELD_NUMBER: _ClassVar[int]
     CLOSE_PARENT_GATE_FIELD_NUMBER: _ClassVar[int]
     REOPEN_PARENT_GATE_FIELD_NUMBER: _ClassVar[int]
     SET_POLICIES_FIELD_NUMBER: _ClassVar[int]
@@ -144,10 +145,11 @@ class Command(_message.Message):
     create_topics: CreateTopics
     set_topic_properties: SetTopicProperties
     delete_topic: DeleteTopic
+    grow_topic: GrowTopic
     close_parent_gate: CloseParentGate
     reopen_parent_gate: ReopenParentGate
     set_policies: SetPolicies
-    def __init__(self, command_id: _Optional[bytes] = ..., create_tenant: _Optional[_Union[CreateTenant, _Mapping]] = ..., set_tenant_properties: _Optional[_Union[SetTenantProperties, _Mapping]] = ..., delete_tenant: _Optional[_Union[DeleteTenant, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., set_namespace_properties: _Optional[_Union[SetNamespaceProperties, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., create_topics: _Optional[_Union[CreateTopics, _Mapping]] = ..., set_topic_properties: _Optional[_Union[SetTopicProperties, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., close_parent_gate: _Optional[_Union[CloseParentGate, _Mapping]] = ..., reopen_parent_gate: _Optional[_Union[ReopenParentGate, _Mapping]] = ..., set_policies: _Optional[_Union[SetPolicies, _Mapping]] = ...) -> None: ...
+    def __init__(self, command_id: _Optional[bytes] = ..., create_tenant: _Optional[_Union[CreateTenant, _Mapping]] = ..., set_tenant_properties: _Optional[_Union[SetTenantProperties, _Mapping]] = ..., delete_tenant: _Optional[_Union[DeleteTenant, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., set_namespace_properties: _Optional[_Union[SetNamespaceProperties, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., create_topics: _Optional[_Union[CreateTopics, _Mapping]] = ..., set_topic_properties: _Optional[_Union[SetTopicProperties, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., grow_topic: _Optional[_Union[GrowTopic, _Mapping]] = ..., close_parent_gate: _Optional[_Union[CloseParentGate, _Mapping]] = ..., reopen_parent_gate: _Optional[_Union[ReopenParentGate, _Mapping]] = ..., set_policies: _Optional[_Union[SetPolicies, _Mapping]] = ...) -> None: ...
 
 class CreateTenant(_message.Message):
     __slots__ = ("name", "properties")
@@ -266,10 +268,20 @@ class SetTopicProperties(_message.Message):
     def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., expected_version: _Optional[int] = ...) -> None: ...
 
 class DeleteTopic(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "force")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    force: bool
+    def __init__(self, name: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
+
+class GrowTopic(_message.Message):
+    __slots__ = ("name", "partitions")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    partitions: int
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class CloseParentGate(_message.Message):
     __slots__ = ("parent_kind", "parent_name", "parent_id", "attempt")

@@ -21,6 +21,7 @@ CHECKS = (
     "batches and compression",
     "chunks",
     "partitions",
+    "partitions grow",
     "creation forbidden",
     "named producer",
     "access modes",

@@ -168,6 +168,8 @@ class Invariants(Witness):
     def _topic_properties_set(self, _shard: int, event: Any) -> None:
         self.versions[self.topics[event.name]] += 1
 
+    _topic_partitions_grown = _topic_properties_set
+
     def _namespace_created(self, _shard: int, event: Any) -> None:
         self._add(self.namespaces, event.name, event.namespace_id)
         if self.tenants.get(event.name.partition("/")[0]) != event.tenant_id:

@@ -7,6 +7,7 @@ import pytest
 from discovery.adapters.shard_changes.leased_assignments import LeasedAssignments
 from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
+from discovery.domain.partition_counts import PartitionCounts
 from discovery.wire import answer_facts, encoded_answer, encoded_answer_facts
 from nextgen.kernel.errors import Overloaded
 from nextgen.kernel.limits.cluster import LOOKUP_STALENESS_MS_MAX, WATCH_TTL_MARGIN_MS
@@ -49,8 +50,13 @@ def absent() -> AbsentNames:
 
 
 @pytest.fixture
-def watch(cache, absent) -> LeasedAssignments:
-    return LeasedAssignments(FakeStream(), cache, absent)
+def counts() -> PartitionCounts:
+    return PartitionCounts(counts_max=10)
+
+
+@pytest.fixture
+def watch(cache, absent, counts) -> LeasedAssignments:
+    return LeasedAssignments(FakeStream(), cache, absent, counts)
 
 
 def answer(epoch: int = 1, position: int = 20) -> LookupAnswer:
@@ -157,3 +163,23 @@ async def test_it_resumes_where_the_cache_is_and_again_when_the_watch_ends(watch
     assert [added["from_position"] for added in stream.added] == [30, 31]
     assert all(added["leased"] and added["without_snapshot"] for added in stream.added)
     assert stream.removed == 2
+
+
+async def test_a_named_topic_loses_its_cached_number_of_partitions(watch, counts):
+    begin(watch)
+    counts.put(TOPIC, 4, until=100.0)
+    counts.put("another", 4, until=100.0)
+
+    watch._take_creations([TOPIC])
+
+    assert counts.get(TOPIC, 5.0) is None
+    assert counts.get("another", 5.0) == 4
+
+
+async def test_a_reset_drops_every_number_of_partitions(watch, counts):
+    begin(watch)
+    counts.put(TOPIC, 4, until=100.0)
+
+    watch.on_reset()
+
+    assert counts.get(TOPIC, 5.0) is None

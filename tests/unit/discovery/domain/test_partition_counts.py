@@ -40,3 +40,22 @@ def test_putting_the_same_name_again_drops_no_others():
         counts.put("b", 2, until=100.0)
 
     assert counts.get("a", 0.0) == 1
+
+
+def test_a_forgotten_count_is_not_returned_in_whatever_generation_it_was():
+    counts = PartitionCounts(counts_max=4)
+    for name in ("a", "b", "c", "d"):
+        counts.put(name, 1, until=100.0)
+
+    counts.forget(["a", "d", "unknown"])
+
+    assert [counts.get(name, 0.0) for name in ("a", "b", "c", "d")] == [None, 1, 1, None]
+    assert counts.changes == 1
+
+
+def test_what_is_forgotten_counts_as_a_change_though_nothing_is_cached():
+    counts = PartitionCounts(counts_max=4)
+
+    counts.forget(["a"])
+
+    assert counts.changes == 1

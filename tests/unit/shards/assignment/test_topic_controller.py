@@ -17,9 +17,12 @@ from nextgen.kernel.errors import (
 )
 from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
 from nextgen.kernel.routing.names import parse_topic
+from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from shards.assignment import topic_controller
+from shards.domain.topic import TopicPartitionsGrown
+from shards.state.event_levels import EVENT_LEVELS
 from tests.support.scenarios import run_by
 from tests.support.shard_harness import Harness, in_shard
 
@@ -116,6 +119,38 @@ async def test_a_batch_of_cold_topics_is_one_record(shard: Harness) -> None:
     assert [answer.topic for answer in answers] == topics
     assert shard.log.status.last_index == before + 1
     assert len(shard.others.assigned) == 1
+
+
+@run_by(in_shard)
+async def test_partitions_are_served_as_soon_as_their_topic_has_grown(shard: Harness) -> None:
+    await shard.start_broker("broker-1")
+    (parts,) = await shard.create_topics("parts", partitions=2)
+    new, beyond = f"{parts}-partition-3", f"{parts}-partition-4"
+    (before,) = await shard.lookup(new)
+
+    result = await shard.execute(grow_topic=pb.GrowTopic(name=parts, partitions=4))
+    answers = await shard.lookup(new, beyond, parts)
+
+    assert (result.rejection_code, result.version) == ("", 2)
+    assert before.rejection_code == "NOT_FOUND"
+    assert [answer.broker_id for answer in answers] == ["broker-1", "", ""]
+    assert [answer.rejection_code for answer in answers] == ["", "NOT_FOUND", "PARTITIONED"]
+    assert answers[2].partitions == 4
+
+
+@run_by(in_shard)
+async def test_a_topic_grows_once_all_replicas_can_read_that(shard: Harness) -> None:
+    """Replicas of the release before do not know the event: the command is refused, not lost."""
+    (parts,) = await shard.create_topics("parts", partitions=2)
+    shard.log.event_levels[NodeId("node-1")] = EVENT_LEVELS[TopicPartitionsGrown] - 1
+
+    early = await shard.execute(grow_topic=pb.GrowTopic(name=parts, partitions=4))
+    shard.log.event_levels.clear()
+    late = await shard.execute(grow_topic=pb.GrowTopic(name=parts, partitions=4))
+
+    assert early.rejection_code == "NOT_ALLOWED"
+    assert "node-1 is not known to know topic_partitions_grown" in early.message
+    assert late.rejection_code == ""
 
 
 @run_by(in_shard)

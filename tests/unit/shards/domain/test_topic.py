@@ -12,10 +12,12 @@ from shards.domain.topic import (
     INITIAL,
     CreateTopic,
     DeleteTopic,
+    GrowTopic,
     SetTopicProperties,
     Topic,
     TopicCreated,
     TopicDeleted,
+    TopicPartitionsGrown,
     TopicPropertiesSet,
     decide,
     evolve,
@@ -112,6 +114,43 @@ def test_setting_properties_is_rejected(history, command, code):
     assert code_of(decide(given_events(*history), command)) is code
 
 
+def test_growing_sets_the_number_of_partitions_and_moves_the_version():
+    decision = decide(given_events(CREATED), GrowTopic(NAME, 6))
+
+    assert decision == Accepted((TopicPartitionsGrown(NAME, "t-1", 6),))
+    after = fold(evolve, given_events(CREATED), decision.events)
+    assert after == Topic("t-1", NAME, 6, 2, "ns-1", 1_000, (("a", "1"),))
+
+
+def test_growing_to_the_present_number_changes_nothing():
+    assert decide(given_events(CREATED), GrowTopic(NAME, 4)) == Accepted(())
+
+
+@pytest.mark.parametrize(
+    ("history", "partitions", "code"),
+    [
+        pytest.param((), 6, RejectionCode.NOT_FOUND, id="absent"),
+        pytest.param((CREATED,), 3, RejectionCode.FEWER_PARTITIONS, id="fewer"),
+        pytest.param((CREATED,), 0, RejectionCode.LIMIT_EXCEEDED, id="none"),
+        pytest.param(
+            (TopicCreated("t-1", NAME, 0, "ns-1", 1),), 2, RejectionCode.NOT_PARTITIONED, id="whole"
+        ),
+    ],
+)
+def test_growing_is_rejected(history, partitions, code):
+    assert code_of(decide(given_events(*history), GrowTopic(NAME, partitions))) is code
+
+
+def test_partitions_per_topic_max_is_what_a_topic_may_grow_to_and_not_one_more():
+    topic = given_events(CREATED)
+
+    grown = decide(topic, GrowTopic(NAME, PARTITIONS_PER_TOPIC_MAX))
+    beyond = decide(topic, GrowTopic(NAME, PARTITIONS_PER_TOPIC_MAX + 1))
+
+    assert isinstance(grown, Accepted)
+    assert code_of(beyond) is RejectionCode.LIMIT_EXCEEDED
+
+
 def test_deleting_removes_the_topic():
     decision = decide(given_events(CREATED), DeleteTopic(NAME, "t-1"))
 
@@ -136,6 +175,7 @@ commands = st.one_of(
         CreateTopic, ids, names, st.just("ns-1"), st.just(5), st.integers(-1, 10_001), properties
     ),
     st.builds(SetTopicProperties, st.just(NAME), properties, st.integers(0, 3)),
+    st.builds(GrowTopic, st.just(NAME), st.sampled_from([0, 4, 5, 6, 10_001])),
     st.builds(DeleteTopic, st.just(NAME), st.sampled_from(["", "t-1", "t-2"])),
 )
 TOPIC = AggregateUnderTest(decide, evolve, StateKind.TOPIC, lambda state: state.name)

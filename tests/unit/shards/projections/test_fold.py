@@ -43,7 +43,7 @@ def test_a_history_with_every_event_gives_the_states_it_tells_of(view):
 
     topics = states_in(view, StateKind.TOPIC, TOPIC, "persistent://a/b/none")
     assert topics == {
-        TOPIC: Topic("topic-1", TOPIC, 3, 3, "ns-1", TIME_MS, (), POLICIES, 1),
+        TOPIC: Topic("topic-1", TOPIC, 5, 4, "ns-1", TIME_MS, (), POLICIES, 1),
         "persistent://a/b/none": None,
     }
     assert read_assignments_of(query_of(view.reader), "topic-1") == {

@@ -34,6 +34,7 @@ from tests.support.leased_subscriber import (
     LeaseWorld,
     assigned,
     created,
+    grown,
     in_lease_world,
     refusal_of,
     subscribed,
@@ -578,6 +579,20 @@ def test_confirmations_of_a_subscriber_that_lags_for_long_are_bounded() -> None:
 
 
 # Creations ----------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_grows_is_named_among_those_that_are_created() -> None:
+    async def scenario(it: LeaseWorld) -> None:
+        subscriber = await subscribed(it, creations=True)
+
+        await it.commit(created("a"), grown("x", 5))
+        await asyncio.sleep(ASSIGNMENT_CREATIONS_MS / 1_000 + 0.001)
+
+        assert await subscriber.has_update()
+        update = await subscriber.take()
+        assert (list(update.created), list(update.events)) == (["a", "x"], [])
+
+    in_lease_world(scenario)
 
 
 def test_creations_share_an_update_that_comes_within_the_time_they_wait() -> None:

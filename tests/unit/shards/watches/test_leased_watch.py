@@ -8,6 +8,7 @@ import pytest
 
 from discovery.adapters.shard_changes.leased_assignments import LeasedAssignments
 from discovery.domain.answer_cache import AnswerCache
+from discovery.domain.partition_counts import PartitionCounts
 from discovery.wire import answer_facts, encoded_answer, encoded_answer_facts
 from nextgen.client.changes.watch_places import WatchPlaces
 from nextgen.kernel.limits.cluster import (
@@ -41,7 +42,12 @@ class Node:
         self._it = it
         self.cache = AnswerCache(encoded_answer_facts, answers_max=9, aliases_max=9, deltas_max=99)
         self.absent = absent_names()
-        self._assignments = LeasedAssignments(FakeStream(), self.cache, self.absent)  # type: ignore[arg-type]
+        self._assignments = LeasedAssignments(
+            FakeStream(),  # type: ignore[arg-type]
+            self.cache,
+            self.absent,
+            PartitionCounts(counts_max=2),
+        )
         self._places = WatchPlaces()
         self._watch_id = self._places.add(
             self._assignments,

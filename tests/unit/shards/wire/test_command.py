@@ -25,6 +25,7 @@ COMMANDS = {
     "set_namespace_properties": (pb.SetNamespaceProperties(name="a/b"), "a/b"),
     "delete_namespace": (pb.DeleteNamespace(name="a/b"), "a/b"),
     "create_topics": (pb.CreateTopics(topics=[pb.TopicSpec(name="a/b/c")]), "a/b/c"),
+    "grow_topic": (pb.GrowTopic(name="topic://a/b/c"), "a/b/c"),
     "set_topic_properties": (pb.SetTopicProperties(name="topic://a/b/c"), "a/b/c"),
     "delete_topic": (pb.DeleteTopic(name="c"), "public/default/c"),
     "set_policies": (pb.SetPolicies(kind=KIND_TOPIC, name="a/b/c"), "a/b/c"),

@@ -67,7 +67,7 @@ class World:
         )
         self.cache.reset(SHARD, 10)
         self.cache.renew(SHARD, 100.0)
-        counts = PartitionCounts(counts_max=100)
+        counts = self.counts = PartitionCounts(counts_max=100)
         self.absent = absent_names()
         self.brokers = [URL]
         self.known = KnownTopics(
@@ -143,6 +143,24 @@ async def test_a_deletion_is_seen_within_the_time_to_live(world):
     world.now += 0.001
     with pytest.raises(Refused):
         await world.count()
+
+
+async def test_a_count_that_a_growth_overtook_is_answered_and_not_cached(world):
+    """1. The count is read at the shard. 2. The watch names the topic. 3. The old count arrives."""
+    world.behind.counts[TOPIC] = 4
+    read = world.behind.partitions
+
+    async def overtaken(name, *, create):
+        count = await read(name, create=create)
+        world.counts.forget([TOPIC])
+        return count
+
+    world.behind.partitions = overtaken
+    assert await world.count() == 4
+    world.behind.partitions = read
+    world.behind.counts[TOPIC] = 6
+
+    assert await world.count() == 6
 
 
 async def test_the_time_to_live_begins_before_the_count_was_read(world):

@@ -25,6 +25,7 @@ import org.apache.pulsar.client.api.CompressionType;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.MessageId;
+import org.apache.pulsar.client.api.MessageIdAdv;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.ProducerAccessMode;
 import org.apache.pulsar.client.api.PulsarClient;
@@ -48,6 +49,7 @@ final class Messaging {
         checks.put("batches and compression", Messaging::batchesAndCompression);
         checks.put("chunks", Messaging::chunks);
         checks.put("partitions", Messaging::partitions);
+        checks.put("partitions grow", Messaging::partitionsGrow);
         checks.put("creation forbidden", Messaging::creationForbidden);
         checks.put("named producer", Messaging::namedProducer);
         checks.put("access modes", Messaging::accessModes);
@@ -165,6 +167,33 @@ final class Messaging {
                     .add(message.getTopicName());
         }
         expect(places.values().stream().allMatch(set -> set.size() == 1), places.toString());
+    }
+
+    /** Producer and consumer find the new partitions by asking for their number every second. */
+    private static void partitionsGrow(Context context) throws Exception {
+        context.ask("create with 4 partitions", context.topic());
+        Consumer<String> consumer =
+                context.client().newConsumer(Schema.STRING).topic(context.topic())
+                        .subscriptionName("all")
+                        .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest)
+                        .autoUpdatePartitionsInterval(1, TimeUnit.SECONDS).subscribe();
+        Producer<String> producer =
+                context.producerBuilder().autoUpdatePartitionsInterval(1, TimeUnit.SECONDS)
+                        .create();
+        Set<String> sent = new HashSet<>();
+        Set<Integer> used = new HashSet<>();
+
+        context.ask("grow to 6 partitions", context.topic());
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(Context.RECEIVE_S);
+        while (used.size() < 6 && System.nanoTime() < end) {
+            String content = "message-" + sent.size();
+            used.add(((MessageIdAdv) producer.send(content)).getPartitionIndex());
+            sent.add(content);
+            Thread.sleep(20);
+        }
+
+        expectEqual(used.size(), 6);
+        expectEqual(new HashSet<>(received(consumer, sent.size())), sent);
     }
 
     private static void creationForbidden(Context context) throws Exception {
