@@ -1,6 +1,6 @@
 """Which texts are names of topics that can be created: the rules of ``kernel.routing.names``.
 
-They are columns, so that no row goes through Python. The shards' ``parse_topic`` and
+They are columns: no row goes through Python. The shards' ``parse_topic`` and
 ``check_creatable`` decide in the end; a property test compares the two.
 """
 

@@ -1,29 +1,48 @@
 """Slots and shards of routing keys, computed by Spark: the same as ``nextgen.kernel`` gives.
 
 key in UTF-8 --XXH3--> hash --low 14 bits--> slot --table--> shard
+
+The hash is that of the library that every process uses. It is the only function of Python that
+runs over rows (ADR 0078). Executors need xxhash and pyarrow, but not this package.
 """
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+import xxhash
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from nextgen.kernel.limits.cluster import SLOT_COUNT
 from nextgen.kernel.routing.slots import SlotTable
 from pipelines.columns.name_parts import path_of, topic_path_of
-from pipelines.columns.xxh3 import with_hash64
-
-_HASH = "_slot_hash"
 
 
 def with_slot(frame: DataFrame, key: str, slot: str = "slot") -> DataFrame:
     """Return ``frame`` with the slot (int) of the routing keys in the text column ``key``.
 
-    The other columns stay. The slot of a null key is null. No row goes through Python.
+    The other columns stay. The slot of a null key is null.
     """
-    hashed = with_hash64(frame, key, _HASH)
-    low_bits = f.col(_HASH).bitwiseAND(f.lit(SLOT_COUNT - 1)).cast("int")
-    return hashed.withColumn(slot, low_bits).drop(_HASH)
+    return frame.withColumn(slot, _hashing()(f.col(f"`{key.replace('`', '``')}`")))
+
+
+@cache
+def _hashing() -> Any:
+    """Return the function that maps Arrow batches of keys to their slots."""
+    low_bits = SLOT_COUNT - 1
+
+    # As an inner function it is sent to executors whole, not as a name for them to import.
+    def slots_of(keys: pa.Array) -> pa.Array:
+        digest = xxhash.xxh3_64_intdigest
+        values = keys.cast(pa.binary()).to_pylist()
+        slots = [None if key is None else digest(key) & low_bits for key in values]
+        return pa.array(slots, pa.int32())
+
+    # Spark would hash a second time below a filter or a join on the slot, were it deterministic.
+    return f.arrow_udf(slots_of, "int").asNondeterministic()
 
 
 def slot_owners(

@@ -28,6 +28,7 @@ from pipelines.generate.payloads import events as events_of_narrow
 from pipelines.generate.transform import numbered, unit_events
 from pipelines.generate.world import STARTS_MS, World
 from pipelines.running.summary import Summary
+from tests.support.spark_plans import plan_of, unwanted_in
 
 WORLD = World(topics=250, days=2, seed=11, shards=2, brokers=3)
 
@@ -216,9 +217,9 @@ def test_units_and_events_are_moved_between_tasks_once_each_and_never_through_py
     homes = spark.range(3).selectExpr("CAST(id AS INT) AS broker", "'b' AS broker_id", "1 AS slot")
     whole = events_of_narrow(numbered(filed, days), homes, WORLD)
 
-    plan = whole._jdf.queryExecution().executedPlan().toString()
-    for unwanted in ("Python", "Pandas", "CartesianProduct", "NestedLoopJoin", "SortMergeJoin"):
-        assert unwanted not in plan
+    plan = plan_of(whole)
+    assert unwanted_in(plan) == []
+    assert "SortMergeJoin" not in plan
     assert plan.count("Exchange hashpartitioning") == 2
 
 

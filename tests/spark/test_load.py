@@ -22,6 +22,7 @@ from pipelines.running.summary import Summary
 from protos.nextgen.v1 import events_pb2 as e
 from tests.support.export_logs import FakeLog, events
 from tests.support.spark_histories import DAY_MS, HOUR_MS, History
+from tests.support.spark_plans import plan_of, unwanted_in
 
 HOURS = 48
 FIRST, SECOND = "broker-b", "broker-a"
@@ -280,10 +281,8 @@ async def test_the_plans_join_by_hash_and_scan_what_is_needed(
         transform.shard_activity(export.events(spark)),
     )
     for frame in frames:
-        plan = frame._jdf.queryExecution().executedPlan().toString()
-        for unwanted in ("Python", "Pandas", "CartesianProduct", "NestedLoopJoin"):
-            assert unwanted not in plan
+        assert unwanted_in(plan_of(frame)) == []
     # Only the columns that are used are read, of the sixty or so that there are.
-    scan = reports._jdf.queryExecution().executedPlan().toString().partition("ReadSchema")[2]
+    scan = plan_of(reports).partition("ReadSchema")[2]
     assert "broker_load_reported" in scan
     assert "topic_assigned" not in scan

@@ -21,14 +21,7 @@ from pipelines.quotas.job import FILE, TENANTS, run
 from pipelines.quotas.model import Question, Shares
 from protos.nextgen.v1 import events_pb2 as e
 from tests.support.spark_histories import HOUR_MS, History
-
-FORBIDDEN = (
-    "BatchEvalPython",
-    "ArrowEvalPython",
-    "MapInPandas",
-    "CartesianProduct",
-    "BroadcastNestedLoopJoin",
-)
+from tests.support.spark_plans import plan_of, unwanted_in
 
 NAMESPACE = "acme/orders"
 TOPICS = [f"persistent://{NAMESPACE}/t{number}" for number in range(12)]
@@ -279,13 +272,12 @@ def test_the_plans_do_all_of_it_in_spark_with_one_scan(spark: SparkSession, expo
         (in_shards, 1),
         (transform.tenant_needs(found, in_shards, Question(), 3, 3), 2),
     ):
-        plan = frame._jdf.queryExecution().executedPlan().toString()
-        assert not [name for name in FORBIDDEN if name in plan], plan
+        plan = plan_of(frame)
+        assert unwanted_in(plan) == []
         assert "SortAggregate" not in plan
         assert plan.count("FileScan") == scans, "of the export, where the facts are not kept"
     kept = found.persist()
     try:
-        plan = transform.broker_quotas(kept, Question())._jdf.queryExecution().executedPlan()
-        assert "InMemoryTableScan" in plan.toString()
+        assert "InMemoryTableScan" in plan_of(transform.broker_quotas(kept, Question()))
     finally:
         kept.unpersist()

@@ -16,6 +16,7 @@ from pipelines.rebuild.job import choose_input, read_table, run
 from protos.nextgen.v1.events_pb2 import Event, TopicCreated, TopicPropertiesSet
 from tests.support.export_logs import FakeLog
 from tests.support.spark_histories import HOUR_MS, TOLD_FROM_MS, told_history
+from tests.support.spark_plans import plan_of, unwanted_in
 
 
 async def test_a_time_cuts_each_shard_before_its_first_later_event(
@@ -80,27 +81,20 @@ async def test_the_folds_read_once_sort_once_and_run_no_python(
     events = open_export(export).events(spark)
 
     for table in tables.OBJECT_TABLES:
-        plan = plan_of(transform.fold_objects(events, table))
+        plan = fold_plan_of(transform.fold_objects(events, table))
         assert plan.count("FileScan") == 1, plan
         assert plan.count("Sort [") == 1, plan
         assert plan.count("Exchange hashpartitioning") == 1, plan
-    plan = plan_of(transform.fold_sessions(events))
+    plan = fold_plan_of(transform.fold_sessions(events))
     assert plan.count("FileScan") == 1, plan
-    plan = plan_of(transform.fold_assignments(events))
+    plan = fold_plan_of(transform.fold_assignments(events))
     # Units, the topics that are gone, and who is meant by which hash.
     assert plan.count("FileScan") == 3, plan
     assert "HashAggregate(keys=[shard_id" in plan, plan
     assert "SortAggregate(key=[shard_id" not in plan, plan
 
 
-def plan_of(rows: DataFrame) -> str:
-    plan = str(rows._jdf.queryExecution().executedPlan().toString())
-    for unwanted in (
-        "BatchEvalPython",
-        "ArrowEvalPython",
-        "MapInPandas",
-        "CartesianProduct",
-        "BroadcastNestedLoopJoin",
-    ):
-        assert unwanted not in plan, plan
+def fold_plan_of(rows: DataFrame) -> str:
+    plan = plan_of(rows)
+    assert unwanted_in(plan) == []
     return plan

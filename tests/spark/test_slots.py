@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
@@ -12,6 +17,7 @@ from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import initial_table
 from pipelines.columns.slots import slot_owners, topic_routing_key, unit_routing_key, with_slot
+from tests.support.spark_plans import plan_of, unwanted_in
 
 ALPHABETS = ("abcdefghijklmnopqrstuvwxyz0123456789-_./:=", "aé漢😀\x00 ~", "0")
 
@@ -40,32 +46,33 @@ def test_the_slot_of_ten_thousand_odd_keys_is_that_of_the_kernel(spark: SparkSes
     assert computed.columns == ["key", "slot_of", "slot"]
 
 
-def test_a_filter_on_the_slot_stays_above_the_hash(spark: SparkSession) -> None:
-    """Pushed below, the expression of the hash would be written out some thousand times."""
+def test_a_filter_on_the_slot_hashes_keys_once_and_shuffles_nothing(spark: SparkSession) -> None:
     slots = with_slot(spark.range(10).select(f.col("id").cast("string").alias("key")), "key")
-    plan = slots.where("slot > 5 and slot <> 9")._jdf.queryExecution().optimizedPlan().toString()
+    plan = plan_of(slots.where("slot > 5 and slot <> 9"))
 
-    filters = [line for line in plan.splitlines() if "Filter" in line]
-    assert filters
-    assert not any("shiftrightunsigned" in line for line in filters)
-    assert len(plan) < 100_000
-
-
-def test_no_row_goes_through_python(spark: SparkSession) -> None:
-    slots = with_slot(spark.range(10).select(f.col("id").cast("string").alias("key")), "key")
-    plan = slots._jdf.queryExecution().executedPlan().toString()
-
-    assert "Python" not in plan
-    assert "Pandas" not in plan
+    assert unwanted_in(plan, hashes=1) == []
     assert "Exchange" not in plan
 
 
-def test_ansi_mode_is_as_it_was_and_a_null_key_has_no_slot(spark: SparkSession) -> None:
-    before = spark.conf.get("spark.sql.ansi.enabled")
+@pytest.mark.parametrize("kind", [partial(f.udf, useArrow=False), f.arrow_udf])
+def test_any_other_function_of_python_is_unwanted_in_a_plan(
+    spark: SparkSession, kind: Callable[..., Any]
+) -> None:
+    keys = spark.range(10).select(f.col("id").cast("string").alias("key"))
+    other = with_slot(keys, "key").withColumn("other", kind(_other, returnType="string")("key"))
 
+    assert len(unwanted_in(plan_of(other), hashes=1)) == 1
+    assert len(unwanted_in(plan_of(with_slot(keys, "key")))) == 1
+    assert len(unwanted_in(plan_of(keys), hashes=1)) == 1
+
+
+def _other(keys: pa.Array) -> pa.Array:
+    return keys
+
+
+def test_a_null_key_has_no_slot(spark: SparkSession) -> None:
     found = with_slot(spark.sql("select cast(null as string) as key"), "key").collect()
 
-    assert spark.conf.get("spark.sql.ansi.enabled") == before
     assert [row.slot for row in found] == [None]
 
 
