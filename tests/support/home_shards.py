@@ -237,6 +237,7 @@ class FakeHomes:
     def __init__(self, shards: int = 1) -> None:
         self.homes = [_Home(shard_id) for shard_id in range(1, shards + 1)]
         self.reads: list[str] = []
+        self.read_sizes: list[int] = []
         self.is_reachable = True
         self.noted: list[tuple[int, int, str]] = []
         """Leaders that announced themselves: shard, term, node."""
@@ -272,6 +273,7 @@ class FakeHomes:
         if not self.is_reachable:
             raise Unavailable("no home shard answers")
         self.reads += [name.name for name in names]
+        self.read_sizes.append(len(names))
         return [item_message(name.kind, name.name, self.state(name.name)) for name in names]
 
     # The truth --------------------------------------------------------------------------------

@@ -18,7 +18,12 @@ from nextgen.kernel.errors import (
     SessionExpired,
     Unavailable,
 )
-from nextgen.kernel.limits.cluster import BROKERS_MAX, CAPACITY_LEASE_TTL_MS, STORED_INTEGER_MAX
+from nextgen.kernel.limits.cluster import (
+    BROKERS_MAX,
+    CAPACITY_GRANTS_IN_FLIGHT_MAX,
+    CAPACITY_LEASE_TTL_MS,
+    STORED_INTEGER_MAX,
+)
 from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from tests.unit.cluster_manager.fakes import ManagerUnderTest, broker, hello, leader, settle
@@ -97,6 +102,26 @@ async def test_requests_at_the_same_time_share_one_grant(one: ManagerUnderTest) 
 
     assert one.grantor.asked == [("broker-1", "s-1", 80)]
     assert [response.leases[0].units for response in responses] == [20, 20, 20]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_capacity_grants_in_flight_max_are_requested_at_once_and_one_more_waits(
+    one: ManagerUnderTest, more: int
+) -> None:
+    node = (await one.join_shard_nodes())[0]
+    count = CAPACITY_GRANTS_IN_FLIGHT_MAX + more
+    for number in range(2, count + 1):
+        one.manager.receive(node, broker(f"broker-{number}", f"s-{number}"))
+    await settle()
+    one.grantor.gate.clear()
+    asking = asyncio.create_task(one.manager.lease_capacity(_request()))
+    await settle()
+    at_once = len(one.grantor.asked)
+
+    one.grantor.gate.set()
+    await asking
+
+    assert (at_once, len(one.grantor.asked)) == (CAPACITY_GRANTS_IN_FLIGHT_MAX, count)
 
 
 async def test_the_answer_waits_for_the_commit(one: ManagerUnderTest) -> None:

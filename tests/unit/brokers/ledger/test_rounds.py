@@ -13,6 +13,8 @@ from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.adapters.ledger.writing.writers import Queue, Writer
 from brokers.domain.position import Position
 from brokers.ports.ledger import Fenced, NewEntry
+from nextgen.kernel.limits import pulsar as pulsar_limits
+from nextgen.kernel.limits.pulsar import LEDGER_WRITERS
 from tests.support.sim_disk import SimDisk
 
 ROOT = Path("/ledgers")
@@ -59,9 +61,13 @@ class SteppedWriter(Writer):
 class Owner:
     """A process with one ledger, opened in ``epoch``."""
 
-    def __init__(self, disk: SimDisk, broker_id: str) -> None:
+    def __init__(self, disk: SimDisk, broker_id: str, writers: int = LEDGER_WRITERS) -> None:
         self.store = DiskLedgerStore(
-            ROOT, broker_id=broker_id, storage=disk, make_writer=self._make_writer
+            ROOT,
+            broker_id=broker_id,
+            storage=disk,
+            writers=writers,
+            make_writer=self._make_writer,
         )
         self.writers: list[SteppedWriter] = []
         self.ledger: DiskLedger
@@ -158,3 +164,43 @@ async def test_a_ledger_that_is_looked_at_while_it_closes_is_closed_once(
     await owner.finish()
     await closing
     assert owner.writer.units == 0
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_ledger_round_bytes_max_are_one_round_and_an_entry_more_waits_for_the_next(
+    owners: tuple[Owner, Owner], monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    owner, _ = owners
+    monkeypatch.setattr(pulsar_limits, "LEDGER_ROUND_BYTES_MAX", 200)
+    appended = [owner.append(b"x" * 100) for _ in range(2 + more)]
+
+    owner.writer.begin(0)
+    await owner.finish()
+
+    assert [each.done() for each in appended] == [True, True, False][: len(appended)]
+    owner.writer.begin(0)
+    await owner.finish()
+    assert all(each.done() for each in appended)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_ledger_round_topics_max_are_written_in_one_round_and_one_more_in_the_next(
+    more: int,
+) -> None:
+    owner = Owner(SimDisk(), "a", writers=1)
+    count = pulsar_limits.LEDGER_ROUND_TOPICS_MAX + more
+    ledgers = [
+        await owner.store.open(f"{number:024x}", "", 1, topic_name=NAME) for number in range(count)
+    ]
+    owner.writer.begin(0)
+    await owner.finish()
+    appended = [ledger.append(NewEntry(b"1", 1, "p", 1)) for ledger in ledgers]
+
+    owner.writer.begin(0)
+    await owner.finish()
+
+    assert sum(each.done() for each in appended) == count - more
+    owner.writer.begin(0)
+    await owner.finish()
+    assert all(each.done() for each in appended)
+    await owner.close()

@@ -10,12 +10,17 @@ from nextgen.client.routing.topic_answers import located
 from nextgen.client.routing.topic_creation import TopicCreation
 from nextgen.client.routing.topic_directory import RoutedTopicDirectory
 from nextgen.kernel.errors import Overloaded, ProposalLost, Refused, Unavailable
+from nextgen.kernel.limits.pulsar import (
+    DIRECTORY_CREATES_PER_REQUEST_MAX,
+    DIRECTORY_READS_IN_FLIGHT_MAX,
+    DIRECTORY_READS_PER_REQUEST_MAX,
+)
 from nextgen.kernel.routing.names import parse_namespace, parse_topic
 from nextgen.pulsar.metadata_commands import Located
 from protos.nextgen.v1 import policies_pb2
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import BrokerEndpoints, BrokerRecorded
-from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, LookupAnswer
 from tests.support.fake_cluster import StaticLink, full_update
 from tests.support.topic_world import SHARDS, TopicWorld
 
@@ -194,6 +199,79 @@ async def test_many_absent_topics_share_requests(directory, world):
     ids = [command.command_id for command in world.commands("create_topics")]
     assert len(set(ids)) == len(ids)
     assert {len(command_id) for command_id in ids} == {16}
+
+
+def names_in_one_shard(world, count):
+    """Return so many absent topics of one namespace and shard."""
+    names, number = [], 0
+    while len(names) < count:
+        name = parse_topic(f"acme/orders/n{number}")
+        number += 1
+        if world.shard_of_key(name.routing_key) == 1:
+            names.append(name)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("body", "each_max"),
+    [
+        ("get", DIRECTORY_READS_PER_REQUEST_MAX),
+        ("create_topics", DIRECTORY_CREATES_PER_REQUEST_MAX),
+    ],
+    ids=["directory_reads_per_request_max", "directory_creates_per_request_max"],
+)
+@pytest.mark.parametrize("more", [0, 1])
+async def test_directory_reads_per_request_max_and_directory_creates_per_request_max_are_kept(
+    directory, world, body, each_max, more
+):
+    """The first question is sent alone; those that come while it is under way share requests."""
+    world.released.clear()
+    names = names_in_one_shard(world, 1 + each_max + more)
+    questions = [
+        asyncio.ensure_future(directory.partitions(name, create=True)) for name in names[:1]
+    ]
+    await asyncio.sleep(0)
+    questions += [
+        asyncio.ensure_future(directory.partitions(name, create=True)) for name in names[1:]
+    ]
+    await asyncio.sleep(0)
+    world.released.set()
+    await asyncio.gather(*questions)
+
+    sizes = sizes_of(world, body)
+    assert max(sizes) <= each_max
+    assert sum(sizes) >= len(names)
+    if body == "get":
+        assert sizes[:2] == [1, each_max]
+    assert len(world.topics) == len(names)
+
+
+def sizes_of(world, body):
+    """Return how many topics each request names, of those that read or create topics."""
+    if body == "create_topics":
+        return [len(command.create_topics.topics) for command in world.commands(body)]
+    sizes = [
+        sum(each.kind == KIND_TOPIC for each in request.get.names) for request in world.requests
+    ]
+    return [size for size in sizes if size]
+
+
+async def test_directory_reads_in_flight_max_are_sent_at_once_and_one_more_waits(
+    directory, world, monkeypatch
+):
+    world.released.clear()
+    names = names_in_one_shard(world, DIRECTORY_READS_IN_FLIGHT_MAX + 1)
+    questions = []
+    for name in names:
+        questions.append(asyncio.ensure_future(directory.partitions(name, create=False)))
+        for _turn in range(10):
+            await asyncio.sleep(0)
+    sent = len(world.requests)
+    world.released.set()
+    await asyncio.gather(*questions, return_exceptions=True)
+
+    assert sent == DIRECTORY_READS_IN_FLIGHT_MAX
+    assert sizes_of(world, "get") == [1] * len(names)
 
 
 async def test_the_default_namespace_is_there_from_its_first_use_on(directory, world):

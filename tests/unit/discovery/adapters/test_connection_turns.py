@@ -20,7 +20,10 @@ from nextgen.kernel.limits.discovery import (
     DISCOVERY_TURN_COMMANDS_MAX,
     DISCOVERY_TURN_MS,
 )
-from nextgen.kernel.limits.pulsar import DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX
+from nextgen.kernel.limits.pulsar import (
+    DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX,
+    FAST_PENDING_BYTES_MAX,
+)
 from nextgen.pulsar.frames import encode_command
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import MetadataCommands
@@ -126,6 +129,24 @@ async def test_discovery_turn_bytes_max_are_answered_at_once_and_one_more_has_to
     await rounds(2 * DISCOVERY_ROUNDS_BETWEEN_TURNS)
     assert answered(longer) == [*range(1_000, 1_000 + count), 5_000, 5_001]
     assert not longer.is_reading_paused
+
+
+async def test_behind_fast_pending_bytes_max_the_fast_path_goes_on_and_behind_one_more_in_a_turn(
+    cached,
+):
+    """A frame that it has seen so much of is taken by the codec, and what is behind it waits."""
+    long = encode_command(lookup_command("persistent://a/b/" + "x" * FAST_PENDING_BYTES_MAX))
+    at_once = {}
+    for seen in (FAST_PENDING_BYTES_MAX, FAST_PENDING_BYTES_MAX + 1):
+        client = cached.connect()
+        client.receive(long[:seen])
+        client.receive(long[seen:] + lookups(1, first=7))
+        at_once[seen] = answered(client)
+        await rounds(DISCOVERY_ROUNDS_BETWEEN_TURNS)
+        assert 7 in answered(client)
+
+    assert 7 in at_once[FAST_PENDING_BYTES_MAX]
+    assert 7 not in at_once[FAST_PENDING_BYTES_MAX + 1]
 
 
 async def test_an_operator_sets_what_a_connection_is_answered_in_a_turn():

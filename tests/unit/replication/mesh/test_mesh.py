@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import cast
 from unittest.mock import patch
 
 import pytest
 
+from nextgen.kernel.limits.cluster import MESH_WRITE_BUFFER_BYTES_MAX
 from nextgen.replication.mesh import connection as mesh_connection
 from nextgen.replication.mesh import mesh as mesh_module
 from nextgen.replication.mesh.frames import (
@@ -312,3 +314,45 @@ async def test_a_mistake_of_a_peer_is_mentioned_beside_that_of_a_stranger(
         await until(lambda: f"disconnected {HIGH}" in inbox.happened)
     assert "the connection to a stranger at 127.0.0.1 is closed" in caplog.text
     assert f"the connection to {HIGH} is closed: a bad message" in caplog.text
+
+
+class BusyTransport:
+    """A transport whose peer has yet to read ``unread_bytes``."""
+
+    def __init__(self, unread_bytes: int) -> None:
+        self.unread_bytes = unread_bytes
+        self.written_bytes = 0
+        self.is_aborted = False
+
+    def get_extra_info(self, _name: str) -> None:
+        return None
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread_bytes
+
+    def is_closing(self) -> bool:
+        return self.is_aborted
+
+    def write(self, data: bytes) -> None:
+        self.written_bytes += len(data)
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+@pytest.mark.parametrize("more_bytes", [0, 1])
+async def test_mesh_write_buffer_bytes_max_may_wait_for_a_peer_and_one_byte_more_ends_it(
+    more_bytes: int,
+) -> None:
+    async with mesh(NodeId("a")) as (own, _):
+        frame = encode_frame(1, {"message": "append"})
+        transport = BusyTransport(MESH_WRITE_BUFFER_BYTES_MAX - len(frame) + more_bytes)
+        connection = mesh_connection.PeerConnection(own, None)
+        connection.connection_made(cast(asyncio.Transport, transport))
+
+        connection.send(1, {"message": "append"})
+        await asyncio.sleep(0)
+        connection.connection_lost(None)
+
+    assert transport.is_aborted is (more_bytes == 1)
+    assert transport.written_bytes == (0 if more_bytes else len(frame))

@@ -13,6 +13,7 @@ import pytest
 from nextgen.replication.journal.journal import JournalEntry
 from nextgen.replication.ports import AppliedPoint, Entry, Record, ViewDigest
 from nextgen.replication.protocol.entry_codec import encode_records
+from nextgen.replication.raft import applier
 from nextgen.replication.raft.applier import Applier
 from nextgen.tasks.timeouts import timeout
 from tests.support.scenarios import run_by
@@ -30,7 +31,7 @@ class Entries:
 
     def entries(self, from_index: int, to_index: int, bytes_max: int) -> list[JournalEntry]:
         payload = encode_records([Record(b"event", 1)])
-        last = min(to_index, self.last_index)
+        last = min(to_index, self.last_index, from_index - 1 + max(1, bytes_max // len(payload)))
         return [JournalEntry(n, 1, n, 1, payload) for n in range(from_index, last + 1)]
 
     def index_of_position(self, position: int) -> int:
@@ -130,6 +131,21 @@ async def test_commits_that_follow_each_other_share_a_transaction(world: Applier
 
     assert world.view.indexes == [[1, 2, 3]]
     assert took_ms == pytest.approx(DELAY_MS + FOLD_MS)
+
+
+@pytest.mark.parametrize(("one_less", "batches"), [(0, [[1, 2, 3]]), (1, [[1, 2], [3]])])
+def test_apply_batch_bytes_max_are_one_transaction_and_one_byte_more_is_two(
+    monkeypatch: pytest.MonkeyPatch, one_less: int, batches: list[list[int]]
+) -> None:
+    size_bytes = 3 * len(encode_records([Record(b"event", 1)]))
+    monkeypatch.setattr(applier, "APPLY_BATCH_BYTES_MAX", size_bytes - one_less)
+
+    async def scenario(world: ApplierWorld) -> None:
+        world.commit(3)
+        await world.until(3)
+        assert world.view.indexes == batches
+
+    run(scenario)
 
 
 @run_by(run)

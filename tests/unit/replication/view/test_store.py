@@ -7,15 +7,18 @@ import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 import nextgen.replication.view.store as view_store_module
+from nextgen.kernel.limits.cluster import VIEW_READERS_MAX
 from nextgen.replication.ports import AppliedPoint, Entry, Record
+from nextgen.replication.view import database
 from nextgen.replication.view.database import ViewUnusable
 from nextgen.replication.view.store import ViewStore
 from nextgen.storage.disk import DiskStorage, Handle, is_full
@@ -141,6 +144,23 @@ def test_a_reader_sees_each_commit_and_a_read_transaction_sees_one_state(view: V
 
     with view.read_transaction() as consistent:
         assert consistent.execute(text("SELECT count(*) FROM names")).scalar_one() == 2
+
+
+def test_view_readers_max_read_at_a_time_and_one_more_waits_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_READ_TRANSACTION_WAIT_S", 0.01)
+    view = open_view(tmp_path / "view")
+    with ExitStack() as readers:
+        for _ in range(VIEW_READERS_MAX):
+            readers.enter_context(view.read_transaction())
+
+        with pytest.raises(PoolTimeoutError), view.read_transaction():
+            pass
+
+    with view.read_transaction() as consistent:
+        assert consistent.execute(text("SELECT count(*) FROM names")).scalar_one() == 0
+    view.close()
 
 
 def test_readers_cannot_write(view: ViewStore) -> None:

@@ -1,6 +1,7 @@
 """Exit codes, signals and the lifeline, each with a real process that does nothing else."""
 
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -10,6 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from nextgen.kernel.limits.pulsar import OPEN_FILES_MAX
+from nextgen.runtime.lifecycle import process as process_module
 
 ROOT = Path(__file__).parents[4]
 DEADLINE_S = 20
@@ -172,6 +176,19 @@ def test_a_process_may_open_as_many_files_as_the_system_lets_it(start: Start) ->
     """)
 
     assert ended(process)[:2] == (0, "True\n")
+
+
+@pytest.mark.parametrize("hard", [OPEN_FILES_MAX, OPEN_FILES_MAX + 1, resource.RLIM_INFINITY])
+def test_a_process_requests_open_files_max_and_no_more_though_the_system_would_grant_them(
+    monkeypatch: pytest.MonkeyPatch, hard: int
+) -> None:
+    requested: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1_024, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: requested.append(limits))
+
+    process_module.allow_open_files()
+
+    assert requested == [(OPEN_FILES_MAX, hard)]
 
 
 def test_a_process_whose_work_is_done_ends(start: Start) -> None:

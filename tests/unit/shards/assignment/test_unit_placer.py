@@ -6,13 +6,15 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from nextgen.client.wire.policies import pack_policies, policies_to_proto
 from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.governance.policies import AntiAffinity, PlacementRules, Policies
-from nextgen.kernel.limits.placement import REFUSAL_REMEMBERED_MS
+from nextgen.kernel.limits.placement import REFUSAL_REMEMBERED_MS, REFUSALS_REMEMBERED_MAX
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import PlacementDecision
 from protos.nextgen.v1.inventory_pb2 import (
@@ -23,6 +25,7 @@ from protos.nextgen.v1.inventory_pb2 import (
     Kind,
     LookupAnswer,
 )
+from shards.assignment.unit_placer import UnitPlacer
 from shards.ports import ShardWatching
 from tests.support.home_shards import FakeHomes, SilentHomes
 from tests.support.scenarios import run_by
@@ -410,3 +413,16 @@ async def test_a_preferred_broker_without_room_leaves_units_to_the_others(shard:
 
     assert found.count("broker-1") == 4
     assert sorted(set(found)) == list(BROKERS)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_refusals_remembered_max_are_kept_and_one_more_pushes_out_the_oldest(more: int) -> None:
+    any_: Any = SimpleNamespace(monotonic=lambda: 0.0)
+    placer = UnitPlacer(any_, any_, any_, any_, any_, lambda: (0, 0))
+
+    for number in range(REFUSALS_REMEMBERED_MAX + more):
+        placer.note_full(f"session-{number}")
+
+    assert repr(placer) == f"<UnitPlacer refused_by={REFUSALS_REMEMBERED_MAX}>"
+    placer.note_full("session-0")
+    assert repr(placer) == f"<UnitPlacer refused_by={REFUSALS_REMEMBERED_MAX}>"

@@ -15,9 +15,12 @@ from nextgen.kernel.errors import (
     StaleShardMap,
     Unavailable,
 )
+from nextgen.kernel.events.generations import term_number
 from nextgen.kernel.limits.cluster import (
     COMMANDS_PER_EXECUTE_MAX,
+    DELETION_ATTEMPTS_PER_TERM_MAX,
     PARENT_READ_ATTEMPTS_MAX,
+    PARENT_READS_IN_FLIGHT_MAX,
     TOPICS_PER_CREATE_MAX,
     TOPICS_PER_EXECUTE_MAX,
     UNITS_PER_RECORD_MAX,
@@ -28,6 +31,9 @@ from shards.domain.assignment import TopicAssigned
 from shards.domain.life import Life
 from shards.domain.parent_gate import ParentKind
 from shards.domain.states import StateKind
+from shards.inventory import reader
+from shards.inventory.parent_deletion import ParentDeletion
+from shards.inventory.parent_gates import ParentGates
 from tests.support.shard_world import World, create_topics, names_in, namespace_at, unreachable
 
 ID_1 = b"command-00000001"
@@ -828,6 +834,64 @@ async def test_a_listing_comes_by_name_in_pages(world, family):
     assert [item.name for item in persistent.items] == names
 
 
+@pytest.mark.parametrize("one_less", [0, 1])
+async def test_page_bytes_max_are_one_page_or_answer_and_one_byte_more_is_too_much(
+    world, family, monkeypatch, one_less
+):
+    names = sorted(itertools.islice(names_in(world, 2, family), 5))
+    shard = world.shards[2]
+    await execute(shard, create_topics(names))
+    listing = pb.ListRequest(kind=KIND_TOPIC, parent=family)
+    wanted = pb.GetRequest(names=[pb.ObjectName(kind=KIND_TOPIC, name=name) for name in names])
+    whole = await shard.reader.list(listing)
+    size_bytes = sum(item.ByteSize() for item in whole.items)
+    monkeypatch.setattr(reader, "PAGE_BYTES_MAX", size_bytes - one_less)
+
+    page = await shard.reader.list(listing)
+
+    assert [item.name for item in page.items] == names[: len(names) - one_less]
+    assert page.more_items == bool(one_less)
+    if one_less:
+        with pytest.raises(InvalidRequest, match=f"has {size_bytes} bytes"):
+            await shard.reader.get(wanted)
+    else:
+        assert len((await shard.reader.get(wanted)).items) == len(names)
+
+
+async def test_an_object_beyond_a_pages_bytes_is_a_page_by_itself(world, family, monkeypatch):
+    names = sorted(itertools.islice(names_in(world, 2, family), 2))
+    await execute(world.shards[2], create_topics(names))
+    monkeypatch.setattr(reader, "PAGE_BYTES_MAX", 1)
+
+    page = await world.shards[2].reader.list(pb.ListRequest(kind=KIND_TOPIC, parent=family))
+
+    assert [item.name for item in page.items] == names[:1]
+    assert page.more_items
+
+
+async def test_parent_reads_in_flight_max_are_read_at_once_and_one_more_waits(world):
+    names = [f"tenant-{number}" for number in range(PARENT_READS_IN_FLIGHT_MAX + 1)]
+    begun: list[str] = []
+    release = asyncio.Event()
+
+    async def held(name: str) -> None:
+        begun.append(name)
+        await release.wait()
+
+    world.before_read = held
+    shard = world.shards[1]
+    reads = asyncio.ensure_future(ParentGates(shard.state, world).read(ParentKind.TENANT, names))
+    while len(begun) < PARENT_READS_IN_FLIGHT_MAX:
+        await asyncio.sleep(0)
+    for _turn in range(10):
+        await asyncio.sleep(0)
+    at_once = len(begun)
+    release.set()
+
+    assert set(await reads) == set(names)
+    assert (at_once, len(begun)) == (PARENT_READS_IN_FLIGHT_MAX, PARENT_READS_IN_FLIGHT_MAX + 1)
+
+
 async def test_listings_of_tenants_and_namespaces_end_at_their_parent(world):
     for tenant in ("acme", "acme-2"):
         await world.create_tenant(tenant)
@@ -879,3 +943,15 @@ async def test_a_get_of_another_shards_name_is_refused(world):
 
     with pytest.raises(StaleShardMap):
         await other.reader.get(pb.GetRequest(names=[pb.ObjectName(kind=KIND_TENANT, name="acme")]))
+
+
+async def test_deletion_attempts_per_term_max_have_numbers_below_the_next_terms(world):
+    state = world.shards[1].state
+    deletion = ParentDeletion(state, world)
+    deletion._attempts = DELETION_ATTEMPTS_PER_TERM_MAX - 2
+
+    last = deletion._next_attempt()
+
+    assert last == (term_number(state.term.number) + 1) * DELETION_ATTEMPTS_PER_TERM_MAX - 1
+    with pytest.raises(AssertionError, match="ran out of numbers"):
+        deletion._next_attempt()

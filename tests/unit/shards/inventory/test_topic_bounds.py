@@ -10,7 +10,9 @@ import pytest
 
 from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
+from shards.inventory import topic_bounds
 from shards.inventory.service import InventoryService
+from shards.inventory.topic_bounds import TopicBounds
 from tests.support.shard_world import ShardReplica, World, create_topics
 
 NAMESPACE = "acme/orders"
@@ -149,3 +151,28 @@ async def test_what_cannot_be_read_creates_nothing(world, policies):
     policies.error = None
     policies.said[NAMESPACE] = Policies(topics_max=1)
     assert await create(world, shard, 1) == [""]
+
+
+async def test_namespaces_counted_max_are_remembered_and_one_more_pushes_out_the_oldest(
+    world, policies, monkeypatch
+):
+    monkeypatch.setattr(topic_bounds, "NAMESPACES_COUNTED_MAX", 2)
+    shard = world.shards[1]
+    counted: list[str] = []
+    scan = shard.state.scans.count_topics
+
+    def counting(namespace: str) -> int:
+        counted.append(namespace)
+        return int(scan(namespace))
+
+    monkeypatch.setattr(shard.state.scans, "count_topics", counting)
+    bounds = TopicBounds(shard.state, policies)
+    bounded = Policies(topics_max=1)
+    for namespace in ("acme/a", "acme/b", "acme/a", "acme/b"):
+        bounds.check(namespace, bounded, 0)
+    assert counted == ["acme/a", "acme/b"]
+
+    for namespace in ("acme/c", "acme/b", "acme/a"):
+        bounds.check(namespace, bounded, 0)
+
+    assert counted[2:] == ["acme/c", "acme/a"]

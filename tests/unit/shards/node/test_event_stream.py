@@ -112,6 +112,32 @@ def test_a_large_record_comes_in_several_messages(
     in_shard(tmp_path, scenario)
 
 
+@pytest.mark.parametrize("types", [(), ("topic_created",)])
+@pytest.mark.parametrize("room", ["for all", "for one byte less", "for all but the last"])
+def test_events_page_bytes_max_are_one_message_and_one_byte_more_is_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, types: tuple[str, ...], room: str
+) -> None:
+    async def scenario(shard: Harness) -> None:
+        await shard.create_topics(*(f"t-{number}" for number in range(5)))
+        (whole,) = await read(shard, types=types)
+        size_bytes = sum(event.ByteSize() for event in whole.events)
+        missing_bytes = {
+            "for all": 0,
+            "for one byte less": 1,
+            "for all but the last": whole.events[-1].ByteSize(),
+        }[room]
+        monkeypatch.setattr(event_stream, "EVENTS_PAGE_BYTES_MAX", size_bytes - missing_bytes)
+
+        received = await read(shard, types=types)
+
+        assert [len(batch.events) for batch in received if batch.events] == (
+            [len(whole.events) - 1, 1] if missing_bytes else [len(whole.events)]
+        )
+        assert [event for batch in received for event in batch.events] == list(whole.events)
+
+    in_shard(tmp_path, scenario)
+
+
 @run_by(in_shard)
 async def test_following_goes_on_as_events_commit(shard: Harness) -> None:
     await shard.create_topics("a")

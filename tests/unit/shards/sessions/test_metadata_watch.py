@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nextgen.kernel.errors import Overloaded
+from shards.sessions import metadata_watch
 from tests.support.kept_tasks import break_kept
 from tests.support.metadata_world import MetadataWorld, gathered, in_world, told
 from tests.support.scenarios import run_by
@@ -220,6 +221,28 @@ async def test_an_existence_check_waits_for_the_home_shard_to_answer(world: Meta
     world.homes.is_reachable = True
     await world.settle()
     assert world.deliveries == {"removed": 1}
+
+
+@pytest.mark.parametrize(("more", "sizes"), [(0, [2]), (1, [2, 1])])
+def test_metadata_existence_checks_per_read_max_are_made_together_and_one_more_by_itself(
+    monkeypatch: pytest.MonkeyPatch, more: int, sizes: list[int]
+) -> None:
+    monkeypatch.setattr(metadata_watch, "METADATA_EXISTENCE_CHECKS_PER_READ_MAX", 2)
+
+    async def scenario(world: MetadataWorld) -> None:
+        topics = [f"{TOPIC}-{number}" for number in range(2 + more)]
+        world.create_topics(*topics)
+        prepared = [world.prepare(topic) for topic in topics]
+        for topic in topics:
+            world.homes.delete(topic)
+        world.homes.read_sizes.clear()
+        world.assign("a", *prepared)
+        await world.settle()
+
+        assert world.homes.read_sizes == sizes
+        assert world.deliveries == {"removed": len(topics)}
+
+    in_world(scenario)
 
 
 @run_by(in_world)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -340,6 +341,36 @@ def test_assignment_deltas_per_update_max_are_sent_at_once_and_more_in_the_next_
 
         assert names(updates) == [f"t-{number}" for number in range(20)]
         assert len(updates) >= 7
+
+    in_lease_world(scenario)
+
+
+@pytest.mark.parametrize(
+    ("bound", "size_of"),
+    [
+        ("WATCH_EVENTS_PER_UPDATE_MAX", lambda update: len(update.events)),
+        ("EVENTS_BATCH_BYTES_MAX", lambda update: update.ByteSize()),
+    ],
+)
+@pytest.mark.parametrize("one_less", [0, 1])
+def test_watch_events_per_update_max_and_events_batch_bytes_max_are_one_update_and_one_more_is_two(
+    monkeypatch: pytest.MonkeyPatch,
+    bound: str,
+    size_of: Callable[[WatchShardUpdate], int],
+    one_less: int,
+) -> None:
+    async def scenario(it: LeaseWorld) -> None:
+        subscriber = await subscribed(it)
+        await it.commit(*(assigned(f"t-{number}", 2) for number in range(6)))
+        whole = await subscriber.take()
+        monkeypatch.setattr(change_delivery, bound, size_of(whole) - one_less)
+
+        last = await it.commit(*(assigned(f"t-{number}", 3) for number in range(6)))
+        updates = await subscriber.until(last)
+
+        assert len([update for update in updates if update.events]) == 1 + one_less
+        assert names(updates) == [f"t-{number}" for number in range(6)]
+        assert len(whole.events) == 6
 
     in_lease_world(scenario)
 

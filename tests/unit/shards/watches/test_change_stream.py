@@ -17,7 +17,7 @@ from protos.nextgen.v1.inventory_pb2 import (
     Kind,
 )
 from shards.domain import assignment, tenant, topic
-from shards.watches import change_delivery, change_hub
+from shards.watches import change_delivery, change_hub, change_joining
 from tests.support.scenarios import run_by
 from tests.support.shard_events import HISTORY, TIME_MS, TOPIC
 from tests.support.watch_world import Subscriber, WatchWorld, concerning, in_watch_world
@@ -159,6 +159,29 @@ async def test_a_watch_resumes_behind_its_position_without_a_snapshot(world: Wat
     subscriber.connect()
     await subscriber.until_position(5)
     assert seen.positions == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(("watches", "passes"), [(2, 1), (3, 2)])
+def test_watch_joining_max_read_the_log_together_and_one_more_reads_it_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watches: int, passes: int
+) -> None:
+    monkeypatch.setattr(change_joining, "WATCH_JOINING_MAX", 2)
+    begun: list[int] = []
+
+    async def scenario(world: WatchWorld) -> None:
+        await world.commit(created("a"), created("b"), created("c"))
+        read = world.log.read
+        monkeypatch.setattr(
+            world.log, "read", lambda at, **named: [begun.append(at), *read(at, **named)][1:]
+        )
+        subscriber = world.subscriber()
+        seen = [subscriber.watch(kinds=[KIND_TOPIC], from_position=1) for _ in range(watches)]
+        await subscriber.until_position(3)
+
+        assert [each.positions for each in seen] == [[2, 3]] * watches
+        assert begun.count(2) == passes
+
+    in_watch_world(tmp_path, scenario)
 
 
 @run_by(in_watch_world)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from discovery.service.admin import listing as listing_module
 from discovery.service.admin.listing import ListingService
 from discovery.service.counters import DiscoveryCounters
 from nextgen.kernel.errors import InvalidRequest, NotLeader, Overloaded, Refused, Unavailable
@@ -56,6 +57,22 @@ async def test_pages_are_full_but_for_the_last_and_have_each_name_once(shards, n
 
     assert [len(page) for page in pages] == [999, 999, 502]
     assert [name for page in pages for name in page] == NAMES
+
+
+@pytest.mark.parametrize(("one_less", "pages"), [(0, [100]), (1, [99, 1])])
+async def test_list_page_bytes_max_are_one_page_and_one_byte_more_is_two(
+    shards, monkeypatch, one_less, pages
+):
+    service = service_of(shards)
+    request = pb.ListObjectsRequest(parent=PARENT, prefix="00")
+    whole = await service.list_topics(request, TIMEOUT_MS)
+    size_bytes = sum(item.ByteSize() for item in whole.items)
+    monkeypatch.setattr(listing_module, "LIST_PAGE_BYTES_MAX", size_bytes - one_less)
+
+    found = await pages_of(service, prefix="00")
+
+    assert [len(page) for page in found] == pages
+    assert [name for page in found for name in page] == NAMES[:100]
 
 
 async def test_pages_with_a_prefix_have_the_names_with_it(shards):
