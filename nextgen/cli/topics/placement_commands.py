@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -56,40 +56,94 @@ def pin(
 ) -> None:
     """Restrict a topic to these brokers, and move it to one of them if necessary.
 
-    The rule holds until it is removed, even if the move is refused. A move that takes longer than
+    A broker that the cluster does not know is refused. If a move is refused, the rule that was
+    there before is put back. Else the rule holds until it is removed. A move that takes longer than
     the command waits continues, and the exit code is 3.
     """
     nodes = endpoints(target, data_dir)
     name = run_blocking(lambda: _whole(topic))
-    run_command(_set_rule(nodes, name, brokers, effective=effective))
+    run_command(_check_known(nodes, brokers))
+    rule = run_command(_set_rule(nodes, name, brokers, effective=effective))
     try:
         answers = run_command(_move_there(nodes, name, brokers))
     except typer.Exit:
         print_error(f"the rule stands; for where it is now see: nextgen topics why {name.text}")
         raise
+    if _is_refused(answers):
+        run_command(_put_back(nodes, name, rule))
     if json_output:
         moved = [as_dict(answer) for answer in answers]
-        print_json({"topic": topic, "pinned_brokers": brokers, "moves": moved})
+        pinned = list(rule.before) if _is_refused(answers) else brokers
+        print_json({"topic": topic, "pinned_brokers": pinned, "moves": moved})
     else:
         _print_pinned(name, brokers, answers)
     _end_pin(answers)
 
 
-async def _set_rule(
-    nodes: Sequence[str], name: TopicName, brokers: Sequence[str], *, effective: bool
-) -> Any:
-    """Let a topic be on these brokers only; on any, if there are none."""
+@dataclass(slots=True)
+class _Rule:
+    """A change of ``pinned_brokers`` that was made."""
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    response: Any
+
+
+async def _check_known(nodes: Sequence[str], brokers: Sequence[str]) -> None:
+    """Check that the cluster knows these brokers, alive or not.
+
+    Raises:
+        Refused: It does not know one. The message names those that it knows.
+    """
+    from nextgen.cli.calls.discovery_client import DiscoveryClient
+    from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
+
+    async with DiscoveryClient(nodes) as client:
+        cluster = await client.call("GetCluster", GetClusterRequest())
+    known = {each.broker_id for each in cluster.brokers}
+    unknown = [each for each in brokers if each not in known]
+    if unknown:
+        why = f"no broker is called {', '.join(unknown)}; there are {', '.join(sorted(known))}"
+        raise Refused(RejectionCode.NO_BROKER, why)
+
+
+async def _put_back(nodes: Sequence[str], name: TopicName, rule: _Rule) -> None:
+    """Undo ``rule``, unless another one was set meanwhile."""
     from nextgen.cli.calls.discovery_client import DiscoveryClient
     from nextgen.cli.topics.policy_commands import EFFECTIVE_TIMEOUT_MS, alter_policies
 
     def alter(policies: Policies) -> None:
-        policies.placement.ClearField("pinned_brokers")
-        policies.placement.pinned_brokers.extend(brokers)
-        if not policies.placement.ByteSize():
-            policies.ClearField("placement")
+        if tuple(policies.placement.pinned_brokers) == rule.after:
+            _set_pinned(policies, rule.before)
 
     async with DiscoveryClient(nodes, timeout_ms=EFFECTIVE_TIMEOUT_MS) as client:
-        return await alter_policies(client, name.text, alter, effective=effective)
+        await alter_policies(client, name.text, alter)
+
+
+def _set_pinned(policies: Policies, brokers: Sequence[str]) -> None:
+    policies.placement.ClearField("pinned_brokers")
+    policies.placement.pinned_brokers.extend(brokers)
+    if not policies.placement.ByteSize():
+        policies.ClearField("placement")
+
+
+async def _set_rule(
+    nodes: Sequence[str], name: TopicName, brokers: Sequence[str], *, effective: bool
+) -> _Rule:
+    """Let a topic be on these brokers only; on any, if there are none."""
+    from nextgen.cli.calls.discovery_client import DiscoveryClient
+    from nextgen.cli.topics.policy_commands import EFFECTIVE_TIMEOUT_MS, alter_policies
+
+    before: tuple[str, ...] = ()
+
+    def alter(policies: Policies) -> None:
+        nonlocal before
+        before = tuple(policies.placement.pinned_brokers)
+        _set_pinned(policies, brokers)
+
+    async with DiscoveryClient(nodes, timeout_ms=EFFECTIVE_TIMEOUT_MS) as client:
+        response = await alter_policies(client, name.text, alter, effective=effective)
+    return _Rule(before, tuple(brokers), response)
 
 
 async def _move_there(
@@ -111,8 +165,15 @@ async def _move_there(
         return await ask_moves(client, moves)
 
 
+def _is_refused(answers: Sequence[LookupAnswer]) -> bool:
+    """Return whether the rules refused a move: a topic is where its rule would not let it be."""
+    from nextgen.cli.topics.moves import exit_code_of
+
+    return exit_code_of(answers) is ExitCode.REFUSED
+
+
 def _print_pinned(name: TopicName, brokers: Sequence[str], answers: Sequence[LookupAnswer]) -> None:
-    said = [f"{name.text} may be on {', '.join(brokers)} only"]
+    said = [] if _is_refused(answers) else [f"{name.text} may be on {', '.join(brokers)} only"]
     if not answers:
         said.append("nothing of it is elsewhere")
     said += [f"{each.topic} went to {each.broker_id}" for each in answers if each.broker_id]
@@ -124,10 +185,11 @@ def _end_pin(answers: Sequence[LookupAnswer]) -> None:
     """Say what did not move, and end the process if anything did not."""
     from nextgen.cli.topics.moves import exit_code_of, why_not_done
 
+    rule = "the rule is taken back" if _is_refused(answers) else "the rule stands"
     for answer in answers:
         if answer.rejection_code:
             what = "is not known to have moved" if answer.under_way else "stays where it is"
-            print_error(f"{answer.topic} {what}: {why_not_done(answer)}; the rule stands")
+            print_error(f"{answer.topic} {what}: {why_not_done(answer)}; {rule}")
     if (code := exit_code_of(answers)) is not ExitCode.DONE:
         raise typer.Exit(code)
 
@@ -142,9 +204,9 @@ def unpin(
     """Take the rule back. The topic stays where it is until something moves it."""
     nodes = endpoints(target, data_dir)
     name = run_blocking(lambda: _whole(topic))
-    response = run_command(_set_rule(nodes, name, (), effective=effective))
+    rule = run_command(_set_rule(nodes, name, (), effective=effective))
     if json_output:
-        print_json({"topic": topic, **as_dict(response)})
+        print_json({"topic": topic, **as_dict(rule.response)})
     else:
         print_line(
             f"{name.text} is pinned to no broker and stays where it is",

@@ -19,7 +19,10 @@ from nextgen.kernel.limits.cluster import MOVES_PER_REQUEST_MAX
 from nextgen.main import app
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from protos.nextgen.v1 import discovery_service_pb2 as pb
+from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
+from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import Item, LookupAnswer, Topic
+from protos.nextgen.v1.policies_pb2 import Policies
 from protos.nextgen.v1.shard_service_pb2 import TopicMove, UnassignOutcome
 
 runner = CliRunner()
@@ -46,6 +49,7 @@ class Discovery:
         self.requests: list[Message] = []
         self.are_repeatable: list[bool] = []
         self.is_telling = True
+        self.policies = Policies()
 
     def __call__(self, *_given: object, **_options: object) -> Discovery:
         return self
@@ -68,7 +72,13 @@ class Discovery:
             return pb.UnloadTopicsResponse(outcomes=outcomes)
         if method == "GetTopic":
             return pb.GetObjectResponse(item=Item(topic=Topic()), shard_id=1)
-        return pb.GetPoliciesResponse() if method == "GetPolicies" else pb.WriteResponse()
+        if method == "GetCluster":
+            return ClusterUpdate(brokers=[BrokerRecorded(broker_id=each) for each in "abc"])
+        if method == "GetPolicies":
+            return pb.GetPoliciesResponse(policies=self.policies)
+        if isinstance(request, pb.SetPoliciesRequest):
+            self.policies = request.policies
+        return pb.WriteResponse()
 
     def _moved(self, move: TopicMove) -> LookupAnswer:
         answer = self.answers[move.topic]
@@ -199,7 +209,6 @@ async def test_what_was_answered_before_an_error_is_not_lost(discovery: Discover
 @pytest.mark.parametrize(
     ("answer", "code", "said"),
     [
-        (REFUSED, ExitCode.REFUSED, f"{PAID} stays where it is: placement.zones"),
         (NOT_TRIED, ExitCode.NO_ANSWER, f"{PAID} stays where it is: no leader"),
         (UNDER_WAY, ExitCode.NO_ANSWER, f"{PAID} is not known to have moved: the move is under"),
         (
@@ -222,6 +231,50 @@ def test_a_pin_says_what_became_of_the_move_and_that_the_rule_stands(
     assert "the rule stands" in result.stderr
     is_open = isinstance(answer, MetadataError) or answer.under_way
     assert (LOOK in result.stderr) is is_open
+
+
+@pytest.mark.parametrize("answer", [REFUSED, NOT_READY])
+@pytest.mark.parametrize("before", [(), ("a", "c")])
+def test_a_pin_whose_move_is_refused_leaves_the_rule_that_was_there(
+    discovery: Discovery, before: tuple[str, ...], answer: LookupAnswer
+) -> None:
+    discovery.policies = Policies(message_ttl_ms=7)
+    if before:
+        discovery.policies.placement.pinned_brokers.extend(before)
+    expected = Policies.FromString(discovery.policies.SerializeToString())
+    discovery.answers = {PAID: answer}
+
+    result = nextgen("topics", "pin", PAID, "b")
+    document = nextgen("topics", "pin", PAID, "b", "--json")
+
+    assert (result.exit_code, document.exit_code) == (ExitCode.REFUSED, ExitCode.REFUSED)
+    assert f"{PAID} stays where it is: {answer.message}" in result.stderr
+    assert "the rule is taken back" in result.stderr
+    assert discovery.policies == expected
+    assert json.loads(document.stdout)["pinned_brokers"] == list(before)
+
+
+def test_a_rule_that_another_set_meanwhile_is_not_taken_back(discovery: Discovery) -> None:
+    discovery.answers = {PAID: REFUSED}
+    moved = discovery._moved
+
+    def set_meanwhile(move: TopicMove) -> LookupAnswer:
+        del discovery.policies.placement.pinned_brokers[:]
+        discovery.policies.placement.pinned_brokers.append("c")
+        return moved(move)
+
+    discovery._moved = set_meanwhile  # type: ignore[method-assign]
+    nextgen("topics", "pin", PAID, "b")
+
+    assert list(discovery.policies.placement.pinned_brokers) == ["c"]
+
+
+def test_a_pin_to_a_broker_that_is_not_known_stores_nothing(discovery: Discovery) -> None:
+    result = nextgen("topics", "pin", PAID, "b", "broker-77")
+
+    assert result.exit_code == ExitCode.REFUSED
+    assert "no broker is called broker-77; there are a, b, c" in result.stderr
+    assert not any(isinstance(each, pb.SetPoliciesRequest) for each in discovery.requests)
 
 
 def test_a_pin_moves_a_unit_once_however_often_it_is_asked(discovery: Discovery) -> None:
