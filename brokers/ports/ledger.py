@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from brokers.domain.position import Position
 
@@ -65,6 +65,14 @@ class NewEntry:
     sequence_id: int
 
 
+class Extent(NamedTuple):
+    """One kept ledger of a topic, which is a segment."""
+
+    ledger_id: int
+    entries: int
+    size_bytes: int
+
+
 class LedgerReader(Protocol):
     """Reads one topic unit, as its owner or not. Sees acknowledged entries only.
 
@@ -90,6 +98,11 @@ class LedgerReader(Protocol):
     @property
     def byte_count(self) -> int:
         """Bytes of the kept segments."""
+        ...
+
+    @property
+    def extents(self) -> Sequence[Extent]:
+        """The kept ledgers, ascending."""
         ...
 
     async def read(self, after: Position, *, entries_max: int, bytes_max: int) -> Sequence[Entry]:

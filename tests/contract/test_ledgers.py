@@ -212,6 +212,9 @@ async def test_many_segments_are_read_back_in_order(ledger: TopicLedger) -> None
     assert ledger.entries_between(positions[2], positions[17]) == 15
     assert ledger.entries_between(BEFORE_ALL, positions[-1]) == 21
     assert ledger.entries_between(positions[17], positions[2]) == 0
+    assert [each.ledger_id for each in ledger.extents] == sorted({at.ledger_id for at in positions})
+    assert [each.entries for each in ledger.extents] == [2] * 10 + [1]
+    assert sum(each.size_bytes for each in ledger.extents) == ledger.byte_count
 
 
 async def test_publish_times_never_go_back(world: World, ledger: TopicLedger) -> None:

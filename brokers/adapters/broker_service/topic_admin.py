@@ -6,9 +6,14 @@ from typing import Any, Protocol
 
 import grpc.aio
 
-from brokers.adapters.broker_service.topic_statistics import detailed_stats
+from brokers.adapters.broker_service.topic_statistics import (
+    detailed_stats,
+    internal_stats,
+    wire_position,
+)
 from brokers.domain.position import Position
 from brokers.domain.refusal import Refusal, ServerError
+from brokers.ports.ledger import Entry
 from brokers.service.storage_refusal import STORAGE_ERRORS
 from brokers.service.topics import operations
 from brokers.service.topics.open_topics import Topics
@@ -23,6 +28,7 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.pulsar import TOPIC_ADMIN_PAYLOAD_BYTES_MAX
 from nextgen.kernel.routing.names import InvalidName, parse_topic
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import topic_admin_pb2 as wire
@@ -89,6 +95,76 @@ class TopicAdminServicer(GeneratedServicer):
             )
         return wire.UpdateSubscriptionResponse()
 
+    async def GetInternalStats(
+        self, request: wire.GetInternalStatsRequest, context: _Context
+    ) -> wire.TopicInternalStats:
+        async with self._topic(request, context) as topic:
+            return internal_stats(topic)
+
+    async def SkipMessages(
+        self, request: wire.SkipMessagesRequest, context: _Context
+    ) -> wire.SkipMessagesResponse:
+        async with self._topic(request, context) as topic:
+            entries = None if request.is_all else request.entries
+            await operations.skip(topic, request.subscription, entries)
+        return wire.SkipMessagesResponse()
+
+    async def ResetCursor(
+        self, request: wire.ResetCursorRequest, context: _Context
+    ) -> wire.ResetCursorResponse:
+        async with self._topic(request, context) as topic:
+            await operations.reset(topic, request.subscription, _place(request.place))
+        return wire.ResetCursorResponse()
+
+    async def ExpireMessages(
+        self, request: wire.ExpireMessagesRequest, context: _Context
+    ) -> wire.ExpireMessagesResponse:
+        async with self._topic(request, context) as topic:
+            await operations.expire(topic, request.subscription, _expiry(request, topic.now_ms()))
+        return wire.ExpireMessagesResponse()
+
+    async def PeekMessage(
+        self, request: wire.PeekMessageRequest, context: _Context
+    ) -> wire.StoredEntry:
+        async with self._topic(request, context) as topic:
+            return _stored(await operations.peek(topic, request.subscription, request.number))
+
+    async def GetMessage(
+        self, request: wire.GetMessageRequest, context: _Context
+    ) -> wire.StoredEntry:
+        async with self._topic(request, context) as topic:
+            position = position_of(request.position)
+            return _stored(await operations.entry_at(topic, position), request.offset)
+
+    async def ExamineMessage(
+        self, request: wire.ExamineMessageRequest, context: _Context
+    ) -> wire.StoredEntry:
+        async with self._topic(request, context) as topic:
+            entry = await operations.examine(
+                topic, request.number, is_from_latest=request.from_latest
+            )
+            return _stored(entry)
+
+    async def GetLastMessageId(
+        self, request: wire.GetLastMessageIdRequest, context: _Context
+    ) -> wire.LastMessageId:
+        async with self._topic(request, context) as topic:
+            return await _last_message_id(topic)
+
+    async def Terminate(
+        self, request: wire.TerminateRequest, context: _Context
+    ) -> wire.LastMessageId:
+        async with self._topic(request, context) as topic:
+            await operations.terminate(topic)
+            return await _last_message_id(topic)
+
+    async def Truncate(
+        self, request: wire.TruncateRequest, context: _Context
+    ) -> wire.TruncateResponse:
+        async with self._topic(request, context) as topic:
+            await operations.truncate(topic)
+        return wire.TruncateResponse()
+
     def _topic(self, request: _WithUnit, context: _Context) -> _OpenTopic:
         return _OpenTopic(self._topics, request.unit, context)
 
@@ -137,6 +213,37 @@ def _error_of(error: Refusal | MetadataError) -> MetadataError:
         return error
     code = _REJECTIONS.get(error.code)
     return Unavailable(error.message) if code is None else Refused(code, error.message)
+
+
+async def _last_message_id(topic: Topic) -> wire.LastMessageId:
+    position, messages = await topic.last_message()
+    return wire.LastMessageId(
+        position=wire_position(position), batch_index=messages - 1 if messages > 1 else -1
+    )
+
+
+def _stored(entry: Entry, offset: int = 0) -> wire.StoredEntry:
+    return wire.StoredEntry(
+        position=wire_position(entry.position),
+        payload=entry.payload[offset : offset + TOPIC_ADMIN_PAYLOAD_BYTES_MAX],
+        publish_time_ms=entry.publish_time_ms,
+        message_count=entry.message_count,
+        payload_bytes=len(entry.payload),
+    )
+
+
+def _expiry(request: wire.ExpireMessagesRequest, now_ms: int) -> Place:
+    """Return the place before which everything expires.
+
+    Raises:
+        InvalidRequest: The request has neither an age nor a position that can exist.
+    """
+    match request.WhichOneof("limit"):
+        case "older_than_s":
+            return Place(publish_time_ms=max(0, now_ms - 1_000 * request.older_than_s))
+        case "up_to":
+            return _place_of_position(request.up_to, is_excluded=not request.is_excluded)
+    raise InvalidRequest("neither an age nor a position was named")
 
 
 def _place(place: wire.TopicPlace) -> Place:

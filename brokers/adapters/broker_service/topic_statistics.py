@@ -13,8 +13,9 @@ from brokers.service.subscriptions.subscription import Consumer, Subscription
 from brokers.service.topics.open_topics import Topics
 from brokers.service.topics.topic import Topic
 from brokers.service.traffic import Rate
-from nextgen.kernel.limits.pulsar import TOPIC_ADMIN_ROWS_MAX
+from nextgen.kernel.limits.pulsar import TOPIC_ADMIN_RANGES_MAX, TOPIC_ADMIN_ROWS_MAX
 from protos.nextgen.v1 import broker_service_pb2 as wire
+from protos.nextgen.v1 import topic_admin_pb2 as admin_wire
 
 _ACCESS_MODES = {
     AccessMode.SHARED: "Shared",
@@ -45,8 +46,8 @@ def _of_topic(topic: Topic) -> wire.TopicStats:
         producers=len(topic.producers),
         entries=ledger.entry_count,
         bytes=ledger.byte_count,
-        first=_position(ledger.first),
-        last=_position(ledger.last),
+        first=wire_position(ledger.first),
+        last=wire_position(ledger.last),
         messages_in=traffic.messages_in,
         messages_out=traffic.messages_out,
         bytes_in=traffic.bytes_in,
@@ -67,7 +68,7 @@ def _of_subscription(subscription: Subscription) -> wire.SubscriptionStats:
         consumers=stats.consumers,
         backlog_entries=stats.backlog_entries,
         unacked_messages=stats.unacked_messages,
-        mark_delete=_position(stats.mark_delete),
+        mark_delete=wire_position(stats.mark_delete),
         is_durable=stats.is_durable,
         messages_out=stats.messages_out,
         bytes_out=stats.bytes_out,
@@ -140,5 +141,49 @@ def _set_rate(field: wire.TrafficRates, rate: Rate) -> None:
     field.messages_per_s, field.bytes_per_s = rate.messages_per_s, rate.bytes_per_s
 
 
-def _position(position: Position) -> wire.MessagePosition:
+def internal_stats(topic: Topic) -> admin_wire.TopicInternalStats:
+    """Return the ledgers and cursors of one topic."""
+    ledger = topic.ledger
+    return admin_wire.TopicInternalStats(
+        entries_added=topic.entries_added,
+        entries=ledger.entry_count,
+        bytes=ledger.byte_count,
+        pending_entries=topic.pending_entries,
+        last=wire_position(ledger.last),
+        is_terminated=topic.is_terminated,
+        ledgers=[
+            admin_wire.LedgerExtent(
+                ledger_id=each.ledger_id, entries=each.entries, bytes=each.size_bytes
+            )
+            for each in ledger.extents
+        ],
+        cursors=[_of_cursor(each) for each in topic.subscriptions.values() if each.is_durable],
+        schema_versions=len(topic.schemas),
+    )
+
+
+def _of_cursor(subscription: Subscription) -> admin_wire.CursorStats:
+    cursor, stats = subscription.cursor, subscription.stats()
+    read = cursor.end_of_run(cursor.mark_delete)
+    return admin_wire.CursorStats(
+        subscription=subscription.name,
+        mark_delete=wire_position(cursor.mark_delete),
+        read=wire_position(Position(read.ledger_id, read.entry_id + 1)),
+        acked_entries=cursor.ranges.count,
+        acked_ranges=cursor.holes,
+        backlog_entries=stats.backlog_entries,
+        acked=[
+            admin_wire.EntryRange(
+                ledger_id=first.ledger_id, first_entry=first.entry_id, last_entry=last_entry
+            )
+            for first, last_entry in islice(cursor.ranges, TOPIC_ADMIN_RANGES_MAX)
+        ],
+        messages_out=stats.messages_out,
+        properties=subscription.properties,
+        is_active=bool(subscription.consumers),
+    )
+
+
+def wire_position(position: Position) -> wire.MessagePosition:
+    """Return a position as a message."""
     return wire.MessagePosition(ledger_id=position.ledger_id, entry_id=position.entry_id)

@@ -10,12 +10,14 @@ import asyncio
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from operator import attrgetter
 
 from brokers.adapters.ledger.accepting import Listeners, check_entry, check_state, remember
 from brokers.domain.position import BEFORE_ALL, Position, ledger_id_of
 from brokers.ports.ledger import (
     Entry,
+    Extent,
     Fenced,
     LedgerReader,
     LedgerStore,
@@ -104,6 +106,14 @@ class MemoryReader(LedgerReader):
     @property
     def byte_count(self) -> int:
         return self._unit.byte_count
+
+    @property
+    def extents(self) -> Sequence[Extent]:
+        ledgers = groupby(self._unit.entries, key=lambda entry: entry.position.ledger_id)
+        sizes = (
+            (ledger_id, [len(each.payload) for each in entries]) for ledger_id, entries in ledgers
+        )
+        return [Extent(ledger_id, len(each), sum(each)) for ledger_id, each in sizes]
 
     async def read(self, after: Position, *, entries_max: int, bytes_max: int) -> Sequence[Entry]:
         return self.read_recent(after, entries_max=entries_max, bytes_max=bytes_max)

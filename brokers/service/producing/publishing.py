@@ -81,6 +81,7 @@ class Publishing:
         self._failure: BaseException | None = None
         self._drained: asyncio.Event | None = None
         self.in_flight = 0
+        self.entries_stored = 0
         self.is_stopped = False
         self.refusal: Refusal | None = None
         """The reason why publications are refused at the moment, or None."""
@@ -158,7 +159,8 @@ class Publishing:
         """Wait until all appends are answered; return False if that takes too long."""
         if not self.in_flight:
             return True
-        self._drained = asyncio.Event()
+        if self._drained is None or self._drained.is_set():
+            self._drained = asyncio.Event()
         try:
             async with timeout(timeout_ms / 1000):
                 await self._drained.wait()
@@ -228,6 +230,7 @@ class Publishing:
             self._append_latency.observe(self._clock() - began_at)
             size = len(publication.payload)
             self._traffic.count_in(publication.message_count, size)
+            self.entries_stored += 1
             state.messages_in += publication.message_count
             state.bytes_in += size
             sink.stored(publication, future.result() if self._is_kept else UNKEPT)

@@ -359,11 +359,11 @@ class Subscription:
         """
         mark_delete, next_entry = sought(position, self._ledger)
         partial = None if next_entry is None or not any(ack_set) else Ack(next_entry, ack_set)
-        await self._reset(mark_delete, partial)
+        await self.reset(mark_delete, partial)
 
     async def seek_to_time(self, publish_time_ms: int) -> None:
         """Seek to the first entry that was published at or after a time; see ``seek``."""
-        await self._reset(await self._ledger.before_time(publish_time_ms))
+        await self.reset(await self._ledger.before_time(publish_time_ms))
 
     async def delete(self, consumer: Consumer | None = None, *, is_forced: bool = False) -> None:
         """Unsubscribe. ``consumer``, which requested it, is disconnected without a close command.
@@ -419,7 +419,8 @@ class Subscription:
         self._turns.ask()
         return refused
 
-    async def _reset(self, mark_delete: Position, partial: Ack | None = None) -> None:
+    async def reset(self, mark_delete: Position, partial: Ack | None = None) -> None:
+        """Set the cursor, forwards or backwards, as ``seek`` does."""
         if self._is_seeking or self._is_closed:
             raise _closed()
         self._is_seeking = True

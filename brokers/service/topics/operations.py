@@ -5,17 +5,18 @@ Every operation is durable when it returns. All but ``skip`` may be repeated wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from brokers.domain.position import Position
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.subscriptions.cursor import before
-from brokers.ports.ledger import LedgerReader
+from brokers.domain.subscriptions.open_entries import nth_behind, nth_open
+from brokers.ports.ledger import Entry, LedgerReader
 from brokers.service.subscriptions.start import SubscriptionStart
 from brokers.service.subscriptions.subscription import Subscription
 from brokers.service.topics.topic import Topic
-from nextgen.kernel.errors import InvalidRequest, Refused
+from nextgen.kernel.errors import InvalidRequest, ProposalLost, Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.pulsar import (
     SUBSCRIPTION_NAME_BYTES_MAX,
@@ -46,7 +47,7 @@ async def create_subscription(
         Refused: ALREADY_EXISTS; NOT_ALLOWED for a topic that is not persistent.
         InvalidRequest: The name or the properties exceed a limit.
         Refusal: The topic has too many subscriptions, or it is closing.
-        Fenced, StorageFailed, LedgerDamaged: It may have been created, or not.
+        ProposalLost, Fenced, StorageFailed, LedgerDamaged: It may have been created, or not.
     """
     _check_name(name)
     _check_properties(properties)
@@ -56,8 +57,15 @@ async def create_subscription(
         raise Refused(
             RejectionCode.ALREADY_EXISTS, f"{topic.unit.name} has a subscription {name!r}"
         )
+    if not topic.is_usable:
+        raise _closing(topic)
     start = SubscriptionStart(mark_delete=mark_delete, properties=properties)
-    await topic.create_subscription(name, start)
+    try:
+        await topic.create_subscription(name, start)
+    except Refusal as refusal:
+        if topic.is_usable:
+            raise
+        raise ProposalLost(f"{topic.unit.name} closed meanwhile: {refusal.message}") from refusal
 
 
 async def delete_subscription(topic: Topic, name: str, *, is_forced: bool) -> None:
@@ -91,6 +99,154 @@ async def update_subscription(topic: Topic, name: str, properties: Mapping[str, 
     await subscription_of(topic, name).use_properties(properties)
 
 
+async def skip(topic: Topic, name: str, entries: int | None) -> None:
+    """Acknowledge so many of the oldest unacknowledged entries, all of them with None.
+
+    Raises:
+        Refused: NOT_FOUND.
+        InvalidRequest: ``entries`` is 0.
+        Refusal: The subscription is being reset, or the topic is closing.
+        ProposalLost, Fenced, StorageFailed: They may have been acknowledged, or not.
+    """
+    if entries == 0:
+        raise InvalidRequest("at least one entry has to be skipped")
+    subscription, ledger = subscription_of(topic, name), topic.ledger
+    up_to = None if entries is None else _nth_open(subscription, entries, ledger)
+    await _pass_over([subscription], ledger.last if up_to is None else up_to)
+
+
+async def reset(topic: Topic, name: str, place: Place) -> None:
+    """Set a cursor. The consumers are closed, and connect again.
+
+    Raises:
+        Refused: NOT_FOUND.
+        Refusal: The subscription is being reset already, or the topic is closing.
+        Fenced, StorageFailed, LedgerDamaged: It may have been set, or not.
+    """
+    subscription = subscription_of(topic, name)
+    await subscription.reset(await mark_delete_of(place, topic.ledger))
+
+
+async def expire(topic: Topic, name: str, place: Place) -> None:
+    """Acknowledge everything before ``place``, in one subscription or in all durable ones ("").
+
+    Raises:
+        As ``skip``, and LedgerDamaged.
+    """
+    up_to = await mark_delete_of(place, topic.ledger)
+    await _pass_over([subscription_of(topic, name)] if name else _durable(topic), up_to)
+
+
+async def truncate(topic: Topic) -> None:
+    """Acknowledge everything in every durable subscription, and drop all ledgers but the last.
+
+    Retention does not count here.
+
+    Raises:
+        Refused: NOT_ALLOWED: the topic is not persistent.
+        Refusal: A subscription is being reset, or the topic is closing.
+        Fenced, StorageFailed: It may have happened, in part or not at all.
+    """
+    _check_persistent(topic)
+    last = topic.ledger.last
+    await _pass_over(_durable(topic), last)
+    await topic.ledger.trim(last)
+
+
+async def terminate(topic: Topic) -> None:
+    """End publishing for ever: see ``Topic.terminate``.
+
+    Raises:
+        Refused: NOT_ALLOWED: the topic is not persistent.
+    """
+    _check_persistent(topic)
+    await topic.terminate()
+
+
+async def peek(topic: Topic, name: str, number: int) -> Entry:
+    """Return the ``number``-th entry, from 1, that the subscription has not acknowledged.
+
+    Raises:
+        Refused: NOT_FOUND: there is no such subscription or entry.
+        InvalidRequest: ``number`` is 0.
+        LedgerDamaged, StorageFailed: It cannot be read.
+    """
+    _check_number(number)
+    position = _nth_open(subscription_of(topic, name), number, topic.ledger)
+    return await entry_at(topic, position)
+
+
+async def examine(topic: Topic, number: int, *, is_from_latest: bool) -> Entry:
+    """Return the ``number``-th kept entry, from 1, counted from the first or from the last.
+
+    Raises:
+        Refused: NOT_FOUND; NOT_ALLOWED: the topic is not persistent.
+        InvalidRequest: ``number`` is 0.
+        LedgerDamaged, StorageFailed: It cannot be read.
+    """
+    _check_persistent(topic)
+    _check_number(number)
+    ledger = topic.ledger
+    if is_from_latest:
+        number = max(ledger.entry_count - number + 1, 0)
+    position = None
+    if number:
+        begin = before(ledger.first)
+        position = nth_behind(begin, number, ledger.first, ledger.last, ledger.entries_between)
+    return await entry_at(topic, position)
+
+
+async def entry_at(topic: Topic, position: Position | None) -> Entry:
+    """Return the entry at a position.
+
+    Raises:
+        Refused: NOT_FOUND: there is none, or it was dropped; NOT_ALLOWED: the topic is not
+            persistent.
+        LedgerDamaged, StorageFailed: It cannot be read.
+    """
+    _check_persistent(topic)
+    if position is not None:
+        found = await topic.ledger.read(before(position), entries_max=1, bytes_max=1)
+        if found and found[0].position == position:
+            return found[0]
+    where = "" if position is None else f" at {position}"
+    raise Refused(RejectionCode.NOT_FOUND, f"{topic.unit.name} has no such entry{where}")
+
+
+def _durable(topic: Topic) -> list[Subscription]:
+    if not topic.is_usable:
+        raise _closing(topic)
+    return [each for each in topic.subscriptions.values() if each.is_durable]
+
+
+async def _pass_over(subscriptions: Sequence[Subscription], up_to: Position) -> None:
+    """Acknowledge everything up to ``up_to``; return when that is durable."""
+    for subscription in subscriptions:
+        if not subscription.pass_over(up_to):
+            raise Refusal(
+                ServerError.METADATA, f"subscription {subscription.name!r} is being reset"
+            )
+    stored = [each.stored() for each in subscriptions]
+    try:
+        for future in stored:
+            await future
+    except Refusal as refusal:
+        raise ProposalLost(f"the topic closed meanwhile: {refusal.message}") from refusal
+
+
+def _nth_open(subscription: Subscription, number: int, ledger: LedgerReader) -> Position | None:
+    return nth_open(subscription.cursor, number, ledger.first, ledger.last, ledger.entries_between)
+
+
+def _closing(topic: Topic) -> Refusal:
+    return Refusal(ServerError.SERVICE_NOT_READY, f"{topic.unit.name} is closing: look it up again")
+
+
+def _check_number(number: int) -> None:
+    if number < 1:
+        raise InvalidRequest("entries are counted from 1")
+
+
 def subscription_of(topic: Topic, name: str) -> Subscription:
     """Return a subscription.
 
@@ -99,9 +255,7 @@ def subscription_of(topic: Topic, name: str) -> Subscription:
         Refusal: The topic is closing.
     """
     if not topic.is_usable:
-        raise Refusal(
-            ServerError.SERVICE_NOT_READY, f"{topic.unit.name} is closing: look it up again"
-        )
+        raise _closing(topic)
     subscription = topic.subscriptions.get(name)
     if subscription is None:
         raise Refused(RejectionCode.NOT_FOUND, f"{topic.unit.name} has no subscription {name!r}")

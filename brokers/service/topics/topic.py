@@ -33,15 +33,13 @@ from brokers.service.subscriptions.subscription import (
 )
 from brokers.service.topics.rates import TopicRates
 from brokers.service.topics.schemas import TopicSchemas
+from brokers.service.topics.termination import Termination
 from brokers.service.traffic import Latency, Traffic
 from nextgen.kernel.limits.pulsar import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPIC_DRAIN_MS_MAX
 from nextgen.tasks.background import join
 
 CURSOR_PREFIX = "cursor/"
 """Prefix of keys in the ledger's state; a durable subscription's name follows."""
-
-TERMINATED_KEY = "terminated"
-"""Key in the ledger's state of a topic that is terminated; the value is empty."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -110,6 +108,7 @@ class Topic:
         )
         self._publishing.recognise_duplicates(is_wanted=self.policy.deduplicates)
         self.producers = Producers(unit.name, ledger, self._publishing, dependencies.make_name)
+        self._termination = Termination(unit.name, ledger, self._publishing)
         self.rates = TopicRates(self.traffic, self.producers, self.subscriptions)
         self._creating: dict[str, asyncio.Task[Subscription]] = {}
         self._closing: asyncio.Task[None] | None = None
@@ -146,7 +145,7 @@ class Topic:
     @property
     def is_terminated(self) -> bool:
         """Whether nothing more can be published, for ever."""
-        return TERMINATED_KEY in self.ledger.state
+        return self._termination.is_over
 
     @property
     def has_clients(self) -> bool:
@@ -155,6 +154,20 @@ class Topic:
     @property
     def consumers(self) -> int:
         return sum(len(subscription.consumers) for subscription in self.subscriptions.values())
+
+    @property
+    def pending_entries(self) -> int:
+        """Number of publications that storage has not answered."""
+        return self._publishing.in_flight
+
+    @property
+    def entries_added(self) -> int:
+        """Number of entries that were stored since the topic was opened here."""
+        return self._publishing.entries_stored
+
+    def now_ms(self) -> int:
+        """Return the wall clock's time, by which entries get their publish times."""
+        return self._dependencies.now_ms()
 
     @property
     def backlog_bytes(self) -> int:
@@ -193,14 +206,31 @@ class Topic:
         self._publishing.recognise_duplicates(is_wanted=policy.deduplicates)
 
     def refuse_publishing(self, refusal: Refusal | None) -> None:
-        """Refuse publications for a reason; None: accept them again."""
-        self._publishing.refusal = refusal
+        """Refuse publications for a reason; None: accept them again, unless the topic has ended."""
+        if not self._termination.has_begun:
+            self._publishing.refusal = refusal
 
     def pass_over(self, up_to: Position) -> None:
         """Acknowledge everything up to an entry in every durable subscription."""
         for subscription in list(self.subscriptions.values()):
             if subscription.is_durable:
                 subscription.pass_over(up_to)
+
+    async def terminate(self) -> None:
+        """End publishing for ever; return when that is durable. A repetition changes nothing.
+
+        Producers are closed, and refused when they come back. Consumers are notified once they have
+        acknowledged everything.
+
+        Raises:
+            Refusal: The topic closes.
+            Unavailable, Fenced, StorageFailed: See ``Termination.end``.
+        """
+        self._check_usable()
+        await self._termination.end()
+        self.producers.send_away()
+        for subscription in list(self.subscriptions.values()):
+            subscription.topic_terminated()
 
     # Producers -------------------------------------------------------------------------------
 
@@ -389,6 +419,8 @@ class Topic:
         self.subscriptions[subscription.name] = subscription
         subscription.on_failed(self._storage_failed)
         subscription.on_over(lambda: self._drop(subscription))
+        if self.is_terminated:
+            subscription.topic_terminated()
 
     def _drop_if_over(self, subscription: Subscription) -> None:
         if subscription.is_over:

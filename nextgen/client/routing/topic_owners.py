@@ -13,7 +13,7 @@ from typing import Any
 
 from nextgen.client.brokers.channels import BrokerChannels
 from nextgen.client.routing.topic_answers import checked
-from nextgen.kernel.errors import Refused, Unavailable
+from nextgen.kernel.errors import ConnectionLost, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_DEFAULT_MS
 from nextgen.kernel.limits.pulsar import (
@@ -111,6 +111,22 @@ class TopicOwners:
             except Unavailable as error:
                 trouble = error
         raise OwnerUnreachable(f"the broker of {name.text} could not be reached: {trouble}")
+
+    async def entry(self, name: TopicName, request: Any) -> pb.StoredEntry:
+        """Send one of the requests that are answered with an entry; return it with all its bytes.
+
+        Raises:
+            As ``call``. Refused with NOT_FOUND also if the entry was dropped meanwhile.
+        """
+        entry: pb.StoredEntry = await self.call(name, request)
+        while len(entry.payload) < entry.payload_bytes:
+            rest: pb.StoredEntry = await self.call(
+                name, pb.GetMessageRequest(position=entry.position, offset=len(entry.payload))
+            )
+            if not rest.payload:
+                raise ConnectionLost(f"the entry of {name.text} ends in its middle")
+            entry.payload += rest.payload
+        return entry
 
     async def stop(self) -> None:
         """Close the channels to brokers; calls on them end."""

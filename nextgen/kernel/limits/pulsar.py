@@ -408,6 +408,17 @@ TOPIC_ADMIN_ROWS_MAX = 10_000
 """Producers and consumers in one answer with statistics, some 300 bytes each; the rest is only
 counted."""
 
+TOPIC_ADMIN_RANGES_MAX = 1_000
+"""Acknowledged intervals of one cursor in an answer with internal statistics: the first of them."""
+
+TOPIC_ADMIN_PAYLOAD_BYTES_MAX = 3 * 1024 * 1024
+"""Bytes of a stored message in one answer, which is one gRPC message; the rest is read by further
+requests. A message of a client has up to 5 MB."""
+
+TOPIC_TERMINATION_MS_MAX = 2_000
+"""How long a termination waits for earlier messages of the topic to be stored: enough for a slow
+disk, and less than its caller waits."""
+
 TOPIC_OWNER_LOOKUPS_MAX = 4
 """Lookups for one operation on a topic: the first, and three more if the broker no longer has the
 topic. Moves take milliseconds, so a topic that moved four times meanwhile is in trouble."""

@@ -243,12 +243,14 @@ class PeekMessageRequest(_message.Message):
     def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., subscription: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
 
 class GetMessageRequest(_message.Message):
-    __slots__ = ("unit", "position")
+    __slots__ = ("unit", "position", "offset")
     UNIT_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
     unit: AdminUnit
     position: _broker_service_pb2.MessagePosition
-    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., position: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ...) -> None: ...
+    offset: int
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., position: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class ExamineMessageRequest(_message.Message):
     __slots__ = ("unit", "from_latest", "number")
@@ -261,16 +263,18 @@ class ExamineMessageRequest(_message.Message):
     def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., from_latest: _Optional[bool] = ..., number: _Optional[int] = ...) -> None: ...
 
 class StoredEntry(_message.Message):
-    __slots__ = ("position", "payload", "publish_time_ms", "message_count")
+    __slots__ = ("position", "payload", "publish_time_ms", "message_count", "payload_bytes")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     PUBLISH_TIME_MS_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
     position: _broker_service_pb2.MessagePosition
     payload: bytes
     publish_time_ms: int
     message_count: int
-    def __init__(self, position: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ..., payload: _Optional[bytes] = ..., publish_time_ms: _Optional[int] = ..., message_count: _Optional[int] = ...) -> None: ...
+    payload_bytes: int
+    def __init__(self, position: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ..., payload: _Optional[bytes] = ..., publish_time_ms: _Optional[int] = ..., message_count: _Optional[int] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
 
 class GetLastMessageIdRequest(_message.Message):
     __slots__ = ("unit",)

@@ -16,7 +16,7 @@ from brokers.adapters.ledger.format.segments import Segment, SegmentTable
 from brokers.adapters.ledger.reading.entries import SegmentReading, SegmentView
 from brokers.adapters.ledger.reading.read_files import Indexes, ReadFiles
 from brokers.domain.position import BEFORE_ALL, Position, epoch_of, segment_of
-from brokers.ports.ledger import Entry, LedgerDamaged, LedgerReader, StorageFailed
+from brokers.ports.ledger import Entry, Extent, LedgerDamaged, LedgerReader, StorageFailed
 
 _HINTS_MAX = 64
 """Offsets of the ends of earlier reads that a unit remembers, because readers continue there."""
@@ -58,6 +58,10 @@ class TableReader(LedgerReader):
     @property
     def byte_count(self) -> int:
         return self._table.byte_count
+
+    @property
+    def extents(self) -> Sequence[Extent]:
+        return [Extent(each.ledger_id, each.entries, each.length) for each in self._table.segments]
 
     @property
     def state(self) -> Mapping[str, bytes]:

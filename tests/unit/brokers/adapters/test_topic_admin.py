@@ -80,6 +80,7 @@ async def test_another_epoch_than_the_present_is_refused_as_stale(
     request = wire.GetStatsRequest(unit=unit_of(world, epoch=epoch))
 
     assert code_of(await admin.refusal("GetStats", request)) == RejectionCode.STALE_EPOCH
+    assert world.broker().store.opened == 0, "the refusal costs no disk"
 
 
 async def test_another_topic_of_the_same_name_is_refused_as_stale(world: BrokerWorld, admin: Admin):
@@ -89,6 +90,7 @@ async def test_another_topic_of_the_same_name_is_refused_as_stale(world: BrokerW
     refused = await admin.refusal("GetStats", wire.GetStatsRequest(unit=unit))
 
     assert code_of(refused) == RejectionCode.STALE_EPOCH
+    assert world.broker().store.opened == 0
 
 
 async def test_the_former_owner_of_a_moved_topic_refuses_and_the_new_one_answers(
@@ -289,6 +291,15 @@ async def test_an_unknown_subscription_is_not_found(admin: Admin, method: str, r
     request = request_type(subscription="other")
 
     assert code_of(await admin.refusal(method, request)) == RejectionCode.NOT_FOUND
+
+
+async def test_a_creation_that_storage_loses_may_have_happened(world: BrokerWorld, admin: Admin):
+    await admin.stats()
+    world.broker().ledger().failure = StorageFailed("I/O error")
+
+    request = wire.CreateSubscriptionRequest(subscription="sub")
+
+    assert isinstance(await admin.refusal("CreateSubscription", request), ProposalLost)
 
 
 async def test_a_deletion_that_storage_loses_may_have_happened(world: BrokerWorld, admin: Admin):

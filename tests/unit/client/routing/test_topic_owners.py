@@ -11,6 +11,7 @@ from nextgen.client.routing import topic_owners
 from nextgen.client.routing.topic_owners import OwnerUnreachable, TopicOwners
 from nextgen.client.wire.errors import abort
 from nextgen.kernel.errors import (
+    ConnectionLost,
     MetadataError,
     Overloaded,
     ProposalLost,
@@ -22,6 +23,7 @@ from nextgen.kernel.limits.pulsar import TOPIC_ADMIN_RETRY_AFTER_MS, TOPIC_OWNER
 from nextgen.kernel.routing.names import TopicName, parse_topic
 from nextgen.runtime.servers.grpc_server import new_server
 from protos.nextgen.v1 import topic_admin_pb2 as wire
+from protos.nextgen.v1.broker_service_pb2 import MessagePosition
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.topic_admin_pb2_grpc import (
     TopicAdminServicer,
@@ -30,6 +32,8 @@ from protos.nextgen.v1.topic_admin_pb2_grpc import (
 
 NAME = parse_topic("persistent://acme/orders/paid-partition-3")
 NOBODY = "127.0.0.1:1"
+AT = MessagePosition(ledger_id=4, entry_id=2)
+STORED = b"0123456789"
 
 
 class Owner(TopicAdminServicer):
@@ -40,6 +44,7 @@ class Owner(TopicAdminServicer):
         self.errors: list[MetadataError] = []
         self.skipped: list[int] = []
         self.units: list[wire.AdminUnit] = []
+        self.cut_bytes = 3
 
     async def SkipMessages(
         self, request: wire.SkipMessagesRequest, context: Any
@@ -51,6 +56,18 @@ class Owner(TopicAdminServicer):
             await abort(context, Refused(RejectionCode.STALE_EPOCH, "look it up again"))
         self.skipped.append(request.entries)
         return wire.SkipMessagesResponse()
+
+    async def PeekMessage(self, request: wire.PeekMessageRequest, context: Any) -> wire.StoredEntry:
+        return wire.StoredEntry(
+            position=AT, payload=STORED[: self.cut_bytes], payload_bytes=len(STORED)
+        )
+
+    async def GetMessage(self, request: wire.GetMessageRequest, context: Any) -> wire.StoredEntry:
+        assert request.position == AT
+        end = request.offset + self.cut_bytes
+        return wire.StoredEntry(
+            position=AT, payload=STORED[request.offset : end], payload_bytes=len(STORED)
+        )
 
 
 class World:
@@ -164,6 +181,24 @@ async def test_what_a_lookup_rejects_for_good_is_not_looked_up_again(world: Worl
         await world.skip()
 
     assert (raised.value.code, len(world.lookups)) == (code, 1)
+
+
+@pytest.mark.parametrize("cut_bytes", [1, 3, 5, 9, 10, 11])
+async def test_an_entry_that_is_too_long_for_one_answer_is_put_together(
+    world: World, cut_bytes: int
+):
+    world.owner.cut_bytes = cut_bytes
+
+    entry = await world.owners.entry(NAME, wire.PeekMessageRequest(number=1))
+
+    assert (entry.payload, entry.position) == (STORED, AT)
+
+
+async def test_an_entry_that_ends_in_its_middle_is_no_entry(world: World):
+    world.owner.cut_bytes = 0
+
+    with pytest.raises(ConnectionLost):
+        await world.owners.entry(NAME, wire.PeekMessageRequest(number=1))
 
 
 def test_every_method_of_the_service_has_its_request():

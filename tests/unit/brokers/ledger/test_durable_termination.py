@@ -1,0 +1,56 @@
+"""A terminated topic on a disk that loses power."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from brokers.adapters.ledger.store import DiskLedgerStore
+from brokers.domain.refusal import ServerError
+from brokers.ports.ledger import NewEntry
+from brokers.service.topics.topic import Topic, TopicDependencies, TopicUnit
+from brokers.service.traffic import Latency, Traffic
+from tests.support.broker_world import POLICY
+from tests.support.sim_disk import SimDisk
+
+
+def opened_topic(ledger: Any, epoch: int) -> Topic:
+    dependencies = TopicDependencies(
+        policy=POLICY,
+        traffic=Traffic(),
+        append_latency=Latency(),
+        make_name=lambda: "producer",
+        now_ms=lambda: 0,
+    )
+    unit = TopicUnit("persistent://a/b/c", "topic", "", epoch, -1, is_persistent=True)
+    topic = Topic(unit, ledger, dependencies, lambda *_: None)
+    topic.recover()
+    return topic
+
+
+async def successor_of(disk: SimDisk) -> tuple[bool, int]:
+    """Have the next owner open what a loss of power would leave; return what it finds."""
+    store = DiskLedgerStore(Path("/ledgers"), broker_id="b", storage=disk.durable_copy())
+    try:
+        ledger = await store.open("topic", "", 2, topic_name="persistent://a/b/c")
+        topic = opened_topic(ledger, 2)
+        found = topic.is_terminated, ledger.entry_count
+        refusal = topic._publishing.refusal
+        assert (refusal is not None and refusal.code == ServerError.TOPIC_TERMINATED) == found[0]
+        return found
+    finally:
+        await store.close()
+
+
+async def test_a_loss_of_power_behind_the_answer_leaves_the_topic_terminated():
+    disk = SimDisk()
+    store = DiskLedgerStore(Path("/ledgers"), broker_id="a", storage=disk)
+    ledger = await store.open("topic", "", 1, topic_name="persistent://a/b/c")
+    topic = opened_topic(ledger, 1)
+    await ledger.append(NewEntry(b"x", 1, "p", 0))
+    assert await successor_of(disk) == (False, 1), "nothing has ended yet"
+
+    await topic.terminate()
+
+    assert await successor_of(disk) == (True, 1)
+    await store.close()

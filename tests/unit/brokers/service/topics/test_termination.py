@@ -1,0 +1,249 @@
+"""A terminated topic: what clients see, and that the end outlives crashes, restarts and moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from brokers.ports.ledger import StorageFailed
+from brokers.service.topics import termination
+from brokers.service.topics.upkeep import limit_backlog
+from nextgen.kernel.errors import ProposalLost, Refused, Unavailable
+from nextgen.kernel.events.decider import RejectionCode
+from protos.nextgen.v1 import topic_admin_pb2 as wire
+from protos.pulsar import PulsarApi_pb2 as pulsar
+from tests.support.broker_world import TOPIC, BrokerWorld, FakeClient, settle
+from tests.support.topic_admin_calls import Admin
+
+REACHED_END = pulsar.BaseCommand.REACHED_END_OF_TOPIC
+MESSAGE = pulsar.BaseCommand.MESSAGE
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[BrokerWorld]:
+    world = BrokerWorld()
+    yield world
+    await world.stop()
+
+
+@pytest.fixture
+def admin(world: BrokerWorld) -> Admin:
+    return Admin(world)
+
+
+async def terminate(admin: Admin) -> tuple[int, int]:
+    answer = await admin.call("Terminate", wire.TerminateRequest())
+    return answer.position.ledger_id, answer.position.entry_id
+
+
+async def producing(world: BrokerWorld, messages: int = 0) -> FakeClient:
+    client = world.broker(world.directory.owners[TOPIC][0]).client()
+    await client.producer()
+    for number in range(messages):
+        client.send(number)
+    await client.receipts(messages)
+    return client
+
+
+async def is_refused(client: FakeClient, producer_id: int = 9) -> bool:
+    answer = await client.producer(producer_id=producer_id)
+    return isinstance(answer, pulsar.CommandError) and answer.error == pulsar.TopicTerminatedError
+
+
+# Producers --------------------------------------------------------------------------------------
+
+
+async def test_termination_answers_the_last_id_and_closes_producers(
+    world: BrokerWorld, admin: Admin
+):
+    client = await producing(world, 3)
+    (_, *last) = (await client.receipts(3))[-1]
+
+    assert await terminate(admin) == tuple(last)
+
+    await client.until_got(pulsar.BaseCommand.CLOSE_PRODUCER)
+    assert await is_refused(client)
+    assert (await admin.stats()).is_terminated
+
+
+async def test_a_second_termination_answers_the_same(world: BrokerWorld, admin: Admin):
+    await producing(world, 2)
+
+    first, second = await asyncio.gather(terminate(admin), terminate(admin))
+
+    assert first == second == await terminate(admin)
+
+
+async def test_an_empty_topic_can_be_terminated(admin: Admin):
+    assert await terminate(admin) == (-1, -1)
+    assert await is_refused(admin.world.broker().client())
+
+
+async def test_messages_sent_before_are_stored_first_and_those_sent_meanwhile_refused(
+    world: BrokerWorld, admin: Admin
+):
+    client = await producing(world)
+    ledger = world.broker().ledger()
+    ledger.is_holding = True
+    client.send(0)
+    terminating = asyncio.create_task(terminate(admin))
+    await settle()
+    client.send(1)
+    (error,) = await client.until_got(pulsar.BaseCommand.SEND_ERROR)
+    assert (error.sequence_id, error.error) == (1, pulsar.TopicTerminatedError)
+    assert not terminating.done()
+
+    ledger.release()
+
+    ((_, *last),) = await client.receipts(1)
+    assert await terminating == tuple(last)
+
+
+async def test_upkeep_does_not_open_a_terminated_topic_to_producers_again(
+    world: BrokerWorld, admin: Admin
+):
+    client = await producing(world, 1)
+    await terminate(admin)
+    topic = world.broker().topics.get(TOPIC)
+    assert topic is not None
+
+    limit_backlog(topic)
+
+    assert await is_refused(client)
+
+
+async def test_a_topic_whose_storage_does_not_answer_goes_on(
+    world: BrokerWorld, admin: Admin, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(termination, "TOPIC_TERMINATION_MS_MAX", 1)
+    client = await producing(world)
+    ledger = world.broker().ledger()
+    ledger.is_holding = True
+    client.send(0)
+
+    assert isinstance(await admin.refusal("Terminate", wire.TerminateRequest()), Unavailable)
+
+    ledger.release()
+    client.send(1)
+    await client.receipts(2)
+    assert not (await admin.stats()).is_terminated
+
+
+async def test_a_termination_that_storage_loses_may_have_happened(world: BrokerWorld, admin: Admin):
+    await producing(world, 1)
+    world.broker().ledger().failure = StorageFailed("I/O error")
+
+    assert isinstance(await admin.refusal("Terminate", wire.TerminateRequest()), ProposalLost)
+
+
+async def test_a_non_persistent_topic_is_not_terminated(world: BrokerWorld):
+    admin = Admin(world, TOPIC.replace("persistent", "non-persistent"))
+
+    refused = await admin.refusal("Terminate", wire.TerminateRequest())
+
+    assert isinstance(refused, Refused)
+    assert refused.code == RejectionCode.NOT_ALLOWED
+
+
+# Consumers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", list(pulsar.CommandSubscribe.SubType.values()))
+async def test_a_consumer_reaches_the_end_once_everything_is_acknowledged(
+    world: BrokerWorld, admin: Admin, kind: int
+):
+    client = world.broker().client()
+    await client.subscribe(kind=kind)
+    await producing(world, 2)
+    await terminate(admin)
+    messages = await client.until_got(MESSAGE, 2)
+    await client.answer(client.ack(messages[0]))
+    await settle()
+    assert not client.got(REACHED_END), "one message is not acknowledged"
+
+    await client.answer(client.ack(messages[1]))
+
+    assert len(await client.until_got(REACHED_END)) == 1
+    flow = client.command(pulsar.BaseCommand.FLOW, consumer_id=0, messagePermits=1)
+    client.send_raw(flow)
+    await settle()
+    assert len(client.got(REACHED_END)) == 1, "once is enough"
+
+
+async def test_a_consumer_of_a_terminated_and_drained_topic_reaches_the_end_behind_its_answer(
+    world: BrokerWorld, admin: Admin
+):
+    await terminate(admin)
+    client = world.broker().client()
+
+    await client.subscribe()
+
+    await client.until_got(REACHED_END)
+    assert client.kinds.index("SUCCESS") < client.kinds.index("REACHED_END_OF_TOPIC")
+
+
+async def test_connected_consumers_without_backlog_reach_the_end_at_once(
+    world: BrokerWorld, admin: Admin
+):
+    client = world.broker().client()
+    for consumer_id in range(3):
+        await client.subscribe(kind=pulsar.CommandSubscribe.Shared, consumer_id=consumer_id)
+
+    await terminate(admin)
+
+    ends = await client.until_got(REACHED_END, 3)
+    assert {each.consumer_id for each in ends} == {0, 1, 2}
+
+
+async def test_a_consumer_that_seeks_back_reaches_the_end_again(world: BrokerWorld, admin: Admin):
+    client = world.broker().client()
+    await client.subscribe()
+    await producing(world, 1)
+    await terminate(admin)
+    (message,) = await client.until_got(MESSAGE)
+    await client.answer(client.ack(message))
+    await client.until_got(REACHED_END)
+
+    request = wire.ResetCursorRequest(
+        subscription="sub", place=wire.TopicPlace(earliest=wire.Earliest())
+    )
+    await admin.call("ResetCursor", request)
+    await client.until_got(pulsar.BaseCommand.CLOSE_CONSUMER)
+    await client.subscribe(consumer_id=1)
+    message = (await client.until_got(MESSAGE, 2))[-1]
+    assert len(client.got(REACHED_END)) == 1
+    await client.answer(client.ack(message, consumer_id=1))
+
+    assert (await client.until_got(REACHED_END, 2))[-1].consumer_id == 1
+
+
+async def test_consumers_of_a_topic_that_goes_on_never_reach_an_end(world: BrokerWorld):
+    client = world.broker().client()
+    await client.subscribe()
+    Admin(world)
+    await producing(world, 1)
+    (message,) = await client.until_got(MESSAGE)
+    await client.answer(client.ack(message))
+    await settle()
+
+    assert not client.got(REACHED_END)
+
+
+# Durability -------------------------------------------------------------------------------------
+
+
+async def test_a_terminated_topic_stays_so_when_it_moves(world: BrokerWorld, admin: Admin):
+    await producing(world, 2)
+    last = await terminate(admin)
+    world.broker("b")
+    world.move(TOPIC, "b")
+    client = world.broker("b").client()
+
+    assert await is_refused(client)
+    assert await terminate(admin) == last
+    await client.subscribe(initialPosition=pulsar.CommandSubscribe.Earliest)
+    messages = await client.until_got(MESSAGE, 2)
+    await client.answer(client.ack(messages[1], is_cumulative=True))
+    await client.until_got(REACHED_END)
