@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from discovery.adapters.metrics import DiscoveryCollector
 from discovery.adapters.resources.lookups import Lookups
-from discovery.adapters.resources.topic_names import TopicNames
+from discovery.adapters.resources.topic_catalogue import topic_routes
 from discovery.adapters.rest.frame import RestFrame
 from discovery.adapters.servers.discovery_servicer import SERVICE_NAME, DiscoveryServicer
 from discovery.adapters.servers.pulsar_connection import ClientServices, DiscoveryConnection
@@ -48,6 +48,7 @@ from nextgen.client.routing.exchange import ExchangePool
 from nextgen.client.routing.router import ShardRouter
 from nextgen.client.routing.topic_creation import TopicCreation
 from nextgen.client.routing.topic_listing import TopicListing
+from nextgen.client.routing.topic_owners import TopicOwners
 from nextgen.client.routing.topic_schemas import TopicSchemas
 from nextgen.client.routing.write_admission import WriteBounds
 from nextgen.client.transport.malformed_requests import MalformedRequests
@@ -127,6 +128,7 @@ class LookupCore:
         )
         self._creation = TopicCreation(self.router, self.absent.created_here)
         self._schemas = TopicSchemas(self.lookups.locate)
+        self.owners = TopicOwners(self.lookups.locate)
         known = KnownTopics(
             self.cache, self.partition_counts, self.absent, LiveBrokerUrls(self.link).any
         )
@@ -222,6 +224,7 @@ class LookupCore:
     async def stop(self) -> None:
         """Close everything, once no request can arrive any more."""
         await self._creation.stop()
+        await self.owners.stop()
         await self._schemas.stop()
         await self.lookups.stop()
         self._meter.stop()
@@ -267,6 +270,7 @@ class DiscoveryNode:
             WriteBounds(config.fairness.writes_sent_max, config.fairness.tenant_writes_waiting_max),
         )
         listing = ListingService(core.router, core.link, core.counters)
+        moves = MoveService(core.router, core.counters)
         clock = asyncio.get_running_loop().time
         self._positions = PositionService(core.router, core.link, clock)
         self._servicer = DiscoveryServicer(
@@ -277,7 +281,7 @@ class DiscoveryNode:
                 core.router, inventory, core.counters, CapacityShares(inventory, listing, _unix_ms)
             ),
             EvacuationService(core.router, core.link),
-            MoveService(core.router, core.counters),
+            moves,
             self._positions,
             StatusService(core.link, self._refreshed),
             core.watch_registry,
@@ -288,10 +292,8 @@ class DiscoveryNode:
         self._collector = DiscoveryCollector(self._report)
         self._server: GrpcServer | None = None
         self.workers: WorkerPool | None = None
-        routes = [
-            *Lookups(core.topics, core.link).routes(),
-            *TopicNames(listing, inventory).routes(),
-        ]
+        routes = Lookups(core.topics, core.link).routes()
+        routes += topic_routes(core.owners, inventory, listing, moves)
         self.rest = RestFrame(routes, core.dispatcher, core.counters)
         self._probes = Probes(core.readiness, self._registry, routes=self.rest.mounted())
 

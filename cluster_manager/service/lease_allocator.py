@@ -23,7 +23,6 @@ from cluster_manager.service.grant_allocator import GrantAllocator, Grants
 from cluster_manager.service.leader_term import LeaderTerm
 from nextgen.kernel.errors import InvalidRequest, Refused
 from nextgen.kernel.events.decider import Rejected, RejectionCode
-from nextgen.kernel.governance.quarantine import is_quarantined
 from nextgen.kernel.limits.cluster import BROKERS_MAX, CAPACITY_LEASE_TTL_MS, STORED_INTEGER_MAX
 from nextgen.kernel.limits.placement import LEASE_EXPIRY_MARGIN_MS
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
@@ -292,7 +291,7 @@ class LeaseAllocator:
 
 
 def _is_closed(broker: Broker, now_ms: int) -> bool:
-    return broker.draining or is_quarantined(broker.quarantined_until_ms, now_ms)
+    return broker.draining or broker.quarantined_until_ms > now_ms
 
 
 def _units_used(

@@ -16,7 +16,6 @@ from functools import cached_property
 from nextgen.client.wire.broker_load import report_permille
 from nextgen.kernel.events.decider import Rejected
 from nextgen.kernel.governance.policies import AntiAffinity, PlacementRules, Policies
-from nextgen.kernel.governance.quarantine import is_quarantined
 from nextgen.kernel.limits.placement import REFUSAL_REMEMBERED_MS, REFUSALS_REMEMBERED_MAX
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from shards.assignment.broker_sync import BrokerSync
@@ -115,7 +114,7 @@ class UnitPlacer:
     def _why_closed(self, broker: BrokerRecorded, now: float, wall_ms: int) -> str:
         if broker.draining:
             return "is draining"
-        if is_quarantined(broker.quarantined_until_ms, wall_ms):
+        if broker.quarantined_until_ms > wall_ms:
             return "is in quarantine"
         until = self._full_until.get(broker.session_id)
         if until is None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.governance.quarantine import is_quarantined
 from nextgen.kernel.limits.cluster import BROKER_CAPACITY_UNITS_MAX
 from nextgen.kernel.limits.placement import (
     DRAIN_UNITS_PER_SECOND_MAX,
@@ -326,11 +325,10 @@ def _quarantine(before: BrokerSessionState, at_ms: int) -> int:
     """
     if before is None or not at_ms:
         return 0
-    recent = [each for each in before.started_at_ms if abs(at_ms - each) < QUARANTINE_WINDOW_MS]
+    recent = [each for each in before.started_at_ms if at_ms - each < QUARANTINE_WINDOW_MS]
     if len(recent) >= SESSIONS_STARTED_MAX:
         return at_ms + QUARANTINE_MS
-    until_ms = before.quarantined_until_ms
-    return until_ms if is_quarantined(until_ms, at_ms) else 0
+    return before.quarantined_until_ms if before.quarantined_until_ms > at_ms else 0
 
 
 def _ended(session: BrokerSession, reason: str) -> BrokerSessionEnded:

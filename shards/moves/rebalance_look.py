@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nextgen.kernel.governance.policies import NO_RULES, Policies
-from nextgen.kernel.governance.quarantine import is_quarantined
 from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from shards.assignment.placement_policies import PlacementPolicies, rules_for
@@ -121,7 +120,7 @@ class RebalanceLooks:
         look = Look(Sweep() if sweep is None else sweep)
         now_ms = self._clock.wall_ms()
         for broker in self._directory.live():
-            if not (broker.draining or is_quarantined(broker.quarantined_until_ms, now_ms)):
+            if not broker.draining and broker.quarantined_until_ms <= now_ms:
                 look.brokers[broker.broker_id] = broker
         unread = await self._read_fullest(look)
         if sweep is None:

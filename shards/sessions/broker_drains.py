@@ -14,7 +14,6 @@ import structlog
 
 from nextgen.kernel.errors import MetadataError, Refused
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.governance.quarantine import is_quarantined
 from nextgen.kernel.limits.cluster import NODE_ID_BYTES_MAX
 from nextgen.tasks.background import start
 from protos.nextgen.v1.broker_service_pb2 import DrainWish
@@ -94,10 +93,7 @@ class BrokerDrains:
         """
         now_ms = self._clock.wall_ms()
         others = [each for each in self._directory.live() if each.broker_id != broker_id]
-        if any(
-            not each.draining and not is_quarantined(each.quarantined_until_ms, now_ms)
-            for each in others
-        ):
+        if any(not each.draining and each.quarantined_until_ms <= now_ms for each in others):
             return
         why = "each is draining or in quarantine" if others else "there is none"
         raise Refused(

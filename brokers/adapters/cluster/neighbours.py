@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nextgen.client.cluster.view import ClusterView
-from nextgen.kernel.governance.quarantine import is_quarantined
 
 
 class ClusterNeighbours:
@@ -19,9 +18,7 @@ class ClusterNeighbours:
     def may_take_units(self) -> bool:
         now_ms = self._wall_ms()
         return any(
-            broker.is_live
-            and not broker.draining
-            and not is_quarantined(broker.quarantined_until_ms, now_ms)
+            broker.is_live and not broker.draining and broker.quarantined_until_ms <= now_ms
             for broker_id, broker in self._view.brokers.items()
             if broker_id != self._broker_id
         )

@@ -128,7 +128,9 @@ class MoveService:
         except MetadataError as error:
             under_way = isinstance(error, Indefinite)
             return [
-                shard_pb.UnassignOutcome(name=unit.name, message=str(error), under_way=under_way)
+                shard_pb.UnassignOutcome(
+                    name=unit.name, message=str(error), under_way=under_way, failed=True
+                )
                 for unit in units
             ]
         return response.unassign.outcomes

@@ -185,26 +185,29 @@ class LookupService:
             return answer
         return await self.answer_later(answer, timeout_ms)
 
-    async def locate(self, name: TopicName) -> LookupAnswer:
+    async def locate(self, name: TopicName, is_fresh: bool = False) -> LookupAnswer:
         """Return the answer for one name: its broker, or a rejection.
+
+        With ``is_fresh`` the shard reads after this call: nothing that is known here is used.
 
         Raises:
             Unavailable: No shard map is known here yet.
         """
         topic = name.text
-        answers, missing = self._cache.lookup((topic,), self._clock())
         self._counters.names_looked_up += 1
-        if not missing:
-            self._counters.answers_from_cache += 1
-            return decoded_answer(answers[0])
-        absence = self._absent.find(topic, self._clock())
-        if absence is not None:
-            self._counters.answers_from_cache += 1
-            return decoded_answer(absence)
+        if not is_fresh:
+            answers, missing = self._cache.lookup((topic,), self._clock())
+            if not missing:
+                self._counters.answers_from_cache += 1
+                return decoded_answer(answers[0])
+            absence = self._absent.find(topic, self._clock())
+            if absence is not None:
+                self._counters.answers_from_cache += 1
+                return decoded_answer(absence)
         with tracing.span("discovery.lookup", missing=1):
             lookup_steps.step(9)
             shard_id = self._shards.shard_of_key(name.routing_key)
-            flight = self._lookups.ask(shard_id, topic, tracing.outgoing())
+            flight = self._lookups.ask(shard_id, topic, tracing.outgoing(), is_fresh=is_fresh)
             # Unlike await, wait leaves the shared future alone when this is cancelled.
             await asyncio.wait((flight,))
             lookup_steps.step(23)

@@ -10,7 +10,6 @@ from nextgen.cli.calls.manager_leader import ask_manager_leader
 from nextgen.client.wire.broker_load import report_permille
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.governance.quarantine import is_quarantined
 from protos.nextgen.v1.cluster_service_pb2 import (
     BrokerAccount,
     ClusterUpdate,
@@ -88,7 +87,7 @@ def status_of(broker: BrokerRecorded, now_ms: int) -> str:
         return "ended"
     if broker.draining:
         return "draining"
-    return "quarantined" if is_quarantined(broker.quarantined_until_ms, now_ms) else "live"
+    return "quarantined" if broker.quarantined_until_ms > now_ms else "live"
 
 
 def _load(load: LoadReport) -> dict[str, Any]:

@@ -8,3 +8,14 @@ What is stored has tighter limits of its own."""
 
 REST_QUERY_PARAMETERS_MAX = 64
 """Parameters of one query: the call with most has a dozen."""
+
+TOPIC_UNITS_CALLED_MAX = 32
+"""Partitions of one topic that one request calls at a time, of up to ``PARTITIONS_PER_TOPIC_MAX``:
+their brokers and shards serve others meanwhile."""
+
+REST_MESSAGE_HEADERS_BYTES_MAX = 6 * 1024
+"""Headers with a message's metadata, names included. Beyond it properties are left out: clients,
+aiohttp and Java's among them, take headers of 8 KiB in all."""
+
+REST_CHANGE_ATTEMPTS_MAX = 5
+"""Attempts to change an object that other callers change at the same time."""

@@ -624,16 +624,18 @@ class UnassignResponse(_message.Message):
     def __init__(self, outcomes: _Optional[_Iterable[_Union[UnassignOutcome, _Mapping]]] = ...) -> None: ...
 
 class UnassignOutcome(_message.Message):
-    __slots__ = ("name", "unassigned", "message", "under_way")
+    __slots__ = ("name", "unassigned", "message", "under_way", "failed")
     NAME_FIELD_NUMBER: _ClassVar[int]
     UNASSIGNED_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
     name: str
     unassigned: bool
     message: str
     under_way: bool
-    def __init__(self, name: _Optional[str] = ..., unassigned: _Optional[bool] = ..., message: _Optional[str] = ..., under_way: _Optional[bool] = ...) -> None: ...
+    failed: bool
+    def __init__(self, name: _Optional[str] = ..., unassigned: _Optional[bool] = ..., message: _Optional[str] = ..., under_way: _Optional[bool] = ..., failed: _Optional[bool] = ...) -> None: ...
 
 class RebalanceRequest(_message.Message):
     __slots__ = ("plan_only", "units_per_second", "stop")

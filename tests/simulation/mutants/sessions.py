@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from brokers.domain.session import BrokerSession
 from brokers.service.session.agent import BrokerAgent
-from nextgen.kernel.governance import quarantine
 from shards.domain import broker_session as rules
 from shards.sessions import session_hello
 from shards.sessions.broker_sessions import BrokerSessions
@@ -172,7 +171,7 @@ _RULE_MUTANTS = (
         "session-counts-starts-for-ever",
         "CA6",
         "starts are counted within a window",
-        (Edit(rules, "_quarantine", "if abs(at_ms - each) < QUARANTINE_WINDOW_MS", ""),),
+        (Edit(rules, "_quarantine", "if at_ms - each < QUARANTINE_WINDOW_MS", ""),),
         _RULES,
     ),
     Mutant(
@@ -183,32 +182,11 @@ _RULE_MUTANTS = (
             Edit(
                 rules,
                 "_quarantine",
-                "until_ms if is_quarantined(until_ms, at_ms) else 0",
+                "before.quarantined_until_ms if before.quarantined_until_ms > at_ms else 0",
                 "0",
             ),
         ),
         _RULES,
-    ),
-    Mutant(
-        "session-counts-starts-of-the-future",
-        "CA6",
-        "starts that a clock stamped before it leapt back are none of this minute",
-        (Edit(rules, "_quarantine", "abs(at_ms - each)", "at_ms - each"),),
-        _RULES,
-    ),
-    Mutant(
-        "quarantine-believes-any-clock",
-        "CA6",
-        "no clock prolongs a quarantine beyond twice its length",
-        (
-            Edit(
-                quarantine,
-                "is_quarantined",
-                "<= now_ms + 2 * QUARANTINE_MS",
-                "",
-            ),
-        ),
-        ("tests/unit/kernel/governance/test_quarantine.py",),
     ),
 )
 

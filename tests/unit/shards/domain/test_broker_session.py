@@ -276,14 +276,6 @@ def test_a_quarantine_is_served_to_its_end_though_starts_fell_out_of_the_window(
     assert starts_at(*times, until_ms).quarantined_until_ms == 0
 
 
-def test_starts_that_seem_to_lie_in_the_future_are_none_of_this_minute():
-    """The leader's clock leapt back by an hour: what it stamped before lies ahead of it."""
-    hour_ms = 3_600_000
-    times = [hour_ms + 1_000] * (SESSIONS_STARTED_MAX + 1)
-
-    assert starts_at(*times, 1_000).quarantined_until_ms == 0
-
-
 def test_sessions_of_a_release_that_counted_no_starts_are_not_counted():
     assert starts_at(*[0] * 20).started_at_ms == ()
     assert starts_at(*[0] * 20, 5_000).quarantined_until_ms == 0

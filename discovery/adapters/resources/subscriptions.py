@@ -1,0 +1,305 @@
+"""Subscriptions of a topic: /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{name}
+
+On a topic with partitions a call goes to every partition, and is done again by a repetition if only
+some carried it out. Calls about one place in one log are refused for such a topic, as in Pulsar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+from pydantic import BaseModel, TypeAdapter
+
+from discovery.adapters.resources.topic_codes import refused_as
+from discovery.adapters.resources.topics import TOPIC
+from discovery.adapters.rest.answer import DONE, Answer, RestFailure, content
+from discovery.adapters.rest.request import RestRequest, shown
+from discovery.adapters.rest.route import BOOLEAN, Body, Route, Work
+from discovery.service.admin.topic_operations import TopicOperations
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.stream import POSITION_MAX
+from nextgen.kernel.routing.names import Domain, TopicName
+from nextgen.runtime.security.authorization import Action
+from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
+from protos.nextgen.v1.broker_service_pb2 import MessagePosition
+
+_SUBSCRIPTION = f"{TOPIC}/subscription/{{subscription}}"
+_NUMBER = {"type": "integer", "minimum": 0, "maximum": POSITION_MAX}
+_LATEST_ID = POSITION_MAX
+"""Ledger and entry of Pulsar's ``MessageId.latest``; those of ``earliest`` are -1."""
+
+
+class Place(BaseModel):
+    """A message id, as the admin libraries send it."""
+
+    ledgerId: int = -1
+    entryId: int = -1
+    partitionIndex: int = -1
+    batchIndex: int = -1
+    isExcluded: bool = False
+    excluded: bool = False
+    properties: dict[str, str] | None = None
+
+
+_START = Body(TypeAdapter(Place | Literal["latest", "earliest"] | None), is_required=False)
+_PLACE = Body(TypeAdapter(Place))
+_PROPERTIES = Body(TypeAdapter(dict[str, str] | None), is_required=False)
+
+
+class Subscriptions:
+    """Answers as a Pulsar does. An idle topic is assigned first."""
+
+    def __init__(self, operations: TopicOperations) -> None:
+        self._operations = operations
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "GET",
+                f"{TOPIC}/subscriptions",
+                self._list,
+                "A topic's subscriptions",
+                Action.READ,
+                answers={200: "Their names, ascending."},
+            ),
+            _write("PUT", "", self._create, "Create a subscription", body=_START),
+            _write("DELETE", "", self._delete, "Delete a subscription", query={"force": BOOLEAN}),
+            *self._of_cursors(),
+            *self._of_expiry(),
+            _write("PUT", "/properties", self._set, "Set properties", body=_PROPERTIES),
+            Route(
+                "GET",
+                f"{_SUBSCRIPTION}/properties",
+                self._properties,
+                "A subscription's properties",
+                Action.READ,
+                answers={200: "All of them."},
+            ),
+        ]
+
+    def _of_cursors(self) -> list[Route]:
+        return [
+            _write("POST", "/skip_all", self._skip_all, "Skip all messages"),
+            _write("POST", "/skip/{count}", self._skip, "Skip messages, the oldest first"),
+            _write(
+                "POST",
+                "/resetcursor/{timestamp}",
+                self._reset_to_time,
+                "Go back or forward to what was published at a time",
+            ),
+            _write("POST", "/resetcursor", self._reset, "Go to a message", body=_PLACE),
+        ]
+
+    def _of_expiry(self) -> list[Route]:
+        return [
+            _write(
+                "POST",
+                "/expireMessages/{seconds}",
+                self._expire_older,
+                "Skip messages published longer ago",
+            ),
+            _write(
+                "POST", "/expireMessages", self._expire_up_to, "Skip up to a message", body=_PLACE
+            ),
+            Route(
+                "POST",
+                f"{TOPIC}/all_subscription/expireMessages/{{seconds}}",
+                self._expire_older,
+                "Skip messages published longer ago, in all subscriptions",
+                Action.CONSUME,
+                answers={204: "They are skipped.", 405: "Not of such a topic."},
+            ),
+        ]
+
+    async def _list(self, request: RestRequest) -> Answer:
+        units = await self._units(request)
+        answers = await self._operations.call_all(units, admin_pb.GetStatsRequest)
+        found = {each.name for stats in answers.values() for each in stats.subscriptions}
+        return content(sorted(found))
+
+    async def _create(self, request: RestRequest) -> Answer:
+        _check_persistent(request)
+        name = request.parts["subscription"]
+        body = request.body
+        properties = (body.properties or {}) if isinstance(body, Place) else {}
+        units = await self._units(request)
+        if isinstance(body, Place) and len(units) > 1 and _names_a_message(body):
+            raise RestFailure(405, "a message id is a place in one partition: name that one")
+        wanted = partial(
+            admin_pb.CreateSubscriptionRequest,
+            subscription=name,
+            start=_start(body),
+            properties=properties,
+        )
+        await self._call(units, wanted, done_code=RejectionCode.ALREADY_EXISTS)
+        return DONE
+
+    async def _delete(self, request: RestRequest) -> Answer:
+        wanted = partial(
+            admin_pb.DeleteSubscriptionRequest,
+            subscription=request.parts["subscription"],
+            is_forced=request.flag("force"),
+        )
+        await self._call(
+            await self._units(request),
+            wanted,
+            done_code=RejectionCode.NOT_FOUND,
+            codes={RejectionCode.NOT_EMPTY: 412},
+        )
+        return DONE
+
+    async def _skip_all(self, request: RestRequest) -> Answer:
+        wanted = partial(
+            admin_pb.SkipMessagesRequest, subscription=request.parts["subscription"], is_all=True
+        )
+        await self._call(await self._units(request), wanted)
+        return DONE
+
+    async def _skip(self, request: RestRequest) -> Answer:
+        count = _number(request, "count")
+        if not count:
+            return DONE
+        wanted = partial(
+            admin_pb.SkipMessagesRequest, subscription=request.parts["subscription"], entries=count
+        )
+        await self._call([await self._one(request)], wanted)
+        return DONE
+
+    async def _reset_to_time(self, request: RestRequest) -> Answer:
+        place = admin_pb.TopicPlace(publish_time_ms=_number(request, "timestamp"))
+        wanted = partial(
+            admin_pb.ResetCursorRequest, subscription=request.parts["subscription"], place=place
+        )
+        await self._call(await self._units(request), wanted)
+        return DONE
+
+    async def _reset(self, request: RestRequest) -> Answer:
+        unit = await self._one(request)
+        wanted = partial(
+            admin_pb.ResetCursorRequest,
+            subscription=request.parts["subscription"],
+            place=_start(request.body),
+        )
+        await self._call([unit], wanted)
+        return DONE
+
+    async def _expire_older(self, request: RestRequest) -> Answer:
+        wanted = partial(
+            admin_pb.ExpireMessagesRequest,
+            subscription=request.parts.get("subscription", ""),
+            older_than_s=_number(request, "seconds"),
+        )
+        await self._call(await self._units(request), wanted)
+        return DONE
+
+    async def _expire_up_to(self, request: RestRequest) -> Answer:
+        place: Place = request.body
+        wanted = partial(
+            admin_pb.ExpireMessagesRequest,
+            subscription=request.parts["subscription"],
+            up_to=_position(place),
+            is_excluded=place.isExcluded or place.excluded,
+        )
+        await self._call([await self._one(request)], wanted)
+        return DONE
+
+    async def _set(self, request: RestRequest) -> Answer:
+        wanted = partial(
+            admin_pb.UpdateSubscriptionRequest,
+            subscription=request.parts["subscription"],
+            properties=request.body or {},
+        )
+        await self._call(await self._units(request), wanted)
+        return DONE
+
+    async def _properties(self, request: RestRequest) -> Answer:
+        name = request.parts["subscription"]
+        units = await self._units(request)
+        answers = await self._operations.call_all(units, admin_pb.GetStatsRequest)
+        for stats in answers.values():
+            for each in stats.subscriptions:
+                if each.name == name:
+                    return content(dict(sorted(each.properties.items())))
+        raise Refused(RejectionCode.NOT_FOUND, f"there is no subscription {shown(name)}")
+
+    async def _units(self, request: RestRequest) -> list[TopicName]:
+        return await self._operations.units(request.topic(), request.timeout_ms)
+
+    async def _one(self, request: RestRequest) -> TopicName:
+        """Return the only unit of the topic.
+
+        Raises:
+            RestFailure: 405, it has partitions.
+        """
+        name = request.topic()
+        if await self._units(request) != [name]:
+            raise RestFailure(405, f"topic {name.text} has partitions: name one of them")
+        return name
+
+    async def _call(
+        self,
+        units: list[TopicName],
+        request_of: Callable[[], Any],
+        *,
+        done_code: RejectionCode | None = None,
+        codes: dict[RejectionCode, int] | None = None,
+    ) -> None:
+        with refused_as({RejectionCode.NOT_ALLOWED: 405, **(codes or {})}):
+            await self._operations.call_all(units, request_of, done_code=done_code)
+
+
+def _start(body: Place | str | None) -> admin_pb.TopicPlace:
+    if isinstance(body, Place):
+        if body.ledgerId == body.entryId == _LATEST_ID:
+            return admin_pb.TopicPlace(latest=admin_pb.Latest())
+        if body.ledgerId < 0 or body.entryId < 0:
+            return admin_pb.TopicPlace(earliest=admin_pb.Earliest())
+        is_excluded = body.isExcluded or body.excluded
+        return admin_pb.TopicPlace(position=_position(body), is_excluded=is_excluded)
+    if body == "earliest":
+        return admin_pb.TopicPlace(earliest=admin_pb.Earliest())
+    return admin_pb.TopicPlace(latest=admin_pb.Latest())
+
+
+def _names_a_message(place: Place) -> bool:
+    return min(place.ledgerId, place.entryId) >= 0 and place.ledgerId != _LATEST_ID
+
+
+def _position(place: Place) -> MessagePosition:
+    """Return a message id's ledger and entry.
+
+    Raises:
+        RestFailure: 412, no entry can have these.
+    """
+    numbers = (place.ledgerId, place.entryId)
+    if min(numbers) < 0 or max(numbers) > POSITION_MAX:
+        raise RestFailure(412, "no message can have this ledger and entry")
+    return MessagePosition(ledger_id=place.ledgerId, entry_id=place.entryId)
+
+
+def _number(request: RestRequest, name: str) -> int:
+    text = request.parts[name]
+    if not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) > POSITION_MAX:
+        raise RestFailure(412, f"{name} is {shown(text)}, it must be a number")
+    return int(text)
+
+
+def _check_persistent(request: RestRequest) -> None:
+    name = request.topic()
+    if name.domain is not Domain.PERSISTENT:
+        raise RestFailure(405, f"topic {name.text} is not persistent: nothing can be kept for it")
+
+
+def _write(method: str, path: str, work: Work, summary: str, **more: Any) -> Route:
+    answers = {
+        204: "It is done.",
+        405: "Not of such a topic.",
+        409: "It exists.",
+        412: "It is in use.",
+    }
+    return Route(
+        method, _SUBSCRIPTION + path, work, summary, Action.CONSUME, answers=answers, **more
+    )

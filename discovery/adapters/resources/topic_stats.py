@@ -1,0 +1,175 @@
+"""A topic's statistics, its end, and everything else that its broker answers about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from discovery.adapters.resources import stats_content
+from discovery.adapters.resources.topic_codes import refused_as
+from discovery.adapters.resources.topics import TOPIC
+from discovery.adapters.rest.answer import DONE, Answer, RestFailure, content
+from discovery.adapters.rest.request import RestRequest
+from discovery.adapters.rest.route import BOOLEAN, Route, Work
+from discovery.service.admin.topic_operations import TopicOperations
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.routing.names import Domain, TopicName
+from nextgen.runtime.security.authorization import Action
+from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
+
+_STATS = (
+    "getPreciseBacklog",
+    "subscriptionBacklogSize",
+    "getEarliestTimeInBacklog",
+    "excludePublishers",
+    "excludeConsumers",
+)
+
+
+class TopicStats:
+    """Answers as a Pulsar does. An idle topic is assigned first."""
+
+    def __init__(self, operations: TopicOperations) -> None:
+        self._operations = operations
+
+    def routes(self) -> list[Route]:
+        flags = dict.fromkeys(_STATS, BOOLEAN)
+        return [
+            _read("stats", self._stats, "A topic's statistics", query=flags),
+            _read(
+                "partitioned-stats",
+                self._partitioned_stats,
+                "Statistics of all partitions",
+                query=flags | {"perPartition": BOOLEAN},
+            ),
+            _read("internalStats", self._internal, "What is stored of a topic"),
+            _read(
+                "partitioned-internalStats",
+                self._partitioned_internal,
+                "What is stored of each partition",
+            ),
+            _read("internal-info", self._info, "A topic's ledgers and cursors"),
+            _read("lastMessageId", self._last, "The last entry of a topic"),
+            _change("POST", "terminate", self._terminate, "End a topic for ever", 200),
+            _change(
+                "POST",
+                "terminate/partitions",
+                self._terminate_partitions,
+                "End all partitions for ever",
+                200,
+            ),
+            _change("DELETE", "truncate", self._truncate, "Acknowledge and drop everything", 204),
+        ]
+
+    async def _stats(self, request: RestRequest) -> Answer:
+        unit = await self._unit(request)
+        stats = await self._operations.call(unit, admin_pb.GetStatsRequest())
+        return content(stats_content.topic_stats(stats, **_excluded(request)))
+
+    async def _partitioned_stats(self, request: RestRequest) -> Answer:
+        units = await self._partitions(request)
+        answers = await self._operations.call_all(units, admin_pb.GetStatsRequest)
+        each = {
+            unit.text: stats_content.topic_stats(stats, **_excluded(request))
+            for unit, stats in answers.items()
+        }
+        whole = stats_content.sum_of(list(each.values()))
+        whole["metadata"] = {"partitions": len(units), "deleted": False}
+        whole["partitions"] = each if request.flag("perPartition", default=True) else {}
+        return content(whole)
+
+    async def _internal(self, request: RestRequest) -> Answer:
+        unit = await self._unit(request)
+        with refused_as({RejectionCode.NOT_ALLOWED: 405}):
+            stats = await self._operations.call(unit, admin_pb.GetInternalStatsRequest())
+        return content(stats_content.internal_stats(stats))
+
+    async def _partitioned_internal(self, request: RestRequest) -> Answer:
+        units = await self._partitions(request)
+        with refused_as({RejectionCode.NOT_ALLOWED: 405}):
+            answers = await self._operations.call_all(units, admin_pb.GetInternalStatsRequest)
+        each = {unit.text: stats_content.internal_stats(one) for unit, one in answers.items()}
+        return content(
+            {"metadata": {"partitions": len(units), "deleted": False}, "partitions": each}
+        )
+
+    async def _info(self, request: RestRequest) -> Answer:
+        unit = await self._unit(request)
+        with refused_as({RejectionCode.NOT_ALLOWED: 405}):
+            stats = await self._operations.call(unit, admin_pb.GetInternalStatsRequest())
+        return content(stats_content.internal_info(stats))
+
+    async def _last(self, request: RestRequest) -> Answer:
+        _check_persistent(request, "it stores no entry")
+        unit = await self._unit(request, partitioned=405)
+        last = await self._operations.call(unit, admin_pb.GetLastMessageIdRequest())
+        return content(stats_content.message_id(last, unit))
+
+    async def _terminate(self, request: RestRequest) -> Answer:
+        _check_persistent(request, "it cannot be terminated")
+        unit = await self._unit(request, partitioned=406)
+        last = await self._operations.call(unit, admin_pb.TerminateRequest())
+        return content(stats_content.message_id(last, unit))
+
+    async def _terminate_partitions(self, request: RestRequest) -> Answer:
+        _check_persistent(request, "it cannot be terminated")
+        units = await self._partitions(request, absent=405)
+        answers = await self._operations.call_all(units, admin_pb.TerminateRequest)
+        return content(
+            {
+                str(unit.partition): stats_content.message_id(last, unit)
+                for unit, last in answers.items()
+            }
+        )
+
+    async def _truncate(self, request: RestRequest) -> Answer:
+        _check_persistent(request, "it stores nothing")
+        units = await self._operations.units(request.topic(), request.timeout_ms)
+        await self._operations.call_all(units, admin_pb.TruncateRequest)
+        return DONE
+
+    async def _unit(self, request: RestRequest, *, partitioned: int = 404) -> TopicName:
+        """Return the topic, which is one unit; ``partitioned`` is the status if it has several.
+
+        Raises:
+            RestFailure: It has partitions.
+            Refused: NOT_FOUND.
+        """
+        name = request.topic()
+        topic = await self._operations.topic(name, request.timeout_ms)
+        if topic.partitions and name.partition is None:
+            raise RestFailure(partitioned, f"topic {name.text} has partitions: name one of them")
+        return name
+
+    async def _partitions(self, request: RestRequest, *, absent: int = 404) -> list[TopicName]:
+        name = request.topic()
+        units = await self._operations.units(name, request.timeout_ms)
+        if units == [name]:
+            if absent != 404:
+                raise RestFailure(absent, f"topic {name.text} has no partitions")
+            raise Refused(RejectionCode.NOT_FOUND, f"topic {name.text} has no partitions")
+        return units
+
+
+def _check_persistent(request: RestRequest, reason: str) -> None:
+    name = request.topic()
+    if name.domain is not Domain.PERSISTENT:
+        raise RestFailure(405, f"topic {name.text} is not persistent: {reason}")
+
+
+def _excluded(request: RestRequest) -> Mapping[str, bool]:
+    return {
+        "with_publishers": not request.flag("excludePublishers"),
+        "with_consumers": not request.flag("excludeConsumers"),
+    }
+
+
+def _read(path: str, work: Work, summary: str, **more: Any) -> Route:
+    answers = {200: f"{summary}.", 405: "Not of such a topic."}
+    return Route("GET", f"{TOPIC}/{path}", work, summary, Action.READ, answers=answers, **more)
+
+
+def _change(method: str, path: str, work: Work, summary: str, status: int) -> Route:
+    answers = {status: "It is done.", 405: "Not of such a topic.", 406: "It has partitions."}
+    return Route(method, f"{TOPIC}/{path}", work, summary, Action.CHANGE, answers=answers)

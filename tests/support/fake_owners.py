@@ -1,0 +1,46 @@
+"""Brokers of topics that answer as a test says, and remember what they were sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import Message
+
+from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.routing.names import TopicName
+from protos.nextgen.v1 import topic_admin_pb2 as pb
+from protos.nextgen.v1.broker_service_pb2 import TopicStats
+
+_ANSWERS: dict[type[Message], type[Message]] = {
+    pb.GetStatsRequest: TopicStats,
+    pb.GetInternalStatsRequest: pb.TopicInternalStats,
+    pb.CreateSubscriptionRequest: pb.CreateSubscriptionResponse,
+    pb.DeleteSubscriptionRequest: pb.DeleteSubscriptionResponse,
+    pb.UpdateSubscriptionRequest: pb.UpdateSubscriptionResponse,
+    pb.SkipMessagesRequest: pb.SkipMessagesResponse,
+    pb.ResetCursorRequest: pb.ResetCursorResponse,
+    pb.ExpireMessagesRequest: pb.ExpireMessagesResponse,
+    pb.GetLastMessageIdRequest: pb.LastMessageId,
+    pb.TerminateRequest: pb.LastMessageId,
+    pb.TruncateRequest: pb.TruncateResponse,
+}
+
+
+class FakeOwners:
+    """The ``Owners`` of operations. ``answer`` may give another answer than an empty one."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self.answer: Callable[[str, Any], Any] = lambda _name, _request: None
+        """Given a unit's name and a request: None, an answer, or an error to be raised."""
+
+    async def call(self, name: TopicName, request: Any) -> Any:
+        self.calls.append((name.text, request))
+        answer = self.answer(name.text, request)
+        if isinstance(answer, MetadataError):
+            raise answer
+        return _ANSWERS[type(request)]() if answer is None else answer
+
+    async def entry(self, name: TopicName, request: Any) -> Any:
+        return await self.call(name, request)
