@@ -17,7 +17,11 @@ from brokers.ports.ledger import TopicLedger
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
 from brokers.wire import schema_of_stored, stored_schema
 from nextgen.kernel.governance.policies import SchemaCompatibility
-from nextgen.kernel.limits.pulsar import SCHEMA_BYTES_MAX, SCHEMA_VERSIONS_MAX
+from nextgen.kernel.limits.pulsar import (
+    SCHEMA_BYTES_MAX,
+    SCHEMA_VERSIONS_BYTES_MAX,
+    SCHEMA_VERSIONS_MAX,
+)
 
 KEY_PREFIX = "schema/"
 """Prefix of keys in the ledger's state; the decimal version follows."""
@@ -34,11 +38,12 @@ class TopicSchemas:
         self._topic_name = topic_name
         self._ledger = ledger
         stored = {
-            int(key.removeprefix(KEY_PREFIX)): schema_of_stored(value)
+            int(key.removeprefix(KEY_PREFIX)): value
             for key, value in ledger.state.items()
             if key.startswith(KEY_PREFIX)
         }
-        self._versions = [stored[version] for version in sorted(stored)]
+        self._versions = [schema_of_stored(stored[version]) for version in sorted(stored)]
+        self._stored_bytes = sum(map(len, stored.values()))
         self._storing: dict[int, asyncio.Future[None]] = {}
 
     def __len__(self) -> int:
@@ -66,11 +71,12 @@ class TopicSchemas:
             # Another client may have added this version meanwhile, or the last possible one.
             version = self._version_of(schema)
         if version is None:
-            self._check_count()
+            value = stored_schema(schema)
+            self._check_room(len(value))
             version = len(self._versions)
             self._versions.append(schema)
-            key = f"{KEY_PREFIX}{version}"
-            self._storing[version] = self._ledger.put_state(key, stored_schema(schema))
+            self._stored_bytes += len(value)
+            self._storing[version] = self._ledger.put_state(f"{KEY_PREFIX}{version}", value)
         storing = self._storing.get(version)
         if storing is not None:
             await self._stored(version, storing)
@@ -118,7 +124,7 @@ class TopicSchemas:
         size = len(stored_schema(schema))
         if size > SCHEMA_BYTES_MAX:
             raise self._incompatible(f"it has {size} bytes, at most {SCHEMA_BYTES_MAX} may be")
-        self._check_count()
+        self._check_room(size)
         try:
             check_schema(schema)
         except InvalidSchema as error:
@@ -139,9 +145,15 @@ class TopicSchemas:
                 await asyncio.sleep(0)
             compared += 1
 
-    def _check_count(self) -> None:
+    def _check_room(self, size: int) -> None:
+        """Check that one more version, of ``size`` bytes, may be kept."""
         if len(self._versions) >= SCHEMA_VERSIONS_MAX:
             raise self._incompatible(f"there are {SCHEMA_VERSIONS_MAX} versions already")
+        if self._stored_bytes + size > SCHEMA_VERSIONS_BYTES_MAX:
+            raise self._incompatible(
+                f"all versions would have {self._stored_bytes + size} bytes together, "
+                f"at most {SCHEMA_VERSIONS_BYTES_MAX} may be"
+            )
 
     def _incompatible(self, problem: str) -> Refusal:
         return Refusal(

@@ -11,6 +11,7 @@ import pytest
 from brokers.domain.schemas import compatibility
 from brokers.domain.schemas.schema import version_bytes
 from brokers.ports.ledger import StorageFailed
+from brokers.service.topics import schemas as schemas_module
 from nextgen.kernel.governance.policies import SchemaCompatibility
 from nextgen.kernel.limits.pulsar import SCHEMA_BYTES_MAX, SCHEMA_VERSIONS_MAX
 from protos.pulsar import PulsarApi_pb2 as pulsar
@@ -237,6 +238,34 @@ async def test_the_number_of_versions_has_a_limit(world: BrokerWorld):
     assert refused.error == pulsar.IncompatibleSchema
     assert known.schema_version == version_bytes(0)
     assert len(schemas) == SCHEMA_VERSIONS_MAX
+
+
+@pytest.mark.parametrize("is_reopened", [False, True])
+@pytest.mark.parametrize("one_less", [0, 1])
+async def test_schema_versions_bytes_max_are_kept_of_all_versions_and_one_byte_more_refused(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch, one_less: int, is_reopened: bool
+):
+    client = world.broker().client()
+    await client.producer(producer_id=1, schema=record("f0"))
+    topic = world.broker().topics.get(TOPIC)
+    stored_bytes = sum(
+        len(value) for key, value in topic.ledger.state.items() if key.startswith("schema/")
+    )
+    if is_reopened:
+        topic.schemas = schemas_module.TopicSchemas(TOPIC, topic.ledger, topic.schemas.strategy)
+    second = record("f1")
+    room_bytes = 2 * stored_bytes - one_less
+    monkeypatch.setattr(schemas_module, "SCHEMA_VERSIONS_BYTES_MAX", room_bytes)
+
+    answer = await client.producer(producer_id=2, schema=second)
+    known = await client.producer(producer_id=3, schema=record("f0"))
+
+    assert known.schema_version == version_bytes(0)
+    if one_less:
+        assert answer.error == pulsar.IncompatibleSchema
+        assert f"{room_bytes + 1} bytes together" in answer.message
+    else:
+        assert answer.schema_version == version_bytes(1)
 
 
 @pytest.mark.parametrize("is_consumer", [False, True])
