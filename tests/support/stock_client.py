@@ -6,6 +6,7 @@ of the command line or of processes goes through ``PulsarSystem``.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -20,9 +21,12 @@ import pulsar
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.client import BlockingClient
+from nextgen.client.routing.topic_owners import TopicOwners
 from nextgen.kernel.errors import Refused
+from nextgen.kernel.routing.names import TopicName, parse_topic
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from protos.nextgen.v1.discovery_service_pb2 import GetCountersRequest
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from tests.support.fork_server import run_warm
 from tests.support.local_cluster import BlockingCluster, ClusterSize, blocking_cluster
 
@@ -118,6 +122,24 @@ class PulsarSystem:
         owner = self.owner(topic)
         others = [node for node in self.broker_addresses if node != owner and self.process_id(node)]
         self.repeated_command("move", topic, "--to", others[0])
+
+    def operate(self, topic: str, request: Any) -> Any:
+        """Send a request of ``TopicAdmin`` to the topic's broker, as discovery does."""
+
+        async def look_up(name: TopicName, _is_fresh: bool) -> LookupAnswer:
+            (found,) = await asyncio.to_thread(self._admin.lookup, [name.text])
+            return LookupAnswer(
+                topic_id=found.topic_id, epoch=found.epoch, broker_grpc=found.broker_grpc
+            )
+
+        async def call() -> Any:
+            owners = TopicOwners(look_up)
+            try:
+                return await owners.call(parse_topic(topic), request)
+            finally:
+                await owners.stop()
+
+        return self._cluster.run(call())
 
     def pulsar_lookups(self) -> int:
         """Return how many LOOKUP commands the discovery nodes have had."""

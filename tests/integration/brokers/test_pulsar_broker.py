@@ -13,6 +13,8 @@ import pulsar
 import pytest
 
 from nextgen.pulsar.client import PulsarClientConnection
+from protos.nextgen.v1 import topic_admin_pb2 as admin
+from protos.nextgen.v1.broker_service_pb2 import MessagePosition
 from protos.pulsar import PulsarApi_pb2 as protocol
 from tests.support.local_cluster import MINIMAL
 from tests.support.old_client import OldProducer
@@ -97,6 +99,49 @@ def test_a_client_that_is_told_where_its_topic_goes_looks_nothing_up(system: Pul
             producer.send(b"%d" % (number + 1))
 
         assert system.pulsar_lookups() == before
+
+
+def test_a_terminated_topic_refuses_producers_and_stays_so_when_it_moves(system: PulsarSystem):
+    topic = f"{TOPIC}-terminated"
+    with system.client() as client:
+        consumer = client.subscribe(topic, "sub", initial_position=pulsar.InitialPosition.Earliest)
+        producer = client.create_producer(topic, batching_enabled=False)
+        ids = send_all(producer, numbered(3))
+
+        last = system.operate(topic, admin.TerminateRequest())
+
+        assert (last.position.ledger_id, last.position.entry_id) == (
+            ids[-1].ledger_id(),
+            ids[-1].entry_id(),
+        )
+        with pytest.raises(pulsar.PulsarException):
+            producer.send(b"one more")
+        system.move(topic)
+        with pytest.raises(pulsar.TopicTerminated):
+            client.create_producer(topic)
+        assert texts(received(consumer, 3)) == numbered(3)
+        assert nothing_arrives(consumer)
+    assert system.operate(topic, admin.TerminateRequest()) == last
+
+
+def test_operators_set_cursors_of_stock_consumers(system: PulsarSystem):
+    topic = f"{TOPIC}-operated"
+    system.create_topic(topic)
+    system.operate(topic, admin.CreateSubscriptionRequest(subscription="sub"))
+    with system.client() as client:
+        ids = send_all(client.create_producer(topic, batching_enabled=False), numbered(6))
+        system.operate(topic, admin.SkipMessagesRequest(subscription="sub", entries=2))
+        consumer = client.subscribe(topic, "sub")
+        assert texts(received(consumer, 4)) == numbered(4, first=2)
+
+        third = MessagePosition(ledger_id=ids[3].ledger_id(), entry_id=ids[3].entry_id())
+        place = admin.TopicPlace(position=third)
+        system.operate(topic, admin.ResetCursorRequest(subscription="sub", place=place))
+
+        assert texts(received(consumer, 3)) == numbered(3, first=3)
+        (row,) = system.operate(topic, admin.GetStatsRequest()).subscriptions
+        assert (row.name, len(row.rows), row.rows[0].messages_out) == ("sub", 1, 3)
+        assert row.rows[0].client.client_version.startswith("Pulsar")
 
 
 def test_a_client_that_is_too_old_to_be_told_looks_its_topic_up_once(system: PulsarSystem):
