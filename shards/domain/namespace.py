@@ -13,7 +13,7 @@ from nextgen.kernel.events.decider import Accepted, Rejected
 from nextgen.kernel.governance.policies import PolicyLevel
 from shards.domain.life import Life
 from shards.domain.parent import ParentCommand, ParentRules
-from shards.domain.policies import NO_PACKED_POLICIES, PackedPolicies
+from shards.domain.policies import NO_PACKED_POLICIES, PackedPolicies, SetPolicies
 from shards.domain.properties import Properties
 
 
@@ -21,13 +21,15 @@ from shards.domain.properties import Properties
 class CreateNamespace:
     """``namespace_id`` is minted for this command: the same id again is a retry.
 
-    ``name`` is ``tenant/namespace``; ``tenant_id`` comes from the tenant's open gate.
+    ``name`` is ``tenant/namespace``; ``tenant_id`` comes from the tenant's open gate. ``policies``
+    are set with it: there is no moment at which it exists without them.
     """
 
     namespace_id: str
     name: str
     tenant_id: str
     properties: Properties = ()
+    policies: SetPolicies | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,9 @@ def decide(
         created = NamespaceCreated(
             command.namespace_id, command.name, command.tenant_id, command.properties
         )
-        return _RULES.decide_create(namespace, command.name, command.namespace_id, created)
+        return _RULES.decide_create(
+            namespace, command.name, command.namespace_id, created, command.policies
+        )
     return _RULES.decide(namespace, command)
 
 

@@ -85,14 +85,24 @@ class ParentRules(Generic[State]):
     deleted: type  # name, id
 
     def decide_create(
-        self, parent: State | None, name: str, parent_id: str, created: Any
+        self,
+        parent: State | None,
+        name: str,
+        parent_id: str,
+        created: Any,
+        policies: SetPolicies | None = None,
     ) -> Decision:
-        """Decide about creating the parent, by its event ``created``."""
+        """Decide about creating the parent, by its event ``created``, with its first policies."""
         if parent is not None:
             if parent.parent_id == parent_id:
                 return Accepted(())
             return self._rejected(RejectionCode.ALREADY_EXISTS, name, "already exists")
-        return check_properties(created.properties) or Accepted((created,))
+        refusal = check_properties(created.properties)
+        if policies is None or not policies.packed:
+            return refusal or Accepted((created,))
+        refusal = refusal or check_set(policies, self.level, 0)
+        policies_set = self.policies_set(name, parent_id, policies.packed, 1)
+        return refusal or Accepted((created, policies_set))
 
     def decide(self, parent: State | None, command: ParentCommand) -> Decision:
         """Decide what ``command`` means for ``parent``."""

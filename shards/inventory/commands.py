@@ -40,6 +40,7 @@ from shards.wire.command import (
     OnTopic,
     ParsedCommand,
     RefusedCommand,
+    first_policies,
     to_policies,
 )
 from shards.wire.event import DomainEvent, to_properties
@@ -153,6 +154,7 @@ class InventoryCommands:
             name.text,
             admission.parent_id,
             to_properties(body.properties),
+            first_policies(body),
         )
         return self._decide_namespace(command_id, order, admission.events)
 

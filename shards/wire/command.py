@@ -196,6 +196,13 @@ def to_policies(name: str, body: SetPolicies) -> policies.SetPolicies:
     )
 
 
+def first_policies(body: CreateNamespace) -> policies.SetPolicies | None:
+    """Return the order to set the policies that a namespace is created with, None without any."""
+    if not body.HasField("policies"):
+        return None
+    return to_policies(body.name, SetPolicies(policies=body.policies))
+
+
 def slots_of(command: ParsedCommand) -> tuple[int, ...]:
     """Return the slots that the shard must have to carry ``command`` out."""
     match command:
@@ -215,6 +222,12 @@ def _tenant(command_id: bytes, body: TenantBody) -> ParsedCommand:
 def _namespace(command_id: bytes, body: NamespaceBody) -> ParsedCommand:
     name = parse_namespace(body.name)
     return OnNamespace(command_id, body, name, slot_of(name.text))
+
+
+def _create_namespace(command_id: bytes, body: CreateNamespace) -> ParsedCommand:
+    if problem := unknown_choice(body.policies):
+        return RefusedCommand(command_id, Rejected(RejectionCode.NOT_ALLOWED, problem))
+    return _namespace(command_id, body)
 
 
 def _topic(command_id: bytes, body: TopicBody) -> ParsedCommand:
@@ -281,7 +294,7 @@ COMMAND_PARSERS: dict[str, Callable[[bytes, Any], ParsedCommand]] = {
     "create_tenant": _tenant,
     "set_tenant_properties": _tenant,
     "delete_tenant": _tenant,
-    "create_namespace": _namespace,
+    "create_namespace": _create_namespace,
     "set_namespace_properties": _namespace,
     "delete_namespace": _namespace,
     "create_topics": _create_topics,

@@ -123,7 +123,11 @@ class InventoryService:
         self, request: pb.CreateNamespaceRequest, timeout_ms: int
     ) -> pb.WriteResponse:
         name = parse_name(parse_namespace, request.name).text
-        body = shard_pb.CreateNamespace(name=name, properties=request.properties)
+        body = shard_pb.CreateNamespace(
+            name=name,
+            properties=request.properties,
+            policies=request.policies if request.HasField("policies") else None,
+        )
         command = shard_pb.Command(command_id=request.command_id, create_namespace=body)
         return await self.execute(name, command, request, timeout_ms)
 

@@ -14,6 +14,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from nextgen.kernel.errors import InvalidRequest
 from protos.nextgen.v1.policies_pb2 import Policies
 
+_STORED = "stored."
 _BOOLEANS = {"true": True, "false": False}
 _TEXT_CHARACTERS_MAX = 80
 """Characters of the user's input that an error message repeats."""
@@ -21,6 +22,7 @@ _TEXT_CHARACTERS_MAX = 80
 
 def set_field(policies: Policies, assignment: str) -> None:
     """Carry out ``path=value``. A list is separated by commas; an enum goes by its short name.
+    ``stored.NAME=JSON`` stores a policy that nothing here enforces.
 
     Raises:
         InvalidRequest: There is no such field, or it cannot have this value.
@@ -28,6 +30,9 @@ def set_field(policies: Policies, assignment: str) -> None:
     path, equals, text = assignment.partition("=")
     if not equals:
         raise InvalidRequest(f"{_shown(assignment)} is not FIELD=VALUE")
+    if path.startswith(_STORED):
+        policies.stored[path.removeprefix(_STORED)] = text
+        return
     message, field = _find(policies, path)
     if field.is_repeated:
         values = [_parsed(field, path, part.strip()) for part in text.split(",") if part.strip()]
@@ -43,6 +48,9 @@ def unset_field(policies: Policies, path: str) -> None:
     Raises:
         InvalidRequest: There is no such field.
     """
+    if path.startswith(_STORED):
+        policies.stored.pop(path.removeprefix(_STORED), None)
+        return
     message, field = _find(policies, path, group_allowed=True)
     message.ClearField(field.name)
 
@@ -56,6 +64,9 @@ def field_paths() -> Sequence[str]:
     """Return every field that can be set."""
     paths: list[str] = []
     for field in Policies.DESCRIPTOR.fields:
+        if field.name == "stored":
+            paths.append(f"{_STORED}NAME")
+            continue
         inner = field.message_type.fields if field.message_type is not None else None
         paths += [f"{field.name}.{each.name}" for each in inner] if inner else [field.name]
     return paths
@@ -68,7 +79,7 @@ def _find(
     *groups, last = path.strip().split(".")
     for group in groups:
         field = message.DESCRIPTOR.fields_by_name.get(group)
-        if field is None or field.message_type is None:
+        if field is None or field.message_type is None or field.is_repeated:
             raise _unknown(path)
         message = getattr(message, group)
     field = message.DESCRIPTOR.fields_by_name.get(last)
@@ -117,7 +128,9 @@ def _blank(field: FieldDescriptor) -> Any:
 def _explicit(prefix: str, message: Any) -> Any:
     for field, value in message.ListFields():
         path = f"{prefix}{field.name}"
-        if field.message_type is not None:
+        if field.name == "stored":
+            yield from ((f"{_STORED}{name}", value[name]) for name in sorted(value))
+        elif field.message_type is not None:
             yield from _explicit(f"{path}.", value)
         elif field.is_repeated:
             yield path, ",".join(map(str, value))

@@ -83,6 +83,7 @@ def policies_from_proto(message: pb.Policies) -> Policies:
         ),
         idle_time_ms=_optional(message, "idle_time_ms"),
         capacity_share_percent=_optional(message, "capacity_share_percent"),
+        stored=tuple(sorted(message.stored.items())) if message.stored else (),
         unknown=_unknown(message),
     )
 
@@ -95,6 +96,8 @@ def policies_to_proto(policies: Policies) -> pb.Policies:
     _set(message, "topics_max", policies.topics_max)
     _set(message, "idle_time_ms", policies.idle_time_ms)
     _set(message, "capacity_share_percent", policies.capacity_share_percent)
+    if policies.stored:
+        message.stored.update(policies.stored)
     _set(
         message,
         "schema_compatibility",
@@ -167,6 +170,7 @@ def _unknown(message: pb.Policies) -> bytes:
     """Return ``message`` without the fields that this release knows, serialised."""
     rest = pb.Policies()
     rest.CopyFrom(message)
+    rest.ClearField("stored")
     for part in (rest.retention, rest.backlog_quota, rest.auto_creation, rest.placement):
         _forget_known(part)
     _forget_known(rest)

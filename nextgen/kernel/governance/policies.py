@@ -16,7 +16,11 @@ from nextgen.kernel.limits.cluster import (
     PARTITIONS_PER_TOPIC_MAX,
     STORED_INTEGER_MAX,
 )
-from nextgen.kernel.limits.placement import PLACEMENT_NAMES_MAX
+from nextgen.kernel.limits.placement import (
+    PLACEMENT_NAMES_MAX,
+    STORED_POLICIES_MAX,
+    STORED_POLICY_NAME_BYTES_MAX,
+)
 
 FOR_EVER = -1
 """As a retention's time: messages are kept for ever. As its size: all messages are kept."""
@@ -148,6 +152,9 @@ class Policies:
     capacity_share_percent: int | None = None
     """Tenants only: the part of each shard's leased capacity that is reserved for the tenant."""
 
+    stored: tuple[tuple[str, str], ...] = ()
+    """Policies of Pulsar that nothing here enforces: name and JSON, ascending by name."""
+
     unknown: bytes = b""
     """Fields of a later release, in their own form: stored and returned, never merged."""
 
@@ -175,6 +182,7 @@ def check_policies(policies: Policies, level: PolicyLevel) -> Rejected | None:
         or _check_topics_max(policies, level)
         or _check_capacity_share(policies, level)
         or _check_placement(policies.placement)
+        or _check_stored(policies.stored)
     )
 
 
@@ -216,6 +224,7 @@ def _over_fields(upper: Policies, lower: Policies) -> Policies:
         placement=_rules_over(upper.placement, lower.placement),
         idle_time_ms=_first(upper.idle_time_ms, lower.idle_time_ms),
         capacity_share_percent=_first(upper.capacity_share_percent, lower.capacity_share_percent),
+        stored=_stored_over(upper.stored, lower.stored),
     )
 
 
@@ -231,6 +240,14 @@ def _rules_over(upper: PlacementRules, lower: PlacementRules) -> PlacementRules:
         anti_affinity=upper.anti_affinity or lower.anti_affinity,
         units_per_broker_max=upper.units_per_broker_max or lower.units_per_broker_max,
     )
+
+
+def _stored_over(
+    upper: tuple[tuple[str, str], ...], lower: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, str], ...]:
+    if not (upper and lower):
+        return upper or lower
+    return tuple(sorted({**dict(lower), **dict(upper)}.items()))
 
 
 def _first(upper: int | None, lower: int | None) -> int | None:
@@ -306,6 +323,18 @@ def _check_placement(rules: PlacementRules) -> Rejected | None:
         return _nonsense(
             f"placement.pinned_brokers and placement.excluded_brokers both name {both[0]!a}"
         )
+    return None
+
+
+def _check_stored(stored: tuple[tuple[str, str], ...]) -> Rejected | None:
+    if len(stored) > STORED_POLICIES_MAX:
+        return _exceeded(f"stored has {len(stored)} policies, at most {STORED_POLICIES_MAX}")
+    for name, _value in stored:
+        if not 0 < len(name.encode()) <= STORED_POLICY_NAME_BYTES_MAX:
+            return _exceeded(
+                f"stored has a name of {len(name.encode())} bytes, "
+                f"1 to {STORED_POLICY_NAME_BYTES_MAX}"
+            )
     return None
 
 

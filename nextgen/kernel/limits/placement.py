@@ -8,6 +8,13 @@ from nextgen.kernel.limits.stream import WATCH_PROGRESS_MS
 POLICIES_BYTES_MAX = 16_384
 """Policies of one object, serialised: as much as its properties, and sent to brokers with it."""
 
+STORED_POLICIES_MAX = 64
+"""Policies of one object that are stored for others and not enforced: Pulsar has some forty. Their
+values share ``POLICIES_BYTES_MAX``."""
+
+STORED_POLICY_NAME_BYTES_MAX = 64
+"""UTF-8 bytes of the name of one: Pulsar's longest has 41."""
+
 PLACEMENT_NAMES_MAX = 64
 """Brokers, zones or racks that one placement rule names."""
 

@@ -88,7 +88,7 @@ class CreateTenantRequest(_message.Message):
     def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
 
 class CreateNamespaceRequest(_message.Message):
-    __slots__ = ("command_id", "name", "properties", "issued", "consistency")
+    __slots__ = ("command_id", "name", "properties", "policies", "issued", "consistency")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -99,14 +99,16 @@ class CreateNamespaceRequest(_message.Message):
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
     ISSUED_FIELD_NUMBER: _ClassVar[int]
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
     name: str
     properties: _containers.ScalarMap[str, str]
+    policies: _policies_pb2.Policies
     issued: _containers.RepeatedCompositeFieldContainer[ShardPosition]
     consistency: _shard_service_pb2.Consistency
-    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
 
 class SetPropertiesRequest(_message.Message):
     __slots__ = ("command_id", "name", "properties", "expected_version", "issued", "consistency")

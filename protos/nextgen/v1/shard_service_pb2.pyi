@@ -190,7 +190,7 @@ class DeleteTenant(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class CreateNamespace(_message.Message):
-    __slots__ = ("name", "properties")
+    __slots__ = ("name", "properties", "policies")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -200,9 +200,11 @@ class CreateNamespace(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
     name: str
     properties: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    policies: _policies_pb2.Policies
+    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ...) -> None: ...
 
 class SetNamespaceProperties(_message.Message):
     __slots__ = ("name", "properties", "expected_version")

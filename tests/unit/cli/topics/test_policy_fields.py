@@ -100,3 +100,16 @@ def test_every_leaf_of_the_contract_can_be_typed():
 
     assert {"idle_time_ms", "auto_creation.default_partitions", "placement.zones"} <= set(paths)
     assert not {"retention", "placement"} & set(paths)
+
+
+def test_a_stored_policy_is_set_shown_and_unset_by_its_name():
+    policies = policies_with('stored.persistence={"a":1,"b":2}', "stored.antiAffinity=null")
+
+    assert explicit_fields(policies) == [
+        ("stored.antiAffinity", "null"),
+        ("stored.persistence", '{"a":1,"b":2}'),
+    ]
+    unset_field(policies, "stored.persistence")
+    assert dict(policies.stored) == {"antiAffinity": "null"}
+    unset_field(policies, "stored")
+    assert not policies.stored

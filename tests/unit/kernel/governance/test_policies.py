@@ -28,7 +28,11 @@ from nextgen.kernel.limits.cluster import (
     PARTITIONS_PER_TOPIC_MAX,
     STORED_INTEGER_MAX,
 )
-from nextgen.kernel.limits.placement import PLACEMENT_NAMES_MAX
+from nextgen.kernel.limits.placement import (
+    PLACEMENT_NAMES_MAX,
+    STORED_POLICIES_MAX,
+    STORED_POLICY_NAME_BYTES_MAX,
+)
 
 NUMBERS = st.none() | st.integers(0, STORED_INTEGER_MAX)
 FLAGS = st.none() | st.booleans()
@@ -54,6 +58,9 @@ POLICIES = st.builds(
     ),
     idle_time_ms=NUMBERS,
     capacity_share_percent=st.none() | st.integers(0, 100),
+    stored=st.dictionaries(st.sampled_from(["persistence", "publishRate"]), st.just("1")).map(
+        lambda stored: tuple(sorted(stored.items()))
+    ),
 )
 GROUPS = ("retention", "backlog_quota", "auto_creation", "placement")
 NOT_SAID = (None, (), "", 0)
@@ -68,7 +75,7 @@ def leaves(policies):
             found |= {
                 f"{field.name}.{each.name}": getattr(value, each.name) for each in fields(value)
             }
-        elif field.name != "unknown":
+        elif field.name not in {"unknown", "stored"}:
             found[field.name] = value
     return found
 
@@ -101,6 +108,33 @@ def test_what_is_not_known_is_merged_by_nobody():
 
     assert merge(later, later, later).unknown == b""
     assert merge(later) == NO_POLICIES
+
+
+def test_stored_policies_are_merged_name_by_name():
+    tenant = Policies(stored=(("a", "1"), ("b", "1")))
+    namespace = Policies(stored=(("b", "2"), ("c", "2")))
+
+    assert merge(tenant, namespace).stored == (("a", "1"), ("b", "2"), ("c", "2"))
+    assert merge(tenant).stored == merge(NO_POLICIES, tenant).stored == tenant.stored
+
+
+def stored_policies(count, name="policy-{}"):
+    return Policies(stored=tuple((name.format(number), "1") for number in range(count)))
+
+
+def test_stored_policies_max_are_accepted_and_one_more_refused():
+    assert check_policies(stored_policies(STORED_POLICIES_MAX), PolicyLevel.NAMESPACE) is None
+    refusal = check_policies(stored_policies(STORED_POLICIES_MAX + 1), PolicyLevel.NAMESPACE)
+    assert refusal is not None
+    assert refusal.code is RejectionCode.LIMIT_EXCEEDED
+
+
+def test_stored_policy_name_bytes_max_are_accepted_and_one_more_or_none_refused():
+    longest = "\u00e9" * (STORED_POLICY_NAME_BYTES_MAX // 2)
+
+    assert check_policies(stored_policies(1, longest), PolicyLevel.TENANT) is None
+    assert check_policies(stored_policies(1, longest + "a"), PolicyLevel.TENANT) is not None
+    assert check_policies(stored_policies(1, ""), PolicyLevel.TENANT) is not None
 
 
 def with_placement(**said):

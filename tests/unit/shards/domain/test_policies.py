@@ -155,3 +155,37 @@ def test_what_is_created_again_has_none():
     again = fold(tenant.evolve, said, [tenant.TenantDeleted("x", "id-1"), created])
 
     assert (again.policies, again.policies_version) == (NO_PACKED_POLICIES, 0)
+
+
+NEW = namespace.CreateNamespace("id-1", "x", "t-1", (), ONE_MINUTE)
+
+
+def test_a_namespace_is_created_with_its_policies_by_one_decision():
+    decision = namespace.decide(None, NEW)
+
+    assert decision == Accepted(
+        (
+            namespace.NamespaceCreated("id-1", "x", "t-1", ()),
+            namespace.NamespacePoliciesSet("x", "id-1", ONE_MINUTE.packed, 1),
+        )
+    )
+    made = fold(namespace.evolve, None, decision.events)
+    assert (made.policies, made.policies_version, made.version) == (ONE_MINUTE.packed, 1, 2)
+
+
+def test_a_namespace_whose_policies_are_refused_is_not_created():
+    refused = replace(NEW, policies=order(Policies(message_ttl_ms=2**63)))
+
+    assert code_of(namespace.decide(None, refused)) is RejectionCode.LIMIT_EXCEEDED
+
+
+def test_a_namespace_that_is_there_keeps_its_policies_when_it_is_created_again():
+    assert namespace.decide(NAMESPACE, NEW) == Accepted(())
+    other = replace(NEW, namespace_id="id-2")
+    assert code_of(namespace.decide(NAMESPACE, other)) is RejectionCode.ALREADY_EXISTS
+
+
+def test_a_namespace_created_with_empty_policies_has_none():
+    decision = namespace.decide(None, replace(NEW, policies=order()))
+
+    assert decision == Accepted((namespace.NamespaceCreated("id-1", "x", "t-1", ()),))

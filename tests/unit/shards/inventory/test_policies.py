@@ -156,3 +156,29 @@ async def test_the_next_leader_knows_them(world: World) -> None:
 
     stale = setting(KIND_NAMESPACE, "acme/orders", 6, expects_none=True)
     assert (await world.run(shard, stale)).rejection_code == RejectionCode.VERSION_MISMATCH
+
+
+def creating(policies: policies_pb2.Policies) -> pb.Command:
+    return pb.Command(create_namespace=pb.CreateNamespace(name="acme/new", policies=policies))
+
+
+async def test_a_namespace_that_is_created_with_policies_has_them_at_once(world: World) -> None:
+    shard = await prepare(world)
+    said = policies_pb2.Policies(message_ttl_ms=5, stored={"persistence": "{}"})
+
+    result = await world.run(world.home("acme/new"), creating(said))
+
+    found = (await item(shard, KIND_NAMESPACE, "acme/new")).namespace
+    assert (found.policies, found.policies_version) == (said, 1)
+    assert (result.rejection_code, result.version) == ("", 2)
+
+
+async def test_a_namespace_with_a_choice_that_is_not_known_is_not_created(world: World) -> None:
+    shard = await prepare(world)
+
+    result = await world.run(
+        world.home("acme/new"), creating(policies_pb2.Policies(schema_compatibility=99))
+    )
+
+    assert result.rejection_code == RejectionCode.NOT_ALLOWED
+    assert not (await item(shard, KIND_NAMESPACE, "acme/new")).WhichOneof("value")
