@@ -11,18 +11,19 @@ from typing import Final
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
+from discovery.adapters.administration.catalogue import AdminServices, all_routes
+from discovery.adapters.administration.clusters import LocalCluster
 from discovery.adapters.metrics import DiscoveryCollector
-from discovery.adapters.resources.lookups import Lookups
-from discovery.adapters.resources.topic_catalogue import topic_routes
 from discovery.adapters.rest.frame import RestFrame
 from discovery.adapters.servers.discovery_servicer import SERVICE_NAME, DiscoveryServicer
 from discovery.adapters.servers.pulsar_connection import ClientServices, DiscoveryConnection
 from discovery.adapters.shard_changes.catch_up_stream import CatchUpStreams
 from discovery.adapters.shard_changes.shard_streams import ShardStreams
 from discovery.adapters.shard_changes.watches import CacheWatches
+from discovery.adapters.workers.arguments import worker_arguments
 from discovery.adapters.workers.line import WorkerEnd
 from discovery.adapters.workers.pool import WorkerPool
-from discovery.config import DiscoveryConfig, fairness_flags
+from discovery.config import DiscoveryConfig
 from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
 from discovery.domain.partition_counts import PartitionCounts
@@ -72,7 +73,8 @@ from nextgen.runtime.security.cluster_proof import credentials_of_node
 from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
 from nextgen.runtime.servers.ports_check import assert_port_free
 from nextgen.runtime.servers.probes import Probes
-from nextgen.runtime.settings import Address, TraceSettings
+from nextgen.runtime.settings import Address
+from nextgen.runtime.telemetry.trace_export import version
 from nextgen.tasks.background import cancel_and_wait, join
 from protos.nextgen.v1.cluster_service_pb2 import Hello
 
@@ -270,16 +272,17 @@ class DiscoveryNode:
             WriteBounds(config.fairness.writes_sent_max, config.fairness.tenant_writes_waiting_max),
         )
         listing = ListingService(core.router, core.link, core.counters)
-        moves = MoveService(core.router, core.counters)
         clock = asyncio.get_running_loop().time
         self._positions = PositionService(core.router, core.link, clock)
+        policies = PoliciesService(
+            core.router, inventory, core.counters, CapacityShares(inventory, listing, _unix_ms)
+        )
+        moves = MoveService(core.router, core.counters)
         self._servicer = DiscoveryServicer(
             core.lookups,
             inventory,
             listing,
-            PoliciesService(
-                core.router, inventory, core.counters, CapacityShares(inventory, listing, _unix_ms)
-            ),
+            policies,
             EvacuationService(core.router, core.link),
             moves,
             self._positions,
@@ -292,9 +295,19 @@ class DiscoveryNode:
         self._collector = DiscoveryCollector(self._report)
         self._server: GrpcServer | None = None
         self.workers: WorkerPool | None = None
-        routes = Lookups(core.topics, core.link).routes()
-        routes += topic_routes(core.owners, inventory, listing, moves)
-        self.rest = RestFrame(routes, core.dispatcher, core.counters)
+        services = AdminServices(
+            core.topics,
+            core.owners,
+            core.link,
+            inventory,
+            listing,
+            policies,
+            moves,
+            _local_cluster(config),
+            core.readiness,
+            version(),
+        )
+        self.rest = RestFrame(all_routes(services), core.dispatcher, core.counters)
         self._probes = Probes(core.readiness, self._registry, routes=self.rest.mounted())
 
     async def start(self) -> None:
@@ -459,34 +472,15 @@ async def _ready_before_stop(core: LookupCore, shutdown: Shutdown) -> bool:
         await cancel_and_wait(becoming_ready, stopping)
 
 
-def worker_arguments(config: DiscoveryConfig, pulsar_port: int) -> list[str]:
-    """Return the flags of a worker: what it needs, and nothing that it would listen on alone."""
-    assert config.pulsar_listen is not None, "workers share a port"
-    flags = {
-        "--node-id": f"{config.node_id}.w{{number}}",
-        "--cluster-id": config.cluster_id,
-        "--listen": str(config.advertise),
-        "--advertise": str(config.advertise),
-        "--http-listen": str(config.advertise),
-        "--cluster-managers": ",".join(str(address) for address in config.cluster_managers),
-        "--pulsar-listen": str(Address(config.pulsar_listen.host, pulsar_port)),
-        "--pulsar-advertise": str(config.pulsar_advertise or config.advertise),
-        "--workers": "1",
-        **fairness_flags(config.fairness),
-        "--cluster-secret-file": str(config.cluster_secret_file or ""),
-        "--cluster-secret-required": str(config.cluster_secret_required).lower(),
-        **_trace_flags(config.tracing),
-    }
-    return [part for flag in flags.items() for part in flag]
-
-
-def _trace_flags(settings: TraceSettings) -> dict[str, str]:
-    """Return a worker's flags: where the spans go, into another file than this process'."""
-    flags = {"--otlp-endpoint": settings.otlp_endpoint, "--trace-ratio": str(settings.ratio)}
-    if settings.file is not None:
-        own = "" if settings.file.is_dir() else ".w{number}"
-        flags["--trace-file"] = f"{settings.file}{own}"
-    return flags
+def _local_cluster(config: DiscoveryConfig) -> LocalCluster:
+    http = Address(config.advertise.host, config.http_listen.port)
+    pulsar = config.pulsar_advertise
+    return LocalCluster(
+        config.cluster_id,
+        f"http://{http}",
+        f"pulsar://{pulsar}" if pulsar is not None else "",
+        tuple(map(str, config.cluster_managers)),
+    )
 
 
 def _hello(config: DiscoveryConfig) -> Hello:

@@ -1,3 +1,3 @@
-"""The resources of the Admin REST and of lookups over HTTP: each makes the routes of one resource.
-They carry requests to the services; ``bootstrap`` gives their routes to the frame, ``rest``.
+"""Resources of the Admin REST about topics, and lookups over HTTP: each makes its own routes.
+They carry requests to the services; ``bootstrap`` gives all routes to the frame, ``rest``.
 """

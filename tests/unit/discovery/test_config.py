@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from discovery.bootstrap import worker_arguments
+from discovery.adapters.workers.arguments import worker_arguments
 from discovery.config import WORKER_VARIABLE, WorkerRole, fairness_flags, parse_config
 from discovery.domain.fairness import DEFAULT_FAIRNESS, Fairness
 from nextgen.kernel.errors import RefusesToStart

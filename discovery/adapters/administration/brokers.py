@@ -1,0 +1,159 @@
+"""/admin/v2/brokers: who serves, and whether this node can answer.
+
+Broker ids are those of the cluster's directory, as in lookups and moves. Nothing is configured at
+run time, and no broker leads the others: the first by id stands for the leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from discovery.adapters.administration.clusters import LocalCluster
+from discovery.adapters.rest.answer import TEXT, Answer, RestFailure, content, text
+from discovery.adapters.rest.request import RestRequest, shown
+from discovery.adapters.rest.route import TEXT_VALUE, Route, Work
+from discovery.ports import Directory
+from nextgen.runtime.security.authorization import Action
+
+Readiness = Callable[[], tuple[bool, list[str]]]
+"""Returns whether any topic can be answered, and what is missing."""
+
+_BROKERS = "/admin/v2/brokers"
+_CONFIGURATION = f"{_BROKERS}/configuration"
+
+
+class Brokers:
+    """Answers from the directory of brokers that every discovery node has."""
+
+    def __init__(
+        self, directory: Directory, local: LocalCluster, readiness: Readiness, version: str
+    ) -> None:
+        self._directory = directory
+        self._local = local
+        self._readiness = readiness
+        self._version = version
+
+    def routes(self) -> list[Route]:
+        return [
+            _read(_BROKERS, self._list, "The live brokers"),
+            _read(f"{_BROKERS}/leaderBroker", self._leader, "The first live broker by id"),
+            _read(
+                f"{_BROKERS}/health",
+                self._health,
+                "Whether topics are served, or one broker lives",
+                query={"brokerId": TEXT_VALUE},
+                media_type=TEXT,
+            ),
+            _read(
+                f"{_BROKERS}/ready",
+                self._ready,
+                "Whether this node can answer for any topic",
+                media_type=TEXT,
+            ),
+            _read(f"{_BROKERS}/version", self._served_version, "The version", media_type=TEXT),
+            _read(_CONFIGURATION, partial(self._fixed, []), "Settings that can be changed: none"),
+            _read(f"{_CONFIGURATION}/values", partial(self._fixed, {}), "Changed settings: none"),
+            _read(f"{_CONFIGURATION}/runtime", self._settings, "The settings in force"),
+            *(
+                Route(
+                    method,
+                    f"{_CONFIGURATION}/{path}",
+                    self._refuse_setting,
+                    "Refused: no setting can be changed",
+                    Action.CHANGE,
+                )
+                for method, path in (("POST", "{name}/{value}"), ("DELETE", "{name}"))
+            ),
+            _read(
+                f"{_BROKERS}/internal-configuration",
+                self._internal,
+                "Where metadata are kept",
+            ),
+            _read(f"{_BROKERS}/{{cluster}}", self._list, "The live brokers of a cluster"),
+            _read(
+                f"{_BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces",
+                self._owned,
+                "The bundles that a broker owns: none, because topics are placed one by one",
+            ),
+        ]
+
+    @property
+    def _live(self) -> list[str]:
+        brokers = self._directory.view.brokers
+        return sorted(broker_id for broker_id, broker in brokers.items() if broker.is_live)
+
+    async def _list(self, request: RestRequest) -> Answer:
+        self._check_cluster(request)
+        return content(self._live)
+
+    async def _leader(self, _request: RestRequest) -> Answer:
+        live = self._live
+        if not live:
+            raise RestFailure(404, "no broker lives")
+        http = self._directory.view.brokers[live[0]].endpoints.http
+        return content({"brokerId": live[0], "serviceUrl": f"http://{http}" if http else ""})
+
+    async def _health(self, request: RestRequest) -> Answer:
+        broker_id = request.query.get("brokerId", "")
+        if broker_id and broker_id not in self._directory.view.brokers:
+            raise RestFailure(404, f"broker {shown(broker_id)} is not known")
+        live = self._live
+        if not live or (broker_id and broker_id not in live):
+            raise RestFailure(503, f"broker {broker_id} is dead" if live else "no broker lives")
+        return await self._ready(request)
+
+    async def _ready(self, _request: RestRequest) -> Answer:
+        is_ready, reasons = self._readiness()
+        if not is_ready:
+            raise RestFailure(503, "; ".join(reasons))
+        return text("ok")
+
+    async def _served_version(self, _request: RestRequest) -> Answer:
+        return text(self._version)
+
+    async def _fixed(self, value: Any, _request: RestRequest) -> Answer:
+        return content(value)
+
+    async def _settings(self, _request: RestRequest) -> Answer:
+        return content({"clusterName": self._local.name, "metadataStoreUrl": self._metadata_url})
+
+    async def _refuse_setting(self, request: RestRequest) -> Answer:
+        name = request.parts["name"]
+        raise RestFailure(412, f"setting {shown(name)} cannot be changed while brokers run")
+
+    async def _internal(self, _request: RestRequest) -> Answer:
+        return content(
+            {
+                "metadataStoreUrl": self._metadata_url,
+                "configurationMetadataStoreUrl": self._metadata_url,
+                "bookkeeperMetadataServiceUri": "",
+                "stateStorageServiceUrl": "",
+            }
+        )
+
+    async def _owned(self, request: RestRequest) -> Answer:
+        self._check_cluster(request)
+        broker_id = request.parts["broker"]
+        if broker_id not in self._live:
+            raise RestFailure(404, f"broker {shown(broker_id)} is not alive")
+        return content({})
+
+    @property
+    def _metadata_url(self) -> str:
+        return f"nextgen:{','.join(self._local.manager_endpoints)}"
+
+    def _check_cluster(self, request: RestRequest) -> None:
+        """Check that a cluster, if the path names one, is this one.
+
+        Raises:
+            RestFailure: 404.
+        """
+        cluster = request.parts.get("cluster", self._local.name)
+        if cluster != self._local.name:
+            raise RestFailure(404, f"cluster {shown(cluster)} does not exist")
+
+
+def _read(path: str, work: Work, summary: str, **more: Any) -> Route:
+    return Route("GET", path, work, summary, Action.READ, answers={200: f"{summary}."}, **more)

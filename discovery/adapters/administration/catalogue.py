@@ -1,0 +1,49 @@
+"""All routes of a discovery node, and the services that they need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from discovery.adapters.administration.brokers import Brokers, Readiness
+from discovery.adapters.administration.clusters import Clusters, LocalCluster
+from discovery.adapters.administration.tenants import Tenants
+from discovery.adapters.resources.lookups import Lookups
+from discovery.adapters.resources.topic_catalogue import topic_routes
+from discovery.adapters.rest.route import Route
+from discovery.ports import Directory
+from discovery.service.admin.inventory import InventoryService
+from discovery.service.admin.listing import ListingService
+from discovery.service.admin.moves import MoveService
+from discovery.service.admin.policies import PoliciesService
+from discovery.service.admin.tenants import TenantService
+from discovery.service.admin.topic_operations import Owners
+from nextgen.pulsar.metadata_commands import TopicDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class AdminServices:
+    """What the resources call."""
+
+    topics: TopicDirectory
+    owners: Owners
+    directory: Directory
+    inventory: InventoryService
+    listing: ListingService
+    policies: PoliciesService
+    moves: MoveService
+    local: LocalCluster
+    readiness: Readiness
+    version: str
+
+
+def all_routes(services: AdminServices) -> list[Route]:
+    local = services.local
+    return [
+        *Lookups(services.topics, services.directory).routes(),
+        *topic_routes(services.owners, services.inventory, services.listing, services.moves),
+        *Tenants(
+            TenantService(services.inventory, services.listing, local.name), local.name
+        ).routes(),
+        *Clusters(local).routes(),
+        *Brokers(services.directory, local, services.readiness, services.version).routes(),
+    ]

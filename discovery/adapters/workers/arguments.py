@@ -1,0 +1,36 @@
+"""The command line of a worker: a process that shares the Pulsar port of a discovery node."""
+
+from __future__ import annotations
+
+from discovery.config import DiscoveryConfig, fairness_flags
+from nextgen.runtime.settings import Address, TraceSettings
+
+
+def worker_arguments(config: DiscoveryConfig, pulsar_port: int) -> list[str]:
+    """Return the flags of a worker: what it needs, and nothing that it would listen on alone."""
+    assert config.pulsar_listen is not None, "workers share a port"
+    flags = {
+        "--node-id": f"{config.node_id}.w{{number}}",
+        "--cluster-id": config.cluster_id,
+        "--listen": str(config.advertise),
+        "--advertise": str(config.advertise),
+        "--http-listen": str(config.advertise),
+        "--cluster-managers": ",".join(str(address) for address in config.cluster_managers),
+        "--pulsar-listen": str(Address(config.pulsar_listen.host, pulsar_port)),
+        "--pulsar-advertise": str(config.pulsar_advertise or config.advertise),
+        "--workers": "1",
+        **fairness_flags(config.fairness),
+        "--cluster-secret-file": str(config.cluster_secret_file or ""),
+        "--cluster-secret-required": str(config.cluster_secret_required).lower(),
+        **_trace_flags(config.tracing),
+    }
+    return [part for flag in flags.items() for part in flag]
+
+
+def _trace_flags(settings: TraceSettings) -> dict[str, str]:
+    """Return a worker's flags: where the spans go, into another file than this process'."""
+    flags = {"--otlp-endpoint": settings.otlp_endpoint, "--trace-ratio": str(settings.ratio)}
+    if settings.file is not None:
+        own = "" if settings.file.is_dir() else ".w{number}"
+        flags["--trace-file"] = f"{settings.file}{own}"
+    return flags

@@ -1,0 +1,56 @@
+"""Walks a listing page by page, and repeats a change whose object was changed in between."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
+
+from discovery.service.admin.deadline import Deadline
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
+from nextgen.kernel.limits.rest import REST_CHANGE_ATTEMPTS_MAX
+from protos.nextgen.v1.discovery_service_pb2 import ListObjectsRequest, ListObjectsResponse
+from protos.nextgen.v1.inventory_pb2 import Item
+
+Result = TypeVar("Result")
+ListPage = Callable[[ListObjectsRequest, int], Awaitable[ListObjectsResponse]]
+
+
+async def every_item(
+    list_page: ListPage, deadline: Deadline, *, parent: str = "", domain: str = ""
+) -> AsyncIterator[Item]:
+    """Yield all items by name, ascending; each page as of its own moment."""
+    token = ""
+    while True:
+        page = await list_page(
+            ListObjectsRequest(
+                parent=parent, domain=domain, page_size=PAGE_ITEMS_MAX, page_token=token
+            ),
+            deadline.remaining_ms(),
+        )
+        for item in page.items:
+            yield item
+        token = page.next_page_token
+        if not token:
+            return
+
+
+async def every_name(list_page: ListPage, deadline: Deadline, *, parent: str = "") -> list[str]:
+    """Return all names, ascending."""
+    return [item.name async for item in every_item(list_page, deadline, parent=parent)]
+
+
+async def repeated_change(attempt: Callable[[], Awaitable[Result]]) -> Result:
+    """Return the result of ``attempt``, which reads an object and sets it at the version it read.
+
+    Raises:
+        Refused: As ``attempt``; VERSION_MISMATCH if others changed the object each time.
+    """
+    for _ in range(REST_CHANGE_ATTEMPTS_MAX - 1):
+        try:
+            return await attempt()
+        except Refused as error:
+            if error.code != RejectionCode.VERSION_MISMATCH:
+                raise
+    return await attempt()
