@@ -16,7 +16,7 @@ MetadataConverges            in the end a broker holds the latest version of eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,9 @@ from tests.support.cluster_simulation.raft_environment import Witness
 Violate = Callable[[str], None]
 
 
+NO_OFFSETS: Mapping[str, int] = {}
+
+
 @dataclass(slots=True)
 class Session:
     """One broker session as the logs have it. Leases by shard, as group 0 has them."""
@@ -42,7 +45,7 @@ class Session:
     granted_units: int = 0
     leases: dict[int, int] = field(default_factory=dict)
     lapsed: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Units of the last lease that group 0 took back, and when it was to end, by the wall clock."""
+    """Units of the last lease that group 0 took back, and when it was to end, by the true time."""
     expiries_ms: dict[int, int] = field(default_factory=dict)
     assigned: dict[int, int] = field(default_factory=dict)
 
@@ -59,8 +62,17 @@ class Unit:
 class Invariants(Witness):
     """Folds what all replicas of all groups commit, each entry when it is first seen."""
 
-    def __init__(self, violate: Violate, clock: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(
+        self,
+        violate: Violate,
+        clock: Callable[[], float] = lambda: 0.0,
+        wall_offsets_ms: Mapping[str, int] = NO_OFFSETS,
+    ) -> None:
+        """``wall_offsets_ms`` has, by node, how far its wall clock is ahead of the true time."""
         self._violate = violate
+        self._wall_offsets_ms = wall_offsets_ms
+        self._offset_ms = 0
+        """Of the leader that decided what is being folded."""
         self.freshness = Freshness(violate, clock)
         self.leaders: dict[tuple[int, int], str] = {}
         self.roles: dict[tuple[str, int], Role] = {}
@@ -68,7 +80,7 @@ class Invariants(Witness):
         self._folded: dict[int, int] = {}
         self._commands: dict[tuple[int, bytes], bytes] = {}
         self._decided_at_ms = 0
-        """By its leader's wall clock: what is being folded."""
+        """When what is being folded was decided, by the true time."""
         self.sessions: dict[str, Session] = {}
         self.units: dict[tuple[str, str], Unit] = {}
         self.owners: dict[tuple[str, str, int], tuple[str, str]] = {}
@@ -134,7 +146,10 @@ class Invariants(Witness):
                 if key in self._commands:
                     self._violate(f"command {decided.command_id.hex()} was decided twice")
                 self._commands[key] = decided.outcome
-            self._decided_at_ms = decided.time_ms
+            leader = self.leaders.get((group_id, entry.term), "")
+            # Each leader stamps by its own clock, and these are compared with one another.
+            self._offset_ms = self._wall_offsets_ms.get(leader, 0)
+            self._decided_at_ms = decided.time_ms - self._offset_ms
             for event in decided.events:
                 self.events += 1
                 self._fold(group_id, event)
@@ -281,7 +296,7 @@ class Invariants(Witness):
             return
         self.units_returned += max(0, session.leases.get(event.shard_id, 0) - event.units)
         session.leases[event.shard_id] = event.units
-        session.expiries_ms[event.shard_id] = event.expires_at_ms
+        session.expiries_ms[event.shard_id] = event.expires_at_ms - self._offset_ms
         self._check_capacity(event.session_id, session)
 
     def _check_capacity(self, session_id: str, session: Session) -> None:

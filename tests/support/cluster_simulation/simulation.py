@@ -176,8 +176,8 @@ class ClusterSimulation:
         self.chance = random.Random(f"cluster {seed}")
         self.network = Network(loop, random.Random(f"network {seed}"))
         self.fabric = MeshFabric(self.network, random.Random(f"mesh {seed}"))
-        self.invariants = Invariants(self.violate, lambda: self.loop.now_s)
         self.wall_offset_ms: dict[str, int] = {}
+        self.invariants = Invariants(self.violate, lambda: self.loop.now_s, self.wall_offset_ms)
         self.faults: Counter[str] = Counter()
         self.violations: list[str] = []
         self.remains: list[SimulatedProcess] = []
