@@ -93,8 +93,8 @@ class Unavailable(Definite):
 class Overloaded(Definite):
     """A bounded queue is full; what Pulsar and HTTP call "too many requests".
 
-    With ``retry_after_ms`` the refusing process says when it expects to have room. Callers wait
-    that long, and up to half as long again so that they do not all come back together.
+    ``retry_after_ms`` is the time after which the refusing process expects to have room. Callers
+    wait that long, and up to half as long again, so that their retries are spread.
     """
 
     reason = "OVERLOADED"
@@ -111,7 +111,7 @@ class SessionExpired(Definite):
 
 
 class Unauthenticated(Definite):
-    """The peer takes this call only with proof of the cluster secret (ADR 0057)."""
+    """The peer accepts this call only with proof of the cluster secret (ADR 0057)."""
 
     reason = "UNAUTHENTICATED"
 

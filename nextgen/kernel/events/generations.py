@@ -1,19 +1,19 @@
-"""Which life of a group a number is from, when its last survivor was promoted (ADR 0049).
+"""Generations of a group's numbers: each promotion of a last survivor begins one (ADR 0049).
 
 A promotion raises the Raft term to the next multiple of ``2**GENERATION_BITS``, far above any that
-the lost replicas can have reached. Whatever counts per object and must not repeat a number that
-they may have handed out, begins at that multiple too: epochs need no record of their own of what
-was lost, and every later leader knows the floor by its term.
+the lost replicas can have reached. Epochs begin at that multiple too, so they repeat no number that
+the lost replicas may have given out. No further record is needed: every later leader knows the
+floor by its term.
 """
 
 from __future__ import annotations
 
 GENERATION_BITS = 32
-"""Terms of a generation: at a thousand elections a second they last for fifty days."""
+"""Bits for the terms of a generation: at a thousand elections a second they last for fifty days."""
 
 POSITIONS_SKIPPED = 1 << GENERATION_BITS
-"""Positions that a promotion leaves out. More than a log is written in while a quorum is lost: at
-100,000 events a second the survivor lags by twelve hours before they are too few."""
+"""Positions that a promotion skips: more than the survivor can lag behind. At 100,000 events a
+second they cover a lag of twelve hours."""
 
 GENERATIONS_MAX = 1 << 10
 """Promotions of one group: a broker's ledger ids hold an epoch of 43 bits."""

@@ -14,7 +14,7 @@ from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
 
 EVENT_LEVEL_UNREPORTED = 1
-"""Assumed of a process that reports no level: the releases before levels existed."""
+"""The level of a process that reports none: it is of a release before levels existed."""
 
 EVENT_LEVEL = 5
 """The level of this program. Raised by one with the first event type, or form of an entry, that the

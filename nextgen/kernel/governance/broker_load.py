@@ -103,7 +103,7 @@ def refusal(load: BrokerLoad, capacity_units: int) -> str:
 
 
 def has_changed(before: BrokerLoad, after: BrokerLoad) -> bool:
-    """Say whether something changed by more than a tenth, and by more than noise."""
+    """Return whether a value changed by more than a tenth, and by more than noise."""
     return any(
         abs(now - then) > max(noise, _TENTH * max(now, then))
         for (then, noise), (now, _) in zip(_material(before), _material(after), strict=True)
@@ -113,7 +113,7 @@ def has_changed(before: BrokerLoad, after: BrokerLoad) -> bool:
 def busiest_permille(
     *, cpu_fraction: float, cores: int, memory_bytes: int, memory_limit_bytes: int
 ) -> int:
-    """Return how full the fuller of CPU and memory is, 0 to 1,000. What is not known counts 0."""
+    """Return the use of the busier of CPU and memory, 0 to 1,000. An unknown use counts as 0."""
     cpu = cpu_fraction / cores if cores else 0.0
     memory = memory_bytes / memory_limit_bytes if memory_limit_bytes else 0.0
     return min(_PERMILLE_MAX, round(_PERMILLE_MAX * max(cpu, memory)))
@@ -128,7 +128,7 @@ def _counts(load: BrokerLoad) -> Iterable[tuple[str, int]]:
 
 
 def _material(load: BrokerLoad) -> Iterable[tuple[float, float]]:
-    """Yield what is compared, each with the change that is nothing but noise."""
+    """Yield the compared values, each with the largest change that is only noise."""
     yield load.cpu_fraction, 0.05
     yield load.memory_bytes, 32 * 1024 * 1024
     yield load.units, 10

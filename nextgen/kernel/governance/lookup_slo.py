@@ -1,10 +1,10 @@
-"""The objective of lookups, minute by minute: what a window holds, and when it is a bad one.
+"""The objective of lookups, minute by minute: the content of a window, and when it is bad.
 
     p99 <= 1 s          no lookup above 3 s                   errors <= 1 %
 
-Errors are trouble of ours. That a topic does not exist is an answer like any other. Whoever waited
-longer than 3 s was failed, whatever the answer. Windows of several processes add up to that of
-their node, and those of nodes to that of the cluster, because they are counts by fixed bounds.
+Errors are our failures. NOT_FOUND is an answer like any other. A lookup that took longer than 3 s
+has failed, whatever its answer. Windows of several processes add up to that of their node, and
+those of nodes to that of the cluster, because they are counts by fixed bounds.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ LOOKUP_WINDOW_MS = 60_000
 """Length of a window: it begins with a whole minute of Unix time."""
 
 LOOKUP_WINDOW_BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 200, 500, 1_000, 2_000, 3_000)
-"""Upper bounds of the classes of latency; the last class, above, has none. What is stored is by
-these for ever: the verdict needs 1,000 and 3,000, the others are for people."""
+"""Upper bounds of the classes of latency; the last class, above, has none. Stored counts use these
+classes for ever: the verdict needs 1,000 and 3,000, the others are for people."""
 
 LOOKUP_P99_MS_MAX = 1_000
-"""The p99 of a good window at most."""
+"""The highest p99 of a good window."""
 
 LOOKUP_MS_MAX = 3_000
 """A lookup that takes longer has failed."""
 
 LOOKUP_ERRORS_PER_CENT_MAX = 1
-"""Failed lookups of a window, in hundredths of all."""
+"""The largest share of failed lookups in a good window, in hundredths."""
 
 _SLOW_CLASSES = LOOKUP_WINDOW_BOUNDS_MS.index(LOOKUP_P99_MS_MAX) + 1
 assert LOOKUP_WINDOW_BOUNDS_MS[-1] == LOOKUP_MS_MAX, "the last class are those that took too long"
@@ -43,13 +43,13 @@ class LookupWindow:
     """Id of the discovery node; empty for a sum over several."""
 
     process: str
-    """Which of the node's processes, since when; empty for several together."""
+    """One of the node's processes and its start; empty for several together."""
 
     began_at_ms: int
     """Unix time, a whole minute."""
 
     errors: int
-    """Failed by us, those that took too long included."""
+    """Lookups that we failed, those that took too long included."""
 
     latency_counts: tuple[int, ...]
     """By the classes of ``LOOKUP_WINDOW_BOUNDS_MS``."""
@@ -68,7 +68,7 @@ class LookupWindow:
 
     @property
     def why_bad(self) -> str:
-        """Return what the objective is missed by, in words; empty for a good window."""
+        """Return the bound that the window misses, in words; empty for a good window."""
         lookups, reasons = self.lookups, []
         slow = sum(self.latency_counts[_SLOW_CLASSES:])
         if slow * 100 > lookups:

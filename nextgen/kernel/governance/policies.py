@@ -26,7 +26,7 @@ FOR_EVER = -1
 """As a retention's time: messages are kept for ever. As its size: all messages are kept."""
 
 COUNT_MAX = 2**32 - 1
-"""Topics or units that a policy may speak of: what the wire has room for."""
+"""Largest number of topics or units in a policy: the wire has no room for more."""
 
 _SHOWN_CHARACTERS_MAX = 80
 
@@ -190,7 +190,7 @@ def check_policies(policies: Policies, level: PolicyLevel) -> Rejected | None:
 
 
 def _over(upper: Policies, lower: Policies) -> Policies:
-    """Return ``lower`` with everything replaced that ``upper`` says."""
+    """Return ``lower``, overridden by every field that ``upper`` sets."""
     if upper == NO_POLICIES:
         return lower if not lower.unknown else _over_fields(upper, lower)
     return _over_fields(upper, lower)

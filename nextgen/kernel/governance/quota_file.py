@@ -1,7 +1,7 @@
-"""The file in which quotas travel from where they are made to where they are set.
+"""The file that carries quotas from the pipeline that computes them to the command that sets them.
 
 JSON with sorted keys: the same quotas are the same bytes. Unknown members are refused, because
-they were written for a reason.
+their author relied on them.
 
     format, format_version   "nextgen-quotas", 1
     version                  of the quotas: one above those that hold when they are set

@@ -1,9 +1,8 @@
 """Counts the fields of a protobuf message before anything parses it.
 
 A message of a few megabytes has room for two million repeated fields. Parsed, each is an object: a
-gigabyte, and seconds to walk. Counting on the encoded bytes stops at the first field too many and
-makes no objects. What cannot be counted is refused, so that no way of encoding gets around the
-count.
+gigabyte, and seconds to walk. Counting the encoded bytes stops at the first field too many and
+makes no objects. Bytes that cannot be counted are refused, so that no encoding evades the count.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ _NUMBER_BYTES_MAX = 10
 _TEXTS = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})
 
 Layout = dict[int, Any]
-"""By field number what of a message has fields inside: a layout, ``_PACKED`` or ``_LISTED``."""
+"""The fields of a message that have fields inside, by number: a layout, ``_PACKED`` or
+``_LISTED``."""
 
 _OPAQUE: Final = "one field"
 _PACKED: Final = "numbers, each of at least one byte"
@@ -38,7 +38,7 @@ def count_fields(
     Counting stops at one too many of either. Nothing is parsed, and no objects are made.
 
     Raises:
-        Uncountable: The bytes are no message, or one in an encoding that nothing uses.
+        Uncountable: The bytes are no message, or use an encoding that no library writes.
     """
     try:
         return _count(data, layout, fields_max, listed_max)

@@ -1,4 +1,4 @@
-"""JSON documents that were written by this program, or should have been, and their fields."""
+"""JSON documents of this program, which may be damaged or forged, and their fields."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _SURROGATE = "\\ud"
 
 
 def parse_json(content: bytes | str) -> Any:
-    """Return what a JSON document says.
+    """Return the content of a JSON document.
 
     Raises:
-        ValueError: Something is wrong with it, whatever it is: it is no JSON in UTF-8, nested too
-            deep to be read, has a number that is none or too long, or says one thing twice.
+        ValueError: It is not JSON in UTF-8, is nested too deep, has an invalid or too long number,
+        or repeats a key.
     """
     text = content if isinstance(content, str) else content.decode()
     try:

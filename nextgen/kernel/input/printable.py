@@ -1,17 +1,17 @@
-"""Text that users or peers chose, made fit for a terminal.
+"""Makes text of users or peers safe for a terminal.
 
-A name may hold escape sequences that move the cursor, controls that turn the direction of writing
-round, or line breaks. Shown as they are they make a person see what is not there.
+A name may hold escape sequences that move the cursor, controls that reverse the direction of
+writing, or line breaks. Unescaped, they could forge what a person sees.
 """
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with an escape in place of each character that is not shown as itself.
+    """Return ``text`` with each character escaped that ``str.isprintable`` denies.
 
-    Those are controls, line breaks, controls of the direction of writing, what is invisible or
-    not assigned, and halves of surrogate pairs: what ``str.isprintable`` denies.
+    Those are controls, line breaks, controls of the direction of writing, invisible or unassigned
+    characters, and halves of surrogate pairs.
     """
     if text.isprintable():
         return text
@@ -19,7 +19,7 @@ def printable(text: str) -> str:
 
 
 def printable_json(document: str) -> str:
-    """Return a JSON document on one line in which no text steers a terminal; it means the same."""
+    """Return a JSON document of the same content on one line, safe for a terminal."""
     if document.isprintable():
         return document
     return "".join(one if one.isprintable() else _escaped_in_json(one) for one in document)

@@ -12,18 +12,18 @@ BULK_NAMES_BYTES_MAX = 512 * 1024
 than its name, so that a record stays below half of ``RECORD_BYTES_MAX``."""
 
 BULK_REQUESTS_MAX = 8
-"""Requests that wait for their turn at one shard. Two loaders that each keep a few on their way."""
+"""Requests that wait for their turn at one shard: two loaders with a few in flight each."""
 
 BULK_RECORDS_AHEAD_MAX = 4
-"""Records in bulk that a majority of views has not folded yet. Folding is what bulk is bounded by:
-ordinary commands must never find the views too far behind (``VIEW_LAG_MS_MAX``)."""
+"""Records in bulk that a majority of views has not folded yet. It bounds how far bulk loads get
+ahead of the views: ordinary commands must not be refused for ``VIEW_LAG_MS_MAX``."""
 
 BULK_LOOK_MS = 5
-"""Between two looks at how far the views are."""
+"""Interval of checks of the views' progress."""
 
 BULK_IN_FLIGHT_MAX = 3
-"""Requests that a loader keeps on their way to one shard: one is decided, one is on its way there,
-one is in the log."""
+"""Requests of a loader in flight to one shard: one is decided, one is on the network, one is in the
+log."""
 
 BULK_REQUEST_TIMEOUT_MS = 30_000
 """Time-out of one request, the wait for room and an election included."""

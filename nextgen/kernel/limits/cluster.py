@@ -13,10 +13,10 @@ TOPIC_LOCAL_NAME_BYTES_MAX = 1_024
 
 TOPIC_TEXT_CHARACTERS_MAX = 2_048
 """Characters of any spelling of a topic's name: domain, two parts, local name, and slack for
-spellings longer than the canonical one. Beyond it nothing is even looked at."""
+spellings longer than the canonical one. Longer text is refused unparsed."""
 
 PARTITIONS_PER_TOPIC_MAX = 10_000
-"""Partitions of one topic. Each is assigned by itself; more is a design error upstream."""
+"""Partitions of one topic. Each is a unit of its own; more is a design error upstream."""
 
 PROPERTIES_MAX = 64
 """Entries in a properties map."""
@@ -36,7 +36,7 @@ COMMAND_ID_BYTES = 16
 """A command id is a UUID's worth of random bytes, chosen by the client."""
 
 TOPICS_PER_CREATE_MAX = 1_000
-"""Topics in one create command: the batch the first Raft experiment settled on (P2)."""
+"""Topics in one create command: the batch size of the first Raft experiment (P2)."""
 
 NAMES_PER_LOOKUP_MAX = 1_024
 """Names in one LookupStream message: beyond it latency grows and throughput does not."""
@@ -79,8 +79,8 @@ SHARDS_MAX = 4_096
 """Shards in one map: four slots each at the least."""
 
 RING_POINTS_MAX = 65_536
-"""Points on the placement ring: nodes get fewer than their thousand each when there are more
-than 65 of them, which keeps building a ring well under a second."""
+"""Points on the placement ring. With more than 65 nodes each has fewer than its thousand points, so
+that building a ring stays well under a second."""
 
 # Broker agent --------------------------------------------------------------------------------
 
@@ -98,10 +98,10 @@ BROKER_RECONNECT_BACKOFF_MS_MAX = 200
 """Pause between two attempts to reach the broker manager: a fraction of a session's life."""
 
 BROKER_GREETING_MS_MAX = 2_000
-"""Wait for the broker manager's answer to a hello, which takes a commit."""
+"""Time-out of the broker manager's answer to a hello, which takes a commit."""
 
 BROKER_GOODBYE_MS_MAX = 1_000
-"""Wait, at a clean stop, until the broker manager has received the goodbye."""
+"""Time-out at a clean stop for the broker manager to receive the goodbye."""
 
 BROKER_ARRIVALS_MAX = 16
 """Messages of the broker manager that wait to be applied; beyond it the stream's own flow
@@ -117,7 +117,7 @@ SHUTDOWN_MS_MAX = 10_000
 10 s; everything acknowledged is durable long before, so a late or hard end loses nothing."""
 
 TASK_RESTART_MS_MIN = 100
-"""Before a background task that broke is started again; doubled each time it breaks early."""
+"""Pause before a failed background task is started again; doubled each time it fails early."""
 
 TASK_RESTART_MS_MAX = 10_000
 """The longest such pause. A task that ran for this long did not fail early."""
@@ -126,7 +126,7 @@ GRPC_METADATA_BYTES_MAX = 16 * 1024
 """Headers or trailers of one call: an error detail with a reason and a hint, nothing bulky."""
 
 GRPC_CONNECTION_STREAMS_MAX = 10_000
-"""Calls in flight on one gRPC connection: bounds what one peer can make us hold."""
+"""Calls in flight on one gRPC connection: bounds the memory that one peer takes."""
 
 GRPC_CALLS_WAITING_MAX = GRPC_CONNECTION_STREAMS_MAX
 """Calls that a server received and has not begun: a connection may send all of its calls at once.
@@ -141,7 +141,7 @@ BROKERS_MAX = 4_096
 """Broker ids in the directory, live or not: a full update stays well below a gRPC message."""
 
 JOIN_STREAMS_MAX = 8_192
-"""Nodes connected to the cluster manager's leader: every member, every broker and clients."""
+"""Nodes connected to the cluster manager's leader: members, brokers and clients."""
 
 JOIN_OUTBOX_UPDATES_MAX = 1_024
 """Updates that wait for one slow node; beyond it the connection is dropped, and the node gets
@@ -151,16 +151,17 @@ JOIN_SILENCE_MS = 4_000
 """Silence after which a node counts as disconnected: four missed heartbeats."""
 
 JOIN_WRITE_MS_MAX = 4_000
-"""One update to one node may be stuck in flow control this long; then the node is dropped."""
+"""One update to one node may wait in flow control this long; then the node is dropped."""
 
 CAPACITY_LEASE_TTL_MS = 90_000
 """Life of a capacity lease: assignments continue for this long without a cluster manager."""
 
 CAPACITY_GRANT_MS_MAX = 1_000
-"""One grant at a broker manager, retries included; afterwards the broker is left out for now."""
+"""Time-out of one grant at a broker manager, retries included; afterwards the broker is left out
+for now."""
 
 CAPACITY_GRANTS_IN_FLIGHT_MAX = 64
-"""Concurrent requests for grants: the rest of a big fleet waits."""
+"""Concurrent requests for grants; those of further brokers wait."""
 
 # Failover ------------------------------------------------------------------------------------
 
@@ -189,11 +190,12 @@ ERROR_MESSAGE_CHARACTERS_MAX = 1_000
 """Characters of an error's message: trailing metadata has room for 8 KiB in all."""
 
 ERROR_LINE_CHARACTERS_MAX = 4_000
-"""Characters of the sentence with which a command fails: room for the end of a process' log. What a
-file or a peer put into it loses its end."""
+"""Characters of the sentence with which a command fails: room for the end of a process' log. Text
+of a file or a peer in it is cut at its end."""
 
 CONNECT_TIMEOUT_MS = 1_000
-"""To open a connection to another process: beyond it the process counts as not there."""
+"""Time-out of opening a connection to another process: beyond it the process counts as
+unreachable."""
 
 RECONNECT_PAUSE_MS = 50
 """Pause after a failed connect to an endpoint: a dead leader must not cost a connect per request,
@@ -209,7 +211,7 @@ ROUTER_RETRIES_MAX = 5
 """Retries of one routed request, the first attempt not counted: the promised hard cap."""
 
 MANAGER_HEARTBEAT_MS = 1_000
-"""Between heartbeats to the cluster manager's leader."""
+"""Interval of heartbeats to the cluster manager's leader."""
 
 MANAGER_SILENCE_MS_MAX = 4_000
 """The connection to the cluster manager is dead after this long without an update or an echo."""
@@ -218,7 +220,7 @@ LINK_OUTBOX_MESSAGES_MAX = 10_000
 """Messages that wait for the stream to the cluster manager; more than any node reports at once."""
 
 ENDED_SESSIONS_MAX = 10_000
-"""Broker sessions remembered as ended; far more than can have cached answers left."""
+"""Broker sessions remembered as ended; far more than can still have cached answers."""
 
 DISCOVERY_CACHE_ANSWERS_MAX = 250_000
 """Answers one discovery process keeps; about 600 bytes each."""
@@ -234,7 +236,7 @@ LOOKUP_MESSAGES_IN_FLIGHT_MAX = 64
 """Messages of one LookupStream that wait for shards at a time; then reading stops."""
 
 LOOKUP_BATCHES_IN_FLIGHT_MAX = 8
-"""Lookup requests under way to one shard; what comes meanwhile shares the next one."""
+"""Lookup requests in flight to one shard; further lookups share the next one."""
 
 LOOKUP_NAMES_IN_FLIGHT_MAX = 1_024
 """Names in flight from one discovery process to one shard. With more, a shard would work on
@@ -256,7 +258,7 @@ WATCH_TTL_MARGIN_MS = 500
 applied although its acknowledgement was lost."""
 
 LOOKUP_STALENESS_MS_MAX = 1_500
-"""Age at most of an answer from the cache: it was true at some moment in this time before the
+"""Highest age of an answer from the cache: it was true at some moment in this time before the
 lookup began. It is a time-to-live without ``WATCH_TTL_MARGIN_MS``, counted from the discovery
 process's request to the shard. A lookup joins a request that was sent no longer ago than this."""
 
@@ -272,10 +274,10 @@ MESH_FRAME_BYTES_MAX = 8 * 1024 * 1024
 """One frame between two Raft processes: the largest entry, its envelope, and room to spare."""
 
 MESH_WRITE_BUFFER_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes that wait for one peer to read them; beyond it the connection is closed."""
+"""Unsent bytes for one peer; beyond it the connection is closed."""
 
 MESH_CONNECTIONS_MAX = 1_024
-"""Connections a mesh listener accepts at a time, those without a hello included."""
+"""Connections that a mesh listener keeps, those without a hello included."""
 
 FOLLOWER_IN_FLIGHT_BYTES_MAX = 8 * 1024 * 1024
 """Entry bytes sent to one follower of one group and not yet acknowledged: two full entries."""
@@ -291,8 +293,8 @@ LEARNER_LAG_ENTRIES_MAX = 64
 full load, and far less than would make a commit that needs it wait."""
 
 REMOVED_FOLLOWER_MS_MAX = 5_000
-"""How long a leader keeps sending entries to a removed member, until that knows of its removal: a
-healthy member needs a few round trips, and one that is down is not worth waiting for."""
+"""How long a leader sends entries to a removed member, so that it learns of its removal: a healthy
+member needs a few round trips."""
 
 APPLY_BATCH_BYTES_MAX = 4 * 1024 * 1024
 """Entry bytes folded in one transaction of a view."""
@@ -322,7 +324,7 @@ time are over before the first. It is shorter than the least age of a leadership
 spread leaders, so that spreading does not start a dead broker's time again."""
 
 SESSION_HEARTBEAT_MS = 750
-"""Between two heartbeats of a broker."""
+"""Interval of a broker's heartbeats."""
 
 SESSIONS_PER_SHARD_MAX = 4_096
 """Live broker sessions in one broker manager: more brokers than any Pulsar cluster has today."""
@@ -338,12 +340,12 @@ DELIVERIES_BYTES_MAX = 1024 * 1024
 """Deliveries in one message to a broker, in bytes: topics may carry 16 KiB of properties."""
 
 SESSION_METADATA_MAX = 200_000
-"""Tenants and namespaces that one session was sent. One more is refused as ``NO_CAPACITY``:
-dropping another one would leave its broker with a policy that is no longer updated."""
+"""Tenants and namespaces in one session. One more is refused as ``NO_CAPACITY``: dropping another
+one would leave its broker with a policy that is no longer updated."""
 
 ASSIGN_TIMEOUT_MS = 5_000
-"""From a committed assignment to the broker's sync: longer than a session that just died lives,
-so that its end, not this clock, normally answers."""
+"""Time-out from a committed assignment to the broker's sync: longer than the session of a dead
+broker lives, so that the session's end answers first."""
 
 ASSIGNMENTS_PER_REQUEST_MAX = 1_000
 """Assignments in one request to a broker manager, and moves in one request to a controller."""
@@ -360,13 +362,13 @@ LEASE_WAIT_MS = 1_500
 and the first lookups after a failover arrive at the same moment."""
 
 LEASE_RETRY_MS = 1_000
-"""Between attempts to reach a cluster manager for leases while there is none."""
+"""Pause between attempts to reach a cluster manager for leases while there is none."""
 
 ASSIGNMENT_TTL_MS = 2_000
 """How long a subscriber may use assignments after the last update's arrival."""
 
 ASSIGNMENT_UPDATE_MS = 500
-"""Between two updates to a subscriber when nothing changes: a quarter of the time-to-live."""
+"""Interval of updates to a subscriber without changes: a quarter of the time-to-live."""
 
 ASSIGNMENT_CREATIONS_MS = 100
 """Creations of topics wait this long to share one update of the assignments. For as long, a lookup
@@ -382,7 +384,7 @@ REQUEST_TIMEOUT_MS_DEFAULT = 5_000
 """Deadline of a request that names none."""
 
 REQUEST_TIMEOUT_MS_MAX = 60_000
-"""Longest deadline that is honoured: what waits holds memory."""
+"""Longest deadline that is honoured, because a waiting request holds memory."""
 
 # Shard state ---------------------------------------------------------------------------------
 
@@ -403,8 +405,8 @@ UNITS_PER_RECORD_MAX = 1_000
 """Units unassigned by one record when a topic goes: with the longest names half a record."""
 
 SHARD_STATES_CACHED_MAX = 16_384
-"""Aggregates a shard leader keeps in memory beyond those in flight, per kind. Some 600 bytes
-each: at most 10 MB of topics, and what is looked up often is not read from disk."""
+"""Aggregates a shard leader keeps in memory beyond those in flight, per kind. Some 600 bytes each:
+at most 10 MB of topics. Frequently used ones are not read from disk."""
 
 SHARD_PENDING_RECORDS_MAX = 20_000
 """Records a shard leader holds until its own view has applied them; beyond it ``Overloaded``."""
@@ -444,8 +446,8 @@ VIEW_CACHE_KIB = 8_192
 """SQLite's page cache per connection of a view."""
 
 VIEW_BUSY_TIMEOUT_MS = 5_000
-"""How long a connection of a view waits for a lock. There is one writer, so only a stranger
-who opens the file can make it wait at all."""
+"""How long a connection of a view waits for a lock. There is one writer, so only a foreign process
+that opens the file causes a wait."""
 
 VIEW_READERS_MAX = 8
 """Read transactions that one view has open at a time; more wait for one of them to end."""
@@ -454,7 +456,8 @@ VIEW_READERS_MAX = 8
 
 DIGEST_POSITIONS = 4_096
 """Events between two digests of a view that replicas compare: 0.4 s at 10,000 events a second. Each
-ends a batch of the fold and stores one row, so fewer would cut what a replica catches up with."""
+ends a batch of the fold and stores one row, so a lower value would slow down replicas that catch
+up."""
 
 DIGESTS_KEPT = 64
 """Digests a view stores and a leader remembers per member: a follower may be some 260,000 events
@@ -472,19 +475,19 @@ DIGEST_SCAN_ROWS = 256
 # What other processes say of themselves --------------------------------------------------------
 
 STORED_INTEGER_MAX = 2**63 - 1
-"""The largest integer a view's table holds. Messages have room for twice as much: what is beyond
-is refused where it arrives, because an event with it would stop every replica that folds it."""
+"""The largest integer a view's table holds. Messages can hold larger numbers: those are refused on
+arrival, because an event with one would stop every replica that folds it."""
 
 NODE_ID_BYTES_MAX = 255
 """UTF-8 bytes of a node id or broker id: a file name's length, as for the parts of a name."""
 
 ADDRESS_BYTES_MAX = 512
-"""UTF-8 bytes of an address, URL or zone that a process gives for itself: a host name has at
-most 253. They are stored, and sent to every node in every full update."""
+"""UTF-8 bytes of an address, URL or zone that a process reports of itself: a host name has at most
+253. They are stored, and sent to every node in every full update."""
 
 TRACE_ID_CHARACTERS_MAX = 256
 """Characters of a trace id: it is repeated in diagnostics. Common schemes use 32."""
 
 DISK_RESERVE_BYTES = 64 * 1024 * 1024
-"""Free disk below which a leader takes no more proposals: room for what waits in its queue, for
-the view to fold it, and for one more journal file. Reads need a view that is not behind."""
+"""Free disk below which a leader accepts no proposals: room for its queue, for the view to fold
+that, and for one more journal file. So the view does not lag and reads continue."""

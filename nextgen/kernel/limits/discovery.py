@@ -11,8 +11,8 @@ ABSENT_NAME_MS_MAX = 2_000
 looked up continuously costs its shard one lookup in this time."""
 
 DISCOVERY_TURN_BYTES_MAX = 32 * 1024
-"""Bytes that one connection has answered at a time, some 540 lookups in half a millisecond.
-The rest of a longer read waits behind the other connections."""
+"""Bytes that one connection has answered at a time, some 540 lookups in half a millisecond. The
+remainder of a longer read waits behind the other connections."""
 
 DISCOVERY_SHORT_READ_BYTES = 8 * 1024
 """Reads up to this, some 130 lookups, are answered at once, without a turn."""
@@ -22,12 +22,12 @@ DISCOVERY_TURN_MS = 1.0
 may finish the part that it began."""
 
 DISCOVERY_ROUNDS_BETWEEN_TURNS = 6
-"""Rounds of the event loop for all other work before the waiting connections' next turn. A gRPC
+"""Iterations of the event loop for all other work before the waiting connections' next turn. A gRPC
 call is accepted in two or three, one call after the other, and answered in five more."""
 
 DISCOVERY_TURN_COMMANDS_MAX = 16
-"""Commands of one connection that a turn begins where the cache knows no answer: each costs thirty
-times a cached lookup before a shard is asked."""
+"""Commands of one connection that a turn begins without a cached answer: each costs thirty times a
+cached lookup before its request to a shard."""
 
 LOOKUP_TENANT_NAMES_WAITING_MAX = 25_000
 """Names of one tenant that wait for shards in one discovery process: half of all that may, so that
@@ -45,9 +45,9 @@ LOOKUP_NAMES_RESERVED = 256
 """The same of ``LOOKUP_NAMES_IN_FLIGHT_MAX``."""
 
 DISCOVERY_CONNECTION_CALLS_MAX = 16
-"""Calls in flight on one gRPC connection to a discovery node, streams included; what is beyond it
-waits at the client. gRPC accepts calls of all connections one after the other, at 1 to 2 ms of a
-busy core, so what one client has in flight is what the others wait for. Beside a client that sends
-all it can, a call took 120 ms with 64 and takes 30 ms with 16. The price: 10,000 first lookups at
-once over one connection to each node are a quarter slower. The client library has a connection for
-each stream."""
+"""Calls in flight on one gRPC connection to a discovery node, streams included; further calls wait
+at the client. gRPC accepts the calls of all connections one after the other, at 1 to 2 ms of a busy
+core, so every client waits for the calls in flight of the others. Beside a client that sends all it
+can, a call took 120 ms with 64 and takes 30 ms with 16. The price: 10,000 first lookups at once
+over one connection to each node are a quarter slower. The client library has a connection for each
+stream."""

@@ -1,6 +1,6 @@
-"""Upper bounds of what one peer's input may cost: frames, connections, lines of the log.
+"""Upper bounds of the cost of one peer's input: frames, connections, lines of the log (ADR 0058).
 
-The same rules as in ``limits.cluster``: unit and reason with each. Why: ADR 0058.
+Each has its unit and its reason.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ bytes, so a shorter one has no room for more than ``COMMAND_FIELDS_MAX``."""
 # Connections -----------------------------------------------------------------------------------
 
 UNFINISHED_FRAMES_BYTES_MAX = 256 * 1024 * 1024
-"""Bytes of incomplete frames of all Pulsar clients of one process: fifty of the largest frames at
-a time. Beyond it the connections are dropped whose frames have taken most memory for longest. One
-connection has one incomplete frame, so at most ``PULSAR_FRAME_BYTES_MAX``."""
+"""Bytes of incomplete frames of all Pulsar clients of one process: fifty of the largest frames at a
+time. Beyond it the connections are dropped whose frames have taken the most memory for the longest
+time. One connection has one incomplete frame, so at most ``PULSAR_FRAME_BYTES_MAX``."""
 
 FRAME_MS_MAX = 30_000
 """Time for a begun frame to become complete, in addition to its size at ``FRAME_BYTES_PER_S_MIN``:
@@ -34,7 +34,7 @@ FRAME_BYTES_PER_S_MIN = 64 * 1024
 """The slowest client that is served: the largest frame may take 110 s in all."""
 
 UNFINISHED_FRAMES_CHECK_MS = 1_000
-"""Between two looks for frames that take too long, while there are incomplete ones."""
+"""Interval of checks for overdue frames, while there are incomplete ones."""
 
 CONNECTIONS_BEFORE_CONNECT_MAX = 4_096
 """Pulsar connections of one process without CONNECT, which clients send at once; beyond it the
@@ -54,46 +54,47 @@ HTTP_FILES_SHARE = 16
 """HTTP takes at most this part of the files that a process may have open: a sixteenth."""
 
 OPEN_FILES_RESERVED = 640
-"""Files that connections leave to others: journals, views, connections to other processes, and
+"""Files that connections leave to other uses: journals, views, connections to other processes, and
 twice ``LEDGER_OPEN_FILES_MAX``."""
 
 OPEN_FILES_RESERVED_SHARE = 4
-"""They leave at most this part of the files that a process may have open, a quarter: with few
+"""The reserve is at most this part of the files that a process may have open, a quarter: with few
 files most go to Pulsar clients."""
 
 LEDGER_FILES_SHARE = 16
-"""Ledgers keep at most this part of the files open for appending, a sixteenth, and as much for
-reading. So half of a reserve of a quarter is left to the rest."""
+"""Ledgers keep at most this part of the files open for appending, a sixteenth, and as many for
+reading. So half of a reserve of a quarter is left for other uses."""
 
 HTTP_IDLE_MS_MAX = 30_000
-"""Without a request: twice the usual interval of Prometheus, which keeps its connection."""
+"""Longest time without a request: twice the usual interval of Prometheus, which keeps its
+connection."""
 
 HTTP_REQUEST_MS_MAX = 10_000
-"""From the first byte of a request to its last: it is a kilobyte or two."""
+"""Time-out from the first byte of a request to its last: a request has a kilobyte or two."""
 
 HTTP_ANSWER_MS_MAX = 60_000
 """Time-out for making an answer, and again for the client to read it: as long as stock clients
 wait."""
 
 HTTP_CHECK_MS = 1_000
-"""Between two looks for connections that take too long, while there are any."""
+"""Interval of checks for overdue connections, while there are any."""
 
 # gRPC ------------------------------------------------------------------------------------------
 
 GRPC_CONNECTIONS_MAX = 16_384
 """Connections over gRPC to one process: twice the nodes and brokers that may be connected to the
-cluster manager's leader. Beyond it a new one is closed before anything of it is read."""
+cluster manager's leader. Beyond it a new one is closed unread."""
 
 GRPC_FILES_SHARE = 8
 """gRPC takes at most this part of the files that a process may have open: an eighth. With 65,536
 that is all nodes and brokers there may be."""
 
 GRPC_HANDSHAKE_MS_MAX = 10_000
-"""From accepting a connection to its first HTTP/2 settings, which clients send at once."""
+"""Time-out from accepting a connection to its first HTTP/2 settings, which clients send at once."""
 
 GRPC_IDLE_MS_MAX = 300_000
-"""Without a call, then the connection is closed: clients open another with their next call. Nodes
-and brokers have streams that do not end."""
+"""A connection without a call is closed after this long: clients open another with their next call.
+Nodes and brokers have streams that do not end."""
 
 GRPC_REQUEST_FIELDS_MAX = 100_000
 """Fields of one gRPC request, those of messages inside included: a thousand topics with thirty
@@ -106,14 +107,15 @@ bytes, so a shorter one has no room for more than ``GRPC_REQUEST_FIELDS_MAX``.""
 # Diagnostics -----------------------------------------------------------------------------------
 
 LOG_FIELD_CHARACTERS_MAX = 200
-"""Characters of one field of a line in the log, and of the reason why a connection is closed:
-they may come from a peer. What is longer loses its end."""
+"""Characters of one field of a log line, and of the reason for which a connection is closed: they
+may come from a peer. Longer text is cut at its end."""
 
 LOG_EVENT_CHARACTERS_MAX = 500
-"""Characters of the sentence of a line. Ours are short; libraries put what they got into theirs."""
+"""Characters of the sentence of a line. Ours are short; those of libraries may quote their
+input."""
 
 LOG_EXCEPTION_CHARACTERS_MAX = 8_000
-"""Characters of a traceback: some 60 frames. What is cut is its middle."""
+"""Characters of a traceback: some 60 frames. A longer one is cut in the middle."""
 
 LOG_ITEMS_MAX = 20
 """Items of a list in a line."""
@@ -126,8 +128,8 @@ LOG_WINDOW_MS = 10_000
 """How long lines of one kind are counted: short enough that a burst does not hide the next one."""
 
 LOG_KINDS_MAX = 256
-"""Kinds of lines counted apart in one window, of which a process of ours writes some dozens;
-further ones are counted as one kind."""
+"""Kinds of lines counted separately in one window. A process of ours writes some dozens; further
+kinds are counted as one."""
 
 LOG_FILE_BYTES_MAX = 8 * 1024 * 1024
 """Bytes of one file that ``nextgen up`` lets a process' diagnostics grow to."""
@@ -136,4 +138,4 @@ LOG_FILES_KEPT_MAX = 3
 """Earlier files of one process that are kept: with the current one 32 MiB in all."""
 
 LOG_FILES_CHECK_MS = 10_000
-"""Between two looks at the sizes of these files."""
+"""Interval of checks of these files' sizes."""

@@ -19,12 +19,12 @@ PLACEMENT_NAMES_MAX = 64
 """Brokers, zones or racks that one placement rule names."""
 
 REASSIGN_UNITS_PER_SECOND = 500
-"""Units of lost brokers that the whole cluster assigns anew in a second, beside those that are
-looked up: 10,000 units in 20 s. Each costs a commit's share, a delivery and an opening."""
+"""Units of lost brokers that the whole cluster reassigns in a second, besides those that are looked
+up: 10,000 units in 20 s. Each costs a commit's share, a delivery and an opening."""
 
 IDLE_LOOK_MS = 30_000
-"""Milliseconds between two searches of a broker for units without clients. Idle times are
-minutes at least, and a look at 50,000 units costs a tenth of a second, in small steps."""
+"""Milliseconds between two searches of a broker for units without clients. Idle times are minutes
+at least, and a search of 50,000 units costs a tenth of a second, in small steps."""
 
 IDLE_UNITS_PER_MESSAGE_MAX = 1_000
 """Idle units that a broker names at a time, some 150 bytes each. The others wait for the next
@@ -36,16 +36,16 @@ BROKER_DRAIN_MS_MAX = 3_600_000
 
 REBALANCE_COOL_DOWN_MS = 600_000
 """Milliseconds for which a unit that a rebalance moved is not moved by another: its clients have
-been disturbed once, and what it weighs at its new place takes minutes to be known."""
+been disturbed once, and its weight at the new broker is known only after minutes."""
 
 REBALANCE_MOVES_NAMED_MAX = 1_000
-"""Moves that one shard's answer names: for people to look at, some 150 bytes each."""
+"""Moves named in one shard's answer, for people: some 150 bytes each."""
 
 DRAIN_UNITS_PER_SECOND = 100
 """Default rate of a drain: units that leave the broker per second, over the whole cluster."""
 
 DRAIN_UNITS_PER_SECOND_MAX = 10_000
-"""More than this no shard moves in a second."""
+"""Highest rate of units that a shard moves in a second."""
 
 PREPARE_MS_MAX = 2_000
 """A move is refused if its target is not ready by then: the unit stays where it is, because such a
@@ -56,12 +56,13 @@ ANNOUNCE_MS_MAX = 500
 its clients, and a broker that hangs must not delay moves away from it."""
 
 TAKE_OVER_MS_MAX = 1_000
-"""An owner that has not released it by then is fenced: it hangs, or its manager has no leader."""
+"""The target fences an owner that has not released the unit by then: it hangs, or its manager has
+no leader."""
 
 EPOCH_JUMP_MAX = 1_000_000
 """Epochs by which a unit may jump because its ledger knows a later one than the shard: more than a
-lost month of moving it every three seconds. A number beyond is damage, or a mistake; taken
-at its word it could use all epochs up that the unit will ever have."""
+lost month of moving it every three seconds. A larger number is damage or a mistake; accepting it
+could use up all epochs of the unit."""
 
 HIGHER_EPOCH_ASKED_MS = 1_000
 """Time between two requests of a broker for a higher epoch of one unit."""
@@ -70,28 +71,28 @@ PREPARED_MS_MAX = 30_000
 """How long a broker remembers prepared and announced units. A move takes a second."""
 
 PREPARED_UNITS_MAX = 10_000
-"""Units that a broker keeps in mind as coming, and as many as going: some hundred bytes each."""
+"""Prepared units that a broker remembers, and as many announced ones: some hundred bytes each."""
 
 HANDOVERS_IN_FLIGHT_MAX = 1
-"""Units of a shard that one broker hands to another at a time: a takeover is some eight fsyncs, one
-after the other, and each unit's clients wait for those beside it, of other shards as well."""
+"""Units of a shard that one broker hands to another at a time. A takeover is some eight fsyncs, one
+after the other, and each unit's clients wait for the concurrent ones, also of other shards."""
 
 HANDOVER_PAUSE_MS_MAX = 100
-"""Longest pause behind them: as long as they took, unless that was waiting for a hung process.
+"""Longest pause after such a group: as long as the group took, unless it waited for a hung process.
 """
 
 PREPARES_PER_REQUEST_MAX = 16
-"""Units that are prepared together: what is handed over within some 300 ms. The target reads some
-64 KB for each, and is serving others meanwhile."""
+"""Units that are prepared together: as many as are handed over within some 300 ms. The target reads
+some 64 KB for each while it serves others."""
 
 COMPARED_MAX = 4
-"""Brokers that a placement's decision names in the log, the chosen one included: each is some
-30 bytes of every assignment for ever."""
+"""Brokers named in the log by a placement decision, the chosen one included: each takes some 30
+bytes of every stored assignment."""
 
 EQUAL_USE_PERMILLE = 50
-"""Two brokers whose used units by capacity differ by no more than this part of the larger are as
-good as equal: what they report of the whole decides. Half of what brokers may be apart (a tenth),
-as the reports are seconds old and all shards follow them at once."""
+"""Two brokers whose used units by capacity differ by at most this part of the larger count as
+equal, and their load reports decide. Half of the allowed difference between brokers (a tenth),
+because the reports are seconds old and all shards follow them at once."""
 
 LOAD_DIFFERENCE_PERMILLE = 100
 """Smaller differences of reported units or load are ignored: they vary by this much anyway."""
@@ -101,19 +102,19 @@ SPREAD_COST_PERMILLE = 100
 their capacity fuller than the emptiest."""
 
 SESSIONS_STARTED_MAX = 5
-"""Sessions that a broker may begin within ``QUARANTINE_WINDOW_MS``. Each costs its units a move:
-one that crashes at every start would draw topics to itself and drop them, again and again."""
+"""Sessions that a broker may begin within ``QUARANTINE_WINDOW_MS``. Each costs its units a move: a
+broker that crashes after every start would repeatedly get topics and lose them."""
 
 QUARANTINE_WINDOW_MS = 60_000
-"""Milliseconds in which the starts of a broker are counted: a crash is followed by a start within
-10 s, and operators that restart a broker by hand do not do it six times a minute."""
+"""Milliseconds in which the starts of a broker are counted. A crash is followed by a start within
+10 s; operators do not restart a broker six times a minute."""
 
 QUARANTINE_MS = 60_000
-"""Milliseconds in which a broker that came and went too often is given nothing."""
+"""Milliseconds for which a broker in quarantine gets no units."""
 
 LEASE_UNUSED_MS = 300_000
-"""Milliseconds that a shard keeps leased units which it does not need: load that comes every few
-minutes finds them there, and what is given back serves others long before a day's rhythm turns."""
+"""Milliseconds for which a shard keeps unused leased units. Load that recurs every few minutes
+finds them, and returned units serve other shards long before the daily rhythm changes."""
 
 LOOKUP_WINDOWS_KEPT_MAX = 60
 """Windows of lookups that a discovery process keeps to report again: an hour without a cluster
@@ -124,7 +125,7 @@ LOOKUP_WINDOW_LATE_MS_MAX = 3_600_000
 without a report for twice this time is forgotten."""
 
 LOOKUP_WINDOW_AHEAD_MS_MAX = 60_000
-"""How far ahead of the cluster manager's a discovery node's clock may be."""
+"""How far a discovery node's clock may be ahead of the cluster manager's."""
 
 LOOKUPS_PER_WINDOW_MAX = 1_000_000_000
 """Lookups of one process in a minute: more than ten times what its cache can answer."""
@@ -137,24 +138,25 @@ LOOKUP_PROCESS_BYTES_MAX = 64
 
 NAMESPACES_WATCHED_MAX = 2_000
 """Namespaces whose rules one topic controller keeps, with their tenants: some 2 KB each, and two
-names in a watch at their home shards. The rules of others are read when they are needed."""
+names in a watch at their home shards. The rules of other namespaces are read when needed."""
 
 RULES_READ_MS = 3_000
-"""Reading the rules of tenants and namespaces at their home shards, an election there included."""
+"""Time-out of reading the rules of tenants and namespaces at their home shards, an election there
+included."""
 
 RULES_ATTEMPT_MS = 1_000
-"""One attempt of it, so that what is read is in time to be used."""
+"""Time-out of one attempt of that read, so that its result is still fresh enough to be used."""
 
 LEASE_EXPIRY_MARGIN_MS = 10_000
-"""Milliseconds beyond a lease's life after which units of a silent shard are freed: no clock is
-that much slower than another, and no answer that was on its way is believed any more."""
+"""Milliseconds beyond a lease's life after which units of a silent shard are freed: more than the
+drift between two clocks, and than a delayed answer stays valid."""
 
 LOAD_REPORT_MS_MIN = 5_000
-"""Milliseconds between two load reports of a broker at least: what changes faster is noise."""
+"""Least milliseconds between two load reports of a broker: faster changes are noise."""
 
 LOAD_REPORT_MS_MAX = 60_000
-"""Milliseconds after which load is reported although it did not change: a later subscriber, a new
-leader of the cluster manager as well, knows it by then."""
+"""Milliseconds after which load is reported even without a change, so that later subscribers and
+new leaders of the cluster manager learn it."""
 
 LOAD_EVENT_MS_MIN = 60_000
 """Milliseconds between two events that record a session's load: for analysis a minute is fine,
@@ -168,22 +170,23 @@ LOADS_PER_UPDATE_MAX = 100
 """Brokers whose load travels in one message: with their busiest units half a megabyte."""
 
 BUSIEST_UNITS_MAX = 50
-"""Units whose load a report names, the busiest. Those decide where load goes; the rest is even."""
+"""The busiest units, named in a load report. They decide where load goes; the others are
+similar."""
 
 LOAD_NAME_BYTES_MAX = 1_024
 """Bytes of a unit's name in a load report; a name has fewer, see ``names``."""
 
 LOAD_COUNT_MAX = 1_000_000_000
-"""More topics, clients or connections no broker has."""
+"""Largest valid number of topics, clients or connections of a broker."""
 
 LOAD_RATE_MAX = 1e12
-"""More messages or bytes a second go through no broker: a terabyte."""
+"""Largest valid rate of a broker, in messages or bytes a second: a terabyte."""
 
 LOAD_CORES_MAX = 4_096
 """Largest valid number of cores of a broker: no machine has more."""
 
 LOAD_BYTES_MAX = 2**50
-"""More memory no machine has: a pebibyte."""
+"""Largest valid number of bytes of memory: a pebibyte, more than any machine has."""
 
 REFUSAL_REMEMBERED_MS = 1_000
 """A broker whose manager refused a unit for lack of room gets no unit for this long, until it has
@@ -193,14 +196,14 @@ REFUSALS_REMEMBERED_MAX = 10_000
 """Sessions that refused: one for each broker of the largest cluster."""
 
 ACKNOWLEDGEMENTS_KEPT_MAX = 16_384
-"""Intervals of acknowledgements of units that a broker has closed: some hundred bytes each, for an
-auditor that comes back after a while. Those of open units are kept beside them."""
+"""Remembered intervals of acknowledgements of closed units, some hundred bytes each, for an auditor
+that reconnects. Intervals of open units are not counted."""
 
 ACKNOWLEDGEMENT_WATCHERS_MAX = 4
-"""Auditors of one broker: each look costs it a millisecond per 10,000 open units."""
+"""Auditors of one broker: each report costs it a millisecond per 10,000 open units."""
 
 ACKNOWLEDGEMENT_REPORT_MS = 1_000
-"""Between two reports to an auditor: what a broker that is killed has not reported."""
+"""Interval of reports to an auditor; a killed broker loses what it has not reported."""
 
 ACKNOWLEDGEMENT_INTERVALS_PER_REPORT_MAX = 2_000
 """Intervals in one message: some 500 KB."""
@@ -209,14 +212,15 @@ AUDIT_EPOCHS_PER_UNIT_MAX = 8
 """The latest epochs of a unit whose owners and times an auditor remembers."""
 
 AUDIT_LOG_GRACE_MS = 5_000
-"""Before an auditor doubts that an epoch is in the log, it reads that log once more."""
+"""Time after which an auditor reads a log once more before it reports an epoch as missing from
+it."""
 
 NAMESPACES_COUNTED_MAX = 10_000
-"""Namespaces with a bound whose topics a shard remembers the number of, some 100 bytes each."""
+"""Namespaces with a bound for which a shard keeps its count of topics, some 100 bytes each."""
 
 EFFECTIVE_WAITS_MAX = 4_096
 """Writes of a shard that are committed and wait until they are effective: as many as the requests
-of one stream between two processes. Each costs a look when a subscriber has acknowledged."""
+of one stream between two processes. Each costs a check when a subscriber has acknowledged."""
 
 EFFECTIVE_MANAGER_MS = 5_000
 """Effective writes wait this long for a broker manager that is silent or down: meanwhile its
@@ -230,10 +234,10 @@ and after a restart every shard has a new leader. All must answer in any case, s
 nothing."""
 
 EFFECTIVE_READERS_MAX = 200_000
-"""Names that broker managers were given, or topic controllers have read, and do not watch yet:
-those of some seconds of lookups, far above what a shard assigns. What is on its way is beside them,
-bounded by the requests. Beyond, the oldest is forgotten, and every effective write waits for as
-long as that would have been waited for."""
+"""Names that broker managers got, or topic controllers have read, and do not watch yet: those of
+some seconds of lookups, far more than a shard assigns. Names in requests under way are not counted.
+Beyond it the oldest is forgotten, and every effective write waits as long as that expectation would
+have lasted."""
 
 RULES_FRESH_MS = ASSIGNMENT_TTL_MS - WATCH_PROGRESS_MS - WATCH_TTL_MARGIN_MS
 """Namespaces from a stream are used for this long after its last message. Effective writes wait for
@@ -245,8 +249,9 @@ METADATA_USED_MS = ASSIGNMENT_TTL_MS - WATCH_TTL_MARGIN_MS
 makes effective writes wait for the reader's subscription for at least one time-to-live."""
 
 CAPACITY_RESERVE_PERCENT = 10
-"""Part of each lease that only tenants below their share are given: a tenant that borrows all the
-rest leaves ten newcomers their default share. It is idle without newcomers, so no more."""
+"""Part of each lease that is reserved for tenants below their share: ten new tenants get their
+default shares even if one tenant borrows all the rest. The reserve is unused without such tenants,
+so it is small."""
 
 CAPACITY_SHARE_PERCENT_DEFAULT = 1
 """A tenant's share of the units leased to a shard unless its policy ``capacity_share_percent`` says
@@ -257,25 +262,26 @@ SHARE_CLAIMS_MAX = 32
 namespace, which may have twice as many. Shares fit a reserve of ten per cent, so few are set."""
 
 SHARE_CLAIM_MS_MAX = 60_000
-"""After so long a claim of a share that was never set may be ended by another: longer than any
-request has time, so its process has died or lost the answer. By clocks, which only delay this."""
+"""After this long another process may end the claim of a share that was never set: longer than any
+request may take, so the claiming process has died or lost the answer. Wrong clocks only delay
+that."""
 
 SHARE_RETRY_MS = 1_000
 """A lookup that was refused with SHARE_EXCEEDED is retried after this: its shard requested more
 capacity twice without success, and requests it again then (``LEASE_RETRY_MS``)."""
 
 QUOTA_TENANTS_MAX = BROKERS_MAX
-"""Tenants with a quota, the largest ones: others are too small to crowd out anyone."""
+"""Tenants with a quota, the largest ones: others are too small to displace any tenant."""
 
 QUOTA_NAMES_BYTES_MAX = 1024 * 1024
 """Bytes of all names in one set of quotas: with their units they fit a record, and a full update
 beside everything else in it. 4,096 brokers and as many tenants of 100 bytes each do."""
 
 QUOTA_SOURCE_BYTES_MAX = 128
-"""Bytes of the digest of what quotas were made from: SHA-512 in hexadecimal digits."""
+"""Bytes of the digest of the source of quotas: SHA-512 in hexadecimal digits."""
 
 QUOTA_UNITS_MAX = 1_000_000_000
 """Units of one quota: ten times all topics that the design is made for."""
 
 QUOTA_FILE_BYTES_MAX = 4 * 1024 * 1024
-"""A file of quotas: all names there may be, each escaped and on a line of its own."""
+"""Bytes of a quota file: all possible names, each escaped and on a line of its own."""

@@ -1,6 +1,6 @@
-"""Upper bounds of what speaks Pulsar: protocol, lookups, ledgers, subscriptions, brokers.
+"""Limits of Pulsar's protocol, of lookups, ledgers, subscriptions and brokers.
 
-The same rules as in ``limits.cluster``: unit and reason with each.
+Each has its unit and its reason.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ PULSAR_MESSAGE_BYTES_MAX = 5 * 1024 * 1024
 """Metadata and body of one SEND: the default of a stock broker, sent to clients in CONNECTED."""
 
 PULSAR_FRAME_BYTES_MAX = PULSAR_MESSAGE_BYTES_MAX + 10 * 1024
-"""One frame, its size field included: the largest message and a command, as a stock broker."""
+"""One frame, its size field included: the largest message and a command, as in a stock broker."""
 
 PULSAR_CONNECTIONS_MAX = 50_000
 """Clients connected to one port of one process: some 15 KB each while idle, and a file each."""
 
 PULSAR_WRITE_PAUSE_BYTES = 1024 * 1024
-"""Bytes that wait for a client to read them; beyond it nothing more is read from this client."""
+"""Unsent bytes for a client; beyond it no further command of the client is read."""
 
 PULSAR_WRITE_BUFFER_BYTES_MAX = 32 * 1024 * 1024
-"""Bytes that wait for a client to read them; beyond it the client is dropped. Room for the
-largest answers, several times, on top of what was under way when the client stopped to read."""
+"""Unsent bytes for a client; beyond it the client is dropped. Room for several of the largest
+answers, in addition to those in flight when the client stopped reading."""
 
 PULSAR_KEEP_ALIVE_MS = 30_000
-"""Between two questions for a sign of life, and the longest silence: as a stock broker."""
+"""Interval of PINGs, and the longest silence: as in a stock broker."""
 
 PULSAR_FEATURE_SETS_MAX = 64
 """Different sets of feature flags that connections share: each client release has one."""
@@ -34,7 +34,7 @@ PULSAR_BATCH_MESSAGES_MAX = 1_000_000
 room for more."""
 
 PULSAR_REQUESTS_IN_FLIGHT_MAX = 65_536
-"""Requests one connection of our own tools waits for; it is their bug to ask for more."""
+"""Pending requests of one connection of our own tools; more is a bug of the tool."""
 
 # Discovery over Pulsar -------------------------------------------------------------------------
 
@@ -43,7 +43,7 @@ TOPIC_LIST_BYTES_MAX = PULSAR_MESSAGE_BYTES_MAX - 64 * 1024
 bigger. Some 80,000 names of 60 bytes."""
 
 DIRECTORY_READS_IN_FLIGHT_MAX = 8
-"""Requests of one kind under way to one shard; what comes meanwhile shares the next one."""
+"""Requests of one kind in flight to one shard; further ones share the next request."""
 
 DIRECTORY_READS_PER_REQUEST_MAX = 100
 """Topics in one read: with 16 KiB of properties each they still fit into one answer."""
@@ -56,21 +56,22 @@ GROUP_QUESTIONS_SHARED_MAX = 16
 for a turn of each tenant that it names."""
 
 DIRECTORY_NAMES_WAITING_MAX = 100_000
-"""Names of one kind of question that wait for shards in one process; beyond it ``Overloaded``."""
+"""Names of one kind of request that wait for shards in one process; beyond it ``Overloaded``."""
 
 DEFAULT_NAMESPACE_TTL_MS = 2_000
 """How long ``public/default`` is assumed to exist: a deleted one is created again after this."""
 
 DISCOVERY_COMMANDS_WAITING_MAX = 50_000
 """Commands of all Pulsar and HTTP clients of one process that wait for shards, some 5 KB each: as
-many as a stock broker lets wait. Beyond it they are answered as trouble that passes."""
+many as a stock broker lets wait. Beyond it they get a retryable error."""
 
 DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX = 2_000
 """Pending commands of one connection; reading from it then pauses until half are answered. It is
 twice the number of names in flight to a shard."""
 
 DISCOVERY_LISTINGS_MAX = 16
-"""Listings of namespaces under way in one process, each up to one frame and what it is made of."""
+"""Concurrent listings of namespaces in one process, each up to one frame and the names it is made
+of."""
 
 PARTITION_COUNT_TTL_MS = 2_000
 """How long a topic's number of partitions is cached: as long as an assignment without updates. Only
@@ -80,24 +81,24 @@ PARTITION_COUNTS_MAX = 100_000
 """Topics whose partitions are remembered, some 250 bytes each."""
 
 FAST_PENDING_BYTES_MAX = 4_096
-"""The beginning of a command that is joined with what comes next, to be looked at again: longer
-than any lookup of the fast path."""
+"""Bytes of an incomplete command that are kept for the next read: more than any lookup of the fast
+path."""
 
 DISCOVERY_WORKERS_MAX = 64
-"""Processes that share one discovery node's Pulsar port: more than any machine it runs on has use
-for, as each is busy with one core."""
+"""Processes that share one discovery node's Pulsar port. Each uses one core, so more would exceed
+any machine."""
 
 WORKER_REPORT_MS = 1_000
-"""Between two reports of a worker: what it counted since the last one is lost if it dies."""
+"""Interval of a worker's reports: counts since the last one are lost if it dies."""
 
 WORKER_REPORT_BYTES_MAX = 1024 * 1024
 """One report of a worker; it grows with the number of shards, by some 40 bytes each."""
 
 WORKER_ANSWER_MS_MAX = 500
-"""Wait for a worker's numbers of the moment; then its last report is used."""
+"""Time-out of a worker's present numbers; afterwards its last report is used."""
 
 WORKER_RESTART_PAUSE_MS_MIN = 200
-"""Before a worker that ended is started again; doubled each time it ends early."""
+"""Pause before an ended worker is started again; doubled each time it ends early."""
 
 WORKER_RESTART_PAUSE_MS_MAX = 5_000
 """The longest pause before a worker is started again."""
@@ -126,46 +127,46 @@ LEDGER_ENTRY_BYTES_MAX = 16 * 1024 * 1024
 """Payload of one stored SEND: three times Pulsar's own limit, and a quarter of a segment."""
 
 LEDGER_STATE_VALUE_BYTES_MAX = 16 * 1024 * 1024
-"""One small fact beside the entries; the largest are cursors with very many holes."""
+"""One value beside the entries; the largest are cursors with very many holes."""
 
 LEDGER_STATE_KEY_BYTES_MAX = 4_096
-"""UTF-8 bytes of such a fact's key: a subscription's name and a prefix."""
+"""UTF-8 bytes of such a value's key: a subscription's name and a prefix."""
 
 LEDGER_PENDING_PAUSE_BYTES = 8 * 1024 * 1024
-"""Bytes given to one ledger and not yet durable at which its producers should pause: some 20 ms
-of an ordinary disk."""
+"""Pending bytes of one ledger at which its producers should pause: some 20 ms of an ordinary
+disk."""
 
 LEDGER_PENDING_ENTRY_BYTES = 1_024
 """Memory of an entry beside its payload until it is durable. It counts as pending bytes, so that
 small messages cannot pile up without limit."""
 
 LEDGER_PENDING_BYTES_MAX = 256 * 1024 * 1024
-"""Bytes given to all ledgers of one process and not yet durable; producers pause at half of it,
-so that it is reached only when the disk is stuck."""
+"""Pending bytes of all ledgers of one process; producers pause at half of it, so that it is reached
+only when the disk is stuck."""
 
 PRODUCERS_REMEMBERED_MAX = 10_000
 """Producer names of one topic whose last sequence id is known. Some 50 bytes each: half a
 megabyte at the head of every segment of such a topic."""
 
 LEDGER_INDEX_BYTES = 64 * 1024
-"""Bytes of entries between two points of a segment's index: what is read to find one entry, and
-what a successor reads again of a segment that its owner left open, a millisecond or two."""
+"""Bytes of entries between two points of a segment's index. A search for one entry reads as much,
+and so does a successor of a segment that its owner left open: a millisecond or two."""
 
 LEDGER_RESERVE_BYTES_MIN = 64 * 1024
-"""Space first reserved for a segment. Writing into reserved space makes an fsync half as long
-(benchmarks/ledger_append.py); a topic that nothing is sent to does not need much."""
+"""Space first reserved for a segment. Writing into reserved space halves the time of an fsync
+(benchmarks/ledger_append.py); an unused topic does not need much."""
 
 LEDGER_RESERVE_BYTES_MAX = 4 * 1024 * 1024
-"""Space reserved at a time for a segment that grows: what was reserved so far again, up to this."""
+"""Space reserved at a time for a growing segment: each time as much as it has, up to this."""
 
 LEDGER_STATE_ROLL_BYTES = 64 * 1024
-"""A file of facts is written anew when it is this long and four times as long as what holds. A
-successor reads all of it: as much as of entries, 2 ms. A cursor that changes ten times a second
-fills it in a minute."""
+"""A state file is rewritten when it has this size and is four times as long as its current values.
+A successor reads all of it in some 2 ms. A cursor that changes ten times a second fills it in a
+minute."""
 
 LEDGER_WRITERS = 8
-"""Threads that write and fsync, each for its share of the topics. The disk does as many fsyncs
-at a time, and one topic that waits for it holds up an eighth of the others."""
+"""Threads that write and fsync, each for its share of the topics. So as many fsyncs run at a time,
+and a topic that waits for the disk delays an eighth of the others."""
 
 LEDGER_ROUND_TOPICS_MAX = 32
 """Topics that one thread writes and fsyncs before it acknowledges any of them: some 3 ms."""
@@ -177,7 +178,7 @@ LEDGER_TAKEOVERS_AT_A_TIME = 8
 """Topics that one process opens at the same time; they wait for the disk, not for the processor."""
 
 LEDGER_READS_AT_A_TIME = 4
-"""Reads from the disk at the same time in one process; most find their bytes in memory."""
+"""Concurrent reads from the disk in one process; most reads find their bytes in memory."""
 
 LEDGER_OPEN_FILES_MAX = 256
 """Files one process keeps open for appending, and as many for reading. A topic that is used
@@ -229,11 +230,11 @@ name all whose acknowledgement is overdue, and beyond it their connection ends, 
 them sent again."""
 
 CURSOR_HOLES_PAUSE = 10_000
-"""Acknowledged intervals and partial batches of one cursor at which nothing that was not sent
-before is sent: Pulsar's limit of what it stores. Acknowledging what is open closes holes."""
+"""Acknowledged intervals and partial batches of one cursor at which no new messages are sent:
+Pulsar's limit of what it stores. Acknowledging the open messages closes holes."""
 
 CURSOR_HOLES_MAX = 50_000
-"""The same, at which an acknowledgement that would make one more is refused, so that a stored
+"""The same number at which an acknowledgement that would add one is refused, so that a stored
 cursor stays below some 500 KB and takes some 10 ms to write. A batch counts once for each 64 of its
 messages."""
 
@@ -245,40 +246,41 @@ CURSOR_CLOSE_MS_MAX = 2_000
 """How long closing a topic waits for one cursor to be stored: enough for a slow disk."""
 
 DISPATCH_ENTRIES_MAX = 500
-"""Entries one subscription sends before the others have their turn: some milliseconds."""
+"""Entries that one subscription sends in a turn: some milliseconds."""
 
 DISPATCH_BYTES_MAX = 1024 * 1024
-"""Bytes, likewise, an entry that is larger excepted."""
+"""Bytes in such a turn, except for a single larger entry."""
 
 ROUND_ROBIN_ENTRIES = 20
 """Entries a Shared consumer gets before the next has its turn, as in Pulsar: fewer, larger
 writes and still an even spread."""
 
 REPLAY_ENTRIES_PAUSE = 20_000
-"""Entries of a subscription that were read and wait, for their key's consumer or for being sent
-again, at which no further ones are read: Pulsar's look-ahead for Key_Shared."""
+"""Entries of a subscription that were read and wait for their key's consumer or for redelivery; at
+this number no further ones are read. Pulsar's look-ahead for Key_Shared."""
 
 DELAYED_ENTRIES_MAX = 100_000
-"""Entries of one subscription whose time has not come, some 100 bytes each. Beyond it reading
-pauses: what is behind waits as well."""
+"""Delayed entries of one subscription that are not due, some 100 bytes each. Beyond it reading
+pauses, and later entries wait as well."""
 
 DELAYED_DUE_PER_TURN_MAX = 5_000
 """Delayed entries of one subscription that become ready in one turn, some 20 ms; further due ones
 follow in the next turn."""
 
 REDELIVERY_COUNTS_MAX = 100_000
-"""Entries of one subscription whose redeliveries are counted; beyond it the oldest count from 0
-again, so that a dead letter policy is late rather than memory gone."""
+"""Entries of one subscription whose redeliveries are counted. Beyond it the oldest count from 0
+again: a dead letter policy acts late, but memory is bounded."""
 
 CHUNK_OWNERS_MAX = 10_000
-"""Chunked messages of one subscription that are half sent, so that the rest goes the same way."""
+"""Chunked messages of one subscription that are partly sent; their consumers are remembered for the
+remaining chunks."""
 
 CHUNK_UUID_CHARACTERS_MAX = 2_048
-"""Characters of what the chunks of a message have in common: a producer's name and a number. Chunks
-with a longer one are sent as whole messages are."""
+"""Characters of the common id of a message's chunks: a producer's name and a number. Chunks with a
+longer id are dispatched like whole messages."""
 
 STICKY_RANGES_MAX = 1_000
-"""Hash ranges one STICKY consumer may ask for."""
+"""Hash ranges that one STICKY consumer may request."""
 
 KEY_POINTS_PER_CONSUMER = 100
 """Points of one consumer on the ring of hashes, as in Pulsar: keys spread within some percent."""
@@ -290,8 +292,8 @@ than the longest pause between a stock client's attempts."""
 # Embedded broker -------------------------------------------------------------------------------
 
 SEQUENCE_IDS_SKIPPED = 1 << 32
-"""Between what is stored of a producer whose name a broker made and its next number when it comes
-back: more than any client has under way."""
+"""Distance between the last stored sequence id of a producer with a broker-made name and its next
+id after a reconnect: more than any client has in flight."""
 
 PRODUCERS_PER_TOPIC_MAX = 10_000
 """Producers connected to one topic unit, some 2 KB each; those that wait for it count."""
@@ -313,19 +315,19 @@ CONSUMER_NAME_BYTES_MAX = 4_096
 """UTF-8 bytes of a consumer's name: as a producer's."""
 
 BROKER_LISTINGS_MAX = 16
-"""Listings of namespaces under way in one broker, each up to one frame and what it is made of; as
-in discovery (``DISCOVERY_LISTINGS_MAX``)."""
+"""Concurrent listings of namespaces in one broker, each up to one frame and the names it is made
+of; as in discovery (``DISCOVERY_LISTINGS_MAX``)."""
 
 HANDLES_PER_CONNECTION_MAX = 50_000
-"""Producers, and again consumers, of one connection: a client's 20,000 topics are a real case."""
+"""Producers of one connection, and as many consumers: clients with 20,000 topics exist."""
 
 CONNECTION_REQUESTS_MAX = 10_000
-"""Requests of one connection that are being answered; beyond it nothing more is read from it."""
+"""Pending requests of one connection; beyond it no further command of it is read."""
 
 CONNECTION_PENDING_BYTES_MAX = 16 * 1024 * 1024
-"""Payload of one connection that storage has not answered yet, with ``LEDGER_PENDING_ENTRY_BYTES``
-for each message; beyond it nothing more is read from it until half of that is stored. Three of the
-largest messages."""
+"""Payload of one connection that is not stored yet, with ``LEDGER_PENDING_ENTRY_BYTES`` for each
+message. Beyond it no further command of the connection is read until half of that is stored. Three
+of the largest messages."""
 
 TOPICS_OPENING_MAX = 64
 """Topics that one broker opens at a time: each takes several fsyncs, which share the disk."""
@@ -334,8 +336,8 @@ TOPICS_RELOCATING_MAX = 32
 """Topics of an ended session that are looked up at the same time."""
 
 TOPIC_FAILURES_REMEMBERED_MAX = 10_000
-"""Topics a broker remembers as fenced, damaged or not to be opened, some 200 bytes each. A
-forgotten one is found out again by the next client."""
+"""Topics that a broker remembers as fenced, damaged or impossible to open, some 200 bytes each. The
+next client of a forgotten one causes another attempt."""
 
 TOPIC_DRAIN_MS_MAX = 200
 """A closing topic waits this long for its pending appends: a few group fsyncs. Clients repeat
@@ -346,10 +348,10 @@ TOPIC_IDLE_MS_MAX = 10 * 60 * 1_000
 it again. Its assignment stays."""
 
 TOPIC_UPKEEP_MS = 1_000
-"""Between two looks at which open topics are idle, have too much backlog or can be trimmed."""
+"""Interval of checks for open topics that are idle, have too much backlog or can be trimmed."""
 
 TOPIC_TRIM_MS = 30_000
-"""Between two attempts to drop what a topic need not keep any longer."""
+"""Interval of attempts to drop segments that a topic need not keep."""
 
 LIVENESS_CHECK_MS = 5_000
 """Time for a client to answer PING when another client requests its producer's name: as in a stock
@@ -367,10 +369,9 @@ SCHEMA_COMPARISONS_MAX = 20_000
 are looked up. Unions of thousands of branches take more, and are refused as too large."""
 
 SCHEMA_CHECK_STEPS_MAX = 400_000
-"""Steps in comparing one schema with all versions that it must go with, a third of a second to one
-in turns of one comparison: what the comparisons take, and a step for each
-``SCHEMA_BYTES_PER_STEP`` of the versions. 256 versions of a record with a few hundred fields stay
-below."""
+"""Steps in comparing one schema with all versions that it must be compatible with: a third of a
+second to one second, in turns of one comparison. Parsing the versions costs a step for each
+``SCHEMA_BYTES_PER_STEP``. 256 versions of a record with a few hundred fields stay below it."""
 
 SCHEMA_BYTES_PER_STEP = 64
 """Bytes of a schema that are parsed in the time of one step of a comparison."""
@@ -387,7 +388,7 @@ CHUNK_SEARCH_MS = 60_000
 after half of it."""
 
 CHUNK_SEARCH_BYTES_MAX = 256 * 1024 * 1024
-"""Bytes that are read at most to find a producer's stored chunks of an incomplete message."""
+"""Bytes that a search for a producer's stored chunks of an incomplete message reads at most."""
 
 VOLATILE_BYTES_MAX = 16 * 1024 * 1024
 """Bytes that a non-persistent topic keeps for slow consumers; older messages are dropped. Three of

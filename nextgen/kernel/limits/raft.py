@@ -1,4 +1,5 @@
-"""Upper bounds of the Raft port: what a peer may say, before and after it is known (ADR 0056)."""
+"""Upper bounds of the Raft port: of a peer's messages, before and after it is identified (ADR
+0056)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ MESH_HANDSHAKES_MAX = 128
 known after two round trips, and each connection holds at most what arrived in one read."""
 
 MESH_INCARNATION_BYTES_MAX = 64
-"""UTF-8 bytes by which a process differs from the one before it; ours has 16."""
+"""UTF-8 bytes of a process's incarnation, which differs after each start; ours has 16."""
 
 CLUSTER_ID_BYTES_MAX = 255
 """UTF-8 bytes of a cluster id in a hello, as for node ids. Settings take 128 characters."""
@@ -33,11 +34,11 @@ TERM_MAX = (GENERATIONS_MAX << GENERATION_BITS) - 1
 of a generation are its first term."""
 
 TERM_JUMP_MAX = 1 << 20
-"""Terms that a replica may be behind and still believe a single peer: twelve days of one election
-a second. Beyond it a majority of the voters has to confirm the term."""
+"""Terms by which a single peer may be ahead and is still believed: twelve days of one election a
+second. Beyond it a majority of the voters has to confirm the term."""
 
 GENERATION_JUMP_MAX = 8
-"""Promotions of a last survivor that a replica may have missed and still believe a single peer."""
+"""Promotions by which a single peer may be ahead and is still believed."""
 
 RAFT_NUMBER_MAX = 1 << 62
 """Any other number of a message: log index, position, round of reads, offset in a snapshot. Half
@@ -47,8 +48,8 @@ ENTRY_EVENTS_MAX = (1 << 32) - 1
 """Events of one entry of a peer: the journal has four bytes for their number."""
 
 MESH_FRAME_UNCOUNTED_BYTES = 64 * 1024
-"""A frame up to this size is unpacked without counting what is in it: it takes a few milliseconds
-and megabytes whatever that is."""
+"""A frame up to this size is unpacked uncounted: that takes a few milliseconds and megabytes at
+most."""
 
 MESH_FRAME_PARTS_MAX = 4_096 + 8
 """Arrays and maps in a larger frame: the entries of one message, the message and its frame."""

@@ -13,8 +13,9 @@ CHALLENGE_PERIOD_MS = 60_000
 the previous one too: longer than any handshake, and short enough to remember every proof of it."""
 
 CHALLENGE_PROOFS_MAX = 16_384
-"""Proofs that a server takes for one challenge, because it remembers each (some 100 bytes) to take
-none twice; then it makes the next. Streams prove once, so a busy server takes a few in a second."""
+"""Proofs that a server accepts for one challenge; then it makes the next one. It remembers each
+proof (some 100 bytes) to accept none twice. Streams prove once, so a busy server gets a few in a
+second."""
 
 CHALLENGE_KEPT_MS = 30_000
 """A client requests a new challenge after this long: half of its period of validity."""

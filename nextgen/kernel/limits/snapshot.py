@@ -5,8 +5,8 @@ from __future__ import annotations
 # Snapshots -------------------------------------------------------------------------------------
 
 SNAPSHOT_JOURNAL_BYTES = 256 * 1024 * 1024
-"""Journal written between two snapshots of a view: a restart reads no more than this and what is
-pinned, and a view of some hundred MB is not copied more often than it is rewritten."""
+"""Journal written between two snapshots of a view: a restart reads no more than this and the pinned
+log, and a view of some hundred MB is not copied more often than it is rewritten."""
 
 SNAPSHOT_TAIL_BYTES_MAX = 64 * 1024 * 1024
 """Log kept behind a snapshot for followers that were away briefly, however large its entries."""
@@ -15,8 +15,8 @@ SNAPSHOTS_KEPT_MAX = 2
 """Complete snapshots of one replica: the newest, and an older one while it is being sent."""
 
 VIEW_PACE_BYTES = 4 * 1024 * 1024
-"""Bytes of a copied view that are written between two syncs: a journal's sync that comes in
-between waits for no more than these."""
+"""Bytes of a copied view that are written between two syncs: a concurrent sync of a journal waits
+for no more than these."""
 
 # Their way to a follower -----------------------------------------------------------------------
 
@@ -25,8 +25,8 @@ SNAPSHOT_CHUNK_BYTES = 256 * 1024
 entries on the same connection and loop do not wait for it."""
 
 SNAPSHOT_CHUNKS_IN_FLIGHT_MAX = 4
-"""Chunks of one transfer that are not answered yet: what an entry may find before it on the
-connection. More do not make a transfer faster (benchmarks/snapshot_transfer.py)."""
+"""Chunks of one transfer in flight: an entry may wait behind so many on the connection. More do not
+make a transfer faster (benchmarks/snapshot_transfer.py)."""
 
 SNAPSHOT_CHUNKS_WAITING_MAX = 8
 """Chunks that one replica has received and not stored: one sender's, and a predecessor's."""
@@ -36,10 +36,10 @@ SNAPSHOT_TRANSFERS_MAX = 2
 node needs one of each group."""
 
 SNAPSHOT_REWINDS_MAX = 64
-"""Times that one transfer goes back to where its receiver is; beyond it something is wrong."""
+"""Times that one transfer may restart at its receiver's offset; more is a bug or a broken disk."""
 
 SNAPSHOT_RETRY_MS = 500
-"""After a transfer that failed while the receiver was there."""
+"""Pause after a transfer that failed although the receiver is connected."""
 
 SNAPSHOT_FOLLOW_MS = 1_000
 """The log is kept for this long after a snapshot, until the follower has begun to replicate the
@@ -49,19 +49,21 @@ SNAPSHOT_SILENCE_MS_MAX = 2_000
 """After this long without an answer a sender requests the receiver's progress."""
 
 SNAPSHOT_ALIVE_MS = 1_000
-"""Between the signs of life of a receiver that checks and installs what it has received."""
+"""Interval of signs of life of a receiver that checks and installs a snapshot."""
 
 SNAPSHOT_PROGRESS_BYTES = 8 * 1024 * 1024
-"""Received bytes between two that are noted durably: what a restart of the receiver repeats."""
+"""Received bytes between two syncs of the progress: a restart of the receiver repeats at most
+these."""
 
 # Log pins --------------------------------------------------------------------------------------
 
 LOG_PINS_MAX = 256
-"""Readers that pin one replica's log: streams of events, exporters. Far more than there are."""
+"""Readers that pin one replica's log: streams of events and exporters. Far more than a cluster
+has."""
 
 PINNED_LOG_BYTES_MAX = 512 * 1024 * 1024
-"""Log that one replica keeps for pins alone, beyond what it keeps anyway: two more times what is
-written between two snapshots. Beyond it the pin that keeps most is broken."""
+"""Log that only pins keep at one replica: twice the journal between two snapshots. Beyond it the
+pin that keeps most is broken."""
 
 LOG_CUT_SEGMENTS_MAX = 2
 """Journal files removed at a time: 5 ms each on ext4, during which appends wait."""

@@ -9,7 +9,7 @@ WRITES_IN_FLIGHT_MAX = 2_048
 WRITES_SENT_MAX = 1_024
 """Cost of the creates that one discovery process has sent to one shard and that are not answered:
 one of the largest, or 114 single ones, 11,000 a second at 10 ms each. Beyond it they wait by
-tenant. What was sent waits in the order of sending: the stream has one queue for all."""
+tenant. Sent writes wait in one queue, in the order of sending."""
 
 WRITE_REQUEST_COST = 8
 """Fixed cost of a request, in topics: it takes about as long as eight further topics in it."""
@@ -22,11 +22,11 @@ WRITES_WAITING_MAX = 16_384
 """Requests of all tenants that wait at a shard; beyond it ``Overloaded``. Some 2 KB each."""
 
 WRITE_READ_MS_MAX = 100
-"""A write that waits for other shards, to read its parents, counts as under way no longer: a home
-shard that does not answer must not hold up the writes of others. A read takes 5 ms."""
+"""A write that reads its parents in other shards counts as in flight for at most this long: a home
+shard that does not answer must not delay the writes of others. A read takes 5 ms."""
 
 WRITE_RETRY_MS_MIN = 50
-"""A refused write comes back no earlier: some commits later."""
+"""Least pause before a refused write is retried: some commits."""
 
 WRITE_RETRY_MS_MAX = 1_000
-"""A refused write comes back no later: the backlog of one tenant is written by then."""
+"""Longest pause before a refused write is retried: the backlog of one tenant is written by then."""

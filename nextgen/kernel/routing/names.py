@@ -55,7 +55,8 @@ _ORDINARY = re.compile(
     rf"(?!\.\.?\Z)([-=:.\w]{{1,{TOPIC_LOCAL_NAME_BYTES_MAX}}})",
     re.ASCII,
 )
-"""The names nearly all requests carry, in one match; the rest takes the explaining path."""
+"""Matches the names of nearly all requests at once; other names take the path that explains
+errors."""
 
 
 class InvalidName(ValueError):
@@ -137,7 +138,7 @@ def assignment_key(topic_id: str, unit: Unit) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SegmentDescriptor:
-    """Which segment: its inclusive 16-bit hash range and its id, which is never reused."""
+    """A segment's inclusive 16-bit hash range and its id, which is never reused."""
 
     hash_start: int
     hash_end: int

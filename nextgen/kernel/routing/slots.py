@@ -1,8 +1,8 @@
-"""Which shard has which slot, by version.
+"""The owners of slots, by version.
 
     key --hash--> slot --table--> shard
 
-The table alone decides, and it is what travels. The ring only proposes: it gives the first
+The table alone decides, and only the table is sent. The ring only proposes: it gives the first
 placement, says which shard a homeless slot prefers when shards come and go, and orders nodes for
 replicas. A minimal-move step then evens the proposal out, so that no shard has more than one slot
 more than another. Everything here is deterministic: same arguments, same table, everywhere.
@@ -159,7 +159,7 @@ def _shares(owners: tuple[int, ...], shards: tuple[int, ...]) -> dict[int, int]:
 def _homeless(owners: tuple[int, ...], preferred: list[int], shards: tuple[int, ...]) -> list[int]:
     """Return the slots that must move: those of no listed shard, and those above a share.
 
-    Of those above a share, a shard first gives up what the ring would not place with it.
+    Of those above a share, a shard first gives up slots that the ring would place elsewhere.
     """
     shares = _shares(owners, shards)
     held: dict[int, list[int]] = {shard: [] for shard in shards}
