@@ -79,7 +79,7 @@ from nextgen.tasks.background import cancel_and_wait, join
 from protos.nextgen.v1.cluster_service_pb2 import Hello
 
 GRACE_MS: Final = 2_000
-"""Requests that arrived before a stop are answered within it."""
+"""Time at a stop to answer requests that arrived before."""
 
 PULSAR_PURPOSE: Final = "discovery over the Pulsar protocol"
 
@@ -154,12 +154,12 @@ class LookupCore:
         )
 
     async def start(self) -> None:
-        """Join the cluster in the background, and begin to count the minutes."""
+        """Join the cluster in the background, and begin the windows of lookups."""
         await self.link.start()
         self._meter.start()
 
     async def listen(self, *, reuse_port: bool) -> None:
-        """Take Pulsar clients. Until the cluster is known, lookups are refused as retryable.
+        """Accept Pulsar clients. Until the cluster is known, lookups are refused as retryable.
 
         Raises:
             RefusesToStart: The port is taken.
@@ -171,7 +171,7 @@ class LookupCore:
             )
 
     def report(self) -> Report:
-        """Return the numbers of this process."""
+        """Return the report of this process."""
         self.counters.pulsar_connections_refused = self.pulsar.refused_connections
         self.counters.pulsar_connections_dropped = self.pulsar.dropped_connections
         report = self._reporter.report()

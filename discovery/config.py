@@ -31,7 +31,8 @@ from nextgen.runtime.settings import (
 )
 
 WORKER_VARIABLE = "NEXTGEN_DISCOVERY_WORKER"
-"""Set by a discovery process for those it starts itself: ``number:file descriptor``."""
+"""Environment variable that a discovery process sets for its workers: ``number:file
+descriptor``."""
 
 _WORKERS_FLAG = Flag("--workers", "processes that share the Pulsar port", "1")
 
@@ -92,7 +93,7 @@ class WorkerRole:
     """The role of a worker: a process that shares the Pulsar port of the one that started it."""
 
     number: int
-    """From 2 on; the process that starts the others is the first."""
+    """The worker's number, from 2 on; the process that starts the workers is the first."""
 
     descriptor: int
     """The socket that it reports over."""
@@ -109,7 +110,7 @@ class DiscoveryConfig:
     """A cluster manager of another cluster refuses us."""
 
     listen: Address
-    """DiscoveryService over gRPC: the public port."""
+    """Address of DiscoveryService over gRPC, the public port."""
 
     advertise: Address
     """Where others reach ``listen``."""
@@ -121,16 +122,16 @@ class DiscoveryConfig:
     """The cluster manager's replicas, in any order."""
 
     pulsar_listen: Address | None
-    """The Pulsar protocol; None: gRPC and HTTP only."""
+    """Address of the Pulsar port; None: gRPC and HTTP only."""
 
     pulsar_advertise: Address | None
-    """Where clients reach ``pulsar_listen``; None with it."""
+    """Address under which clients reach ``pulsar_listen``; None if that is None."""
 
     workers: int = 1
     """Processes that share the Pulsar port, this one included."""
 
     worker: WorkerRole | None = None
-    """Set in a process that is one of the others."""
+    """Set in a worker."""
 
     fairness: Fairness = DEFAULT_FAIRNESS
     """Limits of one tenant or connection beyond which others go first (ADR 0060, 0061)."""

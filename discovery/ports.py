@@ -61,13 +61,13 @@ class ChangeStreams(Protocol):
         names: Sequence[str],
         from_position: int,
     ) -> int:
-        """Watch from a position, 0: from the present on. No snapshot is ever given."""
+        """Watch from a position, 0: from the present on, without a snapshot."""
 
     def remove(self, shard_id: int, watch_id: int) -> None: ...
 
 
 class CatchUpReader(Protocol):
-    """Reads a shard for one watch alone, as fast as it is iterated over and no faster."""
+    """Reads a shard for one watch alone, no faster than it is iterated over."""
 
     def read(
         self,

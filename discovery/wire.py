@@ -1,4 +1,5 @@
-"""Messages <-> what the service works with: encoded answers, names, pages, checks of limits."""
+"""Conversion between messages and the service's values: encoded answers, names, pages, checks of
+limits."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def decoded_answer(encoded: bytes) -> LookupAnswer:
 
 
 def answer_facts(answer: LookupAnswer) -> AnswerFacts:
-    """Return what the cache must know of an answer."""
+    """Return the facts of an answer that the cache needs."""
     return AnswerFacts(
         topic=answer.topic,
         topic_id=answer.topic_id,
@@ -70,7 +71,7 @@ def encoded_answer_facts(encoded: bytes) -> AnswerFacts:
 
 
 def delta_of_event(event: Event) -> Delta | None:
-    """Return the change of an assignment that ``event`` is, None if it is none."""
+    """Return the assignment change in ``event``, None if it is another event."""
     match event.WhichOneof("payload"):
         case "topic_assigned":
             assigned = event.topic_assigned
@@ -96,7 +97,7 @@ def delta_of_event(event: Event) -> Delta | None:
 
 
 def trouble_answer(topic: str, error: MetadataError) -> bytes:
-    """Return the encoded answer to a lookup that failed although the name may be good."""
+    """Return the encoded, retryable answer to a failed lookup."""
     answer = LookupAnswer(
         topic=topic,
         rejection_code=error.reason,
@@ -108,7 +109,7 @@ def trouble_answer(topic: str, error: MetadataError) -> bytes:
 
 
 def refused_answer(topic: str, code: str, message: str) -> bytes:
-    """Return the encoded answer to a lookup that will fail again."""
+    """Return the encoded, final answer to a failed lookup."""
     return encoded_answer(LookupAnswer(topic=topic, rejection_code=code, message=message))
 
 
@@ -119,7 +120,7 @@ def parse_lookup(data: bytes) -> LookupRequest:
     """Return the request in ``data``.
 
     Raises:
-        InvalidRequest: It is not one, or it has no name or too many.
+        InvalidRequest: It is malformed, or has no name or too many.
     """
     _LOOKUP_FIELDS.check(data)
     try:
@@ -149,7 +150,8 @@ def check_lookup(request: LookupRequest) -> None:
 
 
 def demanded_epochs(request: LookupRequest) -> dict[int, int]:
-    """Return the epoch that is demanded at least, by the place of its name; none where any will do.
+    """Return the least demanded epoch by the place of its name; places without a demand are left
+    out.
 
     Raises:
         InvalidRequest: There are epochs for some of the names only.
@@ -194,7 +196,8 @@ def check_command_id(command_id: bytes) -> None:
 def derived_command_id(command_id: bytes, shard_id: int) -> bytes:
     """Return the id of the part of a command that ``shard_id`` carries out.
 
-    The same through every discovery node: a retry finds the first outcome. For ever.
+    It is the same at every discovery node and in every release, so that a retry finds the first
+    outcome.
     """
     digest = blake2b(command_id, digest_size=COMMAND_ID_BYTES)
     digest.update(shard_id.to_bytes(4, "big"))

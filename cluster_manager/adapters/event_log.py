@@ -1,4 +1,4 @@
-"""``ReadEvents`` and ``PinLog`` of ``ShardService`` for shard 0: tools read group 0's log by them.
+"""``ReadEvents`` and ``PinLog`` of ``ShardService`` for shard 0, by which tools read group 0's log.
 
 The other methods of ``ShardService`` answer UNIMPLEMENTED here.
 """

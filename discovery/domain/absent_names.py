@@ -1,15 +1,15 @@
-"""Names that a shard has answered as absent, remembered for a moment.
+"""A short-lived cache of names that a shard has answered as absent.
 
 Theory of operation. A lookup of an absent name costs its shard's leader as much as any other, and
-no assignment ever ends it. So the answer is kept, and kept true by the watch that keeps answers
-about brokers true (ADR 0061):
+no assignment ever ends it. So the answer is cached, and kept true by the same watch as answers
+about brokers (ADR 0061):
 
-    position   the watch has named every topic of the shard that came into being up to it
-    floor      what this process knows of the shard besides, by creating topics itself
-    until      the time up to which the shard's answers may be given: the watch's lease
+    position the watch has named every topic of the shard that was created up to it floor what this
+    process knows of the shard besides, by creating topics itself until the time up to which the
+    shard's answers may be given: the watch's lease
 
-An absence as of position p is taken in only if nothing up to p is missing here (p >= position, p >=
-floor): every creation behind p is going to be named, or is carried out by this process. Either ends
+An absence as of position p is cached only if no creation up to p is missing here (p >= position, p
+>= floor): the watch will name every creation behind p, or this process carries it out. Either ends
 the absence. It ends with the lease, and after ``ttl_ms`` in any case.
 """
 
@@ -40,7 +40,7 @@ class _Absence(NamedTuple):
     shard: _Followed
     until: float
     base: str
-    """The topic that the name is of: the name itself, or what it would be a partition of."""
+    """The topic of the name: the name itself, or the topic of which it would be a partition."""
 
 
 class AbsentNames:
@@ -73,9 +73,10 @@ class AbsentNames:
     # What lookups ask -------------------------------------------------------------------------
 
     def find(self, name: str, now: float, known: Mapping[int, int] = _NO_POSITIONS) -> bytes | None:
-        """Return the answer that ``name`` is absent, None if that is not known to be so.
+        """Return the cached answer that ``name`` is absent, None without one.
 
-        ``known`` are positions of shards that the caller knows: what is given was true there.
+        ``known`` are positions of shards that the caller knows: the answer was true at these or
+        later.
         """
         absence = self._absences.get(name)
         if absence is None or absence.until <= now or absence.shard.until <= now:
@@ -95,7 +96,7 @@ class AbsentNames:
         known: Mapping[int, int],
         asked_anew: Container[int],
     ) -> None:
-        """Put answers at the places that are ``missing``, and take these out of it.
+        """Fill in cached answers at the ``missing`` places, and remove those from it.
 
         Places in ``asked_anew`` stay missing: their lookup must go to the shard.
         """
@@ -115,7 +116,7 @@ class AbsentNames:
     def put(
         self, shard_id: int, name: str, base: str, answer: bytes, *, position: int, now: float
     ) -> bool:
-        """Take in that ``name`` was absent at ``position``; False if it may not be so any more."""
+        """Cache that ``name`` was absent at ``position``; return False if it may exist by now."""
         shard = self._shards.get(shard_id)
         if shard is None or position < max(shard.position, self._floors.get(shard_id, 0)):
             return False
@@ -131,13 +132,13 @@ class AbsentNames:
         return True
 
     def forget(self, name: str) -> None:
-        """The shard has answered that ``name`` exists."""
+        """Drop ``name``: the shard has answered that it exists."""
         self._drop(name)
 
     def created_here(self, shard_id: int, position: int, names: Iterable[str]) -> None:
-        """This process has had topics created, up to ``position`` of their shard.
+        """Drop topics that this process had created, up to ``position`` of their shard.
 
-        Call it BEFORE the caller is answered: it will look the topic up next.
+        Call it BEFORE the creator is answered, because it will look the topic up next.
         """
         self._floors[shard_id] = max(self._floors.get(shard_id, 0), position)
         self._end(names)
@@ -145,28 +146,29 @@ class AbsentNames:
     # What the watch tells ---------------------------------------------------------------------
 
     def created(self, shard_id: int, names: Iterable[str], *, position: int) -> None:
-        """The watch names topics that came into being: they are not absent any more.
+        """Drop topics that the watch reports as created.
 
-        ``position`` is where the watch was before: a shard that was not followed is from there on.
+        ``position`` is that of the watch before this update: a shard that was not followed yet is
+        followed from there on.
         """
         if shard_id not in self._shards:
             self._shards[shard_id] = _Followed(shard_id, position)
         self._end(names)
 
     def advance(self, shard_id: int, position: int) -> None:
-        """Every creation up to ``position`` has been named."""
+        """Note that the watch has named every creation up to ``position``."""
         shard = self._shards.get(shard_id)
         if shard is not None:
             shard.position = max(shard.position, position)
 
     def renew(self, shard_id: int, until: float) -> None:
-        """The shard's answers may be given up to ``until``."""
+        """Extend the time up to which the shard's answers may be given to ``until``."""
         shard = self._shards.get(shard_id)
         if shard is not None:
             shard.until = until
 
     def reset(self, shard_id: int) -> None:
-        """Creations of the shard are not named any more, or some were missed."""
+        """Drop all names of a shard whose creations are not named any more, or were missed."""
         shard = self._shards.pop(shard_id, None)
         if shard is not None:
             shard.until = NEVER

@@ -51,7 +51,7 @@ class Delta:
     session_id: str
 
     def outdates(self, facts: AnswerFacts) -> bool:
-        """Return whether an answer with these facts does not hold behind this change.
+        """Return whether this change outdates an answer with these facts.
 
         The epochs of one topic order its assignments. A topic that was deleted and created
         again begins anew with another id; then the positions decide.
@@ -70,11 +70,11 @@ possible."""
 NO_ROUTE: Route = ()
 
 RouteMissing = Callable[[str, float], Route]
-"""Returns the route of a name that has no answer which may be given, at this time."""
+"""Returns the route of a name without a valid answer, at this time."""
 
 
 class _Permit:
-    """Up to when the answers of one shard and one broker session may be given."""
+    """The time up to which answers of one shard and one broker session may be given."""
 
     __slots__ = ("broker_id", "route", "until")
 
@@ -104,8 +104,9 @@ _Entry = tuple[bytes, _Permit]
 class AnswerCache:
     """Encoded answers by topic name. Times are seconds of any clock that never goes back.
 
-    ``facts_of`` reads the facts of an encoded answer, ``route_of`` makes a route of a broker's
-    URL. At most ``answers_max`` answers are kept: those used least recently go first, roughly.
+    ``facts_of`` reads the facts of an encoded answer, ``route_of`` makes a route of a broker's URL.
+    At most ``answers_max`` answers are kept: the least recently used ones are dropped first,
+    approximately.
     """
 
     def __init__(
@@ -136,12 +137,13 @@ class AnswerCache:
         return len(self._young) + len(self._old)
 
     def position(self, shard_id: int) -> int:
-        """Return up to where the shard's deltas were applied; 0 if it is not followed yet."""
+        """Return the position up to which the shard's deltas were applied; 0 if it is not followed
+        yet."""
         shard = self._shards.get(shard_id)
         return 0 if shard is None else shard.position
 
     def lookup(self, names: Sequence[str], now: float) -> tuple[list[bytes], list[int]]:
-        """Return the answers in the order of ``names``, and the places of those not known.
+        """Return the answers in the order of ``names``, and the places without an answer.
 
         The answer at such a place is empty.
         """
@@ -162,7 +164,7 @@ class AnswerCache:
     def route(self, name: str, now: float) -> Route:
         """Return the route of the broker that has ``name``; empty if no answer may be given.
 
-        It is good for this moment only: not for a later turn of the event loop.
+        It is valid only in this turn of the event loop.
         """
         entry = self._young.get(name)
         if entry is None or entry[1].until <= now:
@@ -172,18 +174,18 @@ class AnswerCache:
         return entry[1].route
 
     def route_missing_by(self, route_missing: RouteMissing) -> None:
-        """Have ``route_missing`` say the route of names that have no answer here.
+        """Use ``route_missing`` for the routes of names without a cached answer.
 
-        Not asked by the caller of ``route``, which is called once for each lookup of a client.
+        It is set once, because ``route`` runs for each lookup of a client.
         """
         self._route_missing = route_missing
 
     def has_answer(self, name: str, now: float) -> bool:
-        """Return whether an answer about ``name`` may be given: then it exists and is assigned."""
+        """Return whether there is a valid answer about ``name``: then it exists and is assigned."""
         return not self.lookup((name,), now)[1]
 
     def insert(self, shard_id: int, encoded: bytes, facts: AnswerFacts) -> bool:
-        """Take in an answer of the shard unless it may be out of date already."""
+        """Cache an answer of the shard unless it may be outdated already."""
         shard = self._shards.get(shard_id)
         if shard is None or self.is_outdated(shard_id, facts):
             return False
@@ -226,7 +228,7 @@ class AnswerCache:
         self._shards[shard_id] = _Shard(position)
 
     def apply(self, shard_id: int, position: int, deltas: Iterable[Delta]) -> None:
-        """Take in what happened up to ``position``; ``deltas`` are in order."""
+        """Apply the deltas up to ``position``, in order."""
         shard = self._shards[shard_id]
         for delta in deltas:
             # Removed first, so that the latest delta of a topic stands at its place in time.
@@ -260,7 +262,7 @@ class AnswerCache:
         return ended
 
     def _find(self, name: str, now: float) -> _Entry | None:
-        """Find what is not simply in the young generation, and make it so."""
+        """Find an answer that is not in the young generation under this name, and move it there."""
         topic = self._aliases.get(name, name)
         entry = self._young.get(topic)
         if entry is None:

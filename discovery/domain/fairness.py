@@ -1,4 +1,4 @@
-"""Limits of one tenant or connection in a discovery process beyond which others go first."""
+"""Limits of one tenant or connection in a discovery process, beyond which others have priority."""
 
 from __future__ import annotations
 

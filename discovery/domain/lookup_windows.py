@@ -64,7 +64,7 @@ class LookupWindows:
 
     @property
     def ends_at_ms(self) -> int:
-        """When the window that is open ends."""
+        """When the open window ends."""
         return self._began_at_ms + LOOKUP_WINDOW_MS
 
     def advance(self, now_ms: int, tally: LookupTally) -> LookupWindow | None:
@@ -76,7 +76,7 @@ class LookupWindows:
         return self._close(now_ms, tally) if now_ms >= self.ends_at_ms else None
 
     def finish(self, now_ms: int, tally: LookupTally) -> LookupWindow | None:
-        """Return what the open window has, before its end: nothing will follow."""
+        """Return the open window before its end, because the process stops."""
         return self._close(now_ms, tally)
 
     def _close(self, now_ms: int, tally: LookupTally) -> LookupWindow | None:

@@ -1,4 +1,4 @@
-"""Page tokens: where in a listing over all shards the next page begins."""
+"""Page tokens: the place in a listing over all shards at which the next page begins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nextgen.kernel.limits.listing import PAGE_TOKEN_CHARACTERS_MAX
 
 _SCOPE_BYTES = 6
 _VERSIONED = b"\x01"
-"""What a token begins with. Tokens of releases up to 0.1.0 are a name alone."""
+"""The beginning of a token. Tokens of releases up to 0.1.0 are only a name."""
 
 
 class InvalidPageToken(ValueError):
@@ -40,7 +40,7 @@ class PageToken:
 
 
 def scope_of(*parts: str) -> str:
-    """Return a digest of what a listing is of: kind, parent, domain, prefix."""
+    """Return a digest of a listing's scope: kind, parent, domain, prefix."""
     text = "\0".join(parts).encode()
     return blake2b(text, digest_size=_SCOPE_BYTES).hexdigest()
 

@@ -18,7 +18,7 @@ from nextgen.kernel.limits.placement import CAPACITY_RESERVE_PERCENT
 
 CLAIMS_TENANT = "pulsar"
 CLAIMS_NAMESPACE = "pulsar/system"
-"""Where Pulsar keeps what belongs to the cluster itself."""
+"""The namespace of the cluster's own data, as in Pulsar."""
 
 _CLAIM = re.compile(r"capacity share (\d{1,3}) at (\d{1,19}) since (\d{1,19}) by ([0-9a-f]{16})")
 _NAMES_SHOWN_MAX = 3
@@ -30,13 +30,13 @@ class Claim:
 
     percent: int
     version: int
-    """Of the tenant's policies, once the claimed share is set."""
+    """Version of the tenant's policies once the claimed share is set."""
 
     since_ms: int
     """Unix time, by the clock of the process that made it."""
 
     nonce: str
-    """16 hex digits that tell it from every other claim."""
+    """16 hex digits that identify the claim."""
 
     def to_property(self) -> str:
         """Return the value of the property that keeps this claim."""

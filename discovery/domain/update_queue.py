@@ -1,4 +1,4 @@
-"""The updates that wait for one public watcher to take them: bounded in number and in bytes."""
+"""The unsent updates of one public watcher: bounded in number and in bytes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ NO_POSITIONS: Mapping[int, int] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class QueuedUpdate:
-    """One update as it will be on the wire, and what it means for resuming."""
+    """One encoded update, and the positions from which a watch resumes after it."""
 
     encoded: bytes
     positions: Mapping[int, int] = field(default_factory=dict)
-    """By shard: where to resume once this was taken."""
+    """By shard: the position to resume from after this update."""
 
     forgotten: int = 0
     """The shard that can no longer be resumed after this update; 0: none."""
@@ -43,17 +43,18 @@ class UpdateQueue:
 
     @property
     def is_calm(self) -> bool:
-        """Whether a snapshot may be added: it leaves half of the room to what happens meanwhile."""
+        """Whether a part of a snapshot may be added: half of the room is reserved for events."""
         return len(self._waiting) * 2 < self._updates_max and self.bytes * 2 < self._bytes_max
 
     def age(self, now: float) -> float:
-        """Return how long the oldest has waited, in the unit of the times given; 0 if none."""
+        """Return how long the oldest update has waited, in the unit of the given times; 0 without
+        one."""
         return now - self._waiting[0][1] if self._waiting else 0.0
 
     def offer(self, update: QueuedUpdate, now: float) -> bool:
-        """Add ``update``; return False if it finds no room and was not added.
+        """Add ``update``; return False if there is no room.
 
-        One always finds room in an empty queue, however big it is.
+        An empty queue has room for an update of any size.
         """
         has_room = (
             len(self._waiting) < self._updates_max
@@ -66,7 +67,7 @@ class UpdateQueue:
         return True
 
     def take(self) -> QueuedUpdate | None:
-        """Remove the oldest and return it, None if there is none."""
+        """Remove and return the oldest update, None if there is none."""
         if not self._waiting:
             return None
         update, _ = self._waiting.popleft()

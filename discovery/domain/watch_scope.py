@@ -88,8 +88,8 @@ def parse_scope(kind: WatchedKind, prefix: str, names: Sequence[str]) -> WatchSc
     """Return the scope of a request.
 
     Raises:
-        InvalidName: Prefix and names are given both, the prefix begins no name of this kind, a
-            name is none, or there are more than ``WATCH_NAMES_MAX``.
+        InvalidName: There are both a prefix and names, the prefix begins no name of this kind, a
+        name is malformed, or there are more than ``WATCH_NAMES_MAX``.
     """
     if prefix and names:
         raise InvalidName("a watch has a prefix or names, not both")

@@ -50,7 +50,7 @@ class DiscoveryCounters:
         self.cold_latency_sum_ms += latency_ms * names
 
     def as_map(self) -> dict[str, int]:
-        """Return what was counted since the start, by name."""
+        """Return all counters by name."""
         counters = {
             "names_looked_up": self.names_looked_up,
             "answers_from_cache": self.answers_from_cache,

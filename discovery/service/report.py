@@ -30,13 +30,13 @@ class Report:
     """Numbers of one process, or of several together."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    """Since the start. What a process that ended has counted still counts."""
+    """Counters since the start; those of ended processes are included."""
 
     gauges: Counter[str] = field(default_factory=Counter)
     """At the moment."""
 
     watch_ages_s: dict[str, float] = field(default_factory=dict)
-    """Since the last news of each shard, by shard id: the oldest."""
+    """Seconds since the last update of each shard, by shard id; the oldest of all processes."""
 
     watch_resets: Counter[str] = field(default_factory=Counter)
     """Number of times that a shard's cached answers were dropped, by shard id."""
@@ -83,7 +83,7 @@ class ProcessReporter:
         """Shard id, age in seconds and resets of each watch."""
 
     def report(self) -> Report:
-        """Return the numbers of the moment."""
+        """Return the present report."""
         report = Report()
         counts = report.counts
         counts.update(self._counters.as_map())
@@ -111,7 +111,7 @@ class ProcessReporter:
 
 
 def merged(reports: Iterable[Report]) -> Report:
-    """Return what several processes have done and have together."""
+    """Return the sum of several processes' reports."""
     total = Report()
     for report in reports:
         total.counts.update(report.counts)

@@ -32,7 +32,7 @@ _LOOKUP = f"/lookup/v2/topic/{{topic-domain}}{_TOPIC}"
 
 
 class Lookups:
-    """Answers what clients ask before they connect to a broker."""
+    """Answers the requests that clients send before they connect to a broker."""
 
     def __init__(self, topics: TopicDirectory, cluster: Directory) -> None:
         self._topics = topics

@@ -1,4 +1,4 @@
-"""What a route answers, and the status of each failure."""
+"""The answers of routes, and the status of each failure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ TEXT = "text/plain"
 _logger = structlog.get_logger(__name__)
 
 OUR_TROUBLE = 500
-"""From this HTTP status on it is not the request's fault."""
+"""HTTP statuses from here on are our failures, not the request's."""
 
 _RETRY_AFTER_S = 1
-"""When to come back after a 503 that says no better."""
+"""Seconds after which a request with a 503 may be repeated, if the error has no time of its own."""
 
 _STATUS_OF_REJECTION: dict[str, int] = {
     RejectionCode.NOT_FOUND: 404,
@@ -37,7 +37,7 @@ _STATUS_OF_REJECTION: dict[str, int] = {
     RejectionCode.INVALID_NAME: 412,
     RejectionCode.LIMIT_EXCEEDED: 412,
 }
-"""Those of Pulsar. Others may pass: 503."""
+"""Pulsar's statuses by rejection. Other rejections are retryable: 503."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class Answer:
 class Stream:
     """An answer of any size, sent piece by piece as fast as the client reads it.
 
-    The first piece is made before anything is sent: its failure has a status. A later failure cuts
-    the connection off, so that no client takes the beginning for the whole.
+    The first piece is made before anything is sent, so its failure has a status. A later failure
+    breaks the connection, so that no client mistakes a part for the whole.
     """
 
     pieces: AsyncGenerator[bytes]

@@ -65,7 +65,7 @@ class RestFrame:
         self._document: Answer | None = None
 
     def mounted(self) -> list[web.RouteDef]:
-        """Return what is to be added to the process's HTTP server."""
+        """Return the routes for the process's HTTP server."""
         return [
             *(web.route("*", beginning + "/{rest:.*}", self.handle) for beginning in _MOUNTED),
             web.get(_OPENAPI_PATH, self._openapi),
@@ -133,10 +133,10 @@ async def _read_body(body: Body, request: web.Request) -> tuple[object, str]:
 
 
 def _resource(request: RestRequest) -> Resource:
-    """Return what the path names.
+    """Return the resource that the path names.
 
     Raises:
-        InvalidName: A part of it is no name.
+        InvalidName: A part of it is malformed.
     """
     parts = request.parts
     if "topic" in parts:

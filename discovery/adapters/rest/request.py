@@ -1,4 +1,5 @@
-"""A request as routes see it, and how it is read: path, query, headers, body.
+"""A request in the form that routes use, and the functions that read it: path, query, headers,
+body.
 
 Parts of a path and of a query are decoded as forms are, after they were cut: ``+`` is a space and a
 part may contain an encoded slash. Names that differ only in encoding are one name.
@@ -41,7 +42,7 @@ class RestRequest:
     query: Mapping[str, str] = field(default_factory=dict)
     """The last value of each parameter."""
     body: Any = None
-    """What the route's type made of the body; None without one."""
+    """The body, decoded by the route's type; None without one."""
     media_type: str = ""
     """Of the body."""
     headers: Mapping[str, str] = field(default_factory=dict)

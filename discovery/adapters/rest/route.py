@@ -1,7 +1,7 @@
-"""One row of the table of routes: what is called, with what, and what comes back.
+"""One row of the table of routes: a path with a method, its input and its answers.
 
-The table is the only place that says so: requests are matched, decoded and checked by it, and the
-OpenAPI document is generated from it.
+Requests are matched, decoded and checked by the table, and the OpenAPI document is generated from
+it.
 """
 
 from __future__ import annotations
@@ -66,17 +66,17 @@ class Route:
     work: Work
     summary: str
     action: Action
-    """What it does to the resource that the path names: see ``authorization``."""
+    """The action on the resource that the path names: see ``authorization``."""
     _: KW_ONLY
     body: Body | None = None
     query: Mapping[str, Schema] = field(default_factory=dict)
     """Parameters that it reads; others are ignored."""
     answers: Mapping[int, str] = field(default_factory=dict)
-    """Statuses with their meaning, beside those that every route may answer."""
+    """Statuses with their meanings, in addition to those of every route."""
     media_type: str = JSON
-    """Of a successful answer with a body."""
+    """Media type of a successful answer with a body."""
     is_lookup: bool = False
-    """It counts as a lookup in the cluster's objective."""
+    """Whether it counts as a lookup in the cluster's objective."""
 
     @property
     def parts(self) -> tuple[str, ...]:

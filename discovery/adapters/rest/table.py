@@ -1,7 +1,7 @@
 """Finds the route of a request: a tree with one level for each part of a path.
 
-A literal part goes before a variable. What it is matched with are the parts as they were sent, so
-that an encoded slash separates nothing.
+A literal part goes before a variable. The parts are matched before they are decoded, so that an
+encoded slash does not separate parts.
 """
 
 from __future__ import annotations

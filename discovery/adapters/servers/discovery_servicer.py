@@ -39,7 +39,7 @@ from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 SERVICE_NAME = "nextgen.v1.DiscoveryService"
 
 _ANSWER_MARGIN_MS = 50
-"""An answer must be on its way before the caller gives up."""
+"""Time reserved for the answer to reach the caller before its deadline."""
 
 _WATCHES = {
     "WatchTenants": WatchedKind.TENANTS,
@@ -88,7 +88,7 @@ class DiscoveryServicer:
         self._is_draining = False
 
     def drain(self) -> None:
-        """End every stream once what was read is answered."""
+        """End every stream once all requests that were read are answered."""
         self._is_draining = True
         self._watches.drain()
         for stream in self._streams:
@@ -208,7 +208,7 @@ class DiscoveryServicer:
 
 
 def _traceparent(context: Any) -> str:
-    """Return what the caller's metadata say, "" if nothing."""
+    """Return the traceparent in the caller's metadata, "" without one."""
     for key, value in context.invocation_metadata() or ():
         if key == tracing.METADATA_KEY and isinstance(value, str):
             return value
@@ -216,7 +216,7 @@ def _traceparent(context: Any) -> str:
 
 
 def _timeout_ms(context: Any) -> int:
-    """Return how long the caller of this call will wait, within our own bounds."""
+    """Return the time until the caller's deadline, within our own bounds."""
     remaining = context.time_remaining()
     if remaining is None:
         return REQUEST_TIMEOUT_DEFAULT_MS

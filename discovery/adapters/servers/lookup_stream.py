@@ -37,7 +37,8 @@ class LookupStreamCall:
         self._reading: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Serve the call to its end. What was read is answered, unless the caller went away."""
+        """Serve the call to its end. Requests that were read are answered, unless the caller went
+        away."""
         self._reading = join(self._read())
         writing = join(self._write())
         try:

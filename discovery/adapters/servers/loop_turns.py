@@ -1,12 +1,12 @@
-"""Shares the event loop between connections with much to answer and everybody else.
+"""Shares the event loop between connections with long reads and all other work.
 
     a long read ─▶ is there time left in this turn? ─▶ a part of it is answered
                             │ no                              │ more is left
                             └────────▶ queue, first come first served ◀────┘
 
 All connections together have the time of one turn; then ``DISCOVERY_ROUNDS_BETWEEN_TURNS`` rounds
-of the loop belong to everybody else. gRPC accepts one call after the other, each in two or three
-rounds, so the length of a round is what a call waits for.
+of the loop belong to all other work. gRPC accepts one call after the other, each in two or three
+rounds, so a call waits for the length of a round.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LoopTurns:
         return not self._waiting and self._clock() < self._ends_at
 
     def wait(self, go_on: Callable[[], None]) -> None:
-        """Have ``go_on`` called in a later turn, behind all that wait already."""
+        """Have ``go_on`` called in a later turn, behind all earlier callers."""
         self._waiting.append(go_on)
         if not self._is_running:
             self._begin()

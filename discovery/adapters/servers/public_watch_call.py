@@ -1,4 +1,4 @@
-"""One ``Watch…`` call: sends what its watch has, until either of them ends.
+"""One ``Watch…`` call: sends the updates of its watch, until either of them ends.
 
 A write that waits for flow control is never cancelled: that would end the call without its reason.
 A watcher that reads gets the reason as the last update. One that does not read gets it as the

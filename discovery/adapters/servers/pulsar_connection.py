@@ -1,8 +1,8 @@
-"""One Pulsar client of discovery: lookups from the cache at once, the rest through the dispatcher.
+"""One Pulsar client of discovery: the cache answers lookups at once, the dispatcher other commands.
 
-bytes ─ answer_burst ─┬─ LOOKUP, PARTITIONED_METADATA that the cache knows: answered in place
+bytes ─ answer_burst ─┬─ LOOKUP, PARTITIONED_METADATA with a cached answer: answered in place
                       └─ one frame ─ general codec ─┬─ metadata command ─▶ dispatcher ─▶ answer
-                                                    └─ what is a broker's: refused
+                                                    └─ command for a broker: refused
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _UNANSWERED: Final = frozenset(
         BaseCommand.WATCH_TC_ASSIGNMENTS_CLOSE,
     }
 )
-"""Commands that have no answer, and nothing to end here."""
+"""Commands without an answer that end nothing here."""
 
 _SCALABLE_TOPICS: Final = frozenset(
     {BaseCommand.SCALABLE_TOPIC_LOOKUP, BaseCommand.WATCH_SCALABLE_TOPICS}
@@ -93,11 +93,11 @@ class ClientServices:
 
 
 class DiscoveryConnection(PulsarConnection):
-    """See ``PulsarConnection``. What it answers at once may overtake what waits, as in Pulsar.
+    """See ``PulsarConnection``. Immediate answers may overtake waiting ones, as in Pulsar.
 
-    Connections have turns (ADR 0061): what was read beyond ``Fairness.turn_bytes_max`` bytes or
-    ``turn_commands_max`` commands waits for another turn (``LoopTurns``); nothing more is
-    read meanwhile. Nor is it while too many of the connection's commands wait for shards.
+    Connections have turns (ADR 0061): a read beyond ``Fairness.turn_bytes_max`` bytes or
+    ``turn_commands_max`` commands waits for another turn (``LoopTurns``). The connection is not
+    read meanwhile, nor while too many of its commands wait for shards.
     """
 
     __slots__ = ("_has_turn", "_is_full", "_services", "_unread", "waiting_commands")
@@ -187,7 +187,7 @@ class DiscoveryConnection(PulsarConnection):
             self._pause_or_resume()
 
     def _take(self, data: bytes) -> bytes:
-        """Answer what fits into one turn; return what does not."""
+        """Answer the commands that fit into one turn; return the other bytes."""
         if not self._is_connected or self._reader.pending_bytes > FAST_PENDING_BYTES_MAX:
             return self._take_frame(data)
         data = self._reader.take_pending(FAST_PENDING_BYTES_MAX) + data
@@ -223,7 +223,8 @@ class DiscoveryConnection(PulsarConnection):
         return unread
 
     def _take_frame(self, data: bytes) -> bytes:
-        """Have the general codec see one frame, or what is here of it; return what is behind it."""
+        """Pass one frame, or its received part, to the general codec; return the bytes behind
+        it."""
         pending_bytes = self._reader.pending_bytes
         if pending_bytes:
             behind = self._reader.needed_bytes - pending_bytes
@@ -264,10 +265,10 @@ class DiscoveryConnection(PulsarConnection):
         counters.pulsar_partition_reads_from_cache += answered - lookups
 
     def _refuse(self, command: BaseCommand) -> None:
-        """Answer what no discovery node serves.
+        """Refuse a command that no discovery node serves.
 
         Raises:
-            MalformedFrame: It has no answer, and makes no sense without one given before.
+            MalformedFrame: It has no answer, and needs an earlier command that was never accepted.
         """
         kind = command.type
         name = BaseCommand.Type.Name(kind)

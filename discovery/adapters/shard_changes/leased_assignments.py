@@ -1,10 +1,10 @@
-"""Keeps cached answers of one shard true by a leased watch on the stream that all here share.
+"""Keeps cached answers of one shard true by a leased watch on the process's shared stream.
 
     add, behind the cache's position ─▶ events ─▶ renewals ─▶ ... ─▶ the watch ends ─▶ add again
 
 The shared stream follows the shard's leader and resumes the watch there. It acknowledges an update
-AFTER the update took effect in the cache: a move releases the old owner on the strength of it
-(ADR 0029).
+AFTER the update took effect in the cache: a move relies on that to release the old owner (ADR
+0029).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, Item
 
 _PAUSE_MS = 500
-"""Between the end of a watch that the shard refused and the next one."""
+"""Pause after a watch that the shard refused."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -62,7 +62,8 @@ class LeasedAssignments:
 
     @property
     def is_current(self) -> bool:
-        """Whether the stream stands and the leader has confirmed the lease since the start."""
+        """Whether the stream is connected and the leader has confirmed the lease since its
+        start."""
         return self._stream.is_current and self.heard_at > float("-inf")
 
     async def run(self) -> None:

@@ -31,7 +31,7 @@ class ShardStreams:
         return 0 if entry is None else entry[0].position
 
     def stream(self, shard_id: int) -> ShardWatch:
-        """Return the stream of a shard, which begins with this if there was none."""
+        """Return the stream of a shard; begin it if there is none."""
         entry = self._streams.get(shard_id)
         if entry is None:
             stream = ShardWatch(shard_id, self._subscriber_id, self._link)

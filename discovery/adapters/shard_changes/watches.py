@@ -1,4 +1,4 @@
-"""All that keeps the cache true: one watch per shard of the map, and the broker directory."""
+"""Keeps the cache true: one watch per shard of the map, and the broker directory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CacheWatches:
         return self._watches
 
     async def stop(self) -> None:
-        """End all watches. The cache runs out of time by itself."""
+        """End all watches. The cached answers expire by themselves."""
         await cancel_and_wait(*self._tasks)
 
     def _on_change(self, view: ClusterView, update: ClusterUpdate) -> None:

@@ -39,7 +39,7 @@ class WorkerEnd(asyncio.Protocol):
         return end
 
     def close(self) -> None:
-        """Report a last time and say no more."""
+        """Report a last time and close the line."""
         if self._transport is not None:
             self._say()
             self._transport.close()
@@ -90,7 +90,7 @@ class ParentEnd(asyncio.Protocol):
             self._transport.close()
 
     async def refresh(self) -> None:
-        """Return once ``latest`` is of a moment behind this call, or the worker has gone."""
+        """Return once ``latest`` is of a moment after this call, or the worker has ended."""
         if self._transport is not None:
             reported = asyncio.get_running_loop().create_future()
             self._waiting.append(reported)

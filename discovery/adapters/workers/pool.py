@@ -37,7 +37,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class _Worker:
-    """One worker: the process that is it at the moment."""
+    """One worker, with its present process."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -82,7 +82,7 @@ class WorkerPool:
         return merged([self._ended, *(report for report in latest if report is not None)])
 
     async def refresh(self) -> None:
-        """Ask the workers for their numbers of the moment, and wait a little for them."""
+        """Request the workers' present numbers, and wait a limited time for them."""
         asking = [
             join(worker.line.refresh()) for worker in self._workers if worker.line is not None
         ]
@@ -101,7 +101,7 @@ class WorkerPool:
         await cancel_and_wait(*self._tasks)
 
     async def _keep(self, worker: _Worker) -> None:
-        """Run the worker for ever, from process to process."""
+        """Keep the worker running; start a new process whenever one ends."""
         loop = asyncio.get_running_loop()
         pause_ms = WORKER_RESTART_PAUSE_MS_MIN
         while not self._is_stopping:
@@ -144,7 +144,7 @@ class WorkerPool:
             await self._retire(worker)
 
     async def _retire(self, worker: _Worker) -> None:
-        """Keep what the worker has counted; whatever it had is gone with it."""
+        """Keep the counters of an ended worker; its gauges end with it."""
         line, process = worker.line, worker.process
         assert line is not None
         assert process is not None

@@ -1,3 +1,3 @@
-"""Tenants, namespaces, topics, policies, moves, drains: each request goes to the shards it is for.
+"""Tenants, namespaces, topics, policies, moves, drains: routes each request to its shards.
 Discovery keeps nothing of them. The servicer of gRPC calls it.
 """

@@ -1,7 +1,7 @@
-"""Whether the capacity shares of all tenants fit into what shards keep for them.
+"""Checks that the capacity shares of all tenants fit the reserve of shards.
 
 A share is a promise that other tenants cannot break, made from the reserve of each lease. Shares
-that add up to more than the reserve could not all be kept, so the one too many is refused when it
+that exceed the reserve in sum could not all be kept, so the one that exceeds it is refused when it
 is set. A share that is the only one may have any size: no other tenant uses the reserve.
 
     claims, at their version ──▶ shares of all tenants ──▶ sum fits ──▶ claim, at that version
@@ -45,7 +45,8 @@ from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, Namespace, Tenant
 
 _ATTEMPTS_MAX = 5
-"""Each begins because another process changed the claims, or because a claim was abandoned."""
+"""Attempts at a claim. A further one is needed if another process changed the claims, or if a claim
+was abandoned."""
 
 _NONCE_BYTES = 8
 
@@ -58,12 +59,12 @@ class _Reading:
 
     namespace_id: str
     version: int
-    """Of the claims' namespace: nobody else has claimed anything while it is this."""
+    """Version of the claims' namespace: while it is unchanged there are no other claims."""
 
     properties: dict[str, str]
     claims: dict[str, Claim]
     stored: dict[str, StoredShare] = field(default_factory=dict)
-    """Of the tenants that have a share or a claim."""
+    """The stored shares of tenants with a share or a claim."""
 
     after: str = ""
     is_complete: bool = False
@@ -72,7 +73,8 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """That a share may be set if the tenant's policies are at ``version``; 0: were never set."""
+    """Permission to set a share while the tenant's policies are at ``version``; 0: were never
+    set."""
 
     tenant: str
     version: int
@@ -83,8 +85,8 @@ class Grant:
 class CapacityShares:
     """Grants shares before they are set, by the stored shares and claims of all tenants.
 
-    What was read of the tenants is kept as long as nobody else claims anything: a request that ran
-    out of time is continued by the next one. Owned by one event loop.
+    Shares that were read are kept until another claim is stored, so that the next request continues
+    one that ran out of time. Owned by one event loop.
     """
 
     def __init__(
@@ -102,13 +104,14 @@ class CapacityShares:
     async def grant(
         self, tenant: str, percent: int, deadline: Deadline, expected_version: int | None = None
     ) -> Grant:
-        """Return under which condition ``tenant`` may set a share of ``percent``, 1 or more.
+        """Return the condition under which ``tenant`` may set a share of ``percent``, 1 or more.
 
         The policies MUST be set at the granted version only. If they certainly were not, the caller
-        gives the grant back. A tenant may always keep the share that it has or take a smaller one.
+        gives the grant back. A tenant may always keep its share or take a smaller one.
 
-        With ``expected_version`` no other is granted. If the policies are beyond it, it is granted
-        without a claim: the command is refused, or gets its first outcome if it is a repetition.
+        With ``expected_version`` no other version is granted. If the policies are beyond it, it is
+        granted without a claim: the command is refused, or gets its first outcome if it is a
+        repetition.
 
         Raises:
             Refused: NOT_FOUND, there is no such tenant; LIMIT_EXCEEDED, the share does not fit;
@@ -173,7 +176,8 @@ class CapacityShares:
     async def _replace(
         self, reading: _Reading, claims: dict[str, Claim], deadline: Deadline
     ) -> bool:
-        """Store ``claims`` unless others were stored since ``reading``; return whether they are."""
+        """Store ``claims`` unless others were stored since ``reading``; return whether they were
+        stored."""
         properties = {k: v for k, v in reading.properties.items() if k not in reading.claims}
         properties |= {tenant: claim.to_property() for tenant, claim in claims.items()}
         request = pb.SetPropertiesRequest(
@@ -195,7 +199,7 @@ class CapacityShares:
     async def _end_abandoned(self, claims: dict[str, Claim], deadline: Deadline) -> bool:
         """Make old claims impossible to use; return whether there were any.
 
-        The policies of their tenants are set to what they are: the next version ends the claim.
+        The policies of their tenants are set again unchanged: the new version ends the claim.
         """
         oldest_ms = self._unix_ms() - SHARE_CLAIM_MS_MAX
         abandoned = [name for name, claim in claims.items() if claim.since_ms < oldest_ms]
@@ -237,7 +241,7 @@ class CapacityShares:
         return reading
 
     async def _current_reading(self, deadline: Deadline) -> _Reading:
-        """Return what was read under the present claims; what is older is forgotten."""
+        """Return the reading under the present claims; drop an older one."""
         found = await self._claims_namespace(deadline)
         known, present = self._reading, (found.namespace_id, found.version)
         if known is None or (known.namespace_id, known.version) != present:

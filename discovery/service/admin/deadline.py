@@ -19,10 +19,10 @@ class Deadline:
         self._at = self._now() + timeout_ms / 1_000
 
     def remaining_ms(self, progress: str = "before anything was set") -> int:
-        """Return what is left, at least 1.
+        """Return the remaining time, at least 1.
 
         Raises:
-            Unavailable: Nothing is left; ``progress`` says how far the request came.
+            Unavailable: No time is left; the message has the ``progress`` of the request.
         """
         remaining_ms = round(1_000 * (self._at - self._now()))
         if remaining_ms < 1:
@@ -34,7 +34,7 @@ async def all_of(parts: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:
     """Run all parts to their end and return their answers.
 
     Raises:
-        MetadataError: The worst of what was raised: an indefinite error before a definite one.
+        MetadataError: The worst error of the parts: an indefinite one before a definite one.
     """
     outcomes = await asyncio.gather(*parts, return_exceptions=True)
     errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]

@@ -23,9 +23,9 @@ from protos.nextgen.v1.shard_service_pb2 import (
 
 
 class EvacuationService:
-    """Carries out what operators ask of brokers' units. Raises ``MetadataError`` kinds only.
+    """Carries out operators' requests about brokers' units. Raises ``MetadataError`` kinds only.
 
-    ``timeout_ms`` is what is left of the caller's deadline. Every request may be repeated.
+    ``timeout_ms`` is the time until the caller's deadline. Every request may be repeated.
     """
 
     def __init__(self, shards: Shards, directory: Directory) -> None:
@@ -33,7 +33,7 @@ class EvacuationService:
         self._directory = directory
 
     async def drain_broker(self, request: DrainRequest, timeout_ms: int) -> DrainResponse:
-        """Have a broker emptied, or no longer; answered when the wish is committed.
+        """Begin or cancel a broker's drain; answered when the request is committed.
 
         Raises:
             Refused: The broker is not alive, or the last that may be given units.
@@ -79,7 +79,7 @@ class EvacuationService:
         )
 
     async def _ask_all(self, request: ShardRequest, timeout_ms: int) -> Sequence[ShardResponse]:
-        """Ask every shard; the worst of what went wrong is raised, indefinite before definite."""
+        """Send a request to every shard; raise the worst error, indefinite before definite."""
         shard_ids = self._directory.view.shard_ids
         if not shard_ids:
             raise Unavailable("no shard map is known here yet")

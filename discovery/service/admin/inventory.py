@@ -1,4 +1,4 @@
-"""Tenants, namespaces and topics: each request is carried to the shard, or shards, of its names."""
+"""Tenants, namespaces and topics: routes each request to the shards of its names."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _IN_DEFAULT_NAMESPACE = f"://{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}/"
 class InventoryService:
     """Carries out public writes and reads. Every method raises ``MetadataError`` kinds only.
 
-    ``timeout_ms`` is what is left of the caller's deadline.
+    ``timeout_ms`` is the time until the caller's deadline.
     """
 
     def __init__(
@@ -261,8 +261,8 @@ class InventoryService:
         It gets an id if it has none.
 
         Raises:
-            Refused: The rules say no.
-            MetadataError: No answer came; of an effective write it may be committed all the same.
+            Refused: A rule rejected the command. MetadataError: No answer came; an effective write
+            may be committed nevertheless.
         """
         command.command_id = _command_id(command.command_id)
         request = self._request(self._shards.shard_of_key(routing_key), command, write)
@@ -285,7 +285,7 @@ class InventoryService:
     def _placed(
         self, topics: Sequence[shard_pb.TopicSpec]
     ) -> tuple[dict[int, shard_pb.TopicOutcome], dict[int, list[int]]]:
-        """Return the outcomes of names that are none, and by shard the places of the others."""
+        """Return the outcomes of malformed names, and by shard the places of the others."""
         refused: dict[int, shard_pb.TopicOutcome] = {}
         places: dict[int, list[int]] = {}
         for place, spec in enumerate(topics):

@@ -1,4 +1,4 @@
-"""Listings and counts over all shards: tenants, the namespaces of one, the topics of another."""
+"""Listings and counts over all shards: tenants, a tenant's namespaces, a namespace's topics."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ class ListingService:
     async def stream_topics(
         self, namespace: NamespaceName, *, domain: str, prefix: str = ""
     ) -> AsyncGenerator[Sequence[Entry]]:
-        """Yield the topics of a namespace of any size in the order of their names, some at a time.
+        """Yield the topics of a namespace of any size in the order of their names, in batches.
 
-        Waits for shards that are without a leader. Reads no faster than it is iterated over. Close
-        the generator.
+        Waits for shards without a leader. Reads no faster than it is iterated over. Close the
+        generator.
 
         Raises:
             Overloaded: There are too many such streams. Nothing was yielded.
-            MetadataError: A shard gave no answer in ``LISTING_STEP_MS_MAX``. What was yielded is
+            MetadataError: A shard gave no answer in ``LISTING_STEP_MS_MAX``. The yielded topics are
                 not all.
         """
         if self._streams >= LISTINGS_STREAMED_MAX:
@@ -191,7 +191,7 @@ class ListingService:
 
 
 async def _next_batch(walk: OrderedWalk) -> list[Entry]:
-    """Return the walk's next batch, repeating what fails for want of a leader."""
+    """Return the walk's next batch; retry reads that fail without a leader."""
     deadline = Deadline(LISTING_STEP_MS_MAX)
     while True:
         remaining_ms = deadline.remaining_ms("in the middle of a listing")

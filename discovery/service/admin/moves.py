@@ -1,4 +1,4 @@
-"""Moves and unloads of topics: each goes to the shard of its topic, and stands for itself."""
+"""Moves and unloads of topics: each is routed to the shard of its topic and has its own result."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ UNLOADED = "unloaded"
 
 
 class MoveService:
-    """Carries out what operators ask of assigned topics. Raises ``MetadataError`` kinds only.
+    """Carries out operators' requests about assigned topics. Raises ``MetadataError`` kinds only.
 
-    ``timeout_ms`` is what is left of the caller's deadline.
+    ``timeout_ms`` is the time until the caller's deadline.
     """
 
     def __init__(self, shards: Shards, counters: DiscoveryCounters) -> None:
@@ -33,7 +33,7 @@ class MoveService:
     async def move_topics(
         self, request: pb.MoveTopicsRequest, timeout_ms: int
     ) -> pb.MoveTopicsResponse:
-        """Move topics, each for itself: one that stays says why in its answer."""
+        """Move topics, each with its own answer, which has the reason if the topic stays."""
         _check_count("moves", len(request.moves))
         answers: dict[int, LookupAnswer] = {}
         places: dict[int, list[int]] = {}
@@ -69,7 +69,7 @@ class MoveService:
     async def unload_topics(
         self, request: pb.UnloadTopicsRequest, timeout_ms: int
     ) -> pb.UnloadTopicsResponse:
-        """Take topics from their brokers, each for itself; the next lookup assigns them again."""
+        """Unassign topics, each with its own answer; the next lookup assigns them again."""
         _check_count("topics to unload", len(request.topics))
         outcomes: dict[int, shard_pb.UnassignOutcome] = {}
         places: dict[int, list[int]] = {}

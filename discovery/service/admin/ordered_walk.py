@@ -1,12 +1,12 @@
 """A walk through the objects of all shards in the order of their names.
 
-Each shard lists its own objects in order. The walk keeps a cursor for each: what the shard has
-listed and was not taken yet. Everything up to the earliest end of a cursor whose shard has more may
-be taken, as no shard can have anything before it that was not listed.
+Each shard lists its own objects in order. The walk keeps a cursor for each: the listed entries that
+were not taken yet. Everything up to the earliest end of a cursor whose shard has more may be taken,
+as no shard can have anything before it that was not listed.
 
-What was not there yet when the walk began, or is gone before it ends, may be listed or not. Every
-other object is listed once: a cursor begins with a linearizable read at the shard's leader and goes
-on at any replica, which must have reached the position of that first read (ADR 0079).
+An object that is created or deleted during the walk may be listed or not. Every other object is
+listed once: a cursor begins with a linearizable read at the shard's leader and goes on at any
+replica, which must have reached the position of that first read (ADR 0079).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ each shard makes the whole page, all but a few times in ten thousand."""
 
 
 class ShardCursor:
-    """What one shard has listed and was not taken yet. ``position`` 0: nothing was read yet."""
+    """Listed entries of one shard that were not taken yet. ``position`` 0: nothing was read yet."""
 
     def __init__(self, shard_id: int, after: str, position: int) -> None:
         self.shard_id = shard_id
@@ -119,7 +119,7 @@ class OrderedWalk:
     async def next_batch(self, timeout_ms: int) -> list[Entry]:
         """Return the next entries in the order of their names; none: the walk is done.
 
-        May be called again after an error: what was read is kept.
+        May be called again after an error: entries that were read are kept.
 
         Raises:
             MetadataError: A shard did not answer in time.
@@ -151,7 +151,7 @@ class OrderedWalk:
 
 
 def _share(items: int, shards: int) -> int:
-    """Return how many items to request of each shard, to have ``items`` of them all in the end."""
+    """Return how many items to request of each shard to get ``items`` in all."""
     mean = items / shards
     return min(items if shards == 1 else ceil(mean + _DEVIATIONS * sqrt(mean)) + 1, PAGE_ITEMS_MAX)
 

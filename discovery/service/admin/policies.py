@@ -1,4 +1,4 @@
-"""Policies: each request is carried to the home shard of the object that it names."""
+"""Policies: routes each request to the home shard of its object."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PolicyHolder:
 class PoliciesService:
     """Sets and reads policies. Every method raises ``MetadataError`` kinds only.
 
-    ``timeout_ms`` is what is left of the caller's deadline.
+    ``timeout_ms`` is the time until the caller's deadline.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class PoliciesService:
     async def set_policies(
         self, request: pb.SetPoliciesRequest, timeout_ms: int
     ) -> pb.WriteResponse:
-        """Replace all policies of an object; without any it has none from here on.
+        """Replace all policies of an object; empty ones clear them.
 
         Raises:
-            Refused: The rules say no, or a tenant's share of capacity does not fit.
+            Refused: A rule rejected them, or a tenant's share of capacity does not fit.
             MetadataError: As of ``InventoryService.execute`` and ``CapacityShares.grant``.
         """
         holder = holder_of(request.name)
@@ -88,7 +88,7 @@ class PoliciesService:
     ) -> pb.WriteResponse:
         """Set policies with a share, at the version for which the share was granted.
 
-        So a change of the same policies by another at the same moment is a VERSION_MISMATCH.
+        So a concurrent change of the same policies causes a VERSION_MISMATCH.
         """
         percent = request.policies.capacity_share_percent
         is_conditional = request.expects_none or request.expected_version
@@ -107,7 +107,7 @@ class PoliciesService:
     async def get_policies(
         self, request: pb.GetPoliciesRequest, timeout_ms: int
     ) -> pb.GetPoliciesResponse:
-        """Return an object's policies; merged, with what the objects above it say.
+        """Return an object's policies; ``merged``: with those that it inherits.
 
         The objects are read one after the other, its own last: each as of its own moment.
 
@@ -146,11 +146,11 @@ class PoliciesService:
 
 
 def holder_of(name: str) -> PolicyHolder:
-    """Return whose policies ``name`` speaks of: without a slash it is a tenant, with one a
-    namespace, else a topic.
+    """Return the object that ``name`` names: without a slash a tenant, with one a namespace, else a
+    topic.
 
     Raises:
-        InvalidRequest: It is no name, or that of a partition.
+        InvalidRequest: It is malformed, or the name of a partition.
     """
     try:
         if "/" not in name:

@@ -45,8 +45,9 @@ class PositionService:
     ) -> pb.GetPositionsResponse:
         """Return a position of each shard that was ever reached from here.
 
-        Those read within ``POSITION_FRESH_MS`` are given at once, the others are read first. A
-        shard that does not answer within ``POSITION_WAIT_MS`` is given as it was last read.
+        Positions read within ``POSITION_FRESH_MS`` are returned at once, others are read first. For
+        a shard that does not answer within ``POSITION_WAIT_MS`` the last known position is
+        returned.
 
         Raises:
             Unavailable: No shard map is known here yet.
@@ -71,7 +72,7 @@ class PositionService:
         return response
 
     async def stop(self) -> None:
-        """Give up what is being read."""
+        """Cancel the reads in progress."""
         reads = list(self._reading.values())
         await cancel_and_wait(*reads)
 

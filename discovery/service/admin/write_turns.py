@@ -1,4 +1,4 @@
-"""When a create is sent to its shard: at once while there is room, else in its tenants' turns."""
+"""Admission of creates to a shard: at once while there is room, else in turns of tenants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import TopicSpec
 
 SENT_BOUNDS = WriteBounds(cost_in_flight_max=WRITES_SENT_MAX)
-"""Unless an operator sets others."""
+"""The default bounds."""
 
 
 class WriteTurns:
@@ -24,7 +24,7 @@ class WriteTurns:
         self._admissions: dict[int, WriteAdmission] = {}
 
     async def enter(self, shard_id: int, topics: Sequence[TopicSpec], timeout_ms: int) -> int:
-        """Wait for a turn of each tenant of ``topics``; return what is left of ``timeout_ms``.
+        """Wait for a turn of each tenant of ``topics``; return the rest of ``timeout_ms``.
 
         The names of ``topics`` are canonical. The caller has to call ``leave`` for the same topics
         once they are answered.
@@ -50,7 +50,7 @@ class WriteTurns:
         return max(1, timeout_ms - round(1_000 * (loop.time() - began_at)))
 
     def leave(self, shard_id: int, topics: Sequence[TopicSpec]) -> None:
-        """Make room for others: the shard has answered, or will not."""
+        """Release the room of a request that the shard has answered, or will not answer."""
         self._admissions[shard_id].leave(_cost(topics))
 
 

@@ -22,10 +22,10 @@ Answer = TypeVar("Answer")
 
 
 class Asker(Protocol):
-    """A connection whose commands are answered."""
+    """A connection that sends commands."""
 
     waiting_commands: int
-    """Its commands under way. A connection with too many of them reads no more."""
+    """Its pending commands. With too many of them the connection is not read."""
 
     def send_command(self, command: BaseCommand) -> None: ...
 
@@ -51,7 +51,7 @@ class CommandDispatcher:
 
     @property
     def waiting(self) -> int:
-        """Commands and HTTP requests that are being answered."""
+        """Pending commands and HTTP requests."""
         return self._waiting
 
     def handles(self, command_type: int) -> bool:
@@ -79,7 +79,7 @@ class CommandDispatcher:
         task.add_done_callback(partial(self._done, asker, is_listing))
 
     async def answer(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Return the result of ``work``, for an HTTP request, which has no connection to count by.
+        """Return the result of ``work``, for an HTTP request, which is not counted by connection.
 
         Raises:
             Overloaded: Too many commands wait; ``work`` was not begun.
@@ -96,7 +96,7 @@ class CommandDispatcher:
             self._waiting -= 1
 
     async def drain(self, timeout_ms: int) -> None:
-        """Return once all commands are answered; after ``timeout_ms`` the rest is given up."""
+        """Return once all commands are answered; after ``timeout_ms`` cancel the others."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=timeout_ms / 1_000)
         await cancel_and_wait(*self._tasks)

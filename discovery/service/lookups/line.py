@@ -3,10 +3,10 @@
     many names of a tenant  ──▶ requests of its own, never all that may be under way
     few names of others     ──▶ share a request, and always find one
 
-The slowest name of a request delays the others, and a name that no broker has room for is slow. So
-a tenant with more than ``LOOKUP_TENANT_NAMES_SHARED_MAX`` names, waiting or under way, shares no
+The slowest name of a request delays the others, and a name without a broker that has room is slow.
+So a tenant with more than ``LOOKUP_TENANT_NAMES_SHARED_MAX`` names, waiting or under way, shares no
 requests. Within a tenant names go in their order, until the oldest has waited for longer than
-``LOOKUP_QUEUE_MS_MAX``: then more names come than are answered, and the latest go first.
+``LOOKUP_QUEUE_MS_MAX``: then more names arrive than are answered, and the latest go first.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class LookupLine(Generic[Item]):
 
     @property
     def has_room(self) -> bool:
-        """Whether another request may be under way, if there are names for it."""
+        """Whether another request may be in flight, if there are names for it."""
         return self._shared_batches + self._own_batches < LOOKUP_BATCHES_IN_FLIGHT_MAX
 
     def take(self, now: float) -> tuple[list[Item], bool]:

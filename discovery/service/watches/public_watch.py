@@ -1,4 +1,4 @@
-"""One watch of a program through discovery: what its shards tell, in a queue until it is read."""
+"""One watch of a program through discovery: its shards' updates wait in a queue until it reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class Watch(Protocol):
-    """What a watcher's call is served from."""
+    """The source of a watcher's call."""
 
     error: MetadataError | None
     """Why the watch ended; None while it goes on."""
@@ -35,7 +35,7 @@ class Watch(Protocol):
 
     @property
     def sent(self) -> Mapping[int, int]:
-        """By shard: where the watcher resumes, going by what it was sent."""
+        """By shard: the position from which the watcher resumes, by the updates that were sent."""
 
     async def take(self) -> bytes:
         """Return the next update to send; waits for one.
@@ -48,11 +48,12 @@ class Watch(Protocol):
         """End the watch. The first reason stays."""
 
     def tick(self) -> None:
-        """A moment to say how far the watch is, and to notice that nothing is taken."""
+        """Send progress if it is due, and end a watch that does not read."""
 
 
 class Stalls:
-    """Notices a stream that takes nothing. ``begin`` and ``end`` stand around each write."""
+    """Notices a stream that accepts no writes. Call ``begin`` before and ``end`` after each
+    write."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -66,7 +67,7 @@ class Stalls:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether one update has waited ``WATCH_STALLED_MS_MAX`` for the stream to take it."""
+        """Whether one update has waited ``WATCH_STALLED_MS_MAX`` for the stream's flow control."""
         since = self._since
         return since is not None and (self._clock() - since) * 1_000 > WATCH_STALLED_MS_MAX
 
@@ -118,11 +119,11 @@ class PublicWatch:
 
     @property
     def told(self) -> Mapping[int, int]:
-        """By shard: up to where the watch was told everything, sent or not."""
+        """By shard: the position up to which all updates were queued, sent or not."""
         return self._told
 
     def place(self, shares: Mapping[int, Share]) -> None:
-        """Watch these shards: begin with what is new, leave what is gone or has changed."""
+        """Watch these shards: begin new shares, leave those that ended or changed."""
         for shard_id, (feed, task) in tuple(self._feeds.items()):
             if shares.get(shard_id) != feed.share:
                 task.cancel()
@@ -223,6 +224,6 @@ class PublicWatch:
         self.fail(Unavailable(f"the watch broke: {error!r}"))
 
     def _forget(self, shard_id: int) -> None:
-        """Tell the watcher that nothing of what it knows of this shard holds."""
+        """Send a reset of this shard: everything that the watcher knows of it is void."""
         update = WatchUpdate(shard_id=shard_id, reset=True, snapshot_complete=True)
         self.put(QueuedUpdate(update.SerializeToString(), NO_POSITIONS, shard_id))

@@ -29,21 +29,21 @@ from nextgen.tasks.background import cancel_and_wait, keep
 from protos.nextgen.v1.discovery_service_pb2 import WatchRequest
 
 SHARD_MAP = "map"
-"""The kind of a watch of the shard map, beside those of ``WatchedKind``."""
+"""The kind of a watch of the shard map, in addition to those of ``WatchedKind``."""
 
 WATCH_KINDS = (*(kind.value for kind in WatchedKind), SHARD_MAP)
 RELAYED_PREFIX = "watch_events_relayed_"
 SLOW_PREFIX = "watches_ended_as_slow_"
 OPEN_PREFIX = "watches_"
-"""Begin the names of the numbers that there are of each kind of watch."""
+"""Prefix of the names of the gauges of each kind of watch."""
 
 
 @dataclass(slots=True)
 class WatchLag:
-    """How far watchers are behind, those furthest behind."""
+    """The lag of the watchers that are furthest behind."""
 
     positions: int = 0
-    """Events of a shard that were not sent yet or not looked at yet."""
+    """Events of a shard that are unsent or unread."""
 
     wait_ms: int = 0
     """The time the oldest update has waited to be read."""
@@ -81,7 +81,7 @@ class WatchRegistry:
         """Begin a watch of objects.
 
         Raises:
-            InvalidRequest: A name, the prefix or a position to resume from is no such thing.
+            InvalidRequest: A name, the prefix or a position to resume from is malformed.
             Unavailable: The shard map is not known yet, or this node stops.
             Overloaded: There are ``PUBLIC_WATCHERS_MAX`` watches.
         """
@@ -107,7 +107,7 @@ class WatchRegistry:
         """Begin a watch of the shard map.
 
         Raises:
-            InvalidRequest: There is something to choose from the map.
+            InvalidRequest: The request has a filter, which the map does not allow.
             Unavailable: This node stops.
             Overloaded: There are ``PUBLIC_WATCHERS_MAX`` watches.
         """
@@ -126,7 +126,7 @@ class WatchRegistry:
         await watch.close()
 
     def cluster_changed(self) -> None:
-        """The shard map or a leader has changed: place every watch anew where that matters."""
+        """Apply a change of the shard map or of a leader to all watches that it affects."""
         version = self._directory.view.shard_map_version
         for watch in tuple(self._watches):
             if isinstance(watch, ShardMapWatch):
@@ -151,12 +151,12 @@ class WatchRegistry:
 
     @property
     def ended_as_slow(self) -> Counter[str]:
-        """By kind: watches that were ended because their watcher did not read."""
+        """By kind: watches that ended because their watcher did not read."""
         ending = [kind for watch, kind in self._watches.items() if _is_slow(watch)]
         return self._closed_as_slow + Counter(ending)
 
     def counts(self) -> dict[str, int]:
-        """Return what was counted since the start, by name; each kind is there."""
+        """Return the counters by name, for every kind."""
         slow = self.ended_as_slow
         return {
             name: count
@@ -168,7 +168,7 @@ class WatchRegistry:
         }
 
     def gauges(self) -> dict[str, int]:
-        """Return how things are at the moment, by name; each kind is there."""
+        """Return the gauges by name, for every kind."""
         open_watches, lag = self.open_watches(), self.lag()
         return {
             **{f"{OPEN_PREFIX}{kind}": open_watches[kind] for kind in WATCH_KINDS},
@@ -181,7 +181,7 @@ class WatchRegistry:
         return Counter(self._watches.values())
 
     def lag(self) -> WatchLag:
-        """Return how far behind watchers are at the moment."""
+        """Return the present lag of the watchers."""
         lag = WatchLag()
         now = self._clock()
         for watch in self._watches:

@@ -1,12 +1,12 @@
-"""Brings what one shard tells to one public watcher.
+"""Delivers one shard's changes to one public watcher.
 
     nothing known, or far behind ─▶ catch up: a stream of its own, at the reader's pace ─────────┐
           ▲                                                                                      ▼
           └── the log was cut, or the stream ended ◀── follow: a watch on the shared stream ─────┘
 
 A snapshot of a million topics takes as long as its reader takes. On the shared stream it would
-hold up every other watcher, and the answers' cache; so it has a stream of its own, and whoever has
-caught up goes on where everybody is. Positions join the two without gap or duplicate.
+delay every other watcher and the answers' cache. So it has a stream of its own, and a watcher that
+has caught up continues on the shared one. Positions join the two without gap or duplicate.
 """
 
 from __future__ import annotations
@@ -43,20 +43,21 @@ KINDS: Mapping[WatchedKind, Kind] = {
 }
 
 _ENCODED_UPDATES_KEPT = 64
-"""All watchers of one filter are told an update within one turn of the event loop."""
+"""Encoded updates that are kept: all watchers of one filter get an update within one turn of the
+event loop."""
 
 _BACKOFF_MS_MIN = 20
 _BACKOFF_MS_MAX = 500
 
 
 class Sink(Protocol):
-    """The watcher that a feed brings its updates to."""
+    """The watcher of a feed."""
 
     def put(self, update: QueuedUpdate, *, events: int = 0) -> None:
-        """Queue ``update``. A watcher that has no room for it ends."""
+        """Queue ``update``. A watch without room for it ends."""
 
     def advance(self, shard_id: int, position: int) -> None:
-        """Everything up to ``position`` was put."""
+        """Note that all updates up to ``position`` were queued."""
 
     async def wait_calm(self) -> None:
         """Return once there is room for a part of a snapshot, or of the log."""
@@ -66,7 +67,7 @@ class Sink(Protocol):
 
 
 class EncodedEvents:
-    """Updates with events as they are on the wire: many watchers are told the same, made once."""
+    """Encoded updates with events, made once for all watchers that get the same ones."""
 
     def __init__(self) -> None:
         self._recent: dict[tuple[int, tuple[int, ...]], bytes] = {}
@@ -87,7 +88,7 @@ class EncodedEvents:
 
 @dataclass(frozen=True, slots=True)
 class ShardWays:
-    """How shards are read: see the module. ``turns`` bounds those that catch up at a time."""
+    """The two ways to read shards: see the module. ``turns`` bounds concurrent catch-ups."""
 
     streams: ChangeStreams
     catch_up: CatchUpReader
@@ -98,7 +99,7 @@ class ShardWays:
 class ShardFeed:
     """One shard's part of a watch. ``run`` it as a task; cancel that to stop.
 
-    ``position`` is what the watcher knows already, 0 for nothing.
+    ``position`` is the one that the watcher has reached, 0 for none.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class ShardFeed:
         return f"<ShardFeed shard={self._shard_id} position={self._position}>"
 
     async def run(self) -> None:
-        """Feed the watcher until it, or the shard for good, ends."""
+        """Feed the watcher until it ends, or the shard refuses for good."""
         backoff_ms = _BACKOFF_MS_MIN
         while True:
             position = self._position
@@ -148,7 +149,7 @@ class ShardFeed:
             backoff_ms = min(backoff_ms * 2, _BACKOFF_MS_MAX)
 
     def _is_behind(self) -> bool:
-        """Return whether what is missing is too much for the stream that all share."""
+        """Return whether too many events are missing for the shared stream."""
         if self._is_in_snapshot:
             return True
         if not self._position:
@@ -243,7 +244,7 @@ class ShardFeed:
         self._note(position)
 
     def begin_anew(self) -> None:
-        """The log that is missing was cut: what is known must be read again, and not from here."""
+        """Begin again with a snapshot, because the missing part of the log was cut."""
         if not self._position:
             return  # It begins with the present, where nothing is missing.
         self._is_in_snapshot = True
@@ -274,7 +275,7 @@ class ShardFeed:
 
 
 class _Listener:
-    """The feed's watch on the shared stream. Says nothing more once the feed has left it."""
+    """The feed's watch on the shared stream. Delivers nothing once the feed has left it."""
 
     def __init__(self, feed: ShardFeed) -> None:
         self._feed = feed
@@ -283,7 +284,7 @@ class _Listener:
         self._feed.begin_anew()
 
     def on_items(self, items: Sequence[Item]) -> None:
-        """Not given on this stream."""
+        """Do nothing: this stream has no snapshot."""
 
     def on_snapshot_complete(self, position: int) -> None:
         """See ``on_items``."""

@@ -1,6 +1,6 @@
-"""One watch of the shard map and its leaders: all of it first, then what changes.
+"""One watch of the shard map and its leaders: all of it first, then changes.
 
-Only the latest matters: a watcher that is slow is told less often, and nothing waits for it.
+Only the latest state matters: a slow watcher gets fewer updates, and nothing waits for it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ShardMapWatch:
         return NO_POSITIONS
 
     def notice(self) -> None:
-        """The cluster has changed, maybe in what is watched here."""
+        """Note a change of the cluster, which may affect this watch."""
         self._has_changed.set()
 
     async def take(self) -> bytes:
@@ -56,7 +56,7 @@ class ShardMapWatch:
             self._has_changed.set()
 
     async def close(self) -> None:
-        """Nothing is to be left."""
+        """Do nothing: the watch holds no resources."""
 
     def tick(self) -> None:
         if self.stalls.is_stalled:
@@ -65,7 +65,7 @@ class ShardMapWatch:
             )
 
     def _difference(self) -> WatchUpdate | None:
-        """Return what the watcher does not know yet, None if that is nothing."""
+        """Return the changes that the watcher does not have, None if there are none."""
         view = self._directory.view
         leaders = [
             leader
