@@ -1,6 +1,6 @@
 """The ``nextgen`` command. Each group of commands is a module that is loaded with it.
 
-The harness' commands are there where it is installed: here alone it is made known.
+This module alone registers the harness's commands, if it is installed.
 
 Modules that import gRPC do so inside the command: ``--help`` and completion stay fast.
 """

@@ -1,4 +1,4 @@
-"""What a check has to say (findings, the verdict), and the check that two brokers never
-acknowledge messages of one unit at once. Pure: it imports only the kernel.
-nextgen.client, `nextgen audit` and the harness call it.
+"""Findings and verdicts of checks, and the check that two brokers never acknowledge messages of one
+unit at once. Pure: it imports only the kernel. nextgen.client, `nextgen audit` and the harness call
+it.
 """

@@ -1,4 +1,4 @@
-"""One owner at a time, as brokers say it themselves: intervals in which they acknowledged.
+"""Checks that a unit has one owner at a time, by brokers' reports of when they acknowledged.
 
     epoch 3 at a   |---------|
     epoch 4 at b                |------|        good
@@ -6,10 +6,10 @@
 
 An epoch owns a unit once its broker may acknowledge, and the epochs before it acknowledge nothing
 from then on. So of two epochs of one unit the lower one's interval ends before the higher one's
-begins. Clocks of machines differ: ``tolerance_ns`` is by how much, 0 on one machine.
+begins. ``tolerance_ns`` is the largest difference of the machines' clocks, 0 on one machine. A
+broker that acknowledges under an epoch must also have that assignment in the log.
 
-Also checked: who acknowledges under an epoch was given it by the log. Pure; events and intervals
-may come in any order and as often as they like.
+Pure; events and intervals may come in any order, and repeatedly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nextgen.audit.verdict import Finding, FindingKind
 from nextgen.kernel.limits.placement import AUDIT_EPOCHS_PER_UNIT_MAX
 
 AUDIT_UNITS_MAX = 1_000_000
-"""Units that an auditor follows: one gigabyte. Beyond it those without news for longest are
+"""Units that an auditor follows: one gigabyte. Beyond it the units without a report for longest are
 dropped."""
 
 CHECK = "acknowledgement intervals"
@@ -32,7 +32,7 @@ UnitKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgedInterval:
-    """Between first and last, and not outside, a broker acknowledged under an epoch."""
+    """The first and the last time at which a broker acknowledged under an epoch."""
 
     broker_id: str
     topic: str
@@ -55,14 +55,14 @@ class AcknowledgedInterval:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The log gave a unit to a broker under an epoch."""
+    """An assignment in the log: a unit, its broker and its epoch."""
 
     topic_id: str
     unit: str
     epoch: int
     broker_id: str
     place: str
-    """Where the log says so: ``shard:position``."""
+    """The place of its event in the log: ``shard:position``."""
 
     @property
     def key(self) -> UnitKey:
@@ -71,7 +71,7 @@ class Grant:
 
 @dataclass(slots=True)
 class _UnitRecord:
-    """What is known of one unit: its latest epochs."""
+    """The latest epochs of one unit."""
 
     grants: dict[int, Grant] = field(default_factory=dict)
     intervals: dict[tuple[int, str], AcknowledgedInterval] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class IntervalAudit:
     """Judges intervals against each other and against the log.
 
     Of each unit the latest ``AUDIT_EPOCHS_PER_UNIT_MAX`` epochs are remembered, and at most
-    ``units_max`` units: those that were heard of longest ago go.
+    ``units_max`` units; beyond it the least recently reported ones are dropped.
     """
 
     def __init__(self, tolerance_ns: int = 0, units_max: int = AUDIT_UNITS_MAX) -> None:
@@ -114,7 +114,7 @@ class IntervalAudit:
         return len(self._unknown)
 
     def granted(self, grant: Grant) -> list[Finding]:
-        """Take an event of the log; return what it shows."""
+        """Add an event of the log; return the findings that it causes."""
         self.grants += 1
         record = self._record(grant.key)
         before = record.grants.get(grant.epoch)
@@ -131,7 +131,7 @@ class IntervalAudit:
         return findings
 
     def heard(self, interval: AcknowledgedInterval) -> list[Finding]:
-        """Take what a broker says; return what it shows, each thing once."""
+        """Add a broker's report; return the findings that it causes, each once."""
         self.intervals += 1
         if not interval.is_possible:
             return self._once(interval, interval.epoch, _impossible(interval))
@@ -154,10 +154,10 @@ class IntervalAudit:
         return findings
 
     def log_is_read(self, heard: int | None = None) -> list[Finding]:
-        """Return who acknowledged under an epoch that is not in the log.
+        """Return the intervals of epochs that are not in the log.
 
-        Call it once the logs were read up to a moment behind everything that was heard, or behind
-        when ``intervals`` was ``heard``.
+        Call it once the logs were read up to a moment after all reports, or after the reports of
+        ``intervals``.
         """
         findings = []
         for key, (first_heard, interval) in tuple(self._unknown.items()):
@@ -214,7 +214,8 @@ class IntervalAudit:
 def _joined(
     before: AcknowledgedInterval | None, later: AcknowledgedInterval
 ) -> AcknowledgedInterval:
-    """Return both reports of one interval as one: a broker that was restarted begins anew."""
+    """Merge two reports of one interval: a restarted broker reports only the part since its
+    start."""
     if before is None:
         return later
     return AcknowledgedInterval(

@@ -11,7 +11,7 @@ from nextgen.kernel.limits.stream import HISTORY_FINDINGS_KEPT_MAX, HISTORY_NAME
 
 
 class FindingKind(StrEnum):
-    """Which promise was broken; each is a column of the verdict."""
+    """The kinds of broken promises; each is a column of the verdict."""
 
     LOST = "lost"
     PHANTOM = "phantom"
@@ -23,8 +23,8 @@ class FindingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that must not be. ``operations`` and ``events`` name what it rests on, the most
-    telling first, at most ``HISTORY_NAMED_MAX`` of each."""
+    """One violation. ``operations`` and ``events`` name its evidence, the most important first, at
+    most ``HISTORY_NAMED_MAX`` of each."""
 
     kind: FindingKind
     check: str
@@ -34,14 +34,14 @@ class Finding:
     operations: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
     at_ns: int | None = None
-    """When it showed, if that is known: where a timeline looks."""
+    """Time of the violation, if known: the place on a timeline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """How long writes of one shard waited after a fault began.
 
-    ``recovered_ms``: from its beginning to the first acknowledgement of a write that was asked for
+    ``recovered_ms``: from its beginning to the first acknowledgement of a write that was requested
     after it; None if there was none before the run ended.
     """
 
@@ -54,7 +54,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """The longest time in which a shard acknowledged no write although one was asked for."""
+    """The longest time in which a shard acknowledged no write although one was pending."""
 
     shard: int
     began_ns: int
@@ -67,7 +67,7 @@ class Unavailable:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of all checks. Numbers count everything, ``findings`` is bounded."""
+    """The result of all checks. The numbers are complete, ``findings`` is bounded."""
 
     operations: int
     acked: int
@@ -90,12 +90,12 @@ class Verdict:
 
     @property
     def is_green(self) -> bool:
-        """Nothing was found, and nothing was left undecided. Whether enough was done for that to
-        mean anything is for the run to say."""
+        """Whether there is no finding and no undecided check. The run decides whether there was
+        enough load for that to be meaningful."""
         return not any(self.counts().values())
 
     def counts(self) -> dict[str, int]:
-        """Return the number of findings of each kind, by the names that a verdict is shown with."""
+        """Return the number of findings of each kind, by the kind's displayed name."""
         return {
             "lost": self.lost,
             "phantom": self.phantom,

@@ -17,7 +17,7 @@ ASK_TIMEOUT_MS = 10_000
 """Time-out for an answer of any discovery node."""
 
 ASK_PAUSE_MS = 100
-"""Between two requests while a caller waits for a change."""
+"""Pause between two requests while a caller waits for a change."""
 
 
 class AskedCluster:

@@ -64,7 +64,7 @@ PAUSE_S = 0.25
 """Pause before a block is sent again."""
 
 SAVE_S = 2.0
-"""Between two saves of the load's progress."""
+"""Interval of saves of the load's progress."""
 
 _PASSING = (Indefinite, NotLeader, Overloaded, Unavailable)
 

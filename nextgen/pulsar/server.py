@@ -48,7 +48,7 @@ class PulsarServer:
 
     @property
     def unfinished_bytes(self) -> int:
-        """What clients have sent of frames that are not complete."""
+        """Bytes of clients' incomplete frames."""
         return self._keep_alive.inbound.unfinished_bytes
 
     @property

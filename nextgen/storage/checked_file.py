@@ -16,7 +16,7 @@ _CHECKSUM_BYTES = 4
 
 
 def replace_file(storage: Storage, path: Path, payload: bytes, *, label: str) -> None:
-    """Give the file at ``path`` another content, durably and at once.
+    """Replace the content of the file at ``path``, durably and atomically.
 
     Its syncs are labelled ``<label>.file`` and ``<label>.name``.
 
@@ -31,7 +31,7 @@ def read_checked(storage: Storage, path: Path) -> bytes | None:
     """Return the content of the file at ``path``; empty if it is damaged, None if there is none.
 
     Raises:
-        OSError: The disk does not give it.
+        OSError: The disk cannot read it.
     """
     data = read_content(storage, path)
     if data is None:

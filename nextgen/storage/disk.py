@@ -1,11 +1,11 @@
-"""What replicas, their nodes and the ledgers of brokers need from a disk: ports, and the real disk.
+"""The disk for replicas, their nodes and the ledgers of brokers: ports, and the real disk.
 
-Every call that makes something durable carries a ``label`` that names its call site. The
-real disk ignores it; the simulated one (tests/support/sim_disk.py) can be set to ignore
-one labelled sync, which is how each of them is proved to be needed.
+Every call that makes something durable carries a ``label`` that names its call site. The real disk
+ignores it; the simulated one (tests/support/sim_disk.py) can be set to ignore one labelled sync,
+which proves that each one is needed.
 
-An ``OSError`` is not translated here: what a full or a broken disk means is the caller's
-decision. ``is_full`` recognises a full one.
+An ``OSError`` is not translated here: the caller decides what to do about a full or a broken disk.
+``is_full`` recognises a full one.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ Handle = NewType("Handle", int)
 AnyPath = Path | str
 
 FileIdentity = tuple[int, int]
-"""Inode and time: a file that was removed and made again is another one."""
+"""Inode and time of a file; a file that was removed and created again has another identity."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_full(error: OSError) -> bool:
-    """True when ``error`` says that space, or the quota, is used up: it may come back."""
+    """Return whether ``error`` means that the space or the quota is used up, which may be
+    temporary."""
     return error.errno in _FULL
 
 
 class Storage(Protocol):
     """Files and directories that are durable only after a sync. Calls block.
 
-    A file's bytes survive a crash after ``sync``; its name survives after ``sync_directory``
-    of the directory that holds it, and the same holds for a rename, an unlink and a new
-    directory. Until then any part of it may be gone, in any order.
+    A file's bytes survive a crash after ``sync``; its name survives after ``sync_directory`` of its
+    directory, and so do a rename, an unlink and a new directory. Before that a crash may lose any
+    part of them, in any order.
     """
 
     def open(self, path: Path, *, create: bool = False) -> Handle:
@@ -53,7 +54,7 @@ class Storage(Protocol):
         ...
 
     def pwrite(self, handle: Handle, data: bytes, offset: int) -> None:
-        """Write all of ``data`` or raise; after a failure any part of it may be there."""
+        """Write all of ``data`` or raise; after a failure any part of it may be written."""
         ...
 
     def pread(self, handle: Handle, length: int, offset: int) -> bytes:
@@ -78,7 +79,7 @@ class Storage(Protocol):
         ...
 
     def unlink(self, path: Path) -> None:
-        """Remove a file; one that is missing is fine."""
+        """Remove a file; does nothing if it is missing."""
         ...
 
     def list_names(self, directory: Path) -> list[str]:
@@ -86,13 +87,13 @@ class Storage(Protocol):
         ...
 
     def make_directory(self, path: Path) -> None:
-        """Make one directory; its parent must exist, it may exist itself."""
+        """Create one directory unless it exists; its parent must exist."""
         ...
 
     def is_directory(self, path: Path) -> bool: ...
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory and everything in it; one that is missing is fine.
+        """Remove a directory and everything in it; does nothing if it is missing.
 
         Not atomic: a crash or an error leaves any part of it.
         """
@@ -102,14 +103,14 @@ class Storage(Protocol):
 class SharedStorage(Storage, Protocol):
     """Files that several processes use at the same time, through one kernel.
 
-    What one has written, made, linked or removed the others see at once, synced or not. Besides
-    ``Path``, every call takes a path as ``str``, for callers that make thousands a second.
+    Each process sees the others' writes, creations, links and removals at once, synced or not.
+    Besides ``Path``, every call takes a path as ``str``, for callers that make thousands a second.
     """
 
     def open(self, path: AnyPath, *, create: bool = False) -> Handle: ...
 
     def open_to_read(self, path: AnyPath) -> Handle:
-        """Open for reading and ``sync`` only: a disk that takes no writes any more allows it."""
+        """Open for reading and ``sync`` only, which also works on a disk that refuses writes."""
         ...
 
     def rename(self, source: AnyPath, target: AnyPath) -> None: ...
@@ -143,11 +144,12 @@ class SharedStorage(Storage, Protocol):
     def exists(self, path: AnyPath) -> bool: ...
 
     def identity(self, path: AnyPath) -> FileIdentity | None:
-        """Return what tells a file from one of the same name made later; None if there is none."""
+        """Return the file's identity, which a later file of the same name does not have; None
+        without a file."""
         ...
 
     def preallocate(self, handle: Handle, size: int, *, begin: int = 0) -> None:
-        """Reserve what is missing of the first ``size`` bytes, from ``begin`` on."""
+        """Reserve the missing part of the first ``size`` bytes, from ``begin`` on."""
         ...
 
     def truncate(self, handle: Handle, size: int) -> None:
@@ -155,10 +157,11 @@ class SharedStorage(Storage, Protocol):
         ...
 
     def written(self, handle: Handle, offset: int) -> tuple[int, int]:
-        """Return where the next bytes at or behind ``offset`` begin and end that may be written.
+        """Return begin and end of the next bytes at or behind ``offset`` that may be written;
+        reserved bytes are zeros.
 
-        What was only reserved is zeros. Both are ``offset`` if nothing follows. A file system that
-        cannot tell says that everything may be written.
+        Both are ``offset`` if none follow. On a file system that cannot distinguish them all bytes
+        may be written.
         """
         ...
 
@@ -167,9 +170,9 @@ class SharedStorage(Storage, Protocol):
         ...
 
     def drop_cache(self, handle: Handle) -> None:
-        """Have what follows read from the medium what the system takes for written.
+        """Make later reads read from the medium instead of the system's cache.
 
-        After a failed sync the system may hold bytes for written that are not.
+        After a failed sync the cache may have bytes that were never written.
         """
         ...
 
@@ -282,8 +285,8 @@ class DiskStorage:
 def make_directory_durably(storage: Storage, path: Path, *, label: str) -> None:
     """Make ``path`` and its missing parents, each synced into its own parent.
 
-    The deepest that exists is synced too: an earlier call may have been interrupted between making
-    it and syncing its name, and what is stored in it from now on would go with a power cut.
+    The deepest existing one is synced too: an earlier call may have been interrupted before it
+    synced its name, and a power cut would lose everything in it.
     """
     missing = []
     while not storage.is_directory(path):
@@ -309,7 +312,7 @@ def read_content(storage: Storage, path: Path) -> bytes | None:
 
 
 def replace_content(storage: Storage, path: Path, data: bytes, *, label: str) -> None:
-    """Give the file at ``path`` another content, durably and at once: a crash leaves old or new.
+    """Replace the content of the file at ``path``, durably: a crash leaves the old or the new one.
 
     Its syncs are labelled ``<label>.file`` and ``<label>.name``.
 

@@ -25,10 +25,10 @@ T = TypeVar("T")
 OnFailure = Callable[[BaseException], object]
 
 KEPT = "kept:"
-"""Begins the name of the task that carries out the work of ``keep`` at the moment."""
+"""Prefix of the name of a task of ``keep``."""
 
 failures: Counter[str] = Counter()
-"""How often tasks of this process ended by an error, by name."""
+"""Number of tasks of this process that ended by an error, by name."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -36,9 +36,9 @@ _logger = structlog.get_logger(__name__)
 def keep(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
     """Carry out ``work`` until it returns or the task that this returns is cancelled.
 
-    If it raises, or is cancelled by anybody else, it is called again: after
-    ``TASK_RESTART_MS_MIN``, then after twice as long each time. ``work`` must be able to begin
-    again from whatever an attempt left behind.
+    If it raises, or is cancelled otherwise, it is called again: after ``TASK_RESTART_MS_MIN``, then
+    after twice as long each time. ``work`` must be able to begin again from any state that an
+    attempt left.
     """
     return asyncio.get_running_loop().create_task(_keep(name, work), name=f"keeper:{name}")
 
@@ -54,8 +54,8 @@ def start(
     """Carry out ``work`` once. ``holder`` has the task until it is done.
 
     Without a holder the caller keeps the task, or the garbage collector may end it. ``on_failure``
-    is called with whatever ended it but a cancellation of the task; errors that are ``expected``
-    are neither logged nor counted.
+    is called with the error that ended it, but not for a cancellation of the task; ``expected``
+    errors are neither logged nor counted.
     """
     task = asyncio.get_running_loop().create_task(work, name=name)
     if holder is not None:
@@ -76,7 +76,8 @@ def start(
 
 
 def join(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Carry out ``work`` beside its caller, who MUST await the task: nobody else sees its error."""
+    """Carry out ``work`` beside its caller, which MUST await the task: only the awaiter sees its
+    error."""
     return asyncio.get_running_loop().create_task(work)
 
 
@@ -122,7 +123,7 @@ async def _keep(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> Non
 
 
 def _error_of(task: asyncio.Task[Any]) -> BaseException | None:
-    """Return what ended ``task``, None for a result or a cancellation that was asked for."""
+    """Return the error that ended ``task``, None for a result or a requested cancellation."""
     if not task.cancelled():
         return task.exception()
     return None if task.cancelling() else asyncio.CancelledError("by nobody who may")

@@ -1,4 +1,4 @@
-"""How often the running task was asked to end."""
+"""The number of pending requests to cancel the running task."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 
 
 def cancel_requests() -> int:
-    """Return the number of requests to cancel the running task that nothing has taken back.
+    """Return the number of requests to cancel the running task that were not withdrawn.
 
-    A ``CancelledError`` that arrives while the number stays what it was is not addressed to this
-    task: a future or a call that it awaits was cancelled.
+    A ``CancelledError`` without a new request is not addressed to this task: a future or a call
+    that it awaits was cancelled.
     """
     task = asyncio.current_task()
     assert task is not None, "only a task can be cancelled"

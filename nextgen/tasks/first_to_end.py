@@ -12,7 +12,7 @@ from nextgen.tasks.background import join
 async def run_until_first(*works: Coroutine[Any, Any, Any]) -> None:
     """Run all ``works`` until one of them ends or fails, then cancel the others and wait for them.
 
-    Raises whatever those that ended by themselves raised, the first of them that is looked at.
+    Raises the error of one that ended by itself, if there is one.
     """
     tasks = [join(work) for work in works]
     try:

@@ -1,4 +1,4 @@
-"""Threads without which a process is of no use."""
+"""Threads whose failure ends the process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from nextgen.tasks.background import report
 def start_thread(name: str, work: Callable[[], None]) -> threading.Thread:
     """Run ``work`` in a daemon thread; if it raises, this process ends at once, with code 70.
 
-    For threads that others wait for without ever asking whether they live. A daemon: a process
-    that ends otherwise does not wait for it.
+    For threads that others wait for without checking that they live. It is a daemon thread, so a
+    process that ends does not wait for it.
     """
 
     def run() -> None:

@@ -33,7 +33,7 @@ class Timeout:
         return self._timeout.when()
 
     def expired(self) -> bool:
-        """Say whether the block was cancelled for lack of time."""
+        """Return whether the timeout cancelled the block."""
         return self._timeout.expired()
 
     def reschedule(self, when: float | None) -> None:

@@ -1,4 +1,4 @@
-"""``pipeline audit``: what is wrong with an export, event by event."""
+"""``pipeline audit``: finds the faults of an export, event by event."""
 
 from __future__ import annotations
 

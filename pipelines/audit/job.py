@@ -46,7 +46,7 @@ def run(
     out: Path | None = None,
     lag_s: int = LAG_S,
 ) -> tuple[Summary, AuditResult]:
-    """Audit the export at ``export``; whatever is wrong is a finding, and the audit goes on.
+    """Audit the export at ``export``. Each fault is a finding, and the audit continues.
 
     ``out`` is a folder for all findings (Parquet), replaced.
 

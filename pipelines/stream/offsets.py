@@ -85,7 +85,7 @@ def seen_until_ms(manifest: Manifest, offset: Offset) -> int | None:
 
 
 def rows_up_to(manifest: Manifest, positions: Mapping[int, int]) -> int:
-    """Return the events that the manifest names up to ``positions``, all of them ends of files."""
+    """Return the number of events up to ``positions``, all of which are ends of files."""
     return sum(
         file.rows
         for shard_id, shard in manifest.shards.items()

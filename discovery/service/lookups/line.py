@@ -1,7 +1,7 @@
 """Names that wait for a request to one shard, with a turn for each tenant.
 
-    many names of a tenant  ──▶ requests of its own, never all that may be under way
-    few names of others     ──▶ share a request, and always find one
+    many names of a tenant ──▶ requests of its own, never all that may be in flight few names of
+    others ──▶ share a request, and always find one
 
 The slowest name of a request delays the others, and a name without a broker that has room is slow.
 So a tenant with more than ``LOOKUP_TENANT_NAMES_SHARED_MAX`` names, waiting or under way, shares no

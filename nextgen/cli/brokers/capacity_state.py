@@ -20,7 +20,7 @@ from protos.nextgen.v1.cluster_service_pb2 import (
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport
 
 ATTEMPT_TIMEOUT_MS = 2_000
-"""One question to one cluster manager: a read that a majority confirms."""
+"""Time-out of one read at one cluster manager, which a majority confirms."""
 
 
 async def gather_brokers(
@@ -58,7 +58,7 @@ async def gather_leases(discovery_endpoints: Sequence[str]) -> GetCapacityRespon
 def described(
     broker: BrokerRecorded, account: BrokerAccount | None, load: LoadReport | None
 ) -> dict[str, Any]:
-    """Return a broker as a JSON object. Load is None while it is not known."""
+    """Return a broker as a JSON object. Load is None while unknown."""
     is_current = account is not None and account.session_id == broker.session_id
     leases = list(account.leases) if account is not None and is_current else []
     return {
@@ -82,7 +82,7 @@ def described(
 
 
 def status_of(broker: BrokerRecorded, now_ms: int) -> str:
-    """Return what a broker is good for: live, draining, quarantined or ended."""
+    """Return the status of a broker: live, draining, quarantined or ended."""
     if not broker.is_live:
         return "ended"
     if broker.draining:

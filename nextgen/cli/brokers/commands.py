@@ -17,7 +17,7 @@ _UNKNOWN = ""
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group, and ``leases`` beside it."""
+    """Add the group and the command ``leases``."""
     group = typer.Typer(help="Brokers: sessions, capacity, load.", no_args_is_help=True)
     group.command("list")(list_brokers)
     group.command("show")(show_broker)

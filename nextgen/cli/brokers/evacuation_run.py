@@ -1,4 +1,4 @@
-"""Asks for drains and rebalances, and follows how far they are."""
+"""Requests drains and rebalances, and follows their progress."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 
 LOOK_MS = 500
-"""Between two polls, each of which sends a request to every shard."""
+"""Interval of polls, each of which sends a request to every shard."""
 
 _DRAIN_GOES_ON = (
     "the drain goes on, --undo ends it; what stays may be allowed at no other broker by its rules, "
@@ -56,10 +56,10 @@ OnProgress = Callable[[Progress], None]
 async def drain(
     client: Caller, broker_id: str, *, units_per_second: int = 0, undo: bool = False
 ) -> DrainResponse:
-    """Have the broker emptied, or no longer.
+    """Begin or cancel the broker's drain.
 
     Raises:
-        Refused: It is not alive, or the last that may be given units.
+        Refused: The broker is not live, or is the last one that may get units.
     """
     request = DrainRequest(broker_id=broker_id, units_per_second=units_per_second, undo=undo)
     response: DrainResponse = await client.call("DrainBroker", request)
@@ -106,7 +106,8 @@ async def follow_rebalance(client: Caller, on_progress: OnProgress, *, timeout_m
 
 
 def rebalancing(answer: UnitCountResponse | RebalanceResponse) -> int:
-    """Return how many units a rebalance is still to move. Nobody else's: a drain may be stuck."""
+    """Return how many units a rebalance has still to move, without those of drains, which may be
+    stuck."""
     return max(0, answer.under_way - answer.evacuating)
 
 

@@ -1,4 +1,4 @@
-"""``quotas``: how much of brokers is leased out at most, and how much tenants may have assigned."""
+"""``quotas``: the most units of brokers that may be leased, and of tenants that may be assigned."""
 
 from __future__ import annotations
 

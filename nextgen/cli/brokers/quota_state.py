@@ -1,4 +1,4 @@
-"""The quotas of a cluster: set from a file, and shown beside what is leased of them."""
+"""The quotas of a cluster: sets them from a file, and shows them with the leased units."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from protos.nextgen.v1.cluster_service_pb2 import (
 from protos.nextgen.v1.events_pb2 import BrokerQuota, QuotasSet, TenantQuota
 
 ATTEMPT_TIMEOUT_MS = 4_000
-"""One call; the cluster manager itself gives up a little earlier."""
+"""Time-out of one call; the cluster manager itself gives up a little earlier."""
 
 
 async def apply_quotas(discovery_endpoints: Sequence[str], quotas: QuotaFile) -> dict[str, Any]:
@@ -42,9 +42,9 @@ async def apply_quotas(discovery_endpoints: Sequence[str], quotas: QuotaFile) ->
 
 
 async def gather_quotas(discovery_endpoints: Sequence[str]) -> dict[str, Any]:
-    """Return the quotas that hold, and of each broker with a quota what is leased and used.
+    """Return the present quotas, with leased and used units of each broker that has one.
 
-    ``version`` is 0 while none were ever set.
+    ``version`` is 0 if none were ever set.
     """
 
     async def ask(stub: Any) -> tuple[GetQuotasResponse, GetCapacityResponse]:
@@ -60,7 +60,7 @@ async def gather_quotas(discovery_endpoints: Sequence[str]) -> dict[str, Any]:
 
 
 def described(quotas: QuotasSet, capacity: GetCapacityResponse) -> dict[str, Any]:
-    """Return quotas as programs read them, with what is leased."""
+    """Return quotas as a JSON object, with the leased units."""
     accounts = {account.broker_id: account for account in capacity.accounts}
     shown = _quotas(quotas)
     for broker in shown["brokers"]:
@@ -76,7 +76,7 @@ def described(quotas: QuotasSet, capacity: GetCapacityResponse) -> dict[str, Any
 
 
 def to_proto(quotas: QuotaFile) -> QuotasSet:
-    """Return what a file says as it travels, in the order of names."""
+    """Return the content of a file as a message, in the order of names."""
     return QuotasSet(
         version=quotas.version,
         brokers=[

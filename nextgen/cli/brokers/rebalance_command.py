@@ -1,4 +1,4 @@
-"""``rebalance``: spread units evenly. Also what it shares with ``brokers drain``."""
+"""``rebalance``: spreads units evenly. Also has the parts that it shares with ``brokers drain``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IDLE_SHOWN_SECONDS = 10
 """Seconds without a finished move after which the operator is notified: a move takes one."""
 
 MOVES_SHOWN_MAX = 20
-"""Moves of a plan that a person is shown; ``--json`` has more."""
+"""Moves of a plan in the table; ``--json`` has more."""
 
 Rate = Annotated[
     str,
@@ -44,10 +44,10 @@ def register(app: typer.Typer) -> None:
 
 
 def parse_rate(given: str) -> int:
-    """Return the units a second that ``100/s`` or ``100`` mean.
+    """Return the units a second in ``100/s`` or ``100``.
 
     Raises:
-        InvalidRequest: It means none, or more than a shard ever moves.
+        InvalidRequest: It is malformed, zero, or more than a shard ever moves.
     """
     digits = given.strip().removesuffix("/s")
     if not digits.isdecimal() or not 0 < int(digits) <= DRAIN_UNITS_PER_SECOND_MAX:
@@ -57,7 +57,7 @@ def parse_rate(given: str) -> int:
 
 @contextmanager
 def shown_progress(what: str, *, is_shown: bool) -> Iterator[OnProgress]:
-    """Give a function that shows progress as a bar on stderr, or does nothing."""
+    """Yield a function that shows progress as a bar on stderr, or does nothing."""
     if not is_shown:
         yield lambda _progress: None
         return
@@ -137,7 +137,7 @@ def rebalance(
 def _print_plan(
     answer: RebalanceResponse, done: Progress | None, left: RebalanceResponse | None
 ) -> None:
-    """Print a plan; of one that was carried out, how the brokers are and what is left."""
+    """Print a plan; for one that was carried out, the brokers' state and the remaining moves."""
     from nextgen.cli.brokers.evacuation_run import rebalancing
 
     before = {(each.broker_id, each.session_id): each for each in answer.before}

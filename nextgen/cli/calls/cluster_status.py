@@ -151,7 +151,7 @@ def _replica(
 
 
 def _stage(placement: events_pb2.ShardPlacement, node_id: str) -> str:
-    """Return where a node stands between coming and going."""
+    """Return the stage of a node between joining and leaving."""
     if node_id in placement.leaving:
         return "leaving"
     return "joining" if node_id in placement.joining else "replica"

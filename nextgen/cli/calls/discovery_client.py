@@ -1,4 +1,4 @@
-"""Calls to discovery nodes with the messages as they are on the wire."""
+"""Calls to discovery nodes with protobuf messages."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class DiscoveryClient:
         Unless it ``is_repeatable``, it is not sent again when it may have been executed.
 
         Raises:
-            Refused, InvalidRequest: An answer, and a final one.
+            Refused, InvalidRequest: A node's final answer.
             MetadataError: The last failure, when the time is over.
         """
         try:
@@ -74,7 +74,7 @@ class DiscoveryClient:
         """Return the answer of one node; no retries.
 
         Raises:
-            MetadataError: What went wrong.
+            MetadataError: The error of the call.
         """
         return await self._nodes.call_at(
             endpoint, method, request, _response_type(method), timeout_ms=timeout_ms

@@ -24,10 +24,10 @@ from protos.nextgen.v1.cluster_service_pb2_grpc import ClusterServiceStub
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
 ASK_MS_MAX = 5_000
-"""Until some cluster manager leads: an election takes a second."""
+"""Time-out until some cluster manager leads: an election takes a second."""
 
 PAUSE_MS = 200
-"""Between two rounds of asking."""
+"""Pause between two rounds of requests."""
 
 T = TypeVar("T")
 

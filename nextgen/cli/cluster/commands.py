@@ -139,7 +139,7 @@ def status(target: Target = None, data_dir: DataDir = None, json_output: JsonFla
 
 
 def _known_managers(target: str | None, data_dir: Path | None) -> tuple[str, ...]:
-    """Return cluster managers of the local plan; a named target speaks for itself."""
+    """Return the cluster managers of the local plan; none for a named target."""
     if target:
         return ()
     try:

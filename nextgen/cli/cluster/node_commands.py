@@ -1,4 +1,4 @@
-"""``nodes``: further processes of the local cluster, and fewer."""
+"""``nodes``: adds and removes processes of the local cluster."""
 
 from __future__ import annotations
 

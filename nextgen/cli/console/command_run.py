@@ -1,4 +1,4 @@
-"""Runs what a command does: errors that are expected become a sentence and an exit code."""
+"""Runs a command: expected errors become a sentence and an exit code."""
 
 from __future__ import annotations
 

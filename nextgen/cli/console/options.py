@@ -1,4 +1,4 @@
-"""Options that many commands share, and what they mean."""
+"""Options that many commands share, and their meaning."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PulsarTarget = Annotated[
 
 
 def data_dir_of(given: Path | None) -> Path:
-    """Return the data directory that is meant; it need not exist."""
+    """Return the data directory of the option, else the default; it need not exist."""
     # Commands without the option go by the variable, too.
     named = given or os.environ.get(DATA_DIR_VARIABLE)
     if named:
@@ -85,10 +85,10 @@ def endpoints_of(target: str | None, data_dir: Path | None) -> tuple[str, ...]:
 
 
 def service_url_of(target: str | None, data_dir: Path | None) -> str:
-    """Return what a Pulsar client is given.
+    """Return the service URL for Pulsar clients.
 
     Raises:
-        RefusesToStart: None is given and no local cluster runs, or what is given is no URL.
+        RefusesToStart: None is given and no local cluster runs, or the given one is malformed.
     """
     addresses = _addresses((target or "").removeprefix(PULSAR_SCHEME).rstrip("/"))
     if addresses:

@@ -19,9 +19,9 @@ from nextgen.kernel.input.printable import printable, printable_json
 
 
 def plain_console(*, stderr: bool = False) -> Console:
-    """Return a console that takes text for text, on the standard output or error of this moment.
+    """Return a console without markup, on the present standard output or error.
 
-    It does not escape: give it ``printable`` text.
+    It does not escape: pass it ``printable`` text.
     """
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 

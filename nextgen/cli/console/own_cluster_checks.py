@@ -1,6 +1,6 @@
 """Checks that an operator's command carries out on a cluster of its own, when it has no target.
 
-The harness brings them; where it is not installed, the command says how to get it.
+The harness registers them; where it is not installed, the command's error says how to get it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ _BROUGHT: dict[str, Callable[..., Any]] = {}
 
 
 def bring_check(command: str, check: Callable[..., Any]) -> None:
-    """Have ``command`` use ``check`` when it is given no target."""
+    """Have ``command`` use ``check`` without a target."""
     _BROUGHT[command] = check
 
 
 def check_of(command: str) -> Callable[..., Any]:
-    """Return what ``command`` does without a target.
+    """Return the check of ``command`` for use without a target.
 
     Raises:
-        RefusesToStart: Nobody brought it.
+        RefusesToStart: None is registered.
     """
     if command not in _BROUGHT:
         raise RefusesToStart(

@@ -91,10 +91,10 @@ def is_terminal() -> bool:
 
 
 def _position_of(text: str, shard: int) -> int:
-    """Return the position that ``--from`` means.
+    """Return the position in ``--from``.
 
     Raises:
-        InvalidRequest: It is no position, or one of another shard.
+        InvalidRequest: It is malformed, or of another shard.
     """
     before, colon, number = text.rpartition(":")
     if not number.isdecimal() or (colon and not before.isdecimal()):
@@ -119,7 +119,7 @@ def _print_events(events: Sequence[Any], *, json_output: bool) -> None:
 
 
 def _with_advice(error: PositionCompacted, shard: int) -> Refused:
-    """Return the refusal with what to do about it in the words of the command line."""
+    """Return the refusal with advice in terms of the command line."""
     return Refused(
         RejectionCode.NOT_FOUND,
         f"position {error.asked} of shard {shard} is no longer in the log: the oldest is "

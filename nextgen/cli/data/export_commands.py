@@ -154,7 +154,7 @@ def check(
 
 
 async def _with_libraries(work: Coroutine[Any, Any, None]) -> None:
-    """Turn a missing library into a sentence that says how to get it."""
+    """Convert a missing library to an error that says how to install it."""
     try:
         await work
     except ModuleNotFoundError as error:
@@ -167,7 +167,7 @@ async def _with_libraries(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _existing(directory: str | None, data_dir: Path | None) -> str:
-    """Return the export that is meant: the one given, the data directory's, the newest run's."""
+    """Return the export to use: the given one, else the data directory's, else the newest run's."""
     if directory is not None:
         return directory
     home = data_dir_of(data_dir)
@@ -181,7 +181,7 @@ def _existing(directory: str | None, data_dir: Path | None) -> str:
 
 
 def _endpoints_if_any(target: str | None, data_dir: Path | None) -> tuple[str, ...]:
-    """Return the discovery nodes of ``target`` or of a local cluster that runs, else none."""
+    """Return the discovery nodes of ``target``, else of a running local cluster, else none."""
     if target:
         return endpoints_of(target, data_dir)
     try:

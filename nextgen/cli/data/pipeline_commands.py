@@ -81,7 +81,7 @@ def run_pipeline(job: str, arguments: Sequence[str]) -> int:
 
 
 def run_rebuild(arguments: Sequence[str]) -> int:
-    """Run ``rebuild``; verified without a target it is of a cluster of its own.
+    """Run ``rebuild``; with verification but no target, on a cluster of its own.
 
     Raises:
         RefusesToStart: The libraries of pipelines, or the harness, are not installed.
@@ -94,7 +94,7 @@ def run_rebuild(arguments: Sequence[str]) -> int:
 
 
 def _value_of(flag: str, arguments: Sequence[str]) -> str | None:
-    """Return what the flag is given as: None without it, empty without a value."""
+    """Return the flag's value: None without the flag, empty without a value."""
     for number, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name == flag:

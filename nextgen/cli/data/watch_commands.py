@@ -138,7 +138,7 @@ def _until_interrupted(work: Callable[[], Any]) -> None:
 
 
 def _print_change(change: Change[Any], *, json_output: bool) -> bool:
-    """Print a change as one line; return False if there is nothing to say to people."""
+    """Print a change as one line; return False if people need no line for it."""
     if json_output:
         print_json(change_as_dict(change))
         return True
@@ -149,7 +149,7 @@ def _print_change(change: Change[Any], *, json_output: bool) -> bool:
 
 
 def change_as_dict(change: Change[Any]) -> dict[str, object]:
-    """Return a change as its JSON line. What does not apply to it is left out."""
+    """Return a change as its JSON line, without fields that do not apply."""
     shown: dict[str, object] = {"change": change.kind.value}
     if change.shard_id:
         shown["shard"] = change.shard_id

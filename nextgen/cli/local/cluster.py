@@ -27,7 +27,7 @@ from nextgen.runtime.security.cluster_secret import SECRET_FILE, make_cluster_se
 from nextgen.tasks.timeouts import timeout
 
 READY_TIMEOUT_MS = 30_000
-"""From the first process to a cluster that answers. Measured in seconds; the rest is slack."""
+"""From the first process to a cluster that answers. It usually takes seconds."""
 
 READY_INTERVAL_MS = 100
 LOG_TAIL_BYTES = 2_000
@@ -133,7 +133,7 @@ class LocalCluster:
         self._write_state()
 
     async def spawn(self, node: NodePlan, log: BinaryIO) -> asyncio.subprocess.Process:
-        """Start a node's process with a lifeline; what it prints goes to ``log``."""
+        """Start a node's process with a lifeline; its output goes to ``log``."""
         return await asyncio.create_subprocess_exec(
             *self.command_of(node),
             stdin=asyncio.subprocess.PIPE,
@@ -146,12 +146,13 @@ class LocalCluster:
         )
 
     def command_of(self, node: NodePlan) -> list[str]:
-        """Return the command of a node's process. What it starts must be that very process."""
+        """Return the command of a node's process, which must not start another process for the
+        node."""
         module = MODULES[node.kind]
         return [sys.executable, "-m", module, *self.plan.arguments(node, self.data_dir)]
 
     def environment_of(self, node: NodePlan) -> dict[str, str]:
-        """Return the environment of a node's process: here what this process imports."""
+        """Return the environment of a node's process: here one with this process's modules."""
         return child_environment(lifeline=True)
 
     async def kill(self, node_id: str, number: signal.Signals = signal.SIGKILL) -> None:
@@ -191,11 +192,11 @@ class LocalCluster:
     async def wait_ready(
         self, node_ids: Iterable[str] | None = None, *, timeout_ms: int = READY_TIMEOUT_MS
     ) -> None:
-        """Return once these processes (default: all) say that they can do their work.
+        """Return once these processes (default: all) report that they are ready.
 
         Raises:
             RefusesToStart: One ended; the message has the end of its diagnostics.
-            DeadlineExceeded: Not all in time; the message says what the others lack.
+            DeadlineExceeded: Not all are ready in time; the message says what they lack.
         """
         waiting = {self.plan.node(one) for one in node_ids or [n.node_id for n in self.plan.nodes]}
         reasons: dict[str, str] = {}
@@ -264,9 +265,9 @@ class LocalCluster:
 
 
 def child_environment(*, lifeline: bool) -> dict[str, str]:
-    """Return the environment of a child that imports what we import.
+    """Return the environment of a child that imports the same modules as this process.
 
-    With ``lifeline`` its standard input must be a pipe of ours: it ends when we do.
+    With ``lifeline`` its standard input must be a pipe of this process, whose end it follows.
     """
     source = str(Path(__file__).resolve().parents[3])
     path = os.environ.get("PYTHONPATH")

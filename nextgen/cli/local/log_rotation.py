@@ -1,4 +1,4 @@
-"""Keeps the diagnostics of a local cluster within a size, whatever its processes write.
+"""Bounds the size of a local cluster's diagnostics.
 
 A file that has grown too long is copied to ``name.log.1`` and emptied: its process goes on writing
 to the same file, which it has open for appending. Lines that are written between the end of the
@@ -20,8 +20,8 @@ def rotate_logs(
 ) -> None:
     """Rotate each ``*.log`` of ``directory`` that is longer than ``bytes_max``.
 
-    Of each ``kept_max`` earlier files stay, ``.1`` the newest. Where there is no room for a copy
-    the lines are dropped: a disk that is full has better uses than diagnostics.
+    Of each ``kept_max`` earlier files stay, ``.1`` the newest. Without room for a copy the lines
+    are dropped, because a full disk needs its space for data.
     """
     for path in sorted(directory.glob("*.log")):
         with contextlib.suppress(OSError):

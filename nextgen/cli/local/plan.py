@@ -1,7 +1,7 @@
 """The plan of a local cluster: its processes, their ports, their flags.
 
-A plan is made once, stored in the data directory, and used again at each later start: the ports
-are part of what the replicas remember about each other.
+A plan is made once, stored in the data directory, and used again at each later start: replicas
+remember each other's ports.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class NodePlan:
         return self.kind in ("discovery", "broker")
 
     def purposes(self) -> list[tuple[int, str]]:
-        """Return the ports it listens on, each with what for."""
+        """Return the ports that it listens on, each with its purpose."""
         ports = [(self.grpc_port, f"gRPC of {self.node_id}")]
         if self.has_raft:
             ports.append((self.raft_port, f"Raft of {self.node_id}"))
@@ -138,7 +138,7 @@ class ClusterPlan:
 
     @property
     def service_url(self) -> str:
-        """Return what a Pulsar client is given: all discovery nodes, tried in turn."""
+        """Return the service URL for Pulsar clients: all discovery nodes, tried in turn."""
         return "pulsar://" + ",".join(node.pulsar for node in self.of_kind("discovery"))
 
     def credentials(self, data_dir: Path) -> ClusterCredentials | None:
@@ -208,17 +208,17 @@ class ClusterPlan:
         return replace(self, nodes=tuple(node for node in self.nodes if node.node_id != node_id))
 
     def check_ports(self) -> None:
-        """Return if every port of the plan is free; of hosts that are not this one none is tried.
+        """Return if every port of the plan on this host is free.
 
         Raises:
-            RefusesToStart: One is taken; the sentence says which and what it is for.
+            RefusesToStart: One is taken; the sentence names it and its purpose.
         """
         for node in self.nodes:
             for port, purpose in node.purposes() if node.host == HOST else ():
                 assert_port_free(HOST, port, purpose)
 
     def save(self, data_dir: Path) -> None:
-        """Store the plan in the data directory, which is made if need be."""
+        """Store the plan in the data directory; create that if it does not exist."""
         data_dir.mkdir(parents=True, exist_ok=True)
         write_json(data_dir / PLAN_FILE, {"format": PLAN_FORMAT, **asdict(self)})
 
@@ -320,11 +320,10 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
 
 
 def _checked(part: Part) -> Part:
-    """Return a part of a plan if each of its fields is of the kind that it says.
+    """Return a part of a plan after checking the types of its fields.
 
     Raises:
-        ValueError: A number is none, or negative.
-        TypeError: A text is none.
+        ValueError: A number is malformed or negative. TypeError: A text has another type.
     """
     for field in fields(part):
         check = as_count if field.type == "int" else as_text

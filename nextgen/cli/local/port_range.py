@@ -26,8 +26,8 @@ RANGES_MAX = (FREE_PORT_LAST - FREE_PORT_FIRST) // PORTS_PER_RANGE
 class PortRange:
     """A range of ports on this machine that no other ``PortRange`` has, until ``close``.
 
-    Its first port, which is not part of ``ports``, is held as the sign that it is taken: the
-    kernel gives that up with the process, however it ends.
+    Its first port, which is not part of ``ports``, is kept open as the mark that the range is
+    taken: the kernel closes it when the process ends.
     """
 
     def __init__(self) -> None:
@@ -57,11 +57,11 @@ class PortRange:
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether ``ports`` are for this object alone: there was a range left."""
+        """Whether ``ports`` belong to this object alone, because a range was free."""
         return self._sign is not None
 
     def close(self) -> None:
-        """Leave the range to others."""
+        """Release the range."""
         if self._sign is not None:
             self._sign.close()
             self._sign = None
@@ -71,9 +71,10 @@ _own: list[PortRange] = []
 
 
 def own_ports() -> range:
-    """Return the ports of this process, which are given up when it ends.
+    """Return the ports of this process, which are released when it ends.
 
-    The same at every call, unless every range is taken: then all ports, and another try next time.
+    The same at every call, unless every range is taken: then all ports, and a further attempt at
+    the next call.
     """
     if not _own:
         found = PortRange()

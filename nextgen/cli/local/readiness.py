@@ -1,4 +1,4 @@
-"""Asks a process whether it is ready, over plain HTTP and without a client library."""
+"""Requests a process's readiness over plain HTTP, without a client library."""
 
 from __future__ import annotations
 

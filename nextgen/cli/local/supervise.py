@@ -29,7 +29,8 @@ RESTART_COUNTS_FOR_MS = 60_000
 """A process that ran this long before it ended is restarted after the shortest pause again."""
 
 RELOAD_SIGNAL = signal.SIGUSR1
-"""Tells a supervisor that its plan has changed. Not SIGHUP: a closed terminal ends the cluster."""
+"""Signal to a supervisor that its plan has changed. Not SIGHUP: a closed terminal ends the
+cluster."""
 
 Notice = Callable[[str], None]
 
@@ -86,7 +87,7 @@ class Supervisor:
         """Start, call ``on_ready`` once the cluster answers, run until a signal, stop.
 
         Raises:
-            RefusesToStart, DeadlineExceeded: It did not come up; nothing runs any more.
+            RefusesToStart, DeadlineExceeded: The cluster did not start; no process is left running.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):

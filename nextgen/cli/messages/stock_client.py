@@ -1,7 +1,7 @@
 """The stock Pulsar client for Python, as the command line uses it.
 
 It is an optional dependency and is imported when a command needs it. Its errors become those of
-this project; what its C++ part would log is dropped, since the sentence says it.
+this project; the log lines of its C++ part are dropped, because the error has the reason.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Acknowledged:
     """One message that was sent and is durable."""
 
     number: int
-    """Its place among the messages sent, from 0."""
+    """The number of the sent message, from 0."""
     message_id: str
 
 
@@ -88,7 +88,8 @@ class StockClient:
     ) -> Iterator[Acknowledged]:
         """Send every message and yield each once it is acknowledged, in the order of the acks.
 
-        Ends when all are; a caller that stops before knows nothing of those it was not given.
+        Ends when all are acknowledged; a caller that stops earlier does not know the outcome of the
+        others.
         """
         producer = self._client.create_producer(
             self._topic,
@@ -202,7 +203,7 @@ def stock_client(service_url: str, topic: str) -> Iterator[StockClient]:
 
 
 def error_of(name: str, topic: str, service_url: str) -> MetadataError:
-    """Return what the client's error or result called ``name`` means."""
+    """Return this project's error for the client's error or result called ``name``."""
     if name in _REFUSALS:
         code, sentence = _REFUSALS[name]
         return Refused(code, sentence.format(topic=topic))

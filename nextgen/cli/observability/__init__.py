@@ -1,4 +1,4 @@
-"""`audit`, `slo` and `trace`: whether a running cluster keeps its promises, and what took long.
-They only read, from logs, brokers and trace files. An exit code of 4 says that a check failed.
-nextgen.main calls it; a benchmark calls `trace_command`.
+"""`audit`, `slo` and `trace`: check a running cluster's promises and show slow requests. They only
+read logs, brokers and trace files. Exit code 4: a check failed. nextgen.main calls it; a benchmark
+calls `trace_command`.
 """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nextgen.cli.observability.audit_run import Auditor
 
 ONCE_S = 5.0
-"""Without ``--follow``: by then every broker has reported all its intervals."""
+"""Duration without ``--follow``: every broker reports all its intervals in this time."""
 
 
 def register(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""Follows every shard's log and every live broker, and judges what both say as it comes.
+"""Follows every shard's log and every live broker, and judges events and intervals as they arrive.
 
 GetCluster, each AUDIT_LOOK_MS ─┬─ shards ─▶ topic_assigned, by position ─┐
                                 └─ live brokers ─▶ intervals, each second ─┴─▶ IntervalAudit
@@ -24,7 +24,7 @@ from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, Event
 
 AUDIT_LOOK_MS = 2_000
-"""Between two looks at which shards and brokers there are."""
+"""Interval of checks for new shards and brokers."""
 
 BROKER_PAUSE_MS = 500
 """Pause before another attempt to follow a broker."""
@@ -34,7 +34,7 @@ _TYPES = ("topic_assigned",)
 
 
 class Auditor:
-    """Runs until it finds something, it fails, or it is stopped."""
+    """Runs until it has a finding, fails, or is stopped."""
 
     def __init__(self, endpoints: Sequence[str], audit: IntervalAudit) -> None:
         self.audit = audit

@@ -1,4 +1,4 @@
-"""``slo``: how many minutes of lookups kept the objective, as the cluster manager recorded them."""
+"""``slo``: how many recorded minutes of lookups met the objective."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 MINUTES_DEFAULT = 60
 MINUTES_MAX = 45_000
-"""A month: availability is promised by it."""
+"""A month, the period of the availability objective."""
 
 _EVENT = "lookup_window_recorded"
 
@@ -76,7 +76,7 @@ class Objective:
     """The verdicts on the recorded windows by minute, of each node and of all together."""
 
     nodes: Mapping[str, Sequence[LookupWindow]]
-    """By node id, each in order of time; its processes are added up."""
+    """By node id, each in order of time; a node's processes are summed."""
 
     cluster: Sequence[LookupWindow]
 
@@ -120,7 +120,7 @@ class Objective:
 def objective_of(windows: Iterable[LookupWindow], since_ms: int) -> Objective:
     """Return the sums of those windows that began at ``since_ms`` or later.
 
-    ``windows`` are as the log has them; of several of one minute of a process the first counts.
+    ``windows`` are in the log's order; of several for one minute of a process the first counts.
     """
     recent = sorted(
         (each for each in once_each(windows) if each.began_at_ms >= since_ms),

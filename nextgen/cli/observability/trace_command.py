@@ -17,7 +17,7 @@ from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from nextgen.runtime.telemetry.lookup_steps import AHEAD, REFERENCES, STEP, STEP_NAMES, TRACE
 
 _SPANS_MAX = 10_000
-"""Spans printed of one trace: what a person may read, and what a trace of one request has."""
+"""Spans printed of one trace: more than a request's trace has, and as many as a person reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,12 @@ def tree(spans: Sequence[Span]) -> Iterator[str]:
 
 
 def steps_of(spans: Sequence[Span], trace_id: str) -> Iterator[str]:
-    """Yield a line for each step of a lookup: when it was, against step 9, and in which process.
+    """Yield a line for each step of a lookup: its time relative to step 9, and its process.
 
     Steps of sessions, grants and leases are read from the traces that the lookup refers to.
 
     Raises:
-        CheckFailed: The trace is of no lookup that led to an assignment.
+        CheckFailed: The trace is not of a lookup that led to an assignment.
     """
     marks: dict[str, list[Span]] = {}
     for one in sorted(spans, key=lambda one: one.start_ns):
@@ -135,7 +135,7 @@ def read_spans(source: Path) -> Iterator[Span]:
     """Yield the spans of a trace file, or of a directory of them, file by file.
 
     Raises:
-        CheckFailed: A file cannot be read, or a line in it is no span.
+        CheckFailed: A file cannot be read, or a line in it is malformed.
     """
     paths = sorted(source.glob("*.jsonl*")) if source.is_dir() else [source]
     for path in paths:

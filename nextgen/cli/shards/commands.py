@@ -1,4 +1,4 @@
-"""``shards``: what concerns shards as such, their replicas above all."""
+"""``shards``: commands for shards and their replicas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nextgen.kernel.errors import InvalidRequest
 
 ALL_SHARDS = "all"
 WAIT_MS_DEFAULT = 600_000
-"""A replica that needs a snapshot of a large shard takes minutes; what is slower says so."""
+"""Default wait: a replica that needs a snapshot of a large shard takes minutes."""
 
 ShardArgument = Annotated[
     str, typer.Argument(metavar="SHARD", help=f"Shard id, or '{ALL_SHARDS}' for each of them.")
@@ -139,10 +139,10 @@ async def _carry_out(
 
 
 def _shard_id(given: str) -> int | None:
-    """Return the shard that is meant, None for all.
+    """Return the shard id, None for ``all``.
 
     Raises:
-        InvalidRequest: It is neither.
+        InvalidRequest: The text is neither.
     """
     if given == ALL_SHARDS:
         return None

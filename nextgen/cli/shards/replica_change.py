@@ -1,4 +1,4 @@
-"""Asks the cluster manager for a change of replicas, and waits until the shard has made it."""
+"""Requests a change of replicas from the cluster manager, and waits until the shard has made it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 from protos.nextgen.v1.events_pb2 import ShardPlacement
 
 ATTEMPT_TIMEOUT_MS = 4_000
-"""One ``ChangeReplicas`` call; the cluster manager itself gives up a little earlier."""
+"""Time-out of one ``ChangeReplicas`` call; the cluster manager itself gives up a little earlier."""
 
 ASK_MS_MAX = 20_000
 """Time-out for recording the wish: several elections of cluster managers fit in."""
 
 PAUSE_MS = 250
-"""Between attempts, and between looks at the map."""
+"""Pause between attempts, and between checks of the map."""
 
 _CHANGES = {
     "add": ChangeReplicasRequest.CHANGE_ADD,
@@ -65,7 +65,7 @@ class ReplicaChanger:
         await self._discovery.__aexit__()
 
     async def shard_ids(self, change: str, shard_id: int | None, node_id: str) -> list[int]:
-        """Return the shards that are meant: the one named, or those where there is work to do."""
+        """Return the named shard, or all shards that need the change."""
         if shard_id is not None:
             return [shard_id]
         cluster = await self._cluster()
@@ -82,7 +82,7 @@ class ReplicaChanger:
 
         Raises:
             Refused: The change is not possible, or it was cancelled meanwhile.
-            DeadlineExceeded: It is not completed yet; the message says what it waits for.
+            DeadlineExceeded: It is not completed yet; the message has the reason.
             MetadataError: No cluster manager could be reached.
         """
         started_at = asyncio.get_running_loop().time()
@@ -149,7 +149,7 @@ class ReplicaChanger:
         )
 
     async def _wait_done(self, change: str, shard_id: int, node_id: str, version: int) -> int:
-        """Return the map's version in which it is done."""
+        """Wait until the change is complete; return the map's version."""
         while asyncio.get_running_loop().time() < self._deadline:
             cluster = await self._cluster()
             placement = _placement(cluster, shard_id)
@@ -180,7 +180,7 @@ class ReplicaChanger:
 
 
 def is_done(change: str, placement: ShardPlacement, node_id: str) -> bool:
-    """Return whether the map says that nothing is left to do for this node."""
+    """Return whether the map has no pending change for this node."""
     if change == "add":
         return node_id in placement.replicas and node_id not in placement.leaving
     if change == "remove":

@@ -1,4 +1,4 @@
-"""Where every shard's replicas are, as the map, their leader and they themselves say."""
+"""The replicas of every shard, by the map, by their leader and by their own reports."""
 
 from __future__ import annotations
 

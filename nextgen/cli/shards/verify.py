@@ -1,7 +1,7 @@
-"""``shards verify``: every replica rebuilds its view, and what they find is compared.
+"""``shards verify``: every replica rebuilds its view, and the digests are compared.
 
-A replica compares three digests by itself: of the view rebuilt from its log, of the rows it has on
-disk, and what its view says of them. Among each other replicas are compared at one position.
+A replica compares three digests: of the view rebuilt from its log, of its rows on disk, and the one
+stored in its view. Replicas are compared with each other at one position.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ VERIFY_TIMEOUT_MS = 900_000
 """Time-out for one replica, which replays a log of millions of events with half a core."""
 
 ATTEMPTS_MAX = 3
-"""A snapshot that a replica takes meanwhile may hide the position that all are compared at."""
+"""Attempts: a snapshot that a replica takes meanwhile may remove the common position from its
+log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class VerifyReport:
     differences: list[str] = field(default_factory=list)
 
     def add_shard(self, results: Sequence[ReplicaResult], at_position: int) -> None:
-        """Take in the replicas of one shard, which were compared at ``at_position``."""
+        """Add the replicas of one shard, which were compared at ``at_position``."""
         self.results += results
         for result in results:
             self.differences += differences_inside(result)
@@ -83,7 +84,7 @@ class VerifyReport:
 
 
 def differences_inside(result: ReplicaResult) -> list[str]:
-    """Return what is wrong with one replica by itself."""
+    """Return the differences within one replica."""
     name = f"shard {result.shard_id}, {result.node_id}"
     answer = result.answer
     if answer is None:
@@ -153,7 +154,7 @@ def _not_compared(results: Iterable[ReplicaResult], at_position: int) -> list[st
 
 
 async def _verify_shard(endpoints: Sequence[str], shard_id: int) -> tuple[list[ReplicaResult], int]:
-    """Return what the replicas of a shard found, and the position they were compared at."""
+    """Return the results of a shard's replicas, and the position of their comparison."""
     status = await gather_status(endpoints)
     (shard,) = (each for each in status["shards"] if each["shard_id"] == shard_id)
     addresses = {node["node_id"]: node["grpc"] for node in status["nodes"]}

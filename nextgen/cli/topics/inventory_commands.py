@@ -49,7 +49,7 @@ TOPICS = Inventory("topic", "CreateTopics", "GetTopic", "ListTopics", "DeleteTop
 topics_group = typer.Typer(
     help="Create, get, list, measure, place and delete topics.", no_args_is_help=True
 )
-"""Other modules add to it what they do with topics."""
+"""The group of topic commands; other modules add theirs."""
 
 
 def register(app: typer.Typer) -> None:
@@ -286,7 +286,7 @@ def topic_stats(
 
 
 def endpoints(target: str | None, data_dir: Any) -> tuple[str, ...]:
-    """Return the discovery nodes to ask; a command that finds none ends with a sentence."""
+    """Return the discovery nodes to call; without any the command ends with an error."""
 
     async def find() -> tuple[str, ...]:
         return endpoints_of(target, data_dir)

@@ -30,7 +30,7 @@ class Caller(Protocol):
 
 
 async def ask_moves(client: Caller, moves: Sequence[TopicMove]) -> list[LookupAnswer]:
-    """Return the answer to each move, in order. One that may have been begun says ``under_way``.
+    """Return the answer to each move, in order. A move that may have begun has ``under_way`` set.
 
     Raises:
         MetadataError: Nothing was moved.
@@ -50,7 +50,7 @@ async def ask_moves(client: Caller, moves: Sequence[TopicMove]) -> list[LookupAn
 
 
 async def ask_unloads(client: Caller, topics: Sequence[str]) -> list[UnassignOutcome]:
-    """Return what became of each topic. One that may have been unloaded says ``under_way``.
+    """Return the outcome of each topic. A topic that may have been unloaded has ``under_way`` set.
 
     Raises:
         MetadataError: Nothing was unloaded.

@@ -149,7 +149,7 @@ async def _set_rule(
 async def _move_there(
     nodes: Sequence[str], name: TopicName, brokers: Sequence[str]
 ) -> list[LookupAnswer]:
-    """Have the units of a topic that are elsewhere go where its rules let them be."""
+    """Move the units of a topic that are at forbidden brokers."""
     from nextgen.cli.calls.discovery_client import DiscoveryClient
     from nextgen.cli.topics.move_commands import MOVE_TIMEOUT_MS
     from nextgen.cli.topics.moves import ask_moves
@@ -182,7 +182,7 @@ def _print_pinned(name: TopicName, brokers: Sequence[str], answers: Sequence[Loo
 
 
 def _end_pin(answers: Sequence[LookupAnswer]) -> None:
-    """Say what did not move, and end the process if anything did not."""
+    """Print the units that did not move; end the process if there are any."""
     from nextgen.cli.topics.moves import exit_code_of, why_not_done
 
     rule = "the rule is taken back" if _is_refused(answers) else "the rule stands"
@@ -257,7 +257,7 @@ async def _why(nodes: Sequence[str], name: TopicName) -> Chain:
 async def _read(
     nodes: Sequence[str], shard_id: int, types: Sequence[str], prefix: str = ""
 ) -> AsyncGenerator[Event, None]:
-    """Yield what a shard's log still has of these events, up to the present."""
+    """Yield these events from a shard's log, from its oldest to the present."""
     from nextgen.client.log.reader import ShardLogReader
 
     reader = ShardLogReader(nodes, shard_id, prefer_follower=True, types=types, key_prefix=prefix)
@@ -277,7 +277,7 @@ async def _read(
 async def _places(
     nodes: Sequence[str], client: DiscoveryClient, name: TopicName
 ) -> list[Assignment]:
-    """Return the assignments of the units of a topic that a broker has. Assigns nothing.
+    """Return the present assignments of a topic's units, without assigning any.
 
     Raises:
         DeadlineExceeded: The topic's shard does not report them; it may have no leader.
@@ -315,8 +315,7 @@ def _whole(topic: str) -> TopicName:
     """Return the name if it is a topic's: partitions have no rules of their own.
 
     Raises:
-        InvalidName: It is none.
-        Refused: It is a partition's.
+        InvalidName: It is malformed. Refused: It is a partition's.
     """
     name = parse_topic(topic)
     if name.partition is not None:

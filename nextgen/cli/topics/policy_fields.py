@@ -1,7 +1,7 @@
-"""Fields of policies as they are typed: ``retention.time_ms=3600000``, by the contract's names.
+"""Fields of policies on the command line: ``retention.time_ms=3600000``, by the contract's names.
 
-The contract itself says which fields there are and of which type: a field that is added to
-``policies.proto`` can be set without a change here.
+Names and types come from the contract itself: a field that is added to ``policies.proto`` can be
+set without a change here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def set_field(policies: Policies, assignment: str) -> None:
 
 
 def unset_field(policies: Policies, path: str) -> None:
-    """Say nothing any more about a field, or about a group of fields such as ``retention``.
+    """Clear a field, or a group of fields such as ``retention``.
 
     Raises:
         InvalidRequest: There is no such field.
@@ -142,7 +142,7 @@ def _explicit(prefix: str, message: Any) -> Any:
 
 
 def _short_name(field: FieldDescriptor, name: str) -> str:
-    """Return the name of an enum's value without what all of them begin with."""
+    """Return the name of an enum's value without the common prefix."""
     assert field.enum_type is not None, f"{field.name} is no enum"
     unspecified = field.enum_type.values_by_number[0].name
     return name.removeprefix(unspecified.removesuffix("UNSPECIFIED")).lower()

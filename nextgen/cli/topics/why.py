@@ -88,9 +88,9 @@ def chain_of(
     """Return the chain behind the present place of ``name``, a canonical name of one unit.
 
     Args:
-        parents: The names of its tenant, its namespace and its topic: whose rules count.
+        parents: The names of its tenant, its namespace and its topic, whose rules apply.
         topic_events: From the topic's shard, ``TOPIC_EVENTS`` of names that begin as it does.
-        causes: ``CAUSE_EVENTS`` of other shards; what has nothing to do with it is left out.
+        causes: ``CAUSE_EVENTS`` of other shards; unrelated ones are left out.
     """
     sessions = {each.session_id for each in _assigned(name, topic_events)}
     seen: dict[tuple[int, int], Event] = {}
@@ -154,7 +154,7 @@ def _concerns(event: Event, name: str, parents: Sequence[str], sessions: set[str
 
 
 def _step(event: Event, owner: str) -> Step:
-    """Return what an event says; ``owner`` is the broker that had the unit before it."""
+    """Return the step of an event; ``owner`` is the broker that had the unit before it."""
     what, why, compared = f"{event.WhichOneof('payload')}", "", ()
     match event.WhichOneof("payload"):
         case "topic_created":
@@ -217,7 +217,8 @@ def _candidate(seen: CandidateSeen) -> str:
 
 
 def _policy_step(event: Event, in_force: dict[str, Step]) -> list[Step]:
-    """Return the change if it is one of placement; ``in_force`` has by name who has rules."""
+    """Return the step of a placement change, None for other changes; ``in_force`` has the present
+    rules by name."""
     name, is_cleared = event_key(event), event.WhichOneof("payload") == "policy_cleared"
     said = []
     if not is_cleared:

@@ -29,7 +29,7 @@ from nextgen.kernel.errors import DeadlineExceeded, MetadataError
 from nextgen.tasks.timeouts import timeout
 
 DEMO_TIMEOUT_MS = 115_000
-"""From the first message to the verdict, whatever happens."""
+"""Time-out from the first message to the verdict."""
 
 PLAIN_TOPICS = 40
 PARTITIONED_TOPICS = 10

@@ -38,7 +38,7 @@ class Timeline:
         self._console.print(line, soft_wrap=True)
 
     def pulse(self, tick: dict[str, Any]) -> None:
-        """Show how the traffic is doing at the moment."""
+        """Show the present state of the traffic."""
         text = (
             f"{tick.get('sent', 0):,} sends acknowledged, {tick.get('in_flight', 0):,} in flight · "
             f"{tick.get('received', 0):,} received, {tick.get('redelivered', 0):,} again · "
@@ -55,13 +55,13 @@ class Timeline:
             self.happened("·", text, "dim")
 
     def stop_pulse(self) -> None:
-        """Take the pulse away; call it at the end."""
+        """Remove the status line; call it at the end."""
         if self._status is not None:
             self._status.stop()
             self._status = None
 
     def verdict(self, result: dict[str, Any], *, is_good: bool) -> None:
-        """Print the numbers and what they mean."""
+        """Print the numbers with their meanings."""
         table = Table.grid(padding=(0, 2))
         for name, value in (
             ("sends acknowledged", f"{result['sent']:,}"),

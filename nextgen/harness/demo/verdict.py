@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 IN_FLIGHT_WANTED = 100
-"""Sends on their way to the broker at the moment it is killed."""
+"""Sends in flight to the broker at the moment of its kill."""
 
 KILLS = 3
 
@@ -20,7 +20,7 @@ _MUST_BE_NONE = (
 
 
 def complaints_about(result: dict[str, Any]) -> list[str]:
-    """Return a sentence for each; none if everything went as promised."""
+    """Return a sentence for each complaint; none if every promise was kept."""
     complaints = [
         f"{result[name]} messages were {text}" for name, text in _MUST_BE_NONE if result[name]
     ]

@@ -1,4 +1,4 @@
-"""Sees leaders change, as every node of the cluster does: pushed by the cluster manager."""
+"""Observes changes of leaders as every node does: the cluster manager pushes them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class LeaderWatcher:
             self._on_news(f"the cluster manager {self._moved_from(before)} {manager}")
 
     def _moved_from(self, before: str) -> str:
-        """Count it if the node that led before is dead; else leaders are being spread."""
+        """Count the change if the former leader is dead; otherwise leaders are being spread."""
         if self._is_running(before):
             return "was handed over to"
         self.failovers += 1

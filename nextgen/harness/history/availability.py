@@ -12,7 +12,7 @@ from nextgen.harness.history.model import WRITES, Fault, Operation
 
 
 def writes_by_shard(operations: Iterable[Operation], index: LogIndex) -> dict[int, list[Operation]]:
-    """Return the writes of each shard, by what they were answered with, else by the log."""
+    """Return the writes of each shard, by their answers, or by the log if they have none."""
     found: dict[int, list[Operation]] = {}
     for operation in operations:
         if operation.kind in WRITES:
@@ -39,7 +39,8 @@ def unavailable_intervals(
 def recoveries(
     faults: Sequence[Fault], writes: Mapping[int, Sequence[Operation]]
 ) -> tuple[Recovery, ...]:
-    """Return for each fault and each shard it is about when writes were acknowledged again."""
+    """Return for each fault, and each shard that it affects, when writes were acknowledged
+    again."""
     firsts = {shard: _FirstAnswers(of_shard) for shard, of_shard in writes.items()}
     found = []
     for fault in faults:

@@ -28,7 +28,7 @@ from nextgen.harness.history.model import READS, WRITES, History, Observation
 
 
 def check(history: History, *, budget: Budget | None = None) -> Verdict:
-    """Judge ``history`` by everything that was recorded.
+    """Judge ``history`` by all of its records.
 
     Without a log, checks that need it are left out: acknowledged writes are then compared only with
     reads and listings. The verdict depends on the history alone.

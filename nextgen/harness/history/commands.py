@@ -29,7 +29,7 @@ def check_command(
     ] = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Judge a recorded history. Exit code 4 if anything is wrong with it or undecided."""
+    """Judge a recorded history. Exit code 4 if there are findings, or if a check is undecided."""
 
     def work() -> None:
         document, sentences = _judge(directory, report)

@@ -1,4 +1,4 @@
-"""Events of a log as histories have them."""
+"""Converts events of a log to records of a history."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def log_event_of(event: Event) -> LogEvent:
 
 
 def policies_text(policies: Policies) -> str:
-    """Return all that ``policies`` say as a text that can be compared, "" if they say nothing.
+    """Return the fields of ``policies`` as a text that can be compared, "" if none is set.
 
     Fields that this release does not know are not in it.
     """

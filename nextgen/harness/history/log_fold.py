@@ -50,7 +50,7 @@ class ObjectState:
 
 @dataclass(slots=True)
 class KeyLog:
-    """All that the log says of one object, in order of position."""
+    """The events and states of one object, in order of position."""
 
     key: str
     shard: int
@@ -68,7 +68,7 @@ class KeyLog:
 
 @dataclass(slots=True)
 class LogIndex:
-    """The log of all shards, by what checks ask for."""
+    """The log of all shards, with the indexes that checks need."""
 
     by_shard: dict[int, list[LogEvent]] = field(default_factory=dict)
     keys: dict[str, KeyLog] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class LogIndex:
     sessions: dict[str, str] = field(default_factory=dict)
     """Session id -> broker id."""
     ended_sessions: set[str] = field(default_factory=set)
-    """Ids of those whose end is in the log, of whatever shard."""
+    """Ids of sessions whose end is in the log of some shard."""
 
     def shard_of(self, key: str) -> int:
         """Return the shard that has ``key``, 0 if the log does not say."""

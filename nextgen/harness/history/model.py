@@ -12,10 +12,10 @@ its answer came. Times of the cluster's own machines do not occur: their clocks 
 purpose.
 
 **Outcomes.** A recorder must not guess. ``ok`` and ``refused`` are answers. ``failed`` is for
-errors under ``nextgen.kernel.errors.Definite``: it did not happen and never will, and the checks
-hold the cluster to it. Everything else is ``unknown``: it may have happened, may happen later, and
+errors under ``nextgen.kernel.errors.Definite``: the checks require that the operation never takes
+effect. Every other outcome is ``unknown``: the operation may have happened or may happen later, and
 stays open for ever. A create of many topics that ended in a definite error is unknown for each of
-them, as another shard may have done its part.
+them, because another shard may have created its part.
 """
 
 from __future__ import annotations
@@ -114,15 +114,15 @@ class Operation:
     """One request of one client, and its answer.
 
     Write it twice: as ``UNKNOWN`` without ``returned_ns`` BEFORE the request leaves, and again with
-    its answer. The later record of a (client, op_id) replaces the earlier, so whatever is in flight
-    when a recording process dies is open instead of missing.
+    its answer. The later record of a (client, op_id) replaces the earlier, so requests in flight
+    when a recording process dies are open instead of missing.
 
-    A batch is one operation for each of its topics, all with the times of the batch. Reads with a
-    ``min_position`` are not linearizable by promise: do not record them.
+    A batch is one operation for each of its topics, all with the times of the batch. Do not record
+    reads with a ``min_position``, which are not promised to be linearizable.
     """
 
     client: str
-    """Unique in the run. A client may have several operations under way."""
+    """Unique in the run. A client may have several operations in flight."""
     op_id: int
     """Unique for the client."""
     kind: OperationKind
@@ -130,14 +130,14 @@ class Operation:
     """Canonical name, as it is in the log: ``persistent://tenant/namespace/topic``."""
     invoked_ns: int
     returned_ns: int | None = None
-    """When the call came back, with an error too."""
+    """When the call returned, also with an error."""
     outcome: str = UNKNOWN
     """``OK``, ``UNKNOWN``, ``refused(code)`` or ``failed(reason)``."""
     argument: Mapping[str, object] = field(default_factory=lambda: NO_VALUE)
     value: Mapping[str, object] = field(default_factory=lambda: NO_VALUE)
     command_id: str = ""
     """Hexadecimal digits of the id in the log (``LogEvent.causation_id``); "" if it is not known,
-    as with a create of several topics, whose id is another one in each shard."""
+    as for a create of several topics, which has another id in each shard."""
     shard: int = 0
     """Shard and position in the answer of an ok write; 0 if the answer had none."""
     position: int = 0
@@ -174,7 +174,7 @@ class Operation:
 class Publish:
     """One message that a producer sent. Written twice, like an ``Operation``.
 
-    A message is known by (topic, producer, sequence): the sequence id that the client stamps.
+    A message is identified by (topic, producer, sequence): the client sets the sequence id.
     """
 
     topic: str
@@ -183,7 +183,7 @@ class Publish:
     sequence: int
     sent_ns: int
     acked_ns: int | None = None
-    """None: never acknowledged; it may be stored or not."""
+    """None: never acknowledged, whether stored or not."""
     ledger: int = -1
     """Ledger of the message id in the acknowledgement; -1 for a duplicate."""
     entry: int = -1
@@ -200,7 +200,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One message as a consumer got it; written in the order in which they came."""
+    """One received message; records of a consumer are in order of arrival."""
 
     consumer: str
     topic: str
@@ -273,7 +273,7 @@ class SnapshotItem:
 
 @dataclass(frozen=True, slots=True)
 class WatchSnapshot:
-    """The items before this are all there were at ``position``."""
+    """The items before this record are all objects that existed at ``position``."""
 
     watcher: str
     shard: int
@@ -348,7 +348,7 @@ class LogEvent:
 
 @dataclass(frozen=True, slots=True)
 class FinalItem:
-    """One object as it was listed from the leader after the load: what is really there."""
+    """One object as listed from the leader after the load."""
 
     key: str
     id: str
@@ -358,8 +358,8 @@ class FinalItem:
 
 @dataclass(frozen=True, slots=True)
 class FinalListing:
-    """The ``FinalItem`` records hold every key that begins with ``prefix``: what has none is not
-    there."""
+    """The ``FinalItem`` records have every key that begins with ``prefix``: other keys do not
+    exist."""
 
     prefix: str
 
@@ -376,7 +376,7 @@ class ViewHash:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that was broken on purpose. Written when it has ended.
+    """An injected fault. Written when it has ended.
 
     ``kind``: kill, pause, partition, slow_disk, full_disk, clock, restart_all, transfer, move,
     unload, drain. ``shards``: those that the target led when it began, () for all; recovery is
@@ -414,8 +414,8 @@ WatchRecord = WatchOpened | WatchReset | SnapshotItem | WatchSnapshot | Observat
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Everything recorded of one run. ``log`` by shard and position; ``watch_records`` in the
-    order in which each watcher wrote them; the rest in any order."""
+    """All records of one run. ``log`` by shard and position; ``watch_records`` in the order in
+    which each watcher wrote them; the rest in any order."""
 
     run: Run
     operations: Sequence[Operation] = ()

@@ -6,7 +6,7 @@
     history = load_history(directory)
 
 The first line has the format's version. A half-written last line, left by a killed process, is
-ignored: the process had not gone on behind it. Damage anywhere else is an error.
+ignored: the process was killed before it continued. Damage anywhere else is an error.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Recorder:
     """Appends records to one file. Each ``write`` reaches the operating system before it returns,
     so the end of this process loses nothing; it does not wait for the disk.
 
-    May be used by several threads. A file that exists is gone on with behind its last complete
-    line, which a process needs that was killed and started again.
+    May be used by several threads. An existing file is continued behind its last complete line, for
+    a process that was killed and started again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -120,7 +120,7 @@ def encode(record: Record) -> bytes:
 
 
 def load_history(directory: Path) -> History:
-    """Return the history that the files of ``directory`` hold together.
+    """Return the history in the files of ``directory``.
 
     Raises:
         BadHistory: A file is damaged or of a later format, or there is not exactly one ``Run``.

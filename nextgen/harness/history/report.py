@@ -221,7 +221,8 @@ def _shard(scale: _Scale, row: int, writes: Sequence[Operation]) -> Iterator[str
 def _leaderships(
     scale: _Scale, row: int, writes: Sequence[Operation], index: LogIndex, shard: int
 ) -> Iterator[str]:
-    """Yield where a term shows for the first time: the log has terms, clients have clocks."""
+    """Yield the first acknowledged write of each term: the log has the term, the client the
+    time."""
     terms = {event.position: event.term for event in index.by_shard.get(shard, ())}
     first: dict[int, int] = {}
     for write in writes:
@@ -266,7 +267,8 @@ def _key_timelines(history: History, findings: Sequence[Finding]) -> Iterator[st
 
 
 def _nearest(intervals: list[_Interval], findings: Sequence[Finding]) -> list[_Interval]:
-    """Return what findings name, then what is nearest to them in time, in order of beginning."""
+    """Return the operations that findings name, and those nearest to them in time, by their
+    beginning."""
     named = {name for finding in findings for name in finding.operations}
     at_ns = next((each.at_ns for each in findings if each.at_ns is not None), None)
 

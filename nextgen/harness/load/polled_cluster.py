@@ -24,10 +24,10 @@ class PolledCluster:
         self._changed = asyncio.Event()
 
     async def look(self) -> None:
-        """Ask once.
+        """Read the state once.
 
         Raises:
-            MetadataError: Nobody answers.
+            MetadataError: No discovery node answers.
         """
         async with DiscoveryClient(self._targets) as client:
             self.view.apply(await client.call("GetCluster", GetClusterRequest()))

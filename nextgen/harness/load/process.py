@@ -1,4 +1,4 @@
-"""The parent's side of a load process: give it a job, hear of its progress, get its result."""
+"""The parent's side of a load process: starts its job, receives its progress and its result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nextgen.runtime.security.cluster_proof import environment_of_child
 from nextgen.tasks.timeouts import timeout
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
-"""A result may carry the latencies of a whole run."""
+"""Bytes of one line: a result may have the latencies of a whole run."""
 
 STOP_TIMEOUT_MS = 15_000
 
@@ -30,7 +30,7 @@ class LoadProcess:
 
     @staticmethod
     async def start(job: dict[str, Any]) -> LoadProcess:
-        """Start the process and hand it the job, whose ``kind`` names what to do."""
+        """Start the process with the job, whose ``kind`` selects the work."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -47,10 +47,10 @@ class LoadProcess:
         return LoadProcess(process)
 
     async def result(self, on_message: OnMessage | None = None) -> dict[str, Any]:
-        """Return the job's result; ``on_message`` hears everything that comes before it.
+        """Return the job's result; ``on_message`` gets every earlier message.
 
         Raises:
-            Unavailable: The job failed; the message says how.
+            Unavailable: The job failed; the message has the reason.
         """
         assert self._process.stdout is not None
         async for line in self._process.stdout:
@@ -66,11 +66,11 @@ class LoadProcess:
         raise Unavailable(f"the load process ended with code {await self._process.wait()}")
 
     async def request_stop(self) -> None:
-        """Ask the job to finish early; its result still comes."""
+        """Request the job to finish early; its result still comes."""
         await self.tell({"stop": True})
 
     async def tell(self, message: dict[str, Any]) -> None:
-        """Tell the job something; nothing happens if the process is gone."""
+        """Send a command to the job; does nothing if the process has ended."""
         assert self._process.stdin is not None
         with contextlib.suppress(ConnectionError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")

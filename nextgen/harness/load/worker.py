@@ -1,7 +1,7 @@
 """``python -m nextgen.harness.load.worker``: one job, reported as JSON lines.
 
-stdin    the job, then its commands, or {"stop": true}; end of file ends the process
-stdout   {"progress": n} and whatever the job reports, then {"result": ...} or {"failed": ...}
+stdin the job, then its commands, or {"stop": true}; end of file ends the process stdout
+{"progress": n} and the job's other reports, then {"result": ...} or {"failed": ...}
 """
 
 from __future__ import annotations

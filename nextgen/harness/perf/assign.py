@@ -18,7 +18,7 @@ from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
 FIRST_TOPICS = 20
-"""Enough that each of a few brokers gets one."""
+"""Topics assigned first: enough that each of a few brokers gets one."""
 
 WARM_STREAMS = 2
 WARM_IN_FLIGHT = 8
@@ -41,7 +41,7 @@ async def measure_assign(bench: Bench, load: AssignLoad) -> dict[str, Any]:
     many of one topic; then the same topics when they are warm.
 
     Raises:
-        CheckFailed: The concurrent lookups made another number of assignments than one, or the
+        CheckFailed: The concurrent lookups made more or less than one assignment, or the
             shards' logs did not grow by one event for each assignment.
     """
     one_by_one = bench.topics("serial", load.serial)
@@ -102,7 +102,7 @@ async def measure_assign(bench: Bench, load: AssignLoad) -> dict[str, Any]:
 
 
 async def _all_at_once(bench: Bench, topics: TopicRange, burst: int) -> dict[str, Any]:
-    """Return the result of one burst, with what it ``cost`` in messages between the servers."""
+    """Return the result of one burst, with its ``cost`` in messages between the servers."""
     before = await shard_counters(bench.targets)
     result = await bench.run(
         "lookup_at_once",
@@ -150,7 +150,7 @@ async def _one_topic(bench: Bench, topic: str, concurrent: int) -> dict[str, Any
 
 
 async def _warm(bench: Bench, topics: TopicRange, seconds: float) -> dict[str, Any]:
-    """Return what the same topics cost once they are assigned, at one discovery node."""
+    """Return the latencies of the same topics once they are assigned, at one discovery node."""
     result = await bench.run(
         "lookup_stream",
         "warm",
@@ -174,7 +174,7 @@ async def _warm(bench: Bench, topics: TopicRange, seconds: float) -> dict[str, A
 
 
 async def _begin_sessions(bench: Bench) -> None:
-    """Assign a few topics, so that every broker has been sent tenant and namespace once."""
+    """Assign a few topics, so that every broker has tenant and namespace."""
     topics = bench.topics("first", FIRST_TOPICS)
     await bench.create_range(topics, in_flight=4)
     await bench.run("lookup_serial", "first of the session", FIRST_TOPICS, topics=topics.as_json())

@@ -57,7 +57,8 @@ class Bench:
         return TopicRange(self.namespace, stem, first, count)
 
     def memory_mb(self, node_id: str) -> float | None:
-        """Return the resident memory of a process of our own cluster, None of another's."""
+        """Return the resident memory of a process of our own cluster, None for another
+        cluster's."""
         process_id = self.cluster.process_id(node_id) if self.cluster else None
         if process_id is None:
             return None
@@ -83,7 +84,7 @@ class Bench:
         return total
 
     async def committed_events(self) -> int:
-        """Return how many events the shards' logs hold, as the shards say."""
+        """Return the number of events in the shards' logs, by the shards' status."""
         status = await gather_status(self.targets)
         return sum(int(shard["commit_position"]) for shard in status["shards"])
 
@@ -142,7 +143,7 @@ async def bench(
 
     ``pulsar`` is the Pulsar port of ``target``, for measurements that need it.
 
-    A cluster of its own lives in a temporary directory and is gone afterwards.
+    A started cluster has a temporary directory, which is removed afterwards.
     """
     run_id = secrets.token_hex(3)
     if target:
@@ -209,7 +210,7 @@ def check_count(what: str, generated: int, counted: int) -> None:
     """Compare the generator's count with the servers' own.
 
     Raises:
-        CheckFailed: They are further apart than COUNTER_TOLERANCE.
+        CheckFailed: They differ by more than COUNTER_TOLERANCE.
     """
     if abs(generated - counted) > COUNTER_TOLERANCE * max(generated, counted, 1):
         raise CheckFailed(
@@ -229,14 +230,14 @@ def grown(before: Mapping[str, int], after: Mapping[str, int], name: str) -> int
 
 
 def note(text: str) -> None:
-    """Tell a person at a terminal what is going on."""
+    """Print the progress for a person at a terminal."""
     if sys.stderr.isatty():
         print_line(text, style="dim", stderr=True)
 
 
 @contextmanager
 def progress_bar(title: str, total: int) -> Iterator[OnMessage]:
-    """Show a bar on stderr while the block runs; yields what moves it."""
+    """Show a bar on stderr while the block runs; yields the function that advances it."""
     columns = (
         TextColumn("{task.description:<28}", markup=False),
         BarColumn(),

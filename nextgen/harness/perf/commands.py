@@ -16,7 +16,8 @@ Shards = Annotated[int, typer.Option("--shards", min=1, help="Shards of a cluste
 
 IN_FLIGHT_STILL = 8
 IN_FLIGHT_MOVING = 64
-"""A message that names a topic on the move waits for it; the others should not wait with it."""
+"""Messages in flight while topics move: few, because a message waits for the slowest of its
+topics."""
 
 
 def register(app: typer.Typer) -> None:

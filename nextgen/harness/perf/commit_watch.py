@@ -60,7 +60,7 @@ class CommitWatch:
     async def wait_sent_after(self, moment: float) -> Created:
         """Return the first acknowledged create that was sent after ``moment``.
 
-        What was sent before may have been committed before it, too.
+        A create that was sent before it may also have been committed before it.
 
         Raises:
             CheckFailed: There was none for ``RECOVERED_TIMEOUT_MS``.
@@ -85,13 +85,14 @@ class CommitWatch:
         await self.wait_sent_after(begin)
 
     def longest_gap_ms(self, begin: float, end: float) -> float:
-        """Return the longest time between two acknowledgements, or to either end."""
+        """Return the longest time between two acknowledgements, or between one and either end of
+        the interval."""
         times = sorted(one.acknowledged_at for one in self.created)
         inside = [begin, *(at for at in times if begin < at < end), end]
         return max((later - earlier) * 1000 for earlier, later in itertools.pairwise(inside))
 
     def slowest_ms(self, begin: float, end: float) -> float:
-        """Return how long the slowest create took of those under way in this time."""
+        """Return the duration of the slowest create that was in flight in this time."""
         took = [
             one.took_ms for one in self.created if one.acknowledged_at > begin and one.sent_at < end
         ]

@@ -31,7 +31,7 @@ SETTLE_SECONDS = 3.0
 """Undisturbed commits before each signal, so that the signal before it is not measured."""
 
 AFTERMATH_SECONDS = 1.2
-"""Commits are watched for this long after a frozen leader was resumed, or another has stopped: a
+"""Commits are watched for this long after a frozen leader was resumed, or a leader has stopped: a
 resumed leader that disturbs its successor does so at once."""
 
 REPLACED_TIMEOUT_MS = 10_000
@@ -51,7 +51,7 @@ async def measure_failover(bench: Bench, counts: Counts, *, topics: int = 0) -> 
     """Return the measurement; shards take turns. ``topics`` are created before, over all shards.
 
     Raises:
-        CheckFailed: A shard did not come back.
+        CheckFailed: A shard did not recover.
     """
     cluster = bench.cluster
     assert cluster is not None, "only a cluster of our own is hurt"
@@ -221,7 +221,7 @@ async def _terms_without(bench: Bench, node_id: str) -> dict[int, int]:
     """Return the term of each shard once all are led by others than ``node_id``.
 
     Raises:
-        CheckFailed: They were not in time.
+        CheckFailed: It took too long.
     """
     try:
         async with timeout(REPLACED_TIMEOUT_MS / 1000):

@@ -1,5 +1,5 @@
-"""Questions put to a leader while it is frozen, answered by it when it wakes: by then they must
-know what its successor committed meanwhile, or be refused."""
+"""Requests to a frozen leader, which it answers when it resumes. An answer must reflect its
+successor's commits, or be a refusal."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _EXCHANGE = "/nextgen.v1.ShardService/Exchange"
 
 
 class FrozenLeader:
-    """A stream that stood before the leader froze. ``close`` it at the end.
+    """A stream that was opened before the leader froze. ``close`` it at the end.
 
-    It is a plain channel, without the keepalive that would give the leader up.
+    It is a plain channel, without the keepalive that would close it.
     """
 
     def __init__(self, endpoint: str, shard_id: int) -> None:
@@ -42,7 +42,7 @@ class FrozenLeader:
         self._asked = 0
 
     async def connect(self, topic: str) -> None:
-        """Open the stream, by asking for a topic.
+        """Open the stream with a first request for a topic.
 
         Raises:
             Unavailable: It is not answered.
@@ -58,17 +58,17 @@ class FrozenLeader:
         await self._answer()
 
     async def ask(self, topic: str) -> None:
-        """Put questions about ``topic``, which exists, on the way: they wait in its buffers."""
+        """Send requests about ``topic``, which exists; they wait in the leader's buffers."""
         for _ in range(QUESTIONS_OF_EACH_KIND):
             for request in (self._get(topic), self._lookup(topic)):
                 await self._call.write(request)
                 self._asked += 1
 
     async def verdicts(self) -> dict[str, int]:
-        """Return how many answers knew the topic, did not (stale), or were refusals.
+        """Return how many answers had the topic, lacked it (stale), or were refusals.
 
         Raises:
-            Unavailable: Some were not answered at all.
+            Unavailable: Some requests were not answered.
         """
         known = [_knows(await self._answer()) for _ in range(self._asked)]
         return {

@@ -18,7 +18,7 @@ LOOKUP_NAMES_COUNTER = "names_looked_up"
 
 
 async def prepare_assigned(bench: Bench, topics: TopicRange) -> dict[str, Any]:
-    """Create the range and have all of it assigned; return how long each took.
+    """Create the range and have all of it assigned; return the duration of both.
 
     Raises:
         CheckFailed: Not all could be created, or assigned.

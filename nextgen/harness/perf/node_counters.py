@@ -21,7 +21,7 @@ async def shard_counters(targets: Sequence[str]) -> Counter[str]:
     """Return the counters of all shard nodes added up, by name.
 
     Raises:
-        MetadataError: A node does not answer: what it counted would be missing.
+        MetadataError: A node does not answer, so its counts would be missing.
     """
     async with DiscoveryClient(targets) as client:
         cluster = await client.call("GetCluster", GetClusterRequest())

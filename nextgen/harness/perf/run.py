@@ -1,4 +1,4 @@
-"""Carries a measurement out on a cluster, prints it, and fails if it found something wrong."""
+"""Carries a measurement out on a cluster, prints it, and fails if a check failed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run_measurement(
 ) -> None:
     """Measure at ``target``, or on a cluster of this size that is started for it.
 
-    ``pulsar`` is where the target listens for Pulsar clients; None if that does not matter.
+    ``pulsar`` is the target's address for Pulsar clients; None if it is not needed.
     """
 
     async def work() -> dict[str, Any]:

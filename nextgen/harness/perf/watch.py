@@ -23,7 +23,7 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import GetNodeStatusRequest, NodeStatus
 
 FAN_OUT_CHANGES = 50
-"""One after the other, so that two of them never share a message by chance."""
+"""Changes of the fan-out, made one after the other, so that two never share a message."""
 
 FAN_OUT_SUBSCRIBERS = (5, 50)
 
@@ -145,7 +145,7 @@ class _Run:
         return results
 
     async def change_watched(self, findings: _Findings) -> dict[str, Any]:
-        """The same while all watchers watch; compare what they received."""
+        """The same while all watchers watch; compare the events that they received."""
         async with AsyncExitStack() as stack:
             crowd = await self._watch(stack, self._load)
             results = await self.change(seconds=self._load.seconds)
@@ -153,7 +153,8 @@ class _Run:
         return results
 
     async def messages_per_change(self, subscribers: int, findings: _Findings) -> float:
-        """Return how many messages with news the shard sent for a change that concerns one."""
+        """Return how many messages with events the shard sent for a change that matches one
+        watcher."""
         load = replace(self._load, watchers=subscribers, processes=1, streams=subscribers)
         async with AsyncExitStack() as stack:
             crowd = await self._watch(stack, load)
@@ -303,7 +304,7 @@ async def _first_shard(bench: Bench) -> int:
 
 
 async def _node_statuses(bench: Bench) -> list[NodeStatus]:
-    """Return what every shard node that answers says of itself."""
+    """Return the status of every shard node that answers."""
     cluster = PolledCluster(bench.targets)
     await cluster.look()
     endpoints = [node.grpc for node in cluster.view.nodes.values() if node.kind == "shard"]

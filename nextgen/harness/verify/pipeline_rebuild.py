@@ -37,7 +37,8 @@ from nextgen.runtime.security.cluster_proof import environment_of_child
 from nextgen.tasks.timeouts import timeout
 
 EVENTS_MIN = 100_000
-"""Fewer prove little: a rule that one event in ten thousand breaks would not be seen."""
+"""Least number of events: with fewer, a rule that one event in ten thousand breaks could go
+unnoticed."""
 
 MINUTES_DEFAULT = 3
 RATE_DEFAULT = 80
@@ -47,16 +48,16 @@ BATCH_TOPICS = 250
 LOOKED_UP_PER_BATCH = 25
 CHANGED_PER_BATCH = 2
 TOPICS_PER_SECOND_MAX = 1_000
-"""Beside faults: more would leave nothing of two cores to the load that is judged."""
+"""Rate of topics during faults: more would leave no CPU of two cores for the judged load."""
 
 CALL_TIMEOUT_MS = 30_000
 EXPORTED_WITHIN_MS = 2_000
-"""The comparison waits for it: an exporter's own default is meant for days."""
+"""Age at which a file of the export is closed: the comparison waits for it."""
 
 VERIFY_TIMEOUT_S = 1_800
 SENTENCES_TOLD = 5
 TABLES = "rebuilt"
-"""In the run's directory, if ``--out`` names no other folder: tables, and differences if any."""
+"""Folder in the run's directory for tables and differences, without ``--out``."""
 
 _SPACE_POLICIES = Policies(retention=Retention(time_ms=60_000, size_bytes=1_000_000))
 
@@ -65,7 +66,7 @@ def run_on_own_cluster(arguments: Sequence[str]) -> int:
     """Carry out ``rebuild`` with these arguments; return the exit code.
 
     Raises:
-        click.UsageError: They are wrong.
+        click.UsageError: They are invalid.
     """
     app = typer.Typer(add_completion=False)
     app.command("rebuild")(_verify_under_chaos)
@@ -136,7 +137,7 @@ class Asked:
     heap: str
     master: str
     is_json: bool
-    """Whether the job's summary is kept for one JSON line; the job prints it itself otherwise."""
+    """Whether the job's summary is returned as a JSON line; otherwise the job prints it itself."""
 
 
 @dataclass(slots=True)
@@ -152,7 +153,7 @@ class Verification:
     _spaces: set[str] = field(default_factory=set)
 
     async def beside(self, targets: Sequence[str]) -> None:
-        """Create, look up, change and delete topics, at a steady rate, until it is cancelled."""
+        """Create, look up, change and delete topics at a steady rate until cancelled."""
         seconds = self.asked.minutes * 60
         # Most batches are as many events as topics, and a fifth.
         wanted = self.asked.events_min / seconds / 1.2
@@ -167,7 +168,7 @@ class Verification:
                 await asyncio.sleep(max(0.0, began + interval_s - loop.time()))
 
     async def afterwards(self, targets: Sequence[str], run_dir: Path) -> Sequence[str]:
-        """Verify the cluster, which is well and alive; return what is wrong.
+        """Verify the recovered cluster; return the differences.
 
         Raises:
             MetadataError: It does not answer, or the job did not end.
@@ -189,7 +190,7 @@ class Verification:
         return complaints
 
     async def _fill_up(self, targets: Sequence[str]) -> int:
-        """Go on until there are events enough; return how many there are."""
+        """Continue until there are enough events; return their number."""
         give_up_at = asyncio.get_running_loop().time() + VERIFY_TIMEOUT_S
         async with Client(targets, timeout_ms=CALL_TIMEOUT_MS) as client:
             while (events := sum((await committed_positions(targets)).values())) < (

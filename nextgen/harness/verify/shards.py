@@ -23,17 +23,19 @@ from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 BATCH_TOPICS = 100
 BATCHES_IN_FLIGHT = 4
 ROUNDS = 10
-"""Each is a process of its own, so that the load lasts as long as the leaders are changed."""
+"""Rounds of load, each a process of its own, so that the load lasts as long as leaders are
+changed."""
 LOAD_TIMEOUT_MS = 600_000
 LEADER_TIMEOUT_MS = 30_000
 LEADER_POLL_MS = 250
 
 STRIKES = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)
-"""Signals to the node that leads a shard, one after the other: it dies, it hands over."""
+"""Signals to the node that leads a shard, one after the other: SIGKILL, and a stop with a
+handover."""
 
 
 async def verify_own_cluster(*, events: int, shards: int) -> tuple[VerifyReport, dict[str, Any]]:
-    """Return what was found, and how many events and changes of leaders it went through.
+    """Return the findings, and the numbers of events and of leader changes.
 
     Raises:
         CheckFailed: A create was refused, or a shard got no new leader.
@@ -95,7 +97,7 @@ class _Load:
             self._created, self._in_round = self._created + size, 0
 
     async def reach(self, count: int, creating: asyncio.Task[None]) -> None:
-        """Return once ``count`` topics are created; raises what ended ``creating``."""
+        """Return once ``count`` topics are created; raises the error that ended ``creating``."""
         moved = asyncio.create_task(self._wait(count))
         try:
             await asyncio.wait((moved, creating), return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""One decision for every entry point: may this principal do this to that?
+"""One decision for every entry point: whether a principal may do an action to a resource.
 
 REST, gRPC and the Pulsar ports of discovery and brokers all call ``authorize``, at the connection
 or before the first effect of a request. Call it as an attribute of this module, so that there is
@@ -17,18 +17,18 @@ from enum import StrEnum
 
 
 class Action(StrEnum):
-    """What somebody wants to do to a resource."""
+    """An action on a resource."""
 
     CONNECT = "connect"
     LOOK_UP = "look_up"
     LIST = "list"
     READ = "read"
-    """Its metadata, policies and statistics; messages are consumed."""
+    """Read metadata, policies and statistics; consume messages."""
     CREATE = "create"
     CHANGE = "change"
     DELETE = "delete"
     UNLOAD = "unload"
-    """Take it from its broker, or move it."""
+    """Unassign it from its broker, or move it."""
     PRODUCE = "produce"
     CONSUME = "consume"
 
@@ -44,7 +44,7 @@ class ResourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What an action is done to. ``name`` is canonical; "" for the cluster."""
+    """The object of an action. ``name`` is canonical; "" for the cluster."""
 
     kind: ResourceKind
     name: str

@@ -62,7 +62,7 @@ class ProcessCollector(Collector):
 
 
 class TaskCollector(Collector):
-    """How often background tasks of this process failed; the log names them."""
+    """Counts failures of this process's background tasks; the log names them."""
 
     def collect(self) -> Iterator[Metric]:
         yield CounterMetricFamily(
@@ -76,7 +76,7 @@ class LoopLag:
     """Measures how late the event loop runs due timers. Its owner runs ``run`` as a task."""
 
     stalls: ClassVar[int] = 0
-    """Of this process, for a process whose metrics another one shows."""
+    """Stalls of this process, for a worker, whose metrics its first process shows."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(
@@ -100,7 +100,7 @@ class LoopLag:
             self.observe(clock() - due_at)
 
     def observe(self, late_s: float) -> None:
-        """Count a timer that ran so late."""
+        """Record the delay of a timer."""
         self._seconds.observe(max(0.0, late_s))
         if late_s * 1_000 > LOOP_STALL_MS:
             self._stalls.inc()

@@ -38,9 +38,9 @@ class Effects:
     is_log_complete: bool
     events: dict[str, LogEvent] = field(default_factory=dict)
     guessed_keys: set[str] = field(default_factory=set)
-    """Objects of which an event may belong to one of several operations without an answer."""
+    """Objects with an event that may belong to one of several operations without an answer."""
     without_effect: list[Operation] = field(default_factory=list)
-    """Acknowledged writes of which the log knows nothing."""
+    """Acknowledged writes that are not in the log."""
     repeated: list[tuple[Operation, list[LogEvent]]] = field(default_factory=list)
     """Commands that took effect more than once."""
     unasked: list[tuple[LogEvent, Operation | None]] = field(default_factory=list)
@@ -145,7 +145,7 @@ class _KeyMatch:
             self._effects.guessed_keys.add(operation.key)
 
     def _changed_nothing(self, operation: Operation) -> bool:
-        """Return whether it was answered for properties, or policies, that were there already."""
+        """Return whether it set properties, or policies, that the object had already."""
         if operation.kind not in _SETS or is_conditional(operation):
             return False
         return any(_is_state_told(operation, state) for state in self._known.states)

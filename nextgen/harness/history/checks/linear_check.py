@@ -38,7 +38,7 @@ CHECK = "linearizability"
 
 @dataclass(slots=True)
 class Budget:
-    """Steps that are left for a whole history, and the most that one key may take."""
+    """Remaining steps of a whole history, and the largest number for one key."""
 
     left: int = HISTORY_STEPS_MAX
     per_key_max: int = HISTORY_STEPS_PER_KEY_MAX

@@ -12,13 +12,13 @@ Three rules of our own, none of which excludes an order that matters:
 
 - An operation whose outcome is unknown is *open*: it may be placed anywhere after its invocation,
   or never. It is tried only where its effect changes something.
-- An operation that fits and leaves the state as it is, is placed at once and for good: whatever
-  order there is with it later, there is one with it here.
+- An operation that fits and leaves the state as it is, is placed at once and for good: if any valid
+order has it later, a valid order has it here.
 - Candidates are tried in the order of their ``hint``: with the log's positions as hints, the first
-  order that is tried is as a rule the right one. Hints change how long it takes, not the answer.
+order is usually valid. Hints change the duration of the search, not its answer.
 
-The placed operations are a bit mask relative to the first one that is not placed, so what is kept
-for each visit stays as small as the number of operations that overlap.
+The placed operations are a bit mask relative to the first one that is not placed, so a visit takes
+memory in proportion to the overlapping operations.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Call(Generic[S]):
 
 
 class Answer(StrEnum):
-    """``UNDECIDED``: the search ran out of steps. Neither yes nor no."""
+    """``UNDECIDED``: the search ran out of steps."""
 
     LINEARIZABLE = "linearizable"
     NOT_LINEARIZABLE = "not_linearizable"
@@ -61,7 +61,7 @@ class Answer(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[S]):
     """The result of a search. ``order``: the calls that the deepest attempt placed, in order;
-    ``stuck``: the call that had to come next there and did not fit ``state``."""
+    ``stuck``: the call that had to come next there but did not fit ``state``."""
 
     answer: Answer
     steps: int
@@ -77,7 +77,7 @@ def linearize(calls: Sequence[Call[S]], initial: S, *, steps_max: int) -> Outcom
 
 @dataclass(slots=True)
 class _Frame(Generic[S]):
-    """One point on the way: what is placed, the state, and what is still to be tried from here.
+    """One point of the search: the placed calls, the state, and the untried next calls.
 
     ``mask`` has a bit for each closed call from ``first`` on, and ``first`` is not placed.
     """
@@ -122,7 +122,7 @@ class _Search(Generic[S]):
         return self._failed(Answer.NOT_LINEARIZABLE)
 
     def _next(self, frame: _Frame[S]) -> _Frame[S] | None:
-        """Place one more call behind ``frame``, None if nothing is left to be tried."""
+        """Place one more call behind ``frame``, None if all were tried."""
         for number in frame.untried:
             self._steps += 1
             call = self._closed[number] if number >= 0 else self._open[-1 - number]

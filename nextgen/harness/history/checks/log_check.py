@@ -90,12 +90,12 @@ class _Unit:
     epoch: int = 0
     is_assigned: bool = False
     owner: str = ""
-    """Session that it was given to last."""
+    """Session of its last assignment."""
 
 
 @dataclass(slots=True)
 class _Fold:
-    """The fold of a shard's log so far; ``take`` returns what an event contradicts."""
+    """The fold of a shard's log so far; ``take`` returns the contradiction of an event."""
 
     index: LogIndex
     is_complete: bool
@@ -109,10 +109,10 @@ class _Fold:
     sessions: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Broker -> epoch and id of its session, "" when that has ended."""
     policies_versions: dict[str, int] = field(default_factory=dict)
-    """Key -> version of its policies, of what exists."""
+    """Key -> version of the policies of each existing object."""
 
     def take(self, event: LogEvent) -> str:
-        """Return what is wrong with ``event``, "" if nothing is."""
+        """Return the error of ``event`` as a sentence, "" if it is valid."""
         if event.type == ASSIGNED:
             return self._assigned(event)
         if event.type == UNASSIGNED:

@@ -1,12 +1,11 @@
 """The sequential model of one tenant, namespace or topic: which answers fit which state.
 
-A topic exists or not, has an id of its own for each time it was created, properties, and a
-version: 1 at its creation, plus 1 with each change. Setting the properties that it has changes
-nothing. Its policies have a version of their own, 0 at its creation; setting them on a condition
-counts even if they stay the same. A refusal has to be true at its moment; a code that does not
-speak of the object's own state fits every state. Tenants and namespaces are judged more loosely:
-deleting them takes several events, each of which counts in the version, and two deletions may meet
-and both succeed.
+A topic exists or not, and has an id for each creation, properties, and a version: 1 at its
+creation, plus 1 with each change. Setting the present properties again changes nothing. Its
+policies have a version of their own, 0 at its creation; a conditional write of them counts even if
+they stay the same. A refusal has to be true at its moment; a code that is not about the object's
+own state fits every state. Tenants and namespaces are judged more loosely: deleting them takes
+several events, each of which counts in the version, and two deletions may meet and both succeed.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ State = tuple[str, int, Properties, int, str]
 ABSENT: State = ("", 0, (), 0, "")
 
 UNTOLD = "?"
-"""Begins the id of an object whose create had no answer: the real id is not known."""
+"""Prefix of the id of an object whose create had no answer: the real id is not known."""
 
 MODELLED = WRITES | READS
 
@@ -53,8 +52,8 @@ class ModelContext:
 
 
 def call_of(operation: Operation, context: ModelContext) -> Call[State] | None:
-    """Return ``operation`` for the search, None if it says nothing: it failed for certain, or is a
-    read without an answer."""
+    """Return ``operation`` for the search, None for one without information: a definite failure, or
+    a read without an answer."""
     is_open = operation.is_unknown
     if operation.is_failed or (is_open and operation.kind in READS):
         return None

@@ -1,4 +1,4 @@
-"""One owner at a time, as seen from outside: by acknowledged messages and by lookups.
+"""Checks that a unit has one owner at a time, by acknowledged messages and by lookups.
 
 The owner of a unit is the broker that may acknowledge its messages. So after an acknowledgement
 under a later epoch, no message that is sent afterwards may be acknowledged under an earlier one.
@@ -24,7 +24,7 @@ _STALENESS_NS = LOOKUP_STALENESS_MS_MAX * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Seen(Generic[T]):
-    """``epoch`` was seen by something that began and ended then."""
+    """An operation that saw ``epoch``, with its beginning and end."""
 
     began_ns: int
     ended_ns: int
@@ -57,7 +57,7 @@ def check_publish_epochs(publishes: Iterable[Publish], index: LogIndex) -> Itera
 
 
 def check_lookups(operations: Sequence[Operation], index: LogIndex | None) -> Iterator[Finding]:
-    """No answer is older than ADR 0051 allows, and each is in the log.
+    """Check that no answer is older than ADR 0051 allows, and that each is in the log.
 
     A fresh lookup or a move must not return an older epoch than any answer before it began. A
     lookup at one node must not return an older epoch than that node's earlier answers. Any other
@@ -165,8 +165,8 @@ def _check_entries(publishes: Iterable[Publish]) -> Iterator[Finding]:
 def _gone_back(
     seen: list[_Seen[T]], *, behind: list[_Seen[T]] | None = None, allowed_ns: int = 0
 ) -> Iterator[tuple[_Seen[T], _Seen[T]]]:
-    """Yield what of ``seen`` began more than ``allowed_ns`` after something of a later epoch had
-    ended, with that: of ``behind``, or else of ``seen`` itself."""
+    """Yield each of ``seen`` that began more than ``allowed_ns`` after an operation with a later
+    epoch had ended, with that operation: one of ``behind``, or else of ``seen`` itself."""
     by_end = sorted(seen if behind is None else behind, key=lambda each: each.ended_ns)
     highest: _Seen[T] | None = None
     ended = 0

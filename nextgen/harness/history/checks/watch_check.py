@@ -1,7 +1,7 @@
 """Watches against the log: every event that concerns a watch, in order, each once, none besides.
 
-With a snapshot that is the log's state at its position, and exactly the log's events behind it,
-what a watcher has folded is the log's state at every position up to the last that it got.
+If the snapshot is the log's state at its position, and exactly the log's events follow, a watcher's
+fold equals the log's state at every position up to the last one that it got.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def check_watches(records: Iterable[WatchRecord], index: LogIndex) -> Iterator[F
 
 
 class _Concerns:
-    """The events that a filter lets through, found once for all watches that have it."""
+    """The events that match a filter, found once for all watches with it."""
 
     def __init__(self, index: LogIndex) -> None:
         self._index = index
@@ -82,7 +82,7 @@ class _Concerns:
 
 
 def filter_of(opened: WatchOpened) -> Callable[[LogEvent], bool]:
-    """Return which events concern the watch."""
+    """Return the filter of the watch."""
     kinds, names, prefix = frozenset(opened.kinds), frozenset(opened.names), opened.prefix
 
     def lets_through(event: LogEvent) -> bool:
@@ -101,7 +101,7 @@ class _Watch:
     concerns: _Concerns
     concern: _Concern | None = None
     told_to: int | None = None
-    """Everything up to it that concerns the watch was delivered; None: not known yet."""
+    """Position up to which all matching events were delivered; None: not known yet."""
     in_snapshot: bool = False
     last_position: int = 0
     """The highest position that was mentioned so far. Later records must not go back behind it."""
@@ -192,7 +192,7 @@ class _Watch:
         self.told_to = self.last_position = progress.position
 
     def _check_gap(self, concern: _Concern, up_to: int) -> Iterator[Finding]:
-        """Everything behind ``told_to`` up to ``up_to`` was skipped."""
+        """Report events behind ``told_to`` up to ``up_to`` that the watch skipped."""
         if self.told_to is None:
             return
         begin = bisect_right(concern.positions, self.told_to)
@@ -216,7 +216,7 @@ class _Watch:
 
 
 def _items_at(index: LogIndex, concern: _Concern | None, position: int) -> Items:
-    """Return what a snapshot at ``position`` has to hold."""
+    """Return the items that a snapshot at ``position`` must have."""
     assert concern is not None, "a watch that is judged was opened"
     items: dict[tuple[str, str], Mapping[str, object]] = {}
     for kind, key in concern.objects:

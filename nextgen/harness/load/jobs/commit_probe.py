@@ -1,4 +1,4 @@
-"""The job that knows when a shard commits: creates one by one, each with its times."""
+"""The job that measures commits of a shard: creates one by one, each with its times."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from protos.nextgen.v1.discovery_service_pb2 import CreateTopicsRequest
 from protos.nextgen.v1.shard_service_pb2 import TopicSpec
 
 _ATTEMPT_TIMEOUT_MS = 15_000
-"""Longer than any failover takes: whatever waits for one is answered by it."""
+"""Longer than any failover: a request that waits for one is answered in time."""
 
 _PAUSE_MS = 10
-"""Behind an attempt that failed; a retry is part of what is measured."""
+"""Pause after a failed attempt; retries are part of the measurement."""
 
 
 async def commit_probe(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:

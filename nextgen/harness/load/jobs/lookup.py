@@ -20,7 +20,7 @@ from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 
 RETRY_PAUSE_MS = 100
 ROUNDS_MAX = 300
-"""With the pause, half a minute of answers that say: ask again."""
+"""Rounds of retryable answers; with the pauses half a minute."""
 
 
 async def lookup_all(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
@@ -64,7 +64,7 @@ async def lookup_all(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
 
 
 async def lookup_until_served(client: DiscoveryClient, names: Sequence[str]) -> list[LookupAnswer]:
-    """Return the answers, asking again for those that say that their trouble passes."""
+    """Return the answers; retry those that are retryable."""
     answers: dict[str, LookupAnswer] = {}
     asked = list(names)
     for _ in range(ROUNDS_MAX):

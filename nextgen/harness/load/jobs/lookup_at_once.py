@@ -21,8 +21,8 @@ ANSWER_TIMEOUT_MS = 120_000
 async def lookup_at_once(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Send every name of a range at once, ``names_per_message``, in turn at every target.
 
-    A latency is that of a message, since the burst began. No retry is hidden: ``refused`` are the
-    errors that say that asking again helps, and that nothing was done.
+    A latency is that of a message, from the beginning of the burst. No retry is hidden: ``refused``
+    counts retryable, definite errors.
     """
     names = TopicRange.from_json(job["topics"]).names()
     size: int = job["names_per_message"]

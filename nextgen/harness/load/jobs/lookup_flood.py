@@ -37,7 +37,7 @@ refused: it used its place in the queue until its time-out. Failed: it may not b
 _LATE_CODES = frozenset({DeadlineExceeded.reason, ConnectionLost.reason})
 
 BUCKET_MS = 500
-"""Answers are counted by such pieces of time, by which the recovery is found."""
+"""Length of the intervals in which answers are counted, to find the recovery."""
 
 TICK_MS = 10
 REASONS_TOLD_MAX = 5
@@ -219,5 +219,6 @@ def outcome_of(code: str, *, retryable: bool) -> str:
 
 
 def _without_names(message: str) -> str:
-    """Return ``message`` with what differs from topic to topic left out, so that it is counted."""
+    """Return ``message`` without the parts that differ between topics, so that equal errors are
+    counted together."""
     return " ".join(word for word in message.split() if "://" not in word)

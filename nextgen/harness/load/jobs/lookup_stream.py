@@ -1,7 +1,7 @@
 """The job that measures warm lookups over ``LookupStream``.
 
 Requests are serialised before the measurement, so that the generator costs little: it shares the
-machine with what it measures. Every answer is looked at; a share of them is checked at the broker.
+machine with what it measures. Every answer is parsed; a share of them is checked at the broker.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Stream:
         self._sent_at: dict[int, float] = {}
 
     async def send_until(self, stop: asyncio.Event) -> None:
-        """Send every request once, and then go round until stopped."""
+        """Send every request once, and then repeatedly until stopped."""
         place = 0
         while place < len(self._requests) or not stop.is_set():
             await self._window.acquire()
@@ -144,7 +144,8 @@ def _open_stream(channel: Any) -> Any:
 
 
 def _requests(job: dict[str, Any]) -> list[bytes]:
-    """Return the range as serialised requests without ids; neighbours travel in different ones."""
+    """Return the range as serialised requests without ids; neighbouring topics are in different
+    requests."""
     names = TopicRange.from_json(job["topics"]).names()
     random.Random(SHUFFLE_SEED).shuffle(names)
     size: int = job["names_per_message"]

@@ -30,7 +30,7 @@ ANSWER_TIMEOUT_MS = 10_000
 """Longer than a lookup may take, so that the latency of a late one is measured."""
 
 OPEN_MAX = 20_000
-"""Lookups under way. What is due beyond it has failed: it would be too late anyway."""
+"""Lookups in flight. Further due ones count as failed: they would be too late anyway."""
 
 FIRST_ERRORS_TOLD = 3
 
@@ -44,7 +44,7 @@ class Window:
     first_errors: list[str] = field(default_factory=list)
 
     def add(self, latency_ms: float, error: str = "") -> None:
-        """Take one lookup; ``error`` is why it was failed, "" if it was answered."""
+        """Count one lookup; ``error`` is the reason of its failure, "" if it was answered."""
         self.latencies_ms.append(latency_ms)
         if latency_ms > LOOKUP_MS_MAX:
             error = error or f"took longer than {LOOKUP_MS_MAX} ms"

@@ -1,4 +1,4 @@
-"""Jobs that change topics of one shard, and that watch them being changed.
+"""Jobs that change topics of one shard, and jobs that watch these changes.
 
 Names contain their watcher: ``<stem><watcher>-<number>``, and a watcher's prefix ends with the
 dash. Times are of the machine's monotonic clock, the same in every process.
@@ -33,7 +33,7 @@ CAUGHT_UP_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class WatchedNames:
-    """The topics that are created under the eyes of ``watchers``, each with a prefix."""
+    """The created topics; each of the ``watchers`` watches those with its prefix."""
 
     namespace: str
     stem: str

@@ -2,16 +2,15 @@
 
 A message is *lost* if its send was acknowledged and it never arrived. It is *duplicated* if
 
-- it was stored twice: it arrives under a second message id, whatever the reason; or
-- it arrives again although its acknowledgement was complete: nothing took its consumer away before
-  it arrived again, or only later than ``ACK_SETTLED_MS`` after the consumer acknowledged it.
+- it was stored twice: it arrives under a second message id, for any reason; or
+- it arrives again although its acknowledgement was complete: its consumer was not interrupted
+before the second arrival, or only later than ``ACK_SETTLED_MS`` after the acknowledgement.
 
 A message that arrives again because its broker was killed, or its topic moved, before that is
-*redelivered*: that is what at-least-once means. The client can do no better: it sends
-acknowledgements in groups, asks for no receipts, and acknowledges what it still holds of a broker
-that is gone already. Such an interruption excuses one arrival of a message, and no other one. A
-message is *out of order* if it arrives, for the first time, behind a later one of its producer and
-partition.
+*redelivered*: that is what at-least-once means. The client cannot avoid it: it groups
+acknowledgements, requests no receipts, and acknowledges messages that it still has of a broker that
+is gone. Such an interruption excuses one arrival of a message. A message is *out of order* if it
+arrives, for the first time, behind a later one of its producer and partition.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from dataclasses import dataclass, field
 from nextgen.harness.load.pulsar.message_stamp import numbers_in
 
 ACK_SETTLED_MS = 1_000
-"""The client groups acknowledgements for 100 ms, the broker stores them with its next fsync; the
-rest is what a process waits for a core on a machine that is busy."""
+"""The client groups acknowledgements for 100 ms, and the broker stores them with its next fsync.
+The remaining time allows for a busy machine."""
 
 RECONNECT_MS = 5_000
 """Time after a broker's death in which a consumer may still acknowledge messages of that broker."""
@@ -35,7 +34,7 @@ MessageId = tuple[int, int, int, int]
 """Ledger, entry, partition, place in the batch."""
 
 Interruption = tuple[float, float]
-"""From when to when brokers were killed or topics moved, in seconds of the monotonic clock."""
+"""The time in which brokers were killed or topics moved, in seconds of the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class Again:
     arrived_at_s: float
 
     def excuses(self, interruptions: Sequence[Interruption]) -> set[Interruption]:
-        """Return those because of which the acknowledgement may not have been stored."""
+        """Return the interruptions that may have lost the acknowledgement."""
         earliest_s = self.acknowledged_at_s - RECONNECT_MS / 1000
         latest_s = min(self.acknowledged_at_s + ACK_SETTLED_MS / 1000, self.arrived_at_s)
         return {
@@ -70,7 +69,8 @@ class DeliveryRecord:
     _last: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def arrive(self, lane: int, number: int, message_id: MessageId, now_s: float) -> None:
-        """Take an arrival, in the order of its consumer. ``now_s`` is when it is acknowledged."""
+        """Record an arrival, in the order of its consumer. ``now_s`` is the time of its
+        acknowledgement."""
         seen = self._seen.setdefault(lane, {})
         before = seen.get(number)
         if before is not None:
@@ -92,7 +92,8 @@ class DeliveryRecord:
         self._example(reason)
 
     def missing(self, acknowledged: Mapping[int, Sequence[Sequence[int]]]) -> list[tuple[int, int]]:
-        """Return (lane, number) of what was acknowledged, by ranges of each lane, and not seen."""
+        """Return (lane, number) of each acknowledged message that did not arrive; ``ranges`` are by
+        lane."""
         return [
             (lane, number)
             for lane, ranges in acknowledged.items()

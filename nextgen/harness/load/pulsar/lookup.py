@@ -29,7 +29,7 @@ FIRST_ROUND_TIMEOUT_MS = 180_000
 """Time-out for one answer per topic: seconds, but minutes on a busy machine."""
 
 LAST_ANSWERS_TIMEOUT_MS = 10_000
-"""After the last request; what is not answered then is counted as unanswered."""
+"""Time-out after the last request; pending requests then count as unanswered."""
 
 POLL_MS = 200
 
@@ -142,7 +142,7 @@ def _itself(connection: LookupConnection) -> LookupConnection:
 
 
 async def _sleep_unless(finished: asyncio.Future[Any], seconds: float) -> None:
-    """Sleep, but raise at once what a connection failed with."""
+    """Sleep, but raise the error of a failed connection at once."""
     done, _ = await asyncio.wait([finished], timeout=seconds)
     if done:
         finished.result()
@@ -150,11 +150,11 @@ async def _sleep_unless(finished: asyncio.Future[Any], seconds: float) -> None:
 
 
 async def pulsar_lookup(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Ask for a range of topics round and round for a time, over ``connections`` connections.
+    """Look up a range of topics repeatedly for some time, over ``connections`` connections.
 
-    ``warm_seconds`` go by, and as many answers as there are topics come, before the measurement
-    begins. A request's time runs from before it was written until its answer was read, and no
-    request waits for another but for room in its connection's window.
+    The measurement begins after ``warm_seconds``, and after one answer per topic. A request's time
+    runs from before its write until its answer was read. A request waits only for room in its
+    connection's window.
     """
     generator = _Generator(job, reporter)
     try:

@@ -1,8 +1,8 @@
 """One connection of the lookup generator: a window of requests that is always full.
 
-It shares the machine with what it measures, so an answer costs it a slice and three look-ups in
-dictionaries. An answer is parsed when its bytes are seen for the first time; ids belong to topics
-for the whole run, so the same bytes are the same answer afterwards.
+It shares the machine with the measured process, so it handles an answer by a slice and three
+look-ups in dictionaries. An answer is parsed when its bytes are seen for the first time; ids belong
+to topics for the whole run, so the same bytes are the same answer afterwards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from nextgen.pulsar.frames import SIZE_BYTES, MalformedFrame
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 
 KNOWN_ANSWERS_PER_TOPIC_MAX = 4
-"""Topics move among a few brokers; beyond that many answers are parsed each time."""
+"""Known answers of one topic: topics move among a few brokers. Further answers are parsed each
+time."""
 
 OnAnswers = Callable[[Sequence[Answer]], None]
 
@@ -50,9 +51,9 @@ class LookupTally:
 
 
 class LookupConnection(asyncio.Protocol):
-    """Asks for its part of the deck round and round; ``finished`` when stopped or broken.
+    """Sends its part of the deck repeatedly; ``finished`` when stopped or broken.
 
-    ``check_every`` reads one read's answers go to ``on_answers``; 0: never.
+    The answers of one in ``check_every`` reads go to ``on_answers``; 0: none.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class LookupConnection(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, whatever is in flight."""
+        """Close at once, without waiting for requests in flight."""
         self._transport.abort()
 
     def _count(self, latencies: list[float], frames: bytes) -> None:
@@ -144,7 +145,7 @@ class LookupConnection(asyncio.Protocol):
             self._on_answers(self._parse(frames))
 
     def _send(self, now: float) -> None:
-        """Fill the window; a topic whose last answer is still awaited is passed over."""
+        """Fill the window; skip topics whose last answer is still pending."""
         if self._tally.is_stopping:
             self.stop()
             return

@@ -1,4 +1,4 @@
-"""Requests of the Pulsar protocol, serialised before they are needed, and what answers must be."""
+"""Requests of the Pulsar protocol, serialised in advance, and the check of their answers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ PROTOCOL_VERSION = 20
 CLIENT_VERSION = "nextgen-perf"
 
 FIRST_REQUEST_ID = 1 << 21
-"""Ids from here up to 2^28 take four bytes each, so requests for names of one length have one."""
+"""Ids from here up to 2^28 take four bytes each, so all requests for names of one length have the
+same length."""
 
 
 def command_of(frame: bytes) -> BaseCommand:
     """Return the command in a whole frame.
 
     Raises:
-        MalformedFrame: It holds no command that the protocol knows.
+        MalformedFrame: It has no known command.
     """
     return parse_command(frame[2 * SIZE_BYTES :])
 
@@ -42,7 +43,7 @@ def pong_frame() -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RequestDeck:
-    """One request for each topic; a request's id says which: ``FIRST_REQUEST_ID`` + its number."""
+    """One request for each topic; its id is ``FIRST_REQUEST_ID`` plus the topic's number."""
 
     topics: Sequence[str]
     frames: Sequence[bytes]
@@ -76,7 +77,7 @@ class RequestDeck:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer as a client understands it. ``complaint`` is empty if it is a good one."""
+    """A parsed answer. ``complaint`` is empty if the answer is valid."""
 
     request_id: int
     broker_url: str

@@ -21,7 +21,7 @@ def stamp_of(content: bytes) -> tuple[int, int]:
     """Return lane and number of a content that ``stamped`` made.
 
     Raises:
-        ValueError: It did not.
+        ValueError: It has another form.
     """
     if len(content) < STAMP_BYTES or content[STAMP_BYTES:].strip(b"."):
         raise ValueError(f"{content[:40]!r} is no content of ours")

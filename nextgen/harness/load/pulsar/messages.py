@@ -1,6 +1,6 @@
 """Jobs with the stock client on one topic: produce in batches, produce one by one, consume.
 
-The client blocks, so a job's work is done on a thread. Messages are numbered in their first bytes.
+The client blocks, so a job's work is done on a thread. The first bytes of a message are its number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from nextgen.kernel.errors import DeadlineExceeded, Unavailable
 
 NUMBER_BYTES = 8
 PENDING_MESSAGES_MAX = 10_000
-"""The client's queue; beyond it sending waits, so memory is bounded and the rate honest."""
+"""Size of the client's queue; beyond it sends wait, so memory is bounded and the rate is that of
+receipts."""
 
 RECEIVER_QUEUE_MESSAGES = 10_000
 ACK_EVERY = 1_000
@@ -31,7 +32,7 @@ Advance = Callable[[int], None]
 
 
 def payload_of(number: int, message_bytes: int) -> bytes:
-    """Return a message's content: its number, and filling."""
+    """Return a message's content: its number and padding."""
     return number.to_bytes(NUMBER_BYTES, "big").ljust(message_bytes, b".")
 
 
@@ -51,7 +52,7 @@ class Numbered:
         self._seen = bytearray(self.count)
 
     def take(self, content: bytes) -> None:
-        """Take one message, in the order of arrival."""
+        """Check one message, in the order of arrival."""
         number = int.from_bytes(content[:NUMBER_BYTES], "big")
         if number >= self.count or content != payload_of(number, len(content)):
             self.unknown += 1
@@ -81,7 +82,7 @@ class Numbered:
 
 
 async def produce_batched(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Send ``count`` messages as fast as the client takes them; timed to the last receipt."""
+    """Send ``count`` messages as fast as the client accepts them; timed to the last receipt."""
     return await _on_thread(_produce_batched, job, reporter)
 
 
@@ -91,7 +92,7 @@ async def produce_serial(job: dict[str, Any], reporter: Reporter) -> dict[str, A
 
 
 async def consume(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Receive and acknowledge a backlog of ``count`` messages, and see that nothing else comes."""
+    """Receive and acknowledge a backlog of ``count`` messages, and check that no others arrive."""
     return await _on_thread(_consume, job, reporter)
 
 
@@ -113,7 +114,7 @@ async def _on_thread(
 
 
 class _Receipts:
-    """Counts receipts, which the client hands over on a thread of its own."""
+    """Counts receipts, which the client reports on a thread of its own."""
 
     def __init__(self, wanted: int) -> None:
         self._wanted = wanted
@@ -215,7 +216,7 @@ def _consume(job: dict[str, Any], advance: Advance) -> dict[str, Any]:
 
 
 def _take_extra(consumer: Any, numbered: Numbered, quiet_ms: int) -> int:
-    """Return how many messages come that were never sent, or come again, within ``quiet_ms``."""
+    """Return how many unknown or repeated messages arrive within ``quiet_ms``."""
     extra = 0
     try:
         while True:

@@ -1,4 +1,4 @@
-"""The job that sends steadily with stock producers, one on each topic, whatever dies meanwhile.
+"""The job that sends steadily with stock producers, one on each topic, while processes are killed.
 
     hears   {"press": {"topics": [...], "window": n}}   keep n sends in flight on each of them;
                                                         no topics: stop that
@@ -6,8 +6,8 @@
             {"stop": true}                              send no more, wait for all receipts
     tells   {"event": "producing"}, {"tick": {...}}, {"event": "flushed"}
 
-Producers have the client's defaults, except that they never give a send up. So a retried message
-keeps its sequence id, and each send is acknowledged once or is still in flight at the end.
+Producers have the client's defaults, except that a send never times out. So a retried message keeps
+its sequence id, and each send is acknowledged once or is still in flight at the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from nextgen.kernel.errors import Unavailable
 from nextgen.tasks.first_to_end import run_until_first
 
 IN_FLIGHT_MAX = 900
-"""Per producer, below what the client's own queue takes: beyond it a producer pauses."""
+"""Sends in flight of a producer, fewer than the client's own queue holds: beyond it the producer
+pauses."""
 
 PRESS_INTERVAL_MS = 5
 TICK_INTERVAL_MS = 250
@@ -153,7 +154,7 @@ class _Publisher:
 
 
 async def publish(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Send to ``topics`` every ``interval_ms`` until stopped; return what became of each send.
+    """Send to ``topics`` every ``interval_ms`` until stopped; return the outcome of each send.
 
     ``strikes`` in the result has one record for each strike that was reported to the job: the
     sends in flight to its topics, and for each of these topics the longest time between two

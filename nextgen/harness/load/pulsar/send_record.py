@@ -35,7 +35,7 @@ class SendRecord:
         return len(self._sent_at) - self.acknowledged_count - self.failed_count
 
     def sent(self, now_s: float) -> int:
-        """Take note of a send before it is made, and return its number."""
+        """Record a send before it is made, and return its number."""
         self._acknowledged_at.append(NEVER)
         self._sent_at.append(now_s)
         return len(self._sent_at) - 1
@@ -45,7 +45,7 @@ class SendRecord:
         self.acknowledged_count += 1
 
     def failed(self, reason: str) -> None:
-        """The client gave a send up: it may be stored or not."""
+        """Record that the client gave a send up: it may be stored or not."""
         self.failed_count += 1
         self.first_failure = self.first_failure or reason
 
@@ -55,16 +55,17 @@ class SendRecord:
         return ranges_of(number for number, at in times if at != NEVER)
 
     def in_flight_at(self, moment_s: float) -> int:
-        """Return how many sends were on their way at a moment of the past."""
+        """Return how many sends were in flight at a past moment."""
         return sum(
             sent_at <= moment_s and (at == NEVER or at > moment_s)
             for sent_at, at in zip(self._sent_at, self._acknowledged_at, strict=True)
         )
 
     def gap_ms(self, from_s: float, until_s: float) -> float:
-        """Return the longest time between two acknowledgements that touches the period.
+        """Return the longest time between two acknowledgements that overlaps the period, in
+        milliseconds.
 
-        Milliseconds. If there is none after it, or none before it, the gap is endless.
+        It is infinite without an acknowledgement before and after the period.
         """
         times = sorted(at for at in self._acknowledged_at if at != NEVER)
         if not times or times[-1] < until_s or times[0] > from_s:
@@ -75,8 +76,8 @@ class SendRecord:
     def longest_wait_ms(self) -> float:
         """Return the longest time without an acknowledgement, in milliseconds.
 
-        That is between two acknowledgements, or between a send and its own: with partitions
-        others may be acknowledged meanwhile.
+        It is between two acknowledgements, or between a send and its own, because messages of other
+        partitions may be acknowledged in between.
         """
         times = sorted(at for at in self._acknowledged_at if at != NEVER)
         between = max((b - a for a, b in pairwise(times)), default=0.0)

@@ -1,4 +1,4 @@
-"""The stock Pulsar client, as it comes from its registry: nothing of it is replaced."""
+"""The stock Pulsar client, unchanged as its registry has it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ def load_pulsar() -> Any:
 def open_client(service_url: str, *, log_path: str = os.devnull, listener_threads: int = 1) -> Any:
     """Return a client. It connects when it is first used.
 
-    Its warnings go to ``log_path``: by default it writes them to stdout, which is not ours to
-    share.
+    Its warnings go to ``log_path`` instead of stdout, which has the job's result.
     """
     pulsar = load_pulsar()
     return pulsar.Client(

@@ -25,11 +25,11 @@ QUIET_MS = 10_000
 """After this long without a message, missing messages count as lost."""
 
 TRAILING_MS = 1_500
-"""After the last message that was missing: what is duplicated would come now."""
+"""Time after the last missing message in which duplicates would arrive."""
 
 
 class _Account:
-    """The record, and the lock that the client's threads share it by."""
+    """The record, and the lock for the client's threads."""
 
     def __init__(self) -> None:
         self.record = DeliveryRecord()
@@ -38,7 +38,7 @@ class _Account:
         self.failures = 0
 
     def listen(self, consumer: Any, message: Any) -> None:
-        """Take a message and acknowledge it; on a thread of the client."""
+        """Record a message and acknowledge it, on a thread of the client."""
         now = time.monotonic()
         identity = message.message_id()
         with self.lock:
@@ -63,7 +63,8 @@ class _Account:
 
 
 async def subscribe(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Consume ``topics`` until the command with what to expect; return what is missing or extra."""
+    """Consume ``topics`` until the command with the expected messages; return missing and extra
+    ones."""
     pulsar = load_pulsar()
     account = _Account()
     client = open_client(job["service_url"], log_path=job["log_path"])
@@ -112,7 +113,7 @@ def _open_consumers(client: Any, topics: list[str], account: _Account) -> None:
 async def _wait_for(
     account: _Account, acknowledged: dict[int, list[list[int]]]
 ) -> list[tuple[int, int]]:
-    """Return what is missing when nothing more comes, or when nothing is missing."""
+    """Return the missing messages, once none is missing or no more arrive."""
     while True:
         with account.lock:
             missing = account.record.missing(acknowledged)

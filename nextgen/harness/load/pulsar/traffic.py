@@ -22,7 +22,7 @@ OnTick = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class TrafficPlan:
-    """One producer and one consumer per topic, which are numbered by their place: the lanes."""
+    """One producer and one consumer per topic; a topic's place in the list is its lane."""
 
     service_url: str
     topics: tuple[str, ...]
@@ -43,7 +43,7 @@ class TrafficPlan:
 
 
 class Traffic:
-    """Runs a plan. ``on_tick`` hears several times a second how it is going.
+    """Runs a plan. ``on_tick`` gets the counts several times a second.
 
     traffic = Traffic(plan)
     await traffic.start()
@@ -69,7 +69,7 @@ class Traffic:
         """Return once every consumer is subscribed and every producer open.
 
         Raises:
-            MetadataError: A client gave up.
+            MetadataError: A client failed.
         """
         await self._begin("subscribe", "subscribed")
         await self._begin("publish", "producing")
@@ -95,39 +95,41 @@ class Traffic:
             ) from None
 
     async def broker_killed(self, at_s: float, topics: Sequence[str], *, window_ms: int) -> None:
-        """Tell that the broker of ``topics`` was killed, at a time of the monotonic clock.
+        """Record that the broker of ``topics`` was killed, at a time of the monotonic clock.
 
-        Pressing ends. The longest gaps that touch the ``window_ms`` after it are its effect.
+        Pressing ends. The longest gaps that overlap the ``window_ms`` after it are its effect.
         """
         self._interruptions.append((at_s, at_s))
         await self._tell("publish", {"press": {"topics": [], "window": 0}})
         await self.struck(at_s, topics, window_ms=window_ms)
 
     async def struck(self, at_s: float, topics: Sequence[str], *, window_ms: int) -> None:
-        """Have the longest gaps of ``topics`` looked for that touch the ``window_ms`` after it."""
+        """Search for the longest gaps of ``topics`` that overlap the ``window_ms`` after a
+        strike."""
         strike = {"at": at_s, "topics": list(topics), "window_ms": window_ms}
         await self._tell("publish", {"strike": strike})
 
     def topics_moved(self, begin_s: float, end_s: float) -> None:
-        """Take note that topics were moved: what was not acknowledged by then comes again."""
+        """Record that topics were moved: messages without an acknowledgement by then are
+        redelivered."""
         self._interruptions.append((begin_s, end_s))
 
     def check(self) -> None:
-        """Raise what a client gave up with, if one did."""
+        """Raise the error of a client that failed, if one did."""
         for result in self._results.values():
             if result.done():
                 result.result()
 
     async def stop_sending(self) -> None:
-        """Return when every send is acknowledged, or never will be."""
+        """Stop sending; return when every send has its final outcome."""
         await self._processes["publish"].request_stop()
         await self._wait("publish", self._reached["flushed"])
 
     async def finish(self) -> dict[str, Any]:
-        """Stop sending, wait for what is on its way, and return both sides' accounts in one.
+        """Stop sending, wait for messages in flight, and return both sides' accounts in one.
 
         Raises:
-            MetadataError: A client gave up, or is not done in time.
+            MetadataError: A client failed, or took too long.
         """
         try:
             async with timeout(FINISH_TIMEOUT_MS / 1000):
@@ -166,7 +168,7 @@ class Traffic:
         await self._processes[kind].tell(message)
 
     async def _wait(self, kind: str, event: asyncio.Event) -> None:
-        """Return when the event happens; raise what the job failed with before."""
+        """Return when the event arrives; raise the error of a job that failed before."""
         waiting = asyncio.create_task(event.wait())
         try:
             await asyncio.wait({waiting, self._results[kind]}, return_when=asyncio.FIRST_COMPLETED)

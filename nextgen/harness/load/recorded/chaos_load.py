@@ -33,7 +33,7 @@ OPERATION_TIMEOUT_MS = 10_000
 """An operation is given up after this. Its outcome is unknown, unless each attempt was refused."""
 
 COLD_NAMES_MAX = 200
-"""Cold topics that a lane comes back to; the oldest is forgotten."""
+"""Cold topics that a lane uses again; beyond it the oldest is forgotten."""
 
 TTL_MS_FIRST = 10 * 24 * 3_600_000
 """Time-to-live in policies: so long that nothing expires, plus a number that identifies the writer:
@@ -129,7 +129,7 @@ def _sums(calls: Sequence[RecordedCalls]) -> dict[str, int]:
 
 
 class _Pace:
-    """Waits between the operations of a lane, and says when it is over."""
+    """Waits between the operations of a lane, and ends it."""
 
     def __init__(self, interval_ms: float, reporter: Reporter) -> None:
         self._interval_s = interval_ms / 1000
@@ -208,7 +208,8 @@ class _MixedLane:
             self._learn_epoch(await self._calls.lookup(self._chooser.choice(self._cold)))
 
     async def _cold_lookup_at(self) -> None:
-        """Ask one node for what was looked up, and maybe moved, before: it may know it already."""
+        """Look up, at one node, a topic that was looked up or moved before: it may be cached
+        there."""
         if self._epochs:
             key = self._chooser.choice(tuple(self._epochs))
             node = self._chooser.choice(self._nodes)
@@ -236,7 +237,7 @@ class _MixedLane:
         self._learn(await self._calls.get_policies(self._chooser.choice(self._hot)))
 
     async def _cold_policies_set(self) -> None:
-        """Change what a broker may have: the topic was looked up."""
+        """Change policies of a topic that a broker may have, because it was looked up."""
         if self._epochs:
             key = self._chooser.choice(tuple(self._epochs))
             await self._calls.set_policies(key, self._policies(), effective=True)

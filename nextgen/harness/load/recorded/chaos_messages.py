@@ -6,8 +6,8 @@ owners at one time.
 
     chaos_publish   sends to each topic at its pace until stopped, then waits for pending sends
     chaos_receive   has a consumer on each topic until stopped
-    chaos_drain     reads each topic from its first message on, until nothing is missing of what was
-                    acknowledged, or nothing more comes
+    chaos_drain reads each topic from its first message on, until no acknowledged message is
+    missing, or no more arrive
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def chaos_receive(job: dict[str, Any], reporter: Reporter) -> dict[str, An
 
 
 async def chaos_drain(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Read each of ``acked_by_topic`` from its first message on; return what did not come."""
+    """Read each of ``acked_by_topic`` from its first message on; return the missing messages."""
     receiver = _Receiver(job, Recorder(Path(job["history"])))
     client = open_client(job["service_url"], log_path=job["log_path"])
     wanted: Mapping[str, list[int]] = job["acked_by_topic"]
@@ -151,7 +151,7 @@ class _Lane:
 
 
 class _Receiver:
-    """Writes what comes, on the client's threads."""
+    """Records received messages, on the client's threads."""
 
     def __init__(self, job: dict[str, Any], recorder: Recorder) -> None:
         self._consumer: str = job["consumer"]

@@ -52,7 +52,7 @@ class _Watcher(Protocol):
     name: str
     observed: int
     positions: dict[int, int]
-    """By shard: everything up to it that concerns the watcher was delivered."""
+    """By shard: the position up to which all matching events were delivered."""
 
     async def run(self) -> None: ...
 
@@ -198,7 +198,7 @@ async def chaos_watch(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]
 
     Raises:
         Unavailable: A watcher did not reach its position in time.
-        MetadataError: A watcher gave up.
+        MetadataError: A watcher failed.
     """
     with Recorder(Path(job["history"])) as recorder:
         watchers = _watchers(job, recorder)
@@ -232,7 +232,7 @@ def _watchers(job: dict[str, Any], recorder: Recorder) -> list[_Watcher]:
 
 
 def _state_of(value: Any) -> dict[str, object]:
-    """Return an object of a snapshot as histories have it."""
+    """Return an object of a snapshot in the form of a history."""
     if isinstance(value, Assignment):
         return {
             "topic_id": value.topic_id,

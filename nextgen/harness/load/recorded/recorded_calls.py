@@ -1,6 +1,6 @@
-"""Requests to discovery nodes that are written into a history: before they leave, and answered.
+"""Requests to discovery nodes, recorded in a history before they leave and again when answered.
 
-An operation's outcome follows from the kind of its error and from nothing else: see
+The outcome of an operation depends only on the kind of its error: see
 ``nextgen.harness.history.model``.
 """
 
@@ -44,10 +44,11 @@ _SUFFIXES = {
 
 
 class RecordedCalls:
-    """One client of the history, over any discovery node. ``acknowledged`` counts its oks.
+    """One client of the history, over any discovery node. ``acknowledged`` counts successful
+    operations.
 
-    ``not_understood`` says what the cluster called invalid: its requests are well-formed, so that
-    is a release, or an RPC, which is not what this load is for.
+    ``not_understood`` has requests that the cluster called invalid: they are well-formed, so the
+    cluster's release does not fit this load.
     """
 
     def __init__(self, name: str, client: DiscoveryClient, recorder: Recorder) -> None:
@@ -105,9 +106,9 @@ class RecordedCalls:
         expected_version: int | None = None,
         effective: bool = False,
     ) -> Operation:
-        """Replace the object's policies, None for none any more.
+        """Replace the object's policies; None clears them.
 
-        ``expected_version`` is the policies' own: 0 that they were never set, None any.
+        ``expected_version`` is that of the policies: 0 means never set, None any.
         """
         argument = {
             "policies": policies_text(policies) if policies is not None else "",
@@ -126,7 +127,7 @@ class RecordedCalls:
         return await self._write(asked, "SetPolicies", request)
 
     async def get_policies(self, key: str) -> Operation:
-        """Read what was set on the object itself, linearizable."""
+        """Read the object's own policies, linearizable."""
         asked = replace(self._asked(OperationKind.GET_POLICIES, key, {}), command_id="")
         answer = await self._call(asked, "GetPolicies", pb.GetPoliciesRequest(name=key))
         if isinstance(answer, Operation):
@@ -159,13 +160,13 @@ class RecordedCalls:
         return self._answered(asked, OK, value)
 
     async def lookup(self, key: str) -> Operation:
-        """Ask where a topic is served, which assigns an idle one."""
+        """Look up a topic, which assigns an idle one."""
         asked = replace(self._asked(OperationKind.LOOKUP, key, {}), command_id="")
         answer = await self._call(asked, "Lookup", pb.LookupRequest(topics=[key]))
         return answer if isinstance(answer, Operation) else self._located(asked, answer.answers[0])
 
     async def lookup_at(self, key: str, node: str, *, fresh: bool) -> Operation:
-        """Ask one discovery node, and no other if it does not answer; ``fresh``: linearizable."""
+        """Look up a topic at exactly one discovery node; ``fresh``: linearizable."""
         argument: dict[str, object] = {"node": node, "fresh": fresh}
         asked = replace(self._asked(OperationKind.LOOKUP, key, argument), command_id="")
         request = pb.LookupRequest(topics=[key], fresh=fresh)
@@ -178,7 +179,7 @@ class RecordedCalls:
         return self._located(asked, answer.answers[0])
 
     async def move(self, key: str, expected_epoch: int) -> Operation:
-        """Move a topic to any other broker, once, from the epoch that it is known to have."""
+        """Move a topic to any other broker, once, from its known epoch."""
         asked = replace(self._asked(OperationKind.MOVE, key, {"target": ""}), command_id="")
         move = TopicMove(topic=key, expected_epoch=expected_epoch)
         answer = await self._call(asked, "MoveTopics", pb.MoveTopicsRequest(moves=[move]))
@@ -198,7 +199,7 @@ class RecordedCalls:
         )
 
     async def _call(self, asked: Operation, method: str, request: Any, *, node: str = "") -> Any:
-        """Return the answer, or the operation as it is recorded when there is none."""
+        """Return the answer, or the recorded operation if there is none."""
         self._recorder.write(asked)
         self.asked += 1
         try:

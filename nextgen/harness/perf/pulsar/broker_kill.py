@@ -36,7 +36,7 @@ SETTLE_S = 5
 
 DEAD_S = 3
 WINDOW_MS = 8_000
-"""Behind a kill: gaps that touch it are the kill's."""
+"""Time after a kill; gaps that overlap it count as its effect."""
 
 GATHER_ATTEMPTS = 20
 GATHER_PAUSE_MS = 500
@@ -82,7 +82,7 @@ async def measure_broker_kill(bench: Bench, load: KillLoad) -> dict[str, Any]:
     """Return the measurement: kills (SIGKILL), then stops (SIGSTOP); brokers take turns.
 
     Raises:
-        CheckFailed: The topics could not be gathered at one broker, or are not served again.
+        CheckFailed: The topics could not be moved to one broker, or are not served again.
     """
     assert bench.cluster is not None, "only a cluster of our own is hurt"
     topics = [f"persistent://{bench.namespace}/topic-{number:04d}" for number in range(load.topics)]
@@ -212,7 +212,7 @@ class _Striker:
         return tuple(round(ms, 1) for ms in elsewhere_ms)
 
     async def _look_up(self, topics: list[str], victim: str) -> set[str]:
-        """Return those that are answered with another broker than the victim."""
+        """Return the topics whose lookup names another broker than the victim."""
         try:
             response = await self._client.call_at(
                 self._client.endpoints[0],
@@ -229,10 +229,10 @@ class _Striker:
         }
 
     async def _gather_at(self, broker_id: str) -> None:
-        """Have every topic at one broker, moved there if it must be.
+        """Have every topic assigned to one broker, by moves if necessary.
 
         Raises:
-            CheckFailed: They do not get there.
+            CheckFailed: A topic did not arrive there.
         """
         why = ""
         for _ in range(GATHER_ATTEMPTS):

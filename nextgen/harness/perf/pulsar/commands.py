@@ -1,4 +1,5 @@
-"""``perf pulsar-lookup``, ``produce``, ``consume`` and ``broker-kill``: what Pulsar clients get."""
+"""``perf pulsar-lookup``, ``produce``, ``consume`` and ``broker-kill``: latencies of Pulsar
+clients."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""``perf handover``: a topic moves: for how long does its producer, the stock client, wait?
+"""``perf handover``: how long the stock producer of a topic waits while the topic moves.
 
 Two processes have a producer and a consumer of the stock Python client on each of some topics, the
 *probes*, which send steadily. First one probe at a time moves to another broker, again and again;
 then all topics move at once, most of which have clients that hardly send. A gap is the longest time
-between two acknowledged sends that touches a move. For many moves at once it is reported twice:
-while any of them moves, which takes long and has every other delay of that time in it, and while
-the probe itself does. All acknowledged messages are accounted for at a consumer.
+between two acknowledged sends that overlaps a move. For many moves at once it is reported twice:
+over the time of all moves, which is long and includes other delays, and over the probe's own move.
+All acknowledged messages are accounted for at a consumer.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from protos.nextgen.v1.shard_service_pb2 import TopicMove
 
 MESSAGE_BYTES = 100
 REST_INTERVAL_MS = 5_000
-"""Between the sends of a producer on a topic that is no probe."""
+"""Interval of sends on a topic that is no probe."""
 
 SETTLE_S = 2.0
 """Time of undisturbed sends before anything is measured."""
 
 STILL_WINDOWS = 10
-"""Times of the length of a move in which nothing moves: what a gap is to be compared with."""
+"""Measured intervals without moves, each as long as a move: their gaps are the baseline."""
 
 PAUSE_S = 0.25
-"""Between two moves of one topic, so that the gap of each is its own."""
+"""Pause between two moves of one topic, so that each gap belongs to one move."""
 
 TAIL_MS = 150
-"""Behind the answer to a move: its clients have come to their new broker by then."""
+"""Time after the answer to a move until its clients have reached their new broker."""
 
 OWN_MOVE_MS = 250
-"""From the decision to move a probe, among many: its gap has begun by then. As long as is looked at
-of a move of one."""
+"""Time from the decision to move a probe, among many, in which its gap begins: as long as for a
+single move."""
 
 MOVE_TIMEOUT_MS = 60_000
 MOVE_REQUESTS_MAX = 5
-"""Requests for the moves of one batch: units of a shard move one after the other."""
+"""Attempts for the moves of one batch: units of a shard move one after the other."""
 
 LOOKED_UP_AT_ONCE = 64
 CLIENT = "pulsar-client (Python), unbatched, send timeout off"
@@ -165,7 +165,7 @@ def _gaps(strikes: Sequence[dict[str, Any]]) -> list[float]:
 
 
 def _times(ordered_ms: Sequence[float], one_p50_ms: float) -> float | None:
-    """Return how often the median has that of one in it; None without samples."""
+    """Return the median as a multiple of a single move's; None without samples."""
     return round(quantile(ordered_ms, 0.5) / one_p50_ms, 2) if one_p50_ms and ordered_ms else None
 
 
@@ -245,7 +245,7 @@ class _Mover:
     async def _move(
         self, moves: Sequence[TopicMove], measured: Sequence[str]
     ) -> tuple[float, list[str]]:
-        """Move, and have the gaps of ``measured`` looked at; return how long, and refusals."""
+        """Move topics and record the gaps of ``measured``; return the duration and the refusals."""
         began_s = time.monotonic()
         answers = await self._asked_until_over(moves)
         took_ms = (time.monotonic() - began_s) * 1000
@@ -262,7 +262,7 @@ class _Mover:
         return round(took_ms, 1), refused
 
     async def _asked_until_over(self, moves: Sequence[TopicMove]) -> Sequence[Any]:
-        """Move; ask again for those to a named broker that are still under way."""
+        """Move topics; repeat requests for moves to a named broker that are still in progress."""
         summary: dict[str, Any] = {}
         asked = list(moves)
         for _ in range(MOVE_REQUESTS_MAX):

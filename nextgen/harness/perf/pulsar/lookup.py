@@ -50,10 +50,10 @@ class LookupLoad:
     is_partition_metadata: bool
 
     def check(self) -> None:
-        """Return if the topics are enough to keep every window full of different ones.
+        """Check that there are enough topics to fill every window with different ones.
 
         Raises:
-            InvalidRequest: They are not.
+            InvalidRequest: There are not.
         """
         if self.topics < 2 * self.connections * self.in_flight:
             raise InvalidRequest(
@@ -68,7 +68,7 @@ class LookupLoad:
 
 @dataclass(slots=True)
 class Window:
-    """The server's CPU between the first generator's begin and the last one's end."""
+    """The server's CPU time from the first generator's beginning to the last one's end."""
 
     cpu_of: Callable[[], float | None]
     generators: int
@@ -78,7 +78,7 @@ class Window:
     _ended: int = 0
 
     def heard(self, message: dict[str, Any]) -> None:
-        """Take note of what a generator says."""
+        """Handle a generator's message."""
         event = message.get("event")
         if event == "measuring":
             self._begun += 1

@@ -16,7 +16,7 @@ from protos.nextgen.v1.broker_service_pb2 import GetTopicStatsRequest
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceStub
 
 WARM_MESSAGES = 2_000
-"""Sent before anything is timed, on a topic of their own: code paths, the first files."""
+"""Messages sent before the measurement, on a topic of their own, to warm code paths and files."""
 
 QUIET_MS = 1_000
 """Time without a message after the last expected one, to see that no more arrive."""
@@ -31,7 +31,7 @@ async def measure_produce(
     """Return the measurement: a batched run, then sends one by one; both are read again.
 
     Raises:
-        CheckFailed: The broker counted other messages than were acknowledged.
+        CheckFailed: The broker's count of messages differs from the acknowledged ones.
     """
     warm, batched_topic, serial_topic = await _make_topics(bench, "warm", "batched", "serial")
     await _produce(bench, "produce_batched", "warming up", warm, WARM_MESSAGES, message_bytes)
@@ -136,7 +136,7 @@ async def _consume(bench: Bench, title: str, topic: str, count: int) -> dict[str
 
 
 async def _messages_in(bench: Bench, topics: Sequence[str]) -> int:
-    """Return how many messages the brokers say they stored in these topics."""
+    """Return the brokers' count of stored messages in these topics."""
     return sum([await _counted_at(one, topics) for one in await known_brokers(bench.targets)])
 
 
@@ -157,7 +157,7 @@ def _added(readings: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 
 def _wrong(readings: Sequence[dict[str, Any]]) -> int:
-    """Return how many messages were lost, came twice, too early, or were never sent."""
+    """Return how many messages were lost, duplicated, out of order, or never sent."""
     added = _added(readings)
     return sum(count for name, count in added.items() if name != "received")
 
