@@ -126,5 +126,5 @@ class GrantAllocator:
                 session_id=broker.session_id,
                 units=broker.capacity_units,
             )
-        # Whatever the answer says, the ledger's rule is that no grant exceeds the capacity.
+        # The ledger's rule holds for any answer: no grant exceeds the capacity.
         return min(granted, broker.capacity_units)

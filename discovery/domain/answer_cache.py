@@ -231,7 +231,7 @@ class AnswerCache:
         """Apply the deltas up to ``position``, in order."""
         shard = self._shards[shard_id]
         for delta in deltas:
-            # Removed first, so that the latest delta of a topic stands at its place in time.
+            # Removed first, so that the latest delta of a topic is last in the order.
             shard.deltas.pop(delta.topic, None)
             shard.deltas[delta.topic] = delta
             self._remove_outdated(delta)

@@ -130,7 +130,7 @@ def _can_begin_a_topic(prefix: str) -> bool:
         return any(f"{domain.value}://".startswith(prefix) for domain in Domain)
     if scheme not in set(Domain):
         return False
-    # The tenant and the namespace have a narrow alphabet, what is behind them a wide one.
+    # Tenant and namespace have a narrow alphabet, local names a wide one.
     tenant, _, behind = rest.partition("/")
     namespace, _, local = behind.partition("/")
     return (

@@ -191,13 +191,13 @@ class LogStatus:
     configuration_index: int = 0
     progress: tuple[MemberProgress, ...] = ()  # Of the others, while this replica leads.
     digest: ViewDigest | None = None  # The newest one this replica has taken.
-    divergence: str = ""  # Whose view differs from the others', "" while none is known to.
+    divergence: str = ""  # The replica whose view is known to differ, "" without one.
     log_pins: int = 0  # Readers that keep a part of the log; see ``ReplicatedLog.pin``.
     pinned_bytes: int = 0  # Log that is kept for pins alone.
-    log_readers: int = 0  # Of the pins, those that have a name and survive a restart.
+    log_readers: int = 0  # Pins with a name, which survive a restart.
     readers_expired: int = 0  # Named readers that did not renew, since the replica was opened.
     snapshots: int = 0  # Written since the replica was opened.
-    snapshots_installed: int = 0  # That came from a leader.
+    snapshots_installed: int = 0  # Snapshots that a leader sent.
     snapshot_ms: float = 0.0  # What writing the newest of them took.
     records_waiting: int = 0  # Proposed here and not yet in an entry.
     entries_in_flight: int = 0  # Appended by this leader and not yet committed.

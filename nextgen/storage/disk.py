@@ -292,7 +292,7 @@ def make_directory_durably(storage: Storage, path: Path, *, label: str) -> None:
     while not storage.is_directory(path):
         missing.append(path)
         path = path.parent
-    # Who may not read the directory above did not make this one.
+    # A process that may not read the parent directory did not create this one.
     with contextlib.suppress(PermissionError):
         storage.sync_directory(path.parent, label=label)
     for directory in reversed(missing):

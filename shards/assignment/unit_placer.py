@@ -298,7 +298,7 @@ class PlacementRound:
 
 
 class _Spread:
-    """How many partitions of one topic each session has."""
+    """The number of partitions of one topic at each session."""
 
     def __init__(self, zone_of: Callable[[str], str]) -> None:
         self._zone_of = zone_of

@@ -1,15 +1,14 @@
 """The gate of one parent in one shard: may children of it be created here?
 
-A parent (tenant, namespace) and its children live in different shards. Each shard keeps a gate
-per parent. It is opened when a child is first created, by a leader that has just read the
-parent, and closed by the parent's home shard before the parent goes. Two numbers keep late
-messages out:
+A parent (tenant, namespace) and its children live in different shards. Each shard keeps a gate per
+parent. It is opened when a child is first created, by a leader that has just read the parent, and
+closed by the parent's home shard before the parent is deleted. Two numbers keep late messages out:
 
 - ``version`` grows with each event of the gate. A leader that reads the parent to open the gate
   notes the version first: if the gate has changed since, the read may be out of date.
 - ``attempt`` grows with each attempt to delete a parent of this name, its successors included. A
-  gate accepts orders of the latest attempt that it knows only, so a delayed order cannot undo a
-  later one.
+gate accepts only orders of the latest attempt that it knows, so a delayed order cannot undo a later
+one.
 """
 
 from __future__ import annotations

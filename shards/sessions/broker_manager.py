@@ -186,7 +186,7 @@ class BrokerManager:
         try:
             session = self.sessions.live(request.broker_id, request.session_id)
         except SessionExpired:
-            # The cluster manager believes it for good, so a deposed leader must not say it.
+            # The cluster manager never revises this answer, so a deposed leader must not give it.
             await self._state.proposer.confirm()
             raise
         units = min(request.units, session.record.capacity_units)

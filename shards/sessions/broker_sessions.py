@@ -134,7 +134,7 @@ class BrokerSessions:
         now = self._clock.monotonic()
         for session in self._state.scans.sessions():
             if session.is_live:
-                # What an earlier leader sent it is for the broker to say.
+                # Only the broker knows what an earlier leader sent to it.
                 self._add(to_recorded(session), now).metadata.awaits_report = True
         self._report_all()
 
@@ -205,7 +205,7 @@ class BrokerSessions:
         """
         session = connection.session
         if session.ended is not None:
-            # The stream is ending, and whatever it says is not about the session that follows.
+            # The stream is ending; its messages are not about the next session.
             return
         session.heard_at = self._clock.monotonic()
         match message.WhichOneof("body"):
@@ -374,7 +374,7 @@ class BrokerSessions:
         try:
             await self._propose(record.broker_id, decision.events)
         except MetadataError as error:
-            # Whoever leads next finds the session silent and ends it.
+            # The next leader finds the session silent and ends it.
             _logger.info("session end not recorded", broker=record.broker_id, why=str(error))
             return
         _logger.info(
@@ -422,12 +422,12 @@ class BrokerSessions:
             session = self._sessions.get(session_id)
             if session is None or session.looked_at_next != when:
                 continue
-            # It was this process that did not run: what the broker said may be waiting.
+            # This process itself was stalled: the broker's messages may be unread.
             is_late = now - when > SESSION_RESUME_MS / 1000
             if session.broken_at is not None and is_late:
                 session.broken_at = now
             if session.broken_at is not None and not session.attached.is_set():
-                # While others still come, this one's hello may be among what is not read yet.
+                # While other brokers still connect, this one's hello may be unread.
                 session.broken_at = max(session.broken_at, self._came_at)
             if session.deadline > now:
                 self._look_at(session, session.deadline)
@@ -435,7 +435,7 @@ class BrokerSessions:
             if is_late and session.excuse():
                 self._look_at(session, now + SESSION_HEARTBEAT_MS / 1000)
                 continue
-            # Looked at once more, should recording its end fail while we still lead.
+            # Check again later, in case recording its end fails while this replica still leads.
             self._look_at(session, now + SESSION_TTL_MS / 1000)
             self._run(self._end(session, session.end_reason))
         self._schedule()

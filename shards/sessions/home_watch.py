@@ -160,7 +160,7 @@ class HomeWatch:
 
     def _gather(self, names: Sequence[WatchedName]) -> None:
         self._retries -= 1
-        # Nobody may want a name any more that waited to be tried again.
+        # A name may have become unwanted while it waited for its retry.
         self._gathered |= {watched.name: watched for watched in names if watched.holders}
         self._schedule()
 

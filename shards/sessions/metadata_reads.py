@@ -91,4 +91,4 @@ def _fail_all(futures: Iterable[asyncio.Future[Item]], error: MetadataError) -> 
     for future in futures:
         if not future.done():
             future.set_exception(error)
-            future.exception()  # Looked at, should everybody who waited be gone.
+            future.exception()  # Mark the exception as retrieved: there may be no waiter left.

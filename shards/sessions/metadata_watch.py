@@ -211,7 +211,7 @@ class MetadataWatch:
         if not self._is_closed:
             for sent in (*session.metadata, *session.metadata.behind):
                 self.drop(sent)
-        # What its broker still says on a stream that is ending changes nothing.
+        # A message on a stream that is ending changes nothing.
         session.metadata.behind.clear()
         session.metadata.awaits_report = False
         self.synced()

@@ -255,7 +255,8 @@ class SessionMetadata:
     def _add_parent(self, sent: Sent) -> tuple[Sent, Sent | None]:
         replaced = self._parents.get(sent.name)
         if replaced is None and len(self._parents) >= SESSION_METADATA_MAX:
-            # Forgetting another one would leave its broker with a policy that nobody updates.
+            # Forgetting another object would leave the broker with a policy that is no longer
+            # updated.
             raise Overloaded(f"a session has {SESSION_METADATA_MAX} tenants and namespaces")
         if replaced is not None:
             self.forget(replaced)

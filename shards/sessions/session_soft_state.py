@@ -149,7 +149,7 @@ class SessionSoftState:
         while self.ended is None:
             added = self.metadata.units_added(assignments)
             units = self.metadata.units
-            # What it has already may be sent again, however full it is.
+            # Units that the broker has already may be sent again, however full it is.
             if not added or (units is not None and units + added <= capacity_units):
                 return
             if not self.metadata.awaits_report:

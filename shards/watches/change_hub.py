@@ -158,7 +158,7 @@ class ChangeHub:
     def _on_commit(self, entries: Sequence[Entry]) -> None:
         first, last = entries[0].first_position, entries[-1].next_position - 1
         if not self.source.index:
-            # No watch wants what is queued either: a watch that comes later reads it from the log.
+            # No watch wants the queued entries: a later watch reads them from the log.
             self._throw_away()
             self._seen = self.source.position = max(self._seen, last)
             return

@@ -170,7 +170,7 @@ class JoiningWatches:
             watch.delivery = self._delivery
             self._stream.emit(WatchShardUpdate(watch_id=watch.watch_id, position=watch.since))
             if watch.is_acknowledged:
-                # What it acknowledges from here on is the position of the stream.
+                # From here on it acknowledges positions of the stream.
                 self._stream.prompt()
         self._passing.clear()
         self._unpin_if_idle()

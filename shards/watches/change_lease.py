@@ -169,7 +169,7 @@ class LeasedWatch(Delivery[LeasedForm]):
         is_resumed = 0 < position <= present
         self._begins_anew = not is_resumed
         self.start(position if is_resumed else present)
-        # What it took in before, here or at another leader, it has not forgotten.
+        # It still has the events that it applied before, here or at another leader.
         self.acked = self.position
         self.watch.since = self.position
         self.watch.delivery = self

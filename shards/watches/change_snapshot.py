@@ -160,7 +160,7 @@ class SnapshotRun(Generic[Owner]):
             look.close()
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
-        # Shielded: a thread that has begun goes on, and nobody may close what it reads.
+        # Shielded: a running thread cannot be cancelled, and its transaction must stay open.
         working = asyncio.get_running_loop().run_in_executor(None, work)
         self._working = working
         working.add_done_callback(self._worked)

@@ -95,7 +95,7 @@ class ChangeStream:
         """
         try:
             if not self._used_ids.take(add.watch_id):
-                # Its subscriber could not tell the updates of the two apart: both end.
+                # The subscriber could not distinguish the updates of the two watches: both end.
                 self.remove(add.watch_id)
                 raise InvalidRequest(f"the watch id {add.watch_id} was used on this stream before")
             if len(self._watches) >= WATCHES_PER_STREAM_MAX:
@@ -115,7 +115,7 @@ class ChangeStream:
         if not watch.is_leased:
             self._joining.add(watch)
         if watch.is_acknowledged and self._subscriber is not None:
-            # Only now can it be seen that what it watches is not taken in.
+            # Only from here on does an effective write see that the watch has not acknowledged.
             self._subscriber.watches(changes_of(watch))
         self.wake()
 

@@ -222,7 +222,7 @@ class EffectiveWrites:
             return
         subscriber.heard_at = self._clock.monotonic()
         for change in subscriber.read:
-            # What it acknowledges of its watch says when it does not rely on the read any more.
+            # Its watch's acknowledgements show when it no longer relies on the read.
             if subscriber.is_watching(change):
                 self._readers.forget(change, subscriber.stream.subscriber_id)
         subscriber.read.clear()
@@ -246,7 +246,7 @@ class EffectiveWrites:
         self._schedule()
 
     def note_watched(self, subscriber: Subscription, changes: Iterable[Change]) -> None:
-        # Its watch replaces what was expected of it, so it counts for as long from here on.
+        # Its watch replaces the expectation, so it counts for as long from here on.
         subscriber.heard_at = self._clock.monotonic()
         reader = reader_of(subscriber.stream.subscriber_id)
         if reader is None or not self._readers:
@@ -402,7 +402,7 @@ class EffectiveWrites:
         self._waiters[number] = waiter
         for subscriber in self._subscribers.values():
             if self._is_awaited(subscriber, waiter, now):
-                # What was written may be no event of its own: then no update would be due.
+                # The write may have produced no event of its own: then no update would be due.
                 subscriber.stream.prompt(position)
         self._schedule()
         slow = self._clock.call_at(now + _SLOW_SECONDS, lambda: self._report(waiter))

@@ -41,7 +41,8 @@ class ExpectingManagers:
     async def assign(self, request: AssignRequest, *, timeout_ms: int) -> AssignResponse:
         request.term = self._state.term.number
         if not request.assignments:
-            # What a broker only prepares comes again, as it is then, once it is assigned.
+            # A unit that a broker only prepares is sent again, with its present topic, when it is
+            # assigned.
             return await self._managers.assign(request, timeout_ms=timeout_ms)
         shard_id = self._homes.manager_shard(request.broker_id)
         changes: list[Change] = [(KIND_TOPIC, each.topic.name) for each in request.assignments]

@@ -107,7 +107,7 @@ class ManagerRollCall:
         try:
             shard_ids = self._shard_ids()
         except MetadataError:
-            # Without a map nothing can be asked: each manager is waited for as long as it counts.
+            # Without a map no manager can be called: each one counts for its full time.
             return
         self._effective.expect_managers(shard_ids, self._request.term)
         for shard_id in shard_ids:

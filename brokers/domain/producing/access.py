@@ -84,7 +84,8 @@ class ProducerAccess:
         return len(self._waiting)
 
     def ask(self, request: AccessRequest) -> Granted | None:
-        """Give a producer access; None: it waits, and ``leave`` of another one will name it.
+        """Give a producer access. None: it waits, and the ``leave`` of another producer returns its
+        key.
 
         Raises:
             Refusal: The producer may not have access.

@@ -41,7 +41,7 @@ LATEST = Place()
 async def create_subscription(
     topic: Topic, name: str, place: Place, properties: Mapping[str, str]
 ) -> None:
-    """Create a durable subscription without a consumer, which gets what is behind ``place``.
+    """Create a durable subscription without a consumer; it begins behind ``place``.
 
     Raises:
         Refused: ALREADY_EXISTS; NOT_ALLOWED for a topic that is not persistent.

@@ -199,7 +199,7 @@ class DiscoveryServicer:
                     self._counters.requests_invalid += 1
                 await abort(context, error, shard_map_version=self._shard_map_version())
             except Exception as error:
-                # It may have happened: this is a mistake of ours, nobody knows how far it got.
+                # Indefinite: this is a bug of ours, and the progress of the request is unknown.
                 _logger.exception("a request failed", method=method)
                 failure = DeadlineExceeded(f"{method} failed: {error!r}")
                 await abort(context, failure, shard_map_version=self._shard_map_version())

@@ -53,7 +53,7 @@ class LoopTurns:
         asyncio.get_running_loop().call_soon(self._next, DISCOVERY_ROUNDS_BETWEEN_TURNS - 1)
 
     def _next(self, rounds_left: int) -> None:
-        # A connection that is alone waits for nobody, and for no rounds.
+        # A single connection waits for no other and for no rounds.
         if rounds_left and self._waiting:
             asyncio.get_running_loop().call_soon(self._next, rounds_left - 1)
             return

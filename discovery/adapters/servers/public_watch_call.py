@@ -48,7 +48,8 @@ async def serve_watch(watch: Watch, context: Any) -> None:
     try:
         await asyncio.wait({writing, ending}, return_when=asyncio.FIRST_COMPLETED)
         if not writing.done():
-            # It may only be slow: then what is under way leaves, and the reason behind it.
+            # The watcher may only be slow: then pending updates are sent, and the reason after
+            # them.
             await asyncio.wait({writing}, timeout=WATCH_STALLED_MS_MAX / 1_000)
         if not writing.done():
             assert watch.error is not None, "it ended"

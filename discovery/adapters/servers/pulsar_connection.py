@@ -150,7 +150,7 @@ class DiscoveryConnection(PulsarConnection):
         if not is_long or turns.has_time():
             unread = self._take(data)
             while unread and is_long and not self._is_full and turns.has_time():
-                unread = self._take(unread)  # Nobody else waits.
+                unread = self._take(unread)  # No other connection waits.
         if unread:
             self._unread = unread
             self._pause_or_resume()
@@ -216,9 +216,9 @@ class DiscoveryConnection(PulsarConnection):
             at = behind
             commands += 1
         if at:
-            # What is left begins a frame, which the general codec may not have seen end.
+            # The remaining bytes begin a frame whose end the general codec may not have seen.
             self.frame_began_at = 0.0
-        # What was answered leaves with this.
+        # The finished answers are sent with this.
         super().data_received(b"" if unread else data[at:])
         return unread
 
@@ -252,7 +252,7 @@ class DiscoveryConnection(PulsarConnection):
 
     def _send_answers(self, answers: list[bytes], lookups: int) -> None:
         """Send the pieces of answers; ``lookups`` of the answers are to LOOKUPs."""
-        # What is sent while receiving leaves in one write at the end of it.
+        # Frames that are sent while receiving leave in one write at the end.
         self._is_receiving = True
         self.send(b"".join(answers))
         answered = len(answers) // _PIECES_PER_ANSWER

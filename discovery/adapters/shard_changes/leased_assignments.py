@@ -92,7 +92,7 @@ class LeasedAssignments:
         self._begins_anew = True
         self._absent.reset(self.shard_id)
         self._counts.clear()
-        # Nothing may be answered from here on; where the present is comes with the position.
+        # No answer is valid from here on; the next update has the present position.
         self._cache.reset(self.shard_id, self._cache.position(self.shard_id))
 
     def on_items(self, items: Sequence[Item]) -> None:
@@ -128,7 +128,7 @@ class LeasedAssignments:
     def _renew(self, confirmed_at_ms: int, ttl_ms: int) -> None:
         self.heard_at = asyncio.get_running_loop().time()
         usable_ms = min(max(0, ttl_ms - WATCH_TTL_MARGIN_MS), LOOKUP_STALENESS_MS_MAX)
-        # Counted from the question, whatever held the answer up.
+        # Counted from the request, however late the answer is.
         until = (confirmed_at_ms + usable_ms) / 1_000
         self._cache.renew(self.shard_id, until)
         self._absent.renew(self.shard_id, until)

@@ -62,7 +62,7 @@ class WorkerEnd(asyncio.Protocol):
         self._timer = loop.call_later(WORKER_REPORT_MS / 1_000, self._tick)
 
     def _say(self) -> None:
-        # A parent that does not read is about to end; what it misses it will not be asked for.
+        # A parent that does not read is about to end, and does not need the report.
         if self._transport is not None and not self._transport.get_write_buffer_size():
             self._transport.write(self._report().to_json().encode() + _END)
 

@@ -162,7 +162,7 @@ class CapacityShares:
         others.pop(tenant, None)
         refusal = check_shares(wanted, others, claims)
         if refusal is not None or len({*claims, tenant}) > SHARE_CLAIMS_MAX:
-            # What was kept may be outdated: shares shrink without a claim.
+            # The kept reading may be outdated, because shares shrink without a claim.
             if reading is kept or await self._end_abandoned(claims, deadline):
                 self._reading = None
                 return None

@@ -175,8 +175,8 @@ class InventoryService:
         outcomes, places = self._placed(request.topics)
         if any(_IN_DEFAULT_NAMESPACE in topic.name for topic in request.topics):
             await self._make_default_namespace()
-        # All are made before one is sent: a command without the position of one of its shards is
-        # sent to none, and its client may issue it anew.
+        # All requests are made before one is sent: without a position of one of its shards a
+        # command is sent to none, and the client may issue it again.
         requests = [
             self._create_request(
                 shard_id, command_id, [request.topics[place] for place in at_shard], request
@@ -338,7 +338,7 @@ class InventoryService:
         """
         execute = shard_pb.ExecuteRequest(commands=[command], consistency=write.consistency)
         if not write.issued:
-            # The router says what is known here: see GetPositionsRequest for what that is worth.
+            # The router uses positions known here: see GetPositionsRequest for their guarantee.
             self._counters.writes_without_positions += 1
         else:
             if len(write.issued) > SHARDS_MAX:

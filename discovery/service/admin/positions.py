@@ -86,7 +86,7 @@ class PositionService:
 
     async def _read_from(self, shard_id: int) -> None:
         asked_at = self._clock()
-        # A read of no names is linearizable like any other: its answer says how far the shard is.
+        # A read without names is linearizable like any other: its answer has the shard's position.
         request = ShardRequest(get=GetRequest())
         try:
             answer = await self._shards.call(shard_id, request, timeout_ms=POSITION_READ_TIMEOUT_MS)

@@ -246,7 +246,7 @@ class LookupService:
         except MetadataError as error:
             self._counters.lookups_by_result[error.reason] += 1
             return trouble_answer(topic, error)
-        # A question under way may be older than the position that the caller knows of the shard.
+        # A request in flight may be older than the position that the caller knows of the shard.
         is_fresh = is_fresh or shard_id in known
         return self._lookups.ask(shard_id, topic, trace_id, is_fresh=is_fresh)
 

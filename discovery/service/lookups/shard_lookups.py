@@ -301,10 +301,10 @@ class ShardLookups:
                 else:
                     self._take(shard_id, flight, answer)
             self._counters.add_cold(latency_ms, len(names) - len(again))
-            # A superseded one gets the answer of the flight that superseded it: asked for again, it
+            # A superseded one gets the answer of the flight that superseded it: a repeated request
             # could have a later answer than that.
             again = [flight for flight in again if self._flights.get(flight.topic) is flight]
-            # A name that no broker may have must not hold up those that some broker may.
+            # A name that no broker may have must not delay the other names.
             self._make_way(shard_id, line, batch, again)
             if not again:
                 return

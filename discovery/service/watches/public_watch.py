@@ -216,7 +216,7 @@ class PublicWatch:
             position=self._told.get(shard_id, 0),
             without_snapshot=self._without_snapshot,
         )
-        # Its watcher would wait for ever for what nobody brings.
+        # Otherwise its watcher would wait for ever.
         task = start("public_watch", feed.run(), self._tasks, on_failure=self._broke)
         self._feeds[shard_id] = feed, task
 

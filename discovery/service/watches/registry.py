@@ -189,7 +189,7 @@ class WatchRegistry:
                 continue
             lag.wait_ms = max(lag.wait_ms, int(watch.queue.age(now) * 1_000))
             for shard_id, sent in watch.sent.items():
-                # What was told with nothing to send needs no sending.
+                # With an empty queue, all updates up to this position count as sent.
                 reached = watch.told.get(shard_id, 0) if not len(watch.queue) else sent
                 behind = self._streams.position(shard_id) - max(sent, reached)
                 lag.positions = max(lag.positions, behind)

@@ -159,7 +159,8 @@ class ShardFeed:
         )
 
     def _is_final(self, error: MetadataError) -> bool:
-        # What the shard has told once is there, whoever leads; the caller's claim is its own.
+        # A position that the shard itself reported exists, whichever node leads; the caller's may
+        # not.
         if isinstance(error, PositionAhead):
             return error.is_final and not self._is_position_proven
         return isinstance(error, InvalidRequest | Refused)
@@ -226,7 +227,7 @@ class ShardFeed:
         self._put(WatchUpdate(shard_id=self._shard_id, snapshot_complete=True), position)
 
     def put_events(self, events: Sequence[Event]) -> None:
-        # Behind a reconnect the first may be known.
+        # After a reconnect the first events may be delivered already.
         later = [event for event in events if event.position > self._position]
         if later:
             position = later[-1].position
@@ -239,7 +240,7 @@ class ShardFeed:
         if self._is_in_snapshot or position <= self._position:
             return
         if not self._position:
-            # From the present on: this says where that is, and that the watch stands.
+            # From the present on: this update has that position, and confirms the watch.
             self._put(WatchUpdate(shard_id=self._shard_id), position)
         self._note(position)
 

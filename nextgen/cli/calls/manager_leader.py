@@ -63,7 +63,7 @@ async def ask_manager_leader(
             hint = error.leader_hint if isinstance(error, NotLeader) else None
             if asyncio.get_running_loop().time() >= ask_until:
                 raise
-        # Two that each believe in the other would be asked without a pause.
+        # Two managers that each name the other would be called without a pause.
         if hint is None or hinted is not None:
             await asyncio.sleep(PAUSE_MS / 1_000)
 

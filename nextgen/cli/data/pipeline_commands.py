@@ -64,7 +64,7 @@ def run_pipeline(job: str, arguments: Sequence[str]) -> int:
         # Finds the secret of the cluster there, which the job is given by its environment.
         endpoints_of(target, None)
     command = [sys.executable, "-m", "pipelines", job, *arguments]
-    # A group of its own would not hear Ctrl-C; this one ends by itself when the terminal says so.
+    # A process group of its own would not get Ctrl-C; this child ends by the terminal's signal.
     with subprocess.Popen(command, env=environment_of_child(os.environ)) as process:
         while True:
             try:

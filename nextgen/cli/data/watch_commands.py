@@ -132,7 +132,7 @@ def _until_interrupted(work: Callable[[], Any]) -> None:
     try:
         run_command(work())
     except typer.Exit as ending:
-        # Nobody can end a watch but by an interrupt: it is how one is done with it.
+        # An interrupt is the normal end of a watch.
         if ending.exit_code != ExitCode.INTERRUPTED:
             raise
 

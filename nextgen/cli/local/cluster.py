@@ -271,7 +271,7 @@ def child_environment(*, lifeline: bool) -> dict[str, str]:
     """
     source = str(Path(__file__).resolve().parents[3])
     path = os.environ.get("PYTHONPATH")
-    # What is meant for this command line, its data directory above all, is not for a child.
+    # Variables of this command line, such as its data directory, are not for a child.
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -283,6 +283,6 @@ def child_environment(*, lifeline: bool) -> dict[str, str]:
         "PYTHONPATH": f"{source}{os.pathsep}{path}" if path else source,
         # Eleven processes with the default number of arenas would hold memory for nothing.
         "MALLOC_ARENA_MAX": "2",
-        # The library tells of every connection that ends; a killed node ends dozens.
+        # The library logs every connection that ends; a killed node ends dozens.
         "GRPC_VERBOSITY": os.environ.get("GRPC_VERBOSITY", "ERROR"),
     }

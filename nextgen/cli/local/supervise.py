@@ -187,7 +187,7 @@ def start_detached(arguments: Sequence[str], data_dir: Path) -> None:
         )
     assert process.stdout is not None
     try:
-        # One line says that it is ready; end of file that it ended.
+        # A line means that it is ready; end of file means that it ended.
         is_ready = bool(process.stdout.readline())
     except BaseException:
         process.terminate()

@@ -73,7 +73,7 @@ def produce(
     if not messages and count != 1:
         raise typer.BadParameter("only texts can be sent again", param_hint="--count")
     contents = _repeated(messages, count) if messages else _lines_of_standard_input()
-    # What is typed is acknowledged line by line.
+    # Typed lines are acknowledged one by one.
     in_flight_max = 1 if not messages and sys.stdin.isatty() else IN_FLIGHT_MAX
 
     def use(client: StockClient, name: str) -> None:
@@ -139,7 +139,7 @@ def read(
 
     def use(client: StockClient, _name: str) -> None:
         is_earliest = begin is ReadFrom.EARLIEST
-        # What is there to its end is nothing for one who begins at the end.
+        # A reader that begins at the end of the topic has nothing to read.
         for message in client.read(
             earliest=is_earliest, follow=follow or not is_earliest, count=count
         ):

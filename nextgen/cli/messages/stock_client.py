@@ -127,7 +127,7 @@ class StockClient:
             subscription,
             consumer_type=getattr(self._pulsar.ConsumerType, kind),
             initial_position=begin.Earliest if earliest else begin.Latest,
-            # Else an acknowledged message comes again with the rest of its batch.
+            # Otherwise an acknowledged message is redelivered with the rest of its batch.
             batch_index_ack_enabled=True,
         )
         for message in self._received(consumer.receive, count, quiet_s):

@@ -129,7 +129,7 @@ class ReplicaChanger:
                 if asyncio.get_running_loop().time() >= ask_until:
                     raise
             except Refused:
-                # An earlier attempt whose answer was lost may have had its way, to the end.
+                # An earlier attempt whose answer was lost may have completed the change.
                 recorded = await self._recorded(change, shard_id, node_id)
                 if not may_be_recorded or recorded is None:
                     raise

@@ -270,7 +270,7 @@ async def _read(
                         yield event
             return
         except PositionCompacted as error:
-            # What was cut is known by its outcome only; the chain begins where the log does.
+            # Only the outcome of cut events is known; the chain begins where the log does.
             first = max(error.oldest, first + 1)
 
 

@@ -109,7 +109,7 @@ def set_policies(
             set_field(policies, assignment)
 
     async def work() -> Any:
-        alter(Policies())  # What cannot be is said before anything is asked.
+        alter(Policies())  # Invalid fields are refused before any request.
         async with DiscoveryClient(nodes, timeout_ms=EFFECTIVE_TIMEOUT_MS) as client:
             return await alter_policies(
                 client, name, alter, expected_version=expected_version, effective=effective

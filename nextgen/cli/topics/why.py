@@ -107,7 +107,7 @@ def chain_of(
             steps += _policy_step(event, in_force)
             continue
         if kind == "topic_created":
-            # What was before is behind nothing but the rules that it began with.
+            # Earlier events explain only the rules that were in force at its first assignment.
             in_force.pop(event.topic_created.name, None)
             steps = list(in_force.values())
         steps.append(_step(event, broker_id))

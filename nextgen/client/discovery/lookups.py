@@ -89,7 +89,7 @@ async def look_up(
             break
         pause_s = _pause_ms(locations[place] for place in unsettled) / 1_000
         if loop.time() + pause_s + _RETRY_PAUSE_MS / 1_000 >= deadline:
-            break  # The answers that are there say why; another attempt would have no time.
+            break  # The present answers have the reasons; there is no time for another attempt.
         await asyncio.sleep(pause_s)
     return [locations[place] for place in range(len(topics))]
 

@@ -104,7 +104,7 @@ async def watch_shard_map(nodes: DiscoveryNodes, *, timeout_ms: int) -> AsyncGen
                 update.HasField("shard_map") and update.shard_map.version > known.shard_map.version
             )
             if not newer and not is_map_newer:
-                continue  # Another node repeated what is known.
+                continue  # Another node repeated events that were delivered already.
             leaders.update((leader.shard_id, leader) for leader in newer)
             if is_map_newer:
                 known.shard_map.CopyFrom(update.shard_map)

@@ -61,7 +61,7 @@ def _gaps(writes: Sequence[Operation], ended_ns: int) -> Iterator[tuple[int, int
     waiting = 0
     before = asked[0][0]
     for answer in ends:
-        # The first that was still, or had just been, asked for behind the last answer.
+        # The first write that was pending after the last answer.
         while waiting < len(asked) and asked[waiting][1] <= before:
             waiting += 1
         if waiting < len(asked) and asked[waiting][0] < answer:

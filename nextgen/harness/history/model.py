@@ -39,8 +39,8 @@ class OperationKind(StrEnum):
     GET = "get"  # {} -> {id, version, properties, …}, or {} when there is none
     SET_POLICIES = "set_policies"  # {policies, expected_version, expects_none} -> {id, version}
     GET_POLICIES = "get_policies"  # {} -> {policies, policies_version}
-    # {node, fresh} -> {topic_id, epoch, broker_id, session_id}. ``node`` is the one discovery
-    # process that was asked; without it any may have answered. ``fresh``: linearizable.
+    # {node, fresh} -> {topic_id, epoch, broker_id, session_id}. ``node`` is the only discovery
+    # process that was called; without it any may have answered. ``fresh``: linearizable.
     LOOKUP = "lookup"
     MOVE = "move"  # {target} -> as LOOKUP
 

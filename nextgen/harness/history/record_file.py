@@ -209,7 +209,7 @@ def _decode(values: dict[str, Any]) -> Record:
             values[name] = tuple(value)
     if kind is Operation:
         values["kind"] = OperationKind(values["kind"])
-    # A field that a later release has added says more, and nothing else.
+    # Fields of a later release only add information.
     for name in values.keys() - _FIELDS[kind].keys():
         del values[name]
     return kind(**values)

@@ -49,7 +49,7 @@ async def _listen(reader: asyncio.StreamReader, reporter: Reporter) -> None:
             reporter.stopping.set()
         else:
             await reporter.commands.put(message)
-    # Whoever wanted the result is gone.
+    # The parent that wanted the result has ended.
     os._exit(EXIT_PARENT_GONE)
 
 

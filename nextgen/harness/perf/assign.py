@@ -118,7 +118,7 @@ async def _all_at_once(bench: Bench, topics: TopicRange, burst: int) -> dict[str
         "cost": {
             "controller_to_manager": round(grown["assign_requests"] / assigned, 4),
             "manager_to_broker": round(grown["delivery_messages"] / assigned, 4),
-            # Whole calls, over all shards: what is for more units, and what is a renewal.
+            # Whole calls, over all shards: requests for more units, and renewals.
             "cluster_manager_calls": grown["lease_growths"],
             "cluster_manager_renewals": grown["lease_requests"] - grown["lease_growths"],
         }

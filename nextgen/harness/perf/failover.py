@@ -104,7 +104,7 @@ async def _fill(bench: Bench, topics: int) -> None:
 async def _try(bench: Bench, cluster: LocalCluster, kind: str, shard_id: int) -> dict[str, Any]:
     async with watched(bench, shard_id) as (watch, seen):
         await watch.commit_for(SETTLE_SECONDS)
-        # Asked for at the last moment: leaders are handed over while they are being spread.
+        # Read at the last moment, because leaders change while they are being spread.
         leader = await _leader(bench, shard_id)
         trial = {"kind": kind, "shard": shard_id, "node": leader.node_id, "term": leader.term}
         if kind == "kill":
@@ -165,7 +165,7 @@ async def _hang(
     return {
         "ms": round((first.acknowledged_at - hung_at) * 1000, 1),
         "term_after": terms[leader.shard_id],
-        # Leaders that are spread anew are handed over on purpose, one term each.
+        # Spreading leaders hands over on purpose, one term each.
         "deposed": sum(
             terms_after[shard_id] - term > spread[shard_id] for shard_id, term in terms.items()
         ),

@@ -162,7 +162,7 @@ class Verification:
         async with Client(targets, timeout_ms=CALL_TIMEOUT_MS) as client:
             while True:
                 began = loop.time()
-                # Faults are what this run is about: what they refuse is asked for again.
+                # The run injects faults, so refused requests are repeated.
                 with contextlib.suppress(MetadataError):
                     await self._fill(client)
                 await asyncio.sleep(max(0.0, began + interval_s - loop.time()))

@@ -366,7 +366,7 @@ def _scalable_topic(
         segment = _parse_descriptor(text, descriptor)
         if not base_name:
             raise InvalidName(f"topic name {_shown(text)} names a segment of nothing")
-        # Measured in canonical form: what is given may spell it shorter or longer.
+        # Measured in canonical form: the given spelling may be shorter or longer.
         _check_length(text, f"{base_name}/{segment.text}")
     _check_local(text, base_name)
     if any(not part or part in _DOTS for part in base_name.split("/")):

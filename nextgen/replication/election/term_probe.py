@@ -137,7 +137,8 @@ class TermProbe:
             return
         self._answers[sender] = _Answer(
             message["term"],
-            # An earlier release answers only while it may vote, and does not speak of its log.
+            # An earlier release answers only while it may vote, and does not report whether its log
+            # is empty.
             message.get(TERM_IS_KNOWN_FIELD, True),
             message.get(LOG_IS_EMPTY_FIELD, False),
         )

@@ -159,7 +159,8 @@ class Election:
         if sender not in self._configuration().voters:
             return  # It got no request, or is no voter any more.
         if message["term"] > self._core.term:
-            # It knows a later term and could never vote in ours: meet it there next time.
+            # It is in a later term and could never vote in this one: campaign in its term next
+            # time.
             self._asked_term = None
             self._core.step_down(message["term"])
             return
@@ -273,7 +274,7 @@ class Election:
         self._set_timer()
 
     def _set_timer(self) -> None:
-        # Its own note of when: uvloop's handle of a timer that is due at once does not say.
+        # Kept here, because uvloop's handle of a timer that is due at once has no time.
         self._timer_at = self._deadline
         self._timer = self._loop.call_at(self._deadline, self._time_is_up)
 

@@ -195,7 +195,7 @@ class PySyncObjGroup:
         if from_position > replica.commit_position:
             return ()
         first = journal.index_of_position(from_position)
-        # Whatever holds the event behind the last one allowed is not read at all.
+        # An entry that begins behind the last allowed event is not read at all.
         end = journal.index_of_position(journal.first_position_of(first) + events_max)
         last = min(replica.commit_index, first + ENTRIES_PER_MESSAGE_MAX - 1, max(first, end - 1))
         return tuple(map(_decoded, journal.entries(first, last, bytes_max)))

@@ -133,7 +133,7 @@ def _promote(
 ) -> Promotion:
     applied = join_view(journal, view, files, directory)
     for index in range(applied.index + 1, journal.last_index + 1):
-        # All of it: whatever is here may have been acknowledged with the help of the lost.
+        # All entries: each may have been acknowledged with the help of the lost replicas.
         entry = journal.entry(index)
         records = decode_records(entry.payload)
         view.apply([Entry(index, entry.term, entry.first_position, records)])
@@ -146,7 +146,7 @@ def _promote(
         next_position=journal.last_position + POSITIONS_SKIPPED + 1,
         term=term,
     )
-    # The index too: the cluster manager believes the report of the latest configuration only.
+    # The index too: the cluster manager accepts only the report of the latest configuration.
     index = journal.last_index + POSITIONS_SKIPPED
     point = AppliedPoint(index, term, found.next_position - 1)
     # Its term first: until the last step this replica is one of several and elects no leader.

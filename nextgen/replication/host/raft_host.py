@@ -361,7 +361,7 @@ class PySyncObjHost:
             on_broken=group.broken,
         )
 
-        # Before anything is applied: what they keep must not be cut off behind a snapshot.
+        # Before anything is applied, so that no snapshot cuts off the entries that they pin.
         readers = NamedReaders(snapshots.retention, readers_file, self._blocking)
 
         def close() -> None:

@@ -148,7 +148,7 @@ class JournalState:
                     # The configuration before it was in a segment that is gone.
                     self.configurations.reset(decode_if_known(payload))
             case Kind.TRUNCATE if record.entry_index <= table.first_index:
-                # What it kept of the older segments is gone with them.
+                # Its references to older segments are void, because those are removed.
                 table.reset(record.entry_index - 1, record.term, record.first_position)
                 self.configurations.reset(decode_if_known(payload))
             case Kind.TRUNCATE:
@@ -196,7 +196,7 @@ class Recovered:
     sequences: list[int]
     end: int  # Address behind the last sound record.
     recovery: Recovery
-    durable_to: int = 0  # Address up to which everything is known to be on the disk itself.
+    durable_to: int = 0  # Address up to which all bytes are known to be durable.
 
 
 def segment_name(sequence: int) -> str:

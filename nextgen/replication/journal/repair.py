@@ -66,7 +66,7 @@ def segment_header(identity: Identity, sequence: int, state: JournalState) -> Se
 def begin(files: SegmentFiles, identity: Identity, unverified_index: int) -> Recovered:
     """Write the first segment of a journal that did not exist."""
     state = JournalState(EntryTable(), unverified_index=unverified_index)
-    # The mark gets its name on disk together with the segment; until then it says nothing.
+    # The mark's name becomes durable together with the segment's; until then it counts for nothing.
     files.write_mark(DurableMark(0, 0, 0))
     files.start_segment(segment_header(identity, 1, state))
     recovery = Recovery(Outcome.NEW, 0, 0)

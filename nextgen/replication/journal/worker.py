@@ -281,7 +281,7 @@ class Batch:
             try:
                 self._carry_out(files)
             except Exception as error:
-                # The top of the worker: the loop decides what it means.
+                # The top of the worker's call: the loop decides how to react to an error.
                 self.error = error
                 return
             self.done = True

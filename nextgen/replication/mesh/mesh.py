@@ -109,7 +109,7 @@ class Mesh:
         self._channels: dict[int, MeshChannel] = {}
         self._connections: dict[NodeId, PeerConnection] = {}
         self._all_connections: set[PeerConnection] = set()
-        # Accepted, in this order, and not known yet: a dict because a set has no order.
+        # Accepted connections without a known peer, in order: a dict, because a set has no order.
         self._handshakes: dict[PeerConnection, None] = {}
         self._dialers: dict[NodeId, asyncio.Task[None]] = {}
         self._probes: dict[NodeId, asyncio.Task[None]] = {}
@@ -310,7 +310,7 @@ class Mesh:
     def protocol_broken(self, connection: PeerConnection, error: RemoteProtocolError) -> None:
         who = connection.hello.node_id if connection.hello else connection.dialed
         self.refused_count += connection.hello is None
-        # Whatever a stranger says of itself, it is one by where it comes from.
+        # An unknown peer is identified by its address, because its own claims are not trusted.
         peer = who or f"a stranger at {connection.remote_host}"
         reason = str(error)[:MESH_REASON_CHARACTERS_MAX]
         self._log_rarely(peer, "mesh: the connection to %s is closed: %s", peer, reason)

@@ -83,7 +83,7 @@ _FIELDS: dict[str, dict[str, int | type]] = {
     },
 }
 
-# What an earlier version neither sends nor looks at.
+# Fields that an earlier version neither sends nor reads.
 _OPTIONAL_FIELDS: dict[str, dict[str, int | type]] = {
     "snapshot_answer": {"installing": bool},
     "append_answer": {"hurry": bool},

@@ -52,7 +52,7 @@ def follow_append(log: FollowerLog, commit_index: int, message: Message) -> Foll
     if not _agrees_at(log, previous_index, message["previous_term"]):
         if previous_index <= commit_index:
             raise LogDiverged(f"the leader's entry {previous_index} differs from a committed one")
-        # Up to the commit index both logs are the same, whatever came after.
+        # Up to the commit index both logs are equal, whatever follows.
         return FollowOutcome(success=False, index=commit_index + 1, truncated=0)
     truncated = 0
     for index, term, first_position, events, payload in message["entries"]:

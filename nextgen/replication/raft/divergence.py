@@ -226,6 +226,7 @@ class DigestComparison:
         term = replica.core.term
         self._on_diverged(ViewDiverged(self.diverged))
         for successor in successors:
-            # The first that can campaigns at once; the others hear of it before they would.
+            # The first eligible follower campaigns at once; the others get its pre-vote before
+            # their own turn.
             if replica.send(successor, {"type": "timeout_now", "term": term}):
                 break

@@ -124,7 +124,7 @@ class Leading:
         began = leadership.reads.begin()
         replicator.send_entries(replica.commit_index, leadership.reads.round)
         if filled:
-            # After the messages just queued for the followers, whose path is longer.
+            # After the messages to the followers were queued, because their path is longer.
             self._loop.call_soon(self._write)
         if began:
             replicator.send_heartbeats(replica.commit_index, leadership.reads.round)

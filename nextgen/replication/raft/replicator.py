@@ -214,7 +214,7 @@ class Replicator:
             follower.start_over(index)
         elif index <= max(follower.next_index, self._log.base_index + 1):
             # Behind the cut heartbeats begin at the base, so the answer may be beyond
-            # ``next_index``: of a message that was lost nothing else is ever heard.
+            # ``next_index``: it is the only sign that a message was lost.
             follower.restart_from(index)
 
     def send_entries(self, commit_index: int, read_round: int) -> None:
@@ -265,7 +265,7 @@ class Replicator:
 
     def majority_heard_at(self) -> float:
         """Return the time since when a majority has been heard."""
-        # Times are compared like indexes: a majority has been heard at this time or later.
+        # Times are compared like indexes: a majority was heard at this time or later.
         return self._reached_by_majority(self._clock(), [f.heard_at for f in self.voters])
 
     def majority_read_round(self, own_round: int) -> int:
@@ -302,7 +302,7 @@ class Replicator:
     def _send_heartbeat(
         self, follower: FollowerProgress, commit_index: int, read_round: int
     ) -> None:
-        # One that must be copied anew still has to hear that its leader lives.
+        # A follower that needs a snapshot still needs heartbeats.
         previous = max(follower.next_index - 1, self._log.base_index)
         self._send_append(follower, previous, (), commit_index, read_round)
 

@@ -61,7 +61,7 @@ class ReadersFile:
         """The stored readers."""
 
     def store(self, readers: tuple[StoredReader, ...]) -> None:
-        """Replace the stored readers, durably and at once.
+        """Replace the stored readers, durably and atomically.
 
         Raises:
             OSError: The disk refuses. The file is unchanged.
@@ -222,7 +222,7 @@ class NamedReaders:
         try:
             await self._store()
         except Unavailable as error:
-            # A restart keeps the log for a reader that is gone, and lets it go again.
+            # After a restart the log is kept for a vanished reader too, until its pin expires.
             _logger.warning("%s", error)
 
 

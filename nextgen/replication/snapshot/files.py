@@ -62,7 +62,7 @@ class SnapshotFiles:
             if name.startswith(_WRITING):
                 self._storage.unlink(self._directory / name)
         # A process that was killed may have named a snapshot and not synced the name: the log is
-        # cut behind whatever is complete.
+        # cut behind every complete snapshot.
         self._storage.sync_directory(self._directory, label="snapshot.prepared")
         self.partial.drop_if_behind(applied_index)
 
@@ -197,7 +197,7 @@ class SnapshotFiles:
             try:
                 self._storage.sync_directory(self._directory, label="snapshot.name")
             except OSError:
-                # Under this name it would be taken for complete, and the log cut behind it.
+                # Under this name it would count as complete, and the log would be cut behind it.
                 self._storage.unlink(target)
                 raise
             self._remove_old(newest=target)

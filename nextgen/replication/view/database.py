@@ -63,8 +63,8 @@ _applied = Table(
 )
 _STORE_APPLIED = "UPDATE applied SET log_index = ?, term = ?, position = ?"
 
-# Beside the fingerprint: a program that knows nothing of digests reads and writes such a file
-# all the same, and leaves a digest of an earlier entry behind, by which it is recognised.
+# Beside the fingerprint: a program without digests can read and write such a file. It leaves the
+# digest of an earlier entry, by which its writes are recognised.
 _digest_metadata = MetaData()
 _digest = Table(
     "view_digest",
@@ -289,7 +289,7 @@ class ViewDatabase:
                     yield connection
             finally:
                 if self._is_closed:
-                    # Its pool is gone: closed here, and not by the garbage collector.
+                    # Its pool is closed: close the connection here, not by the garbage collector.
                     connection.detach()
 
     def close(self) -> None:

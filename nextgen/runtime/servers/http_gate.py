@@ -28,8 +28,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 PROGRESS: web.RequestKey[Callable[[], None]] = web.RequestKey("note_progress")
-"""Key of a request. What is there MUST be called whenever a part of a long answer was sent: the
-time for an answer begins again."""
+"""Key of a request's progress callback. A route MUST call it whenever it has sent a part of a long
+answer: that restarts the time for the answer."""
 
 
 class HttpGate:

@@ -127,7 +127,7 @@ class _Watcher:
         )
 
     def on_position(self, position: int) -> None:
-        # How far, the stream says for all of them.
+        # The stream has the position of all watches.
         self._notified.set()
 
     def on_ended(self, error: MetadataError) -> None:

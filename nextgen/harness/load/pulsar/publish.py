@@ -102,7 +102,7 @@ class _Publisher:
         while True:
             for lane in self.lanes:
                 lane.send()
-            # What was missed is not caught up: a burst would hide what it measures.
+            # Missed sends are not made up for: a burst would distort the measurement.
             next_at = max(next_at + interval_s, time.monotonic())
             await asyncio.sleep(next_at - time.monotonic())
 

@@ -58,7 +58,7 @@ class _Account:
         try:
             consumer.acknowledge(message)
         except load_pulsar().PulsarException:
-            # It will come again, and the record of it says so.
+            # It will be redelivered, and recorded as such.
             self.failures += 1
 
 

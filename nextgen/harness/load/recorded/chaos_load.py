@@ -175,7 +175,7 @@ class _MixedLane:
 
     async def _hot_set(self) -> None:
         key = self._chooser.choice(self._hot)
-        # Half of them only if nobody was faster.
+        # Half of them on condition of the version that was read.
         expected = self._versions.get(key, 0) if self._chooser.random() < 0.5 else 0
         self._learn(
             await self._calls.set_properties(key, self._properties(), expected_version=expected)
@@ -223,7 +223,7 @@ class _MixedLane:
 
     async def _hot_policies_set(self) -> None:
         key = self._chooser.choice(self._hot)
-        # Half of them only if nobody was faster; one in five clears them.
+        # Half of them on condition of the version that was read; one in five clears them.
         expected = self._policies_versions.get(key, 0) if self._chooser.random() < 0.5 else None
         policies = self._policies() if self._chooser.random() < 0.8 else None
         await self._calls.set_policies(

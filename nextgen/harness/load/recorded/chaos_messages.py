@@ -132,7 +132,7 @@ class _Lane:
         def receipt(result: Any, message_id: Any) -> None:
             acked_ns = time.monotonic_ns()
             if result != self._ok:
-                return  # Stored or not: nobody knows.
+                return  # It may be stored or not.
             ledger = max(-1, message_id.ledger_id())
             self._recorder.write(
                 replace(
@@ -192,7 +192,7 @@ class _Receiver:
         try:
             consumer.acknowledge(message)
         except load_pulsar().PulsarException:
-            return  # It will come again, which is no fault of anybody.
+            return  # It will be redelivered, which is no error.
 
     def missing(self, wanted: Mapping[str, list[int]]) -> int:
         with self._lock:

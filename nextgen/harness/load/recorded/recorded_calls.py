@@ -174,7 +174,7 @@ class RecordedCalls:
         if isinstance(answer, Operation):
             return answer
         if answer.fresh is not fresh:
-            # Of a release that does not know what was demanded.
+            # A node of a release that does not know the demanded fields.
             return self._answered(asked, UNKNOWN, {})
         return self._located(asked, answer.answers[0])
 
@@ -237,7 +237,7 @@ class RecordedCalls:
 
     def _located(self, asked: Operation, answer: LookupAnswer) -> Operation:
         if answer.rejection_code:
-            # Trouble that passes says nothing about whether something was assigned.
+            # A transient failure does not show whether the topic was assigned.
             code = refused(answer.rejection_code)
             return self._answered(asked, UNKNOWN if answer.retryable else code, {})
         value = {

@@ -191,7 +191,7 @@ class _Striker:
             await _sleep_until(struck_at_s + stop_seconds)
         finally:
             self._cluster.strike(victim, signal.SIGCONT)
-        # Consumers that it still had lose their connection when it goes on, and not before.
+        # Its remaining consumers lose their connection only when it resumes.
         self._traffic.topics_moved(struck_at_s, time.monotonic() + DEAD_S)
         await self._cluster.wait_ready([victim])
         await _sleep_until(struck_at_s + window_ms / 1000 + 1)
@@ -221,7 +221,7 @@ class _Striker:
                 timeout_ms=LOOKUP_TIMEOUT_MS,
             )
         except MetadataError:
-            return set()  # It is asked again at once; how long it takes is what is measured.
+            return set()  # It is retried at once, because the time is what is measured.
         return {
             topic
             for topic, answer in zip(topics, response.answers, strict=True)
