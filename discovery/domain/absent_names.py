@@ -16,7 +16,7 @@ the absence. It ends with the lease, and after ``ttl_ms`` in any case.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 NEVER = float("-inf")
@@ -27,12 +27,14 @@ _NO_POSITIONS: Mapping[int, int] = {}
 class _Followed:
     """The positions between which all creations of one shard are known. Replaced as a whole."""
 
-    __slots__ = ("position", "shard_id", "until")
+    __slots__ = ("position", "remembered_until", "shard_id", "until")
 
     def __init__(self, shard_id: int, position: int) -> None:
         self.shard_id = shard_id
         self.position = position
         self.until = NEVER
+        self.remembered_until = NEVER
+        """When the last absence of the shard expires."""
 
 
 class _Absence(NamedTuple):
@@ -61,6 +63,7 @@ class AbsentNames:
         self._shards: dict[int, _Followed] = {}
         self._floors: dict[int, int] = {}
         """By shard, the last position at which this process created a topic."""
+        self._listeners: dict[int, Callable[[], None]] = {}
         self.answered = 0
         """Lookups that were answered from here, since the start."""
 
@@ -125,10 +128,15 @@ class AbsentNames:
             self._drop(next(iter(self._absences)))
         if len(answer) > self._answer_bytes_max:
             return False
-        self._absences[name] = _Absence(answer, shard, now + self._ttl_s, base)
+        until = now + self._ttl_s
+        self._absences[name] = _Absence(answer, shard, until, base)
         self._answer_bytes += len(answer)
         if base != name:
             self._partitions.setdefault(base, set()).add(name)
+        is_first = shard.remembered_until <= now
+        shard.remembered_until = until
+        if is_first and shard_id in self._listeners:
+            self._listeners[shard_id]()
         return True
 
     def forget(self, name: str) -> None:
@@ -166,6 +174,18 @@ class AbsentNames:
         shard = self._shards.get(shard_id)
         if shard is not None:
             shard.until = until
+
+    def remembers(self, shard_id: int, now: float) -> bool:
+        """Return whether an absence of the shard may be remembered: creations are to be named soon.
+
+        While it is False they may be named late, because they end nothing here.
+        """
+        shard = self._shards.get(shard_id)
+        return shard is not None and shard.remembered_until > now
+
+    def on_remembered(self, shard_id: int, listener: Callable[[], None]) -> None:
+        """Call ``listener`` whenever ``remembers`` becomes True for the shard."""
+        self._listeners[shard_id] = listener
 
     def reset(self, shard_id: int) -> None:
         """Drop all names of a shard whose creations are not named any more, or were missed."""

@@ -6,7 +6,9 @@ reports the deletion of an unassigned topic, so cached counts expire.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+NEVER = float("-inf")
 
 
 class PartitionCounts:
@@ -22,6 +24,8 @@ class PartitionCounts:
         self._old: dict[str, tuple[int, float]] = {}
         self.changes = 0
         """Calls of ``forget`` so far. A count that was read before one may be out of date."""
+        self._remembered_until = NEVER
+        self._listeners: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return f"<PartitionCounts counts={len(self)}>"
@@ -34,7 +38,7 @@ class PartitionCounts:
         known = self._young.get(name) or self._old.get(name)
         return known[0] if known is not None and now < known[1] else None
 
-    def put(self, name: str, count: int, until: float) -> None:
+    def put(self, name: str, count: int, *, now: float, until: float) -> None:
         """Remember a count up to ``until``.
 
         The caller has compared ``changes`` with what it was before the count was read.
@@ -43,6 +47,19 @@ class PartitionCounts:
             self._old, self._young = self._young, {}
         self._old.pop(name, None)
         self._young[name] = (count, until)
+        is_first = self._remembered_until <= now
+        self._remembered_until = max(self._remembered_until, until)
+        if is_first:
+            for listener in self._listeners:
+                listener()
+
+    def remembers(self, now: float) -> bool:
+        """Return whether a count may be valid at ``now``: a topic that grew is to be named soon."""
+        return self._remembered_until > now
+
+    def on_remembered(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` whenever ``remembers`` becomes True."""
+        self._listeners.append(listener)
 
     def forget(self, names: Iterable[str]) -> None:
         """Drop the counts of topics that came into being or have grown."""

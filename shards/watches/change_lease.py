@@ -69,6 +69,7 @@ class LeasedWatch(Delivery[LeasedForm]):
         the updates have reached."""
         self._unreached: deque[tuple[int, int]] = deque(maxlen=_CONFIRMATIONS_MAX)
         """Confirmations beyond the last update: their position, and when their message left."""
+        self._creations_wait_s = CREATIONS_SECONDS
         self._is_first = True
         self._begins_anew = False
         """Whether the next update says that what precedes it may be missing."""
@@ -86,6 +87,12 @@ class LeasedWatch(Delivery[LeasedForm]):
     def renew(self, renew: WatchRenew) -> None:
         """Apply an acknowledgement, and request a confirmation that this replica still leads."""
         self._asked_at_ms = renew.asked_at_ms
+        self._creations_wait_s = (
+            UNTIL_THE_NEXT_UPDATE if renew.creations_may_wait else CREATIONS_SECONDS
+        )
+        if self._backlog:
+            # Creations may be in it that waited for the next regular update.
+            self._send_within(self._creations_wait_s)
         if renew.acked_position > self.acked:
             self.acked = renew.acked_position
             self._subscription.heard()
@@ -124,7 +131,7 @@ class LeasedWatch(Delivery[LeasedForm]):
         """Take in the next creations if this watch names them. They may be offered again."""
         named = self._named(creations)
         if named is not None and self._add(named):
-            self._send_within(CREATIONS_SECONDS)
+            self._send_within(self._creations_wait_s)
 
     def _next_due_at(self) -> float:
         return _NEXT_CONFIRMATION

@@ -20,8 +20,8 @@ from nextgen.kernel.limits.stream import WATCH_EVENTS_PER_SLICE
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
 
 CREATIONS_SECONDS = ASSIGNMENT_CREATIONS_MS / 1000
-"""How long creations wait for others that share their update. An update and an acknowledgement for
-each would cost as much as the creation."""
+"""How long creations wait to share an update, where they may end something that is remembered. An
+update and an acknowledgement for each would cost as much as the creation."""
 
 UNTIL_THE_NEXT_UPDATE = float("inf")
 """``LeasedEvent.may_wait_s`` of an event that goes out with the next update that is due."""

@@ -90,8 +90,13 @@ class LeasedSubscriber:
             taken.append(await self.take())
         return taken
 
-    def acknowledge(self, position: int, asked_at_ms: int = 0) -> None:
-        self.stream.renew(WatchRenew(acked_position=position, asked_at_ms=asked_at_ms))
+    def acknowledge(
+        self, position: int, asked_at_ms: int = 0, *, creations_may_wait: bool = False
+    ) -> None:
+        renew = WatchRenew(
+            acked_position=position, asked_at_ms=asked_at_ms, creations_may_wait=creations_may_wait
+        )
+        self.stream.renew(renew)
 
     def close(self) -> None:
         """Break the stream."""

@@ -54,6 +54,9 @@ class LeasedAssignments:
         """Number of times that the shard's cached answers were dropped."""
         self._begins_anew = False
         self._ended: asyncio.Event = asyncio.Event()
+        stream.let_creations_wait_with(self._may_creations_wait)
+        absent.on_remembered(self.shard_id, stream.renew_lease)
+        counts.on_remembered(stream.renew_lease)
 
     def __repr__(self) -> str:
         condition = "current" if self.is_current else "waiting"
@@ -124,6 +127,11 @@ class LeasedAssignments:
                 self._counts.forget(names)
             position = self._cache.position(self.shard_id)
             self._absent.created(self.shard_id, names, position=position)
+
+    def _may_creations_wait(self) -> bool:
+        """Return whether creations would end nothing here: no absence, no count."""
+        now = asyncio.get_running_loop().time()
+        return not (self._absent.remembers(self.shard_id, now) or self._counts.remembers(now))
 
     def _renew(self, confirmed_at_ms: int, ttl_ms: int) -> None:
         self.heard_at = asyncio.get_running_loop().time()

@@ -108,7 +108,8 @@ class DiscoveryTopicDirectory:
             # The topic may have grown since the count was read.
             return count
         # Counted from before the read: the topic may have been deleted since.
-        self._counts.put(name.text, count, started + PARTITION_COUNT_TTL_MS / 1_000)
+        until = started + PARTITION_COUNT_TTL_MS / 1_000
+        self._counts.put(name.text, count, now=self._clock(), until=until)
         return count
 
     async def locate(self, name: TopicName, *, create: bool) -> Located:

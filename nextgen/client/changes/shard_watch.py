@@ -93,6 +93,7 @@ class ShardWatch:
         self._in_effect: Callable[[int], int] | None = None
         self._withheld: Callable[[], Collection[int]] | None = None
         self._complete_term: Callable[[], int] = lambda: 0
+        self._creations_may_wait: Callable[[], bool] = lambda: False
 
     def __repr__(self) -> str:
         condition = "current" if self.is_current else "waiting"
@@ -148,7 +149,7 @@ class ShardWatch:
         if self._requests is not None:
             self._requests.add(self._places.request(watch_id))
             if leased:
-                self._requests.renew(from_position, _now_ms())
+                self.renew_lease()
         return watch_id
 
     def acknowledge_with(self, in_effect: Callable[[int], int]) -> None:
@@ -171,6 +172,18 @@ class ShardWatch:
         It is called when the acknowledgement is sent, after all watches that were added before.
         """
         self._complete_term = complete_term
+
+    def let_creations_wait_with(self, may_wait: Callable[[], bool]) -> None:
+        """Let ``may_wait`` decide whether the names of creations may wait for the next regular
+        update. It is called with each renewal of the lease; call ``renew_lease`` when they no
+        longer may."""
+        self._creations_may_wait = may_wait
+
+    def renew_lease(self) -> None:
+        """Acknowledge what the leased watch has taken in, and ask for more time."""
+        position = self._places.leased_position
+        if self._requests is not None and position is not None:
+            self._requests.renew(position, _now_ms(), creations_may_wait=self._creations_may_wait())
 
     def acknowledge(self) -> None:
         """Send a new acknowledgement: more changes have taken effect."""
@@ -262,8 +275,7 @@ class ShardWatch:
         requests = self._requests = WatchRequests(self.shard_id, self.subscriber_id)
         for request in self._places.requests():
             requests.add(request)
-        if (leased := self._places.leased_position) is not None:
-            requests.renew(leased, _now_ms())
+        self.renew_lease()
         # After every watch: from this request on the shard knows all watches of this subscriber.
         self.acknowledge()
         writing = join(requests.write_to(call))
@@ -296,10 +308,9 @@ class ShardWatch:
         for ended in self._places.take(update, self.heard_at):
             if self._requests is not None:
                 self._requests.remove(ended)
-        is_leased = update.watch_id and update.watch_id == self._places.leased_id
-        if is_leased and self._requests is not None:
+        if update.watch_id and update.watch_id == self._places.leased_id:
             # Acknowledge after the listeners returned: a move relies on it to end the former owner.
-            self._requests.renew(self._places.leased_position or 0, _now_ms())
+            self.renew_lease()
             return
         self.acknowledge()
 

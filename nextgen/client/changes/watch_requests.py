@@ -38,9 +38,15 @@ class WatchRequests:
     def remove(self, watch_id: int) -> None:
         self._append(WatchShardRequest(remove=WatchRemove(watch_id=watch_id)))
 
-    def renew(self, acked_position: int, asked_at_ms: int) -> None:
+    def renew(
+        self, acked_position: int, asked_at_ms: int, *, creations_may_wait: bool = False
+    ) -> None:
         """Queue the acknowledgement of a position; it replaces one that was not sent yet."""
-        renewal = WatchRenew(acked_position=acked_position, asked_at_ms=asked_at_ms)
+        renewal = WatchRenew(
+            acked_position=acked_position,
+            asked_at_ms=asked_at_ms,
+            creations_may_wait=creations_may_wait,
+        )
         self.renew_with(lambda: renewal)
 
     def renew_with(self, renewal: Callable[[], WatchRenew]) -> None:

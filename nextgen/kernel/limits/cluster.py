@@ -371,8 +371,8 @@ ASSIGNMENT_UPDATE_MS = 500
 """Interval of updates to a subscriber without changes: a quarter of the time-to-live."""
 
 ASSIGNMENT_CREATIONS_MS = 100
-"""Creations of topics wait this long to share one update of the assignments. For as long, a lookup
-at another discovery node may still be answered that the topic is absent."""
+"""Creations of topics wait this long to share one update of the assignments, at a subscriber that
+remembers absences. For as long, a lookup there may still be answered that the topic is absent."""
 
 ASSIGNMENT_SUBSCRIBERS_MAX = 256
 """Leased watches of one shard: one for each discovery node that answers from memory."""

@@ -276,6 +276,34 @@ async def test_a_leased_watch_goes_where_the_leader_is(cluster: Cluster) -> None
         assert leased.error is None
 
 
+@run_by(in_cluster)
+async def test_a_renewal_carries_whether_creations_may_wait_when_it_is_sent(
+    cluster: Cluster,
+) -> None:
+    world = cluster.worlds[0]
+    world.lead()
+    cluster.lead(0)
+    may_wait = True
+    renewals: list[bool] = []
+    async with cluster.watching() as watch:
+        watch.let_creations_wait_with(lambda: may_wait)
+        watch.renew_lease()  # Without a stream, and without a lease: nothing to renew.
+        watch.add(Recorder(), kinds=[KIND_ASSIGNMENT], leased=True, on_created=lambda _names: None)
+        await eventually(lambda: watch.is_current)
+        (lease,) = world.hub.source.leased
+        renew = lease.renew  # type: ignore[attr-defined]
+        lease.renew = lambda sent: (  # type: ignore[attr-defined]
+            renewals.append(sent.creations_may_wait),
+            renew(sent),
+        )
+        await eventually(lambda: True in renewals)
+        may_wait = False
+        watch.renew_lease()
+        await eventually(lambda: False in renewals)
+
+    assert renewals == sorted(renewals, reverse=True), "in the order of the changes"
+
+
 async def _call(channel: grpc.aio.Channel) -> Any:
     method: Any = channel.stream_stream(
         "/nextgen.v1.ShardService/Watch",

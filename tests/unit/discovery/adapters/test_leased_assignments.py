@@ -30,6 +30,7 @@ class FakeStream:
         self.is_current = True
         self.added: list[dict] = []
         self.removed = 0
+        self.renewals = 0
 
     def add(self, listener, **watch) -> int:
         self.added.append(watch)
@@ -37,6 +38,12 @@ class FakeStream:
 
     def remove(self, watch_id: int) -> None:
         self.removed += 1
+
+    def let_creations_wait_with(self, may_wait) -> None:
+        self.may_creations_wait = may_wait
+
+    def renew_lease(self) -> None:
+        self.renewals += 1
 
 
 @pytest.fixture
@@ -167,8 +174,8 @@ async def test_it_resumes_where_the_cache_is_and_again_when_the_watch_ends(watch
 
 async def test_a_named_topic_loses_its_cached_number_of_partitions(watch, counts):
     begin(watch)
-    counts.put(TOPIC, 4, until=100.0)
-    counts.put("another", 4, until=100.0)
+    counts.put(TOPIC, 4, now=0.0, until=100.0)
+    counts.put("another", 4, now=0.0, until=100.0)
 
     watch._take_creations([TOPIC])
 
@@ -178,8 +185,26 @@ async def test_a_named_topic_loses_its_cached_number_of_partitions(watch, counts
 
 async def test_a_reset_drops_every_number_of_partitions(watch, counts):
     begin(watch)
-    counts.put(TOPIC, 4, until=100.0)
+    counts.put(TOPIC, 4, now=0.0, until=100.0)
 
     watch.on_reset()
 
     assert counts.get(TOPIC, 5.0) is None
+
+
+async def test_creations_may_wait_until_something_is_remembered_that_they_would_end(
+    watch, absent, counts
+):
+    stream, now = watch._stream, asyncio.get_running_loop().time()
+    begin(watch)
+    watch._take_creations([])
+    assert stream.may_creations_wait()
+
+    absent.put(SHARD, TOPIC, TOPIC, b"absent", position=10, now=now)
+    assert (stream.may_creations_wait(), stream.renewals) == (False, 1), "the shard hears of it"
+
+    absent.reset(SHARD)
+    assert stream.may_creations_wait()
+
+    counts.put(TOPIC, 4, now=now, until=now + 100)
+    assert (stream.may_creations_wait(), stream.renewals) == (False, 2)

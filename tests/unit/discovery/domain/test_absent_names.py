@@ -38,6 +38,41 @@ def test_an_absence_is_given_until_its_time_is_over():
     assert names.find("persistent://t/n/y", 0.0) is None
 
 
+def test_a_shard_is_remembered_from_its_first_absence_to_the_end_of_the_last():
+    names = followed()
+    heard: list[str] = []
+    names.on_remembered(SHARD, lambda: heard.append("first"))
+    names.on_remembered(2, lambda: heard.append("of another shard"))
+    assert not names.remembers(SHARD, 0.0)
+
+    put(names, now=0.0)
+    put(names, name=PARTITION, now=1.0)
+
+    assert heard == ["first"], "the second one changes nothing"
+    assert names.remembers(SHARD, 1.0 + TTL_S - 0.001)
+    assert not names.remembers(SHARD, 1.0 + TTL_S)
+    assert not names.remembers(2, 0.0)
+
+    put(names, now=1.0 + TTL_S)
+    assert heard == ["first", "first"]
+
+
+def test_a_reset_shard_is_remembered_again_with_its_next_absence():
+    names = followed()
+    heard: list[str] = []
+    names.on_remembered(SHARD, lambda: heard.append("first"))
+    put(names)
+    names.reset(SHARD)
+    assert not names.remembers(SHARD, 0.0)
+    assert not put(names)
+
+    names.created(SHARD, (), position=10)
+    put(names)
+
+    assert heard == ["first", "first"]
+    assert names.remembers(SHARD, 0.0)
+
+
 def test_an_absence_does_not_outlive_the_lease_of_the_watch():
     names = followed()
     put(names)

@@ -42,8 +42,11 @@ class Node:
         self._it = it
         self.cache = AnswerCache(encoded_answer_facts, answers_max=9, aliases_max=9, deltas_max=99)
         self.absent = absent_names()
+        self._subscriber: LeasedSubscriber | None = None
+        self._stream = FakeStream()
+        self._stream.renew_lease = self._renew_if_connected  # type: ignore[method-assign]
         self._assignments = LeasedAssignments(
-            FakeStream(),  # type: ignore[arg-type]
+            self._stream,  # type: ignore[arg-type]
             self.cache,
             self.absent,
             PartitionCounts(counts_max=2),
@@ -60,7 +63,6 @@ class Node:
             on_lease=self._assignments._renew,
             on_created=self._assignments._take_creations,
         )
-        self._subscriber: LeasedSubscriber | None = None
 
     @property
     def now(self) -> float:
@@ -102,10 +104,16 @@ class Node:
         while self.now < until:
             await self.step()
 
+    def _renew_if_connected(self) -> None:
+        if self._subscriber is not None:
+            self._renew()
+
     def _renew(self) -> None:
         assert self._subscriber is not None, "connect first"
         self._subscriber.acknowledge(
-            self._places.leased_position or 0, asked_at_ms=int(self.now * 1_000)
+            self._places.leased_position or 0,
+            asked_at_ms=int(self.now * 1_000),
+            creations_may_wait=self._stream.may_creations_wait(),
         )
 
 

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from nextgen.kernel.limits.cluster import ASSIGNMENT_CREATIONS_MS, ASSIGNMENT_TTL_MS
 from nextgen.kernel.limits.stream import WATCH_EVENTS_PER_SLICE, WATCH_EVENTS_PER_UPDATE_MAX
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
@@ -21,6 +22,7 @@ from tests.support.leased_subscriber import (
 )
 
 ROOT = "persistent://t/n"
+CREATIONS_S = ASSIGNMENT_CREATIONS_MS / 1_000
 
 
 def named(updates: list[WatchShardUpdate]) -> list[str]:
@@ -64,9 +66,13 @@ def test_no_update_claims_a_creation_that_was_not_named(
     in_lease_world(scenario)
 
 
-def test_watch_events_per_update_max_creations_are_sent_at_once_and_one_less_waits() -> None:
+@pytest.mark.parametrize("may_wait", [True, False])
+def test_watch_events_per_update_max_creations_are_sent_at_once_and_one_less_waits(
+    *, may_wait: bool
+) -> None:
     async def scenario(it: LeaseWorld) -> None:
         subscriber = await subscribed(it, creations=True)
+        subscriber.acknowledge(0, creations_may_wait=may_wait)
         block = numbered(WATCH_EVENTS_PER_UPDATE_MAX)
 
         await it.commit(*map(created, block[1:]))
@@ -75,6 +81,63 @@ def test_watch_events_per_update_max_creations_are_sent_at_once_and_one_less_wai
         assert await subscriber.has_update()
 
         assert named(await subscriber.until(last)) == [*block[1:], block[0]]
+
+    in_lease_world(scenario)
+
+
+def test_creations_that_may_wait_go_with_the_regular_update() -> None:
+    async def scenario(it: LeaseWorld) -> None:
+        subscriber = await subscribed(it, creations=True)
+        subscriber.acknowledge(0, creations_may_wait=True)
+
+        last = await it.commit(created(ROOT))
+        await asyncio.sleep(2 * CREATIONS_S)
+        assert not await subscriber.has_update()
+        update = await subscriber.take()
+
+        assert (list(update.created), update.position) == ([ROOT], last)
+        assert update.confirmed_at_ms == 0, "no message asked for more time"
+        assert not await subscriber.has_update(), "one update has both"
+
+    in_lease_world(scenario)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_creations_that_may_not_wait_any_more_are_named_soon(*, is_first: bool) -> None:
+    """The subscriber looks an absent name up, before or behind a creation that waits."""
+
+    async def scenario(it: LeaseWorld) -> None:
+        subscriber = await subscribed(it, creations=True)
+        subscriber.acknowledge(0, creations_may_wait=True)
+
+        if is_first:
+            await it.commit(created(ROOT))
+            await asyncio.sleep(CREATIONS_S)
+        subscriber.acknowledge(0)
+        if not is_first:
+            await it.commit(created(ROOT))
+        await asyncio.sleep(CREATIONS_S / 2)
+        assert not await subscriber.has_update()
+        await asyncio.sleep(CREATIONS_S / 2 + 0.001)
+
+        assert await subscriber.has_update()
+        assert named([await subscriber.take()]) == [ROOT]
+
+    in_lease_world(scenario)
+
+
+def test_an_effective_create_waits_for_no_regular_update() -> None:
+    async def scenario(it: LeaseWorld) -> None:
+        await asyncio.sleep(ASSIGNMENT_TTL_MS / 1_000)
+        subscriber = await subscribed(it, creations=True)
+        subscriber.acknowledge(0, creations_may_wait=True)
+        position = await it.commit(created(ROOT))
+
+        waiting = it.wait_moved(position)
+        assert await subscriber.has_update()
+        assert named([await subscriber.take()]) == [ROOT]
+        subscriber.acknowledge(position, creations_may_wait=True)
+        await waiting
 
     in_lease_world(scenario)
 
