@@ -81,11 +81,22 @@ def test_every_invariant_is_one_sentence_and_names_its_tests():
 
 
 def _invariants():
-    """Return number, promise and tests of each row."""
-    rows = (ROOT / "docs" / "invariants.md").read_text().splitlines()
-    cells = [row.strip("|").split("|") for row in rows if re.match(r"\| [A-Z]+\d", row)]
+    """Return number, promise with its conditions, and tests of each row."""
+    text = (ROOT / "docs" / "invariants.md").read_text()
+    conditions = dict(re.findall(r"(?m)^- \*\*([A-Z]+\d+)\*\* (.*)$", text))
+    cells = [
+        row.strip("|").split("|") for row in text.splitlines() if re.match(r"\| [A-Z]+\d", row)
+    ]
     assert {len(each) for each in cells} == {3}
-    return [tuple(cell.strip() for cell in each) for each in cells]
+    rows = []
+    for number, promise, tests in (map(str.strip, each) for each in cells):
+        condition, _, further = conditions.pop(number, "").partition("Tests: ")
+        further_tests = [name for name in further.removesuffix(".").split(", ") if name]
+        rows.append(
+            (number, f"{promise} {condition}".strip(), "<br>".join([tests, *further_tests]))
+        )
+    assert conditions == {}, "conditions without a row"
+    return rows
 
 
 def _names(tests):
