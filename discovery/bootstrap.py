@@ -270,10 +270,10 @@ class DiscoveryNode:
             core.make_default_namespace,
             core.created_here,
             WriteBounds(config.fairness.writes_sent_max, config.fairness.tenant_writes_waiting_max),
+            core.owners,
         )
         listing = ListingService(core.router, core.link, core.counters)
-        clock = asyncio.get_running_loop().time
-        self._positions = PositionService(core.router, core.link, clock)
+        self._positions = PositionService(core.router, core.link, asyncio.get_running_loop().time)
         policies = PoliciesService(
             core.router, inventory, core.counters, CapacityShares(inventory, listing, _unix_ms)
         )

@@ -20,6 +20,7 @@ _OF_REJECTION: dict[str, ServerError] = {
     RejectionCode.FEWER_PARTITIONS: ServerError.NotAllowedError,
     # Another attempt may succeed.
     RejectionCode.VERSION_MISMATCH: ServerError.MetadataError,
+    RejectionCode.JUST_DELETED: ServerError.MetadataError,
     RejectionCode.NO_CAPACITY: ServerError.MetadataError,
     RejectionCode.SHARE_EXCEEDED: ServerError.MetadataError,
     RejectionCode.NO_BROKER: ServerError.MetadataError,

@@ -6,21 +6,18 @@ to be read at its home shard, or deleted.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, assert_never
 
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.events.decider import Accepted, Rejected, fold
-from nextgen.kernel.limits.cluster import PARENT_READ_ATTEMPTS_MAX, UNITS_PER_RECORD_MAX
-from nextgen.kernel.routing.names import NamespaceName, parse_topic
-from nextgen.replication.ports import Commit
+from nextgen.kernel.limits.cluster import PARENT_READ_ATTEMPTS_MAX
+from nextgen.kernel.routing.names import NamespaceName
 from nextgen.runtime.telemetry import tracing
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
-from shards.domain import assignment, namespace, parent_gate, tenant, topic
-from shards.domain.assignment import REASON_TOPIC_DELETED, Assignment, UnassignTopic
+from shards.domain import namespace, parent_gate, tenant, topic
 from shards.domain.parent import SetProperties
 from shards.domain.parent_gate import ParentKind
 from shards.domain.policies import SetPolicies
@@ -30,6 +27,7 @@ from shards.inventory.parent_deletion import NAMESPACES, TENANTS, ParentDeletion
 from shards.inventory.parent_gates import ParentGates, ParentRead
 from shards.inventory.topic_bounds import NO_BOUNDS, NamespacePolicies, TopicBounds
 from shards.inventory.topic_creation import TopicCreation, namespaces_of
+from shards.inventory.topic_deletion import ForcedDeletions, OnUnassigned, TopicDeletion
 from shards.ports import ParentDirectory
 from shards.state.shard_state import ShardState
 from shards.wire.command import (
@@ -45,7 +43,6 @@ from shards.wire.command import (
 )
 from shards.wire.event import DomainEvent, to_properties
 
-OnUnassigned = Callable[[Sequence[Assignment]], None]
 Work = Answer | Coroutine[Any, Any, CommandResult]
 Attempt = Callable[[dict[str, ParentRead]], Answer | list[str]]
 """Tries to carry out a create; returns the parents that must be read first, if any."""
@@ -64,11 +61,12 @@ class InventoryCommands:
         self._state = state
         self._gates = ParentGates(state, directory)
         self._bounds = None if policies is None else TopicBounds(state, policies)
-        self._creation = TopicCreation(state, self._gates, self._bounds)
+        forced = ForcedDeletions(state.monotonic)
+        self._creation = TopicCreation(state, self._gates, self._bounds, forced)
         self.bulk = BulkCreation(state, self._gates, self._bounds)
         """Counts against the same bounds as ordinary creates."""
         self._deletion = ParentDeletion(state, directory)
-        self._on_unassigned = on_unassigned
+        self._topic_deletion = TopicDeletion(state, on_unassigned, self._bounds, forced)
 
     def start(self, command: ParsedCommand) -> Work:
         """Carry out ``command`` as far as it goes without waiting.
@@ -202,7 +200,7 @@ class InventoryCommands:
         before = self._state.reads.load_topic(name)
         match body:
             case pb.DeleteTopic():
-                return self._delete_topic(command.command_id, name, before)
+                return self._topic_deletion.delete(command.command_id, name, before, body)
             case pb.SetTopicProperties():
                 order: topic.TopicCommand = topic.SetTopicProperties(
                     name, to_properties(body.properties), body.expected_version
@@ -220,40 +218,6 @@ class InventoryCommands:
             assert after is not None, "what is set on a topic removes none"
             result = CommandResult(id=after.topic_id, version=after.version)
         return conclude(self._state, command.command_id, decision, result)
-
-    def _delete_topic(self, command_id: bytes, name: str, before: topic.TopicState) -> Answer:
-        topic_id = "" if before is None else before.topic_id
-        decision = topic.decide(before, topic.DeleteTopic(name, topic_id))
-        result = CommandResult(id=topic_id)
-        if isinstance(decision, Rejected):
-            return conclude(self._state, command_id, decision, result)
-        # The assignments of a topic with very many units end in several records. The last record
-        # deletes the topic: if it is lost, the topic exists without owners and gets new ones.
-        ended = [each for each in self._owned_units(topic_id)]
-        while len(ended) > UNITS_PER_RECORD_MAX:
-            part, ended = ended[:UNITS_PER_RECORD_MAX], ended[UNITS_PER_RECORD_MAX:]
-            self._tell_unassigned(part, self._state.proposer.propose(_unassign(part)))
-        answer = record(self._state, command_id, (*_unassign(ended), *decision.events), result)
-        assert answer.commit is not None, "a topic that was there has an event when it goes"
-        if self._bounds is not None:
-            self._bounds.note(parse_topic(name).namespace_text, -1)
-        self._tell_unassigned(ended, answer.commit)
-        return answer
-
-    def _owned_units(self, topic_id: str) -> list[Assignment]:
-        assignments = self._state.scans.assignments_of_topic(topic_id)
-        return [each for _, each in sorted(assignments.items()) if each.is_assigned]
-
-    def _tell_unassigned(self, ended: Sequence[Assignment], commit: asyncio.Future[Commit]) -> None:
-        listener = self._on_unassigned
-        if listener is None or not ended:
-            return
-
-        def tell(done: asyncio.Future[Commit]) -> None:
-            if not done.cancelled() and done.exception() is None:
-                listener(ended)
-
-        commit.add_done_callback(tell)
 
     # Parents and gates ------------------------------------------------------------------------
 
@@ -284,13 +248,3 @@ class InventoryCommands:
             order = parent_gate.ReopenParentGate(kind, name, parent_id, body.attempt)
         decision = parent_gate.decide(self._state.reads.load_gate(kind, name), order)
         return conclude(self._state, command.command_id, decision, CommandResult(id=parent_id))
-
-
-def _unassign(ended: Sequence[Assignment]) -> list[DomainEvent]:
-    events: list[DomainEvent] = []
-    for each in ended:
-        order = UnassignTopic(each.topic_id, each.unit, REASON_TOPIC_DELETED)
-        decision = assignment.decide(each, order)
-        assert isinstance(decision, Accepted), "an assigned unit can be unassigned"
-        events += decision.events
-    return events

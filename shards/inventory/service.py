@@ -27,19 +27,23 @@ from nextgen.kernel.errors import (
 )
 from nextgen.kernel.limits.cluster import COMMANDS_PER_EXECUTE_MAX, TOPICS_PER_EXECUTE_MAX
 from nextgen.kernel.limits.write import WRITE_READ_MS_MAX
+from nextgen.kernel.routing.names import InvalidName, parse_topic
 from nextgen.runtime.telemetry import tracing
 from nextgen.tasks.background import start
+from protos.nextgen.v1.inventory_pb2 import UnitAssignment
 from protos.nextgen.v1.shard_service_pb2 import (
     BulkCreateRequest,
     BulkCreateResponse,
     CommandResult,
     ExecuteRequest,
     ExecuteResponse,
+    TopicUnitsResponse,
 )
 from shards.inventory.command_answer import Answer, finish, repeated
-from shards.inventory.commands import InventoryCommands, OnUnassigned
+from shards.inventory.commands import InventoryCommands
 from shards.inventory.reader import InventoryReader
 from shards.inventory.topic_bounds import NamespacePolicies
+from shards.inventory.topic_deletion import OnUnassigned
 from shards.ports import ParentDirectory
 from shards.projections.reading import RecordedOutcome
 from shards.state.command_outcomes import PendingOutcome
@@ -136,6 +140,37 @@ class InventoryService:
     async def create_in_bulk(self, request: BulkCreateRequest) -> BulkCreateResponse:
         """Create topics of an inventory; see ``BulkCreation.create``."""
         return await self._commands.bulk.create(request.names)
+
+    async def units_of_topic(self, name: str) -> TopicUnitsResponse:
+        """Return the units of a topic that were ever assigned. Linearizable.
+
+        Raises:
+            InvalidRequest: It is no topic's name.
+            NotLeader: Leadership moved.
+        """
+        try:
+            base = parse_topic(name).base_text
+        except InvalidName as error:
+            raise InvalidRequest(str(error)) from error
+        await self._state.proposer.confirm()
+        topic = self._state.reads.load_topic(base)
+        if topic is None:
+            return TopicUnitsResponse()
+        units = self._state.scans.assignments_of_topic(topic.topic_id).values()
+        return TopicUnitsResponse(
+            topic_id=topic.topic_id,
+            units=[
+                UnitAssignment(
+                    topic_id=each.topic_id,
+                    unit=each.unit,
+                    name=each.name,
+                    epoch=each.epoch,
+                    broker_id=each.broker_id,
+                    session_id=each.session_id,
+                )
+                for each in units
+            ],
+        )
 
     def close(self) -> None:
         """Cancel the work under way; its callers get an indefinite error."""

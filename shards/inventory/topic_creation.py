@@ -13,6 +13,7 @@ from shards.domain.topic import CreateTopic, TopicState
 from shards.inventory.command_answer import Answer, record
 from shards.inventory.parent_gates import Admission, ParentGates, ParentRead
 from shards.inventory.topic_bounds import PoliciesByNamespace, TopicBounds
+from shards.inventory.topic_deletion import ForcedDeletions
 from shards.state.shard_state import ShardState
 from shards.wire.command import NewTopic, OnNewTopics
 from shards.wire.event import DomainEvent, to_properties
@@ -25,11 +26,16 @@ class TopicCreation:
     """Decides creates of topics for one shard, for one term."""
 
     def __init__(
-        self, state: ShardState, gates: ParentGates, bounds: TopicBounds | None = None
+        self,
+        state: ShardState,
+        gates: ParentGates,
+        bounds: TopicBounds | None,
+        forced: ForcedDeletions,
     ) -> None:
         self._state = state
         self._gates = gates
         self._bounds = bounds
+        self._forced = forced
 
     def attempt(
         self, command: OnNewTopics, policies: PoliciesByNamespace, reads: dict[str, ParentRead]
@@ -57,6 +63,7 @@ class TopicCreation:
         names = [each.name.base_text for each in topics]
         present = dict(zip(names, self._state.reads.load_topics(names), strict=True))
         time_ms = self._state.now_ms()
+        forced = self._forced if command.on_demand else None
 
         added: Counter[str] = Counter()
         events: list[DomainEvent] = []
@@ -67,12 +74,13 @@ class TopicCreation:
                 continue
             topic_id = next(topic_ids)
             namespace = new.name.namespace_text
-            before = present[new.name.base_text]
-            decision = _decide(new, topic_id, admissions, present, time_ms)
+            name = new.name.base_text
+            before = present[name]
+            decision = _decide(new, topic_id, admissions, present, time_ms, forced)
             if isinstance(decision, Accepted) and self._bounds is not None:
                 full = self._bounds.check(namespace, policies[namespace], added[namespace])
                 if full is not None:
-                    present[new.name.base_text] = before
+                    present[name] = before
                     decision = full
             if isinstance(decision, Rejected):
                 outcomes.append(rejected_topic(decision))
@@ -108,6 +116,7 @@ def _decide(
     admissions: Admissions,
     present: dict[str, TopicState],
     time_ms: int,
+    forced: ForcedDeletions | None,
 ) -> Accepted[topic.TopicEvent] | Rejected:
     if new.refusal is not None:
         return new.refusal
@@ -116,6 +125,8 @@ def _decide(
     admission = admissions[new.name.namespace_text]
     if isinstance(admission, Rejected):
         return admission
+    if forced is not None and before is None and (too_early := forced.check(name)) is not None:
+        return too_early
     command = CreateTopic(
         topic_id,
         new.name,

@@ -271,6 +271,12 @@ async def _unit_count(replica: Replica, request: ShardRequest, _timeout_ms: int)
     return ShardResponse(unit_count=response, position=leader.state.position)
 
 
+async def _topic_units(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.inventory.units_of_topic(request.topic_units.name)
+    return ShardResponse(topic_units=response, position=leader.state.position)
+
+
 async def _rebalance(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     leader = replica.leading()
     response = await leader.rebalancer.answer(request.rebalance)
@@ -294,5 +300,6 @@ _BODIES: dict[
     "unassign": _unassign,
     "drain": _drain,
     "unit_count": _unit_count,
+    "topic_units": _topic_units,
     "rebalance": _rebalance,
 }

@@ -54,6 +54,7 @@ class ShardState:
         self.term = ShardTerm(shard_id, term)
         self.log = log
         self.now_ms = clock_ms
+        self.monotonic = monotonic
         cache = StateCache()
         self.reads = StateReads(self.term, cache, query)
         self.scans = StateScans(self.term, cache, query)

@@ -103,6 +103,7 @@ class OnNewTopics:
 
     command_id: bytes
     topics: tuple[NewTopic | Rejected, ...]
+    on_demand: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +246,8 @@ def _create_topics(command_id: bytes, body: CreateTopics) -> ParsedCommand:
         raise InvalidRequest(
             f"{len(body.topics)} topics to create, 1 to {TOPICS_PER_CREATE_MAX} are allowed"
         )
-    return OnNewTopics(command_id, tuple([_new_topic(spec) for spec in body.topics]))
+    topics = tuple([_new_topic(spec) for spec in body.topics])
+    return OnNewTopics(command_id, topics, body.on_demand)
 
 
 def _new_topic(spec: TopicSpec) -> NewTopic | Rejected:

@@ -86,6 +86,12 @@ class PulsarSystem:
         assert result.returncode == 0, result
         return [json.loads(line) for line in result.stdout.splitlines()]
 
+    def refused_command(self, *arguments: str) -> str:
+        """Run ``nextgen`` on this cluster, which must refuse it; return what it says."""
+        result = self._run(arguments)
+        assert result.returncode == ExitCode.REFUSED, result
+        return result.stderr
+
     def _run(self, arguments: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
         return run_warm(
             "nextgen",

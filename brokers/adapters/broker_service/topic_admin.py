@@ -29,7 +29,7 @@ from nextgen.kernel.errors import (
 )
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.pulsar import TOPIC_ADMIN_PAYLOAD_BYTES_MAX
-from nextgen.kernel.routing.names import InvalidName, parse_topic
+from nextgen.kernel.routing.names import InvalidName, TopicName, parse_topic
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import topic_admin_pb2 as wire
 from protos.nextgen.v1.topic_admin_pb2_grpc import TopicAdminServicer as GeneratedServicer
@@ -165,6 +165,22 @@ class TopicAdminServicer(GeneratedServicer):
             await operations.truncate(topic)
         return wire.TruncateResponse()
 
+    async def EndUnit(
+        self, request: wire.EndUnitRequest, context: _Context
+    ) -> wire.EndUnitResponse:
+        unit = request.unit
+        try:
+            await self._topics.end_assigned(
+                _name_of(unit),
+                (unit.topic_id, unit.unit),
+                unit.epoch,
+                is_forced=request.is_forced,
+                is_check_only=request.is_check_only,
+            )
+        except (Refusal, MetadataError) as error:
+            await abort(context, _error_of(error))
+        return wire.EndUnitResponse()
+
     def _topic(self, request: _WithUnit, context: _Context) -> _OpenTopic:
         return _OpenTopic(self._topics, request.unit, context)
 
@@ -201,11 +217,15 @@ class _OpenTopic:
 
     async def _open(self) -> Topic:
         unit = self._unit
-        try:
-            name = parse_topic(unit.name)
-        except InvalidName as error:
-            raise InvalidRequest(str(error)) from error
-        return await self._topics.open_assigned(name, (unit.topic_id, unit.unit), unit.epoch)
+        key = (unit.topic_id, unit.unit)
+        return await self._topics.open_assigned(_name_of(unit), key, unit.epoch)
+
+
+def _name_of(unit: wire.AdminUnit) -> TopicName:
+    try:
+        return parse_topic(unit.name)
+    except InvalidName as error:
+        raise InvalidRequest(str(error)) from error
 
 
 def _error_of(error: Refusal | MetadataError) -> MetadataError:

@@ -31,8 +31,10 @@ from brokers.service.topics.name_locks import NameLocks
 from brokers.service.topics.policies import TopicPolicies
 from brokers.service.topics.topic import Topic, TopicDependencies, TopicUnit
 from nextgen.kernel.errors import MetadataError, Refused
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.placement import PREPARED_UNITS_MAX
 from nextgen.kernel.limits.pulsar import (
+    ENDED_UNIT_PAUSE_MS,
     TOPIC_FAILURES_REMEMBERED_MAX,
     TOPICS_OPENING_MAX,
     TOPICS_RELOCATING_MAX,
@@ -83,6 +85,8 @@ class Topics:
         self._higher_epochs = HigherEpochs(directory, self._note_error)
         self._fenced: dict[UnitKey, tuple[int, int]] = {}
         """By unit: the epoch that was fenced here, and the highest epoch in its ledger then."""
+        self._ended: dict[UnitKey, tuple[int, float]] = {}
+        """By unit: the epoch that was ended for a deletion, and when."""
         self._damaged: dict[UnitKey, str] = {}
         self._relocating: set[str] = set()
         self._preparing = 0
@@ -145,6 +149,41 @@ class Topics:
                 f"{name.text} was assigned anew while it was opened: look it up again",
             )
         return topic
+
+    async def end_assigned(
+        self,
+        name: TopicName,
+        key: UnitKey,
+        epoch: int,
+        *,
+        is_forced: bool,
+        is_check_only: bool = False,
+    ) -> None:
+        """End the ownership of a unit in this epoch, so that its topic can be deleted.
+
+        On return its clients are closed, and it is not opened in this epoch again. For
+        ``ENDED_UNIT_PAUSE_MS`` its clients are refused; then the next one causes a later epoch.
+        ``is_check_only``: only the check. May be repeated.
+
+        Raises:
+            Refused: IN_USE: it has producers, consumers or subscriptions, and it is not forced.
+            Refusal: As of ``open_assigned``.
+        """
+        if self._has_ended(key, epoch):
+            async with self._locks.held(name.text):
+                return
+        topic = await self.open_assigned(name, key, epoch)
+        use = topic.use
+        if use and not is_forced:
+            raise Refused(RejectionCode.IN_USE, f"topic {name.text} is in use: {use}")
+        if is_check_only:
+            return
+        # No await since the check: no client connects in between.
+        topic.is_closing = True
+        self._ended[key] = (epoch, asyncio.get_running_loop().time())
+        _forget_oldest(self._ended)
+        # In a task of its own: a caller that gives up does not leave it half closed.
+        await asyncio.shield(self._own(self.close_topic(topic, is_over=True)))
 
     # Session ---------------------------------------------------------------------------------
 
@@ -282,6 +321,12 @@ class Topics:
             raise storage_refusal(Fenced(), name.text)
         if assignment.key in self._damaged:
             raise storage_refusal(LedgerDamaged(self._damaged[assignment.key]), name.text)
+        if self._has_ended(assignment.key, assignment.epoch):
+            self._leave_ended(assignment)
+            raise Refusal(
+                ServerError.SERVICE_NOT_READY,
+                f"topic {name.text} is being deleted, or was to be: look it up again",
+            )
         store = self._persistent if is_persistent else self._volatile
         try:
             async with self._openings:
@@ -298,6 +343,17 @@ class Topics:
         self.errors.pop(name.text, None)
         _logger.info("topic opened", topic=repr(topic))
         return topic
+
+    def _has_ended(self, key: UnitKey, epoch: int) -> bool:
+        """Return whether the ownership of a unit was ended for a deletion in this epoch."""
+        ended = self._ended.get(key)
+        return ended is not None and ended[0] >= epoch
+
+    def _leave_ended(self, assignment: Assignment) -> None:
+        """Request a later epoch for a unit whose topic was not deleted after all."""
+        epoch, ended_at = self._ended[assignment.key]
+        if asyncio.get_running_loop().time() - ended_at >= ENDED_UNIT_PAUSE_MS / 1_000:
+            self._ask_for_higher_epoch(assignment, epoch)
 
     async def _recovered(
         self, name: TopicName, assignment: Assignment, ledger: TopicLedger

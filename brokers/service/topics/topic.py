@@ -152,6 +152,13 @@ class Topic:
         return bool(len(self.producers) or self.consumers)
 
     @property
+    def use(self) -> str:
+        """What a deletion would take from clients: producers, consumers, subscriptions; or ""."""
+        kept = sum(each.is_durable for each in self.subscriptions.values()) + len(self._creating)
+        counts = dict(producers=len(self.producers), consumers=self.consumers, subscriptions=kept)
+        return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+
+    @property
     def consumers(self) -> int:
         return sum(len(subscription.consumers) for subscription in self.subscriptions.values())
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from discovery.ports import Directory, Shards
 from discovery.service.admin.deadline import all_of
+from discovery.service.admin.topic_deletion import Owners, TopicDeletion
 from discovery.service.admin.write_turns import SENT_BOUNDS, WriteTurns
 from discovery.service.counters import DiscoveryCounters
 from discovery.wire import (
@@ -77,13 +78,17 @@ class InventoryService:
         make_default_namespace: Callable[[], Awaitable[None]],
         created: Created,
         write_bounds: WriteBounds = SENT_BOUNDS,
+        owners: Owners | None = None,
     ) -> None:
+        """``owners`` are asked before a topic of theirs is deleted. Without them a topic that was
+        ever served cannot be deleted."""
         self._shards = shards
         self._directory = directory
         self._counters = counters
         self._make_default_namespace = make_default_namespace
         self._created = created
         self._turns = WriteTurns(write_bounds)
+        self._deletion = TopicDeletion(shards, owners)
 
     # Tenants ----------------------------------------------------------------------------------
 
@@ -231,9 +236,17 @@ class InventoryService:
                 request is not forced; INVALID_NAME: a partition.
         """
         name = parse_name(parse_topic, request.name)
-        body = shard_pb.DeleteTopic(name=name.text, force=request.force)
-        command = shard_pb.Command(command_id=request.command_id, delete_topic=body)
-        return await self.execute(name.routing_key, command, request, timeout_ms)
+        command_id = _command_id(request.command_id)
+
+        async def attempt(number: int, body: shard_pb.DeleteTopic) -> pb.WriteResponse:
+            # A repeated request repeats its attempts, each with its first outcome.
+            attempt_id = derived_command_id(command_id, number) if number else command_id
+            command = shard_pb.Command(command_id=attempt_id, delete_topic=body)
+            return await self.execute(name.routing_key, command, request, timeout_ms)
+
+        return await self._deletion.delete(
+            name, force=request.force, attempt=attempt, timeout_ms=timeout_ms
+        )
 
     async def get_topic(
         self, request: pb.GetObjectRequest, timeout_ms: int

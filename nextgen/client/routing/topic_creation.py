@@ -145,6 +145,8 @@ class TopicCreation:
         self._default_is_there_until = float("-inf")
         if outcome.rejection_code == RejectionCode.PARENT_NOT_FOUND:
             raise Refused(RejectionCode.NOT_FOUND, outcome.message)
+        if outcome.rejection_code == RejectionCode.JUST_DELETED:
+            raise Unavailable(outcome.message)
         raise Refused(outcome.rejection_code, outcome.message)
 
     async def _partitions_of_another_creator(self, name: TopicName) -> int:
@@ -231,7 +233,8 @@ class TopicCreation:
         self, shard_id: int, questions: Sequence[tuple[str, int]]
     ) -> Sequence[pb.TopicOutcome]:
         topics = [pb.TopicSpec(name=name, partitions=count) for name, count in questions]
-        command = pb.Command(command_id=_command_id(), create_topics=pb.CreateTopics(topics=topics))
+        body = pb.CreateTopics(topics=topics, on_demand=True)
+        command = pb.Command(command_id=_command_id(), create_topics=body)
         result = await self._execute(shard_id, command)
         self._note_created(shard_id, result.position, [name for name, _ in questions])
         return result.topics

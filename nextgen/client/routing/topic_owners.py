@@ -47,6 +47,7 @@ _METHODS: dict[Any, tuple[str, Any]] = {
     pb.GetLastMessageIdRequest: ("GetLastMessageId", pb.LastMessageId),
     pb.TerminateRequest: ("Terminate", pb.LastMessageId),
     pb.TruncateRequest: ("Truncate", pb.TruncateResponse),
+    pb.EndUnitRequest: ("EndUnit", pb.EndUnitResponse),
 }
 
 

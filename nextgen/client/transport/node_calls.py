@@ -59,7 +59,7 @@ NODE_CALLS = (
         *("CreateSubscription", "DeleteSubscription", "UpdateSubscription"),
         *("SkipMessages", "ResetCursor", "ExpireMessages"),
         *("PeekMessage", "GetMessage", "ExamineMessage"),
-        *("Terminate", "Truncate"),
+        *("Terminate", "Truncate", "EndUnit"),
     )
 )
 """Paths of methods for the cluster's own processes and its operators."""

@@ -117,6 +117,7 @@ _STATUS_BY_REJECTION: dict[str, grpc.StatusCode] = {
     RejectionCode.NOT_ALLOWED: grpc.StatusCode.FAILED_PRECONDITION,
     RejectionCode.PARTITIONED: grpc.StatusCode.FAILED_PRECONDITION,
     RejectionCode.IN_USE: grpc.StatusCode.FAILED_PRECONDITION,
+    RejectionCode.JUST_DELETED: grpc.StatusCode.UNAVAILABLE,
     RejectionCode.NOT_PARTITIONED: grpc.StatusCode.FAILED_PRECONDITION,
     RejectionCode.FEWER_PARTITIONS: grpc.StatusCode.FAILED_PRECONDITION,
     RejectionCode.NO_CAPACITY: grpc.StatusCode.RESOURCE_EXHAUSTED,

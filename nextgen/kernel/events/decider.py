@@ -43,6 +43,8 @@ class RejectionCode(StrEnum):
     SHARE_EXCEEDED = "SHARE_EXCEEDED"
     IN_USE = "IN_USE"
     """The topic has producers, consumers or subscriptions, and its deletion was not forced."""
+    JUST_DELETED = "JUST_DELETED"
+    """The topic's deletion was forced a moment ago: it is not created on demand yet. Passes."""
     NOT_PARTITIONED = "NOT_PARTITIONED"
     """The topic has no partitions, so it gets no more."""
     FEWER_PARTITIONS = "FEWER_PARTITIONS"

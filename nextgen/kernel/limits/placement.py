@@ -285,3 +285,7 @@ QUOTA_UNITS_MAX = 1_000_000_000
 
 QUOTA_FILE_BYTES_MAX = 4 * 1024 * 1024
 """Bytes of a quota file: all possible names, each escaped and on a line of its own."""
+
+FORCED_DELETIONS_REMEMBERED_MAX = 10_000
+"""Names whose deletion was forced a moment ago, of one shard. The oldest are forgotten first: they
+may be created on demand early."""

@@ -434,3 +434,20 @@ TOPIC_OWNER_RETRY_MS = 100
 TOPIC_ADMIN_RETRY_AFTER_MS = 1_000
 """When a caller may sensibly repeat an operation whose owner could not be reached: a lost broker's
 topics are assigned again by then."""
+
+ENDED_UNIT_PAUSE_MS = 1_000
+"""How long clients of a unit are refused after its owner gave it up for a deletion. The deletion
+takes milliseconds; if it is given up, the first client behind this pause has the unit assigned in a
+later epoch."""
+
+FORCED_DELETION_PAUSE_MS = 2_000
+"""How long a name is not created on demand after its deletion was forced. Its clients, who connect
+again at once, would create it anew before they or their operators notice. Not shorter than any
+discovery node's answers about the deleted topic may be old."""
+
+TOPIC_DELETION_ATTEMPTS_MAX = 5
+"""Attempts of one deletion, each with the units as they are then. A unit that was assigned anew
+since its owner gave it up needs another."""
+
+TOPIC_DELETION_OWNERS_MAX = 32
+"""Owners of a topic's partitions that one deletion asks at the same time."""

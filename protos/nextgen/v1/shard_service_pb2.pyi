@@ -20,7 +20,7 @@ CONSISTENCY_ASYNC: Consistency
 CONSISTENCY_EFFECTIVE: Consistency
 
 class ShardRequest(_message.Message):
-    __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow")
+    __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,7 @@ class ShardRequest(_message.Message):
     UNIT_COUNT_FIELD_NUMBER: _ClassVar[int]
     BULK_CREATE_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_UNITS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     shard_id: int
     shard_map_version: int
@@ -59,10 +60,11 @@ class ShardRequest(_message.Message):
     unit_count: UnitCountRequest
     bulk_create: BulkCreateRequest
     follow: FollowRequest
-    def __init__(self, request_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., trace_id: _Optional[str] = ..., execute: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., get: _Optional[_Union[GetRequest, _Mapping]] = ..., list: _Optional[_Union[ListRequest, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupRequest, _Mapping]] = ..., assign: _Optional[_Union[AssignRequest, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityRequest, _Mapping]] = ..., move: _Optional[_Union[MoveRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., unassign: _Optional[_Union[UnassignRequest, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceRequest, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountRequest, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateRequest, _Mapping]] = ..., follow: _Optional[_Union[FollowRequest, _Mapping]] = ...) -> None: ...
+    topic_units: TopicUnitsRequest
+    def __init__(self, request_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., trace_id: _Optional[str] = ..., execute: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., get: _Optional[_Union[GetRequest, _Mapping]] = ..., list: _Optional[_Union[ListRequest, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupRequest, _Mapping]] = ..., assign: _Optional[_Union[AssignRequest, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityRequest, _Mapping]] = ..., move: _Optional[_Union[MoveRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., unassign: _Optional[_Union[UnassignRequest, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceRequest, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountRequest, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateRequest, _Mapping]] = ..., follow: _Optional[_Union[FollowRequest, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsRequest, _Mapping]] = ...) -> None: ...
 
 class ShardResponse(_message.Message):
-    __slots__ = ("request_id", "error", "shard_map_version", "more", "position", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow")
+    __slots__ = ("request_id", "error", "shard_map_version", "more", "position", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +84,7 @@ class ShardResponse(_message.Message):
     UNIT_COUNT_FIELD_NUMBER: _ClassVar[int]
     BULK_CREATE_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_UNITS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     error: _errors_pb2.ErrorDetail
     shard_map_version: int
@@ -101,7 +104,8 @@ class ShardResponse(_message.Message):
     unit_count: UnitCountResponse
     bulk_create: BulkCreateResponse
     follow: FollowResponse
-    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., drain: _Optional[_Union[DrainResponse, _Mapping]] = ..., unassign: _Optional[_Union[UnassignResponse, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceResponse, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountResponse, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateResponse, _Mapping]] = ..., follow: _Optional[_Union[FollowResponse, _Mapping]] = ...) -> None: ...
+    topic_units: TopicUnitsResponse
+    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., drain: _Optional[_Union[DrainResponse, _Mapping]] = ..., unassign: _Optional[_Union[UnassignResponse, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceResponse, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountResponse, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateResponse, _Mapping]] = ..., follow: _Optional[_Union[FollowResponse, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsResponse, _Mapping]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
     __slots__ = ("commands", "issued_position", "consistency")
@@ -247,10 +251,12 @@ class TopicSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class CreateTopics(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("topics", "on_demand")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    ON_DEMAND_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[TopicSpec]
-    def __init__(self, topics: _Optional[_Iterable[_Union[TopicSpec, _Mapping]]] = ...) -> None: ...
+    on_demand: bool
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicSpec, _Mapping]]] = ..., on_demand: _Optional[bool] = ...) -> None: ...
 
 class SetTopicProperties(_message.Message):
     __slots__ = ("name", "properties", "expected_version")
@@ -270,12 +276,26 @@ class SetTopicProperties(_message.Message):
     def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., expected_version: _Optional[int] = ...) -> None: ...
 
 class DeleteTopic(_message.Message):
-    __slots__ = ("name", "force")
+    __slots__ = ("name", "force", "is_checked", "topic_id", "ended")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
+    IS_CHECKED_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     force: bool
-    def __init__(self, name: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
+    is_checked: bool
+    topic_id: str
+    ended: _containers.RepeatedCompositeFieldContainer[EndedUnit]
+    def __init__(self, name: _Optional[str] = ..., force: _Optional[bool] = ..., is_checked: _Optional[bool] = ..., topic_id: _Optional[str] = ..., ended: _Optional[_Iterable[_Union[EndedUnit, _Mapping]]] = ...) -> None: ...
+
+class EndedUnit(_message.Message):
+    __slots__ = ("unit", "epoch")
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    unit: str
+    epoch: int
+    def __init__(self, unit: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class GrowTopic(_message.Message):
     __slots__ = ("name", "partitions")
@@ -570,6 +590,20 @@ class ReleaseResponse(_message.Message):
     sequence: int
     synced: bool
     def __init__(self, sequence: _Optional[int] = ..., synced: _Optional[bool] = ...) -> None: ...
+
+class TopicUnitsRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class TopicUnitsResponse(_message.Message):
+    __slots__ = ("topic_id", "units")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    units: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.UnitAssignment]
+    def __init__(self, topic_id: _Optional[str] = ..., units: _Optional[_Iterable[_Union[_inventory_pb2.UnitAssignment, _Mapping]]] = ...) -> None: ...
 
 class MoveRequest(_message.Message):
     __slots__ = ("moves",)

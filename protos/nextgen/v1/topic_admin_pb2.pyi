@@ -305,3 +305,17 @@ class TruncateRequest(_message.Message):
 class TruncateResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class EndUnitRequest(_message.Message):
+    __slots__ = ("unit", "is_forced", "is_check_only")
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    IS_FORCED_FIELD_NUMBER: _ClassVar[int]
+    IS_CHECK_ONLY_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    is_forced: bool
+    is_check_only: bool
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., is_forced: _Optional[bool] = ..., is_check_only: _Optional[bool] = ...) -> None: ...
+
+class EndUnitResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -109,6 +109,11 @@ class TopicAdminStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TruncateRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TruncateResponse.FromString,
                 _registered_method=True)
+        self.EndUnit = channel.unary_unary(
+                '/nextgen.v1.TopicAdmin/EndUnit',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitResponse.FromString,
+                _registered_method=True)
 
 
 class TopicAdminServicer:
@@ -209,6 +214,16 @@ class TopicAdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EndUnit(self, request, context):
+        """Ends the ownership of the unit in this epoch, so that its topic can be deleted: clients are
+        closed, and nothing is acknowledged in this epoch any more. If the topic is not deleted then,
+        the next client has the unit assigned in a later epoch. May be repeated.
+        IN_USE: there are producers, consumers or subscriptions, and it is not forced.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TopicAdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -281,6 +296,11 @@ def add_TopicAdminServicer_to_server(servicer, server):
                     servicer.Truncate,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TruncateRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TruncateResponse.SerializeToString,
+            ),
+            'EndUnit': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndUnit,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -665,6 +685,33 @@ class TopicAdmin:
             '/nextgen.v1.TopicAdmin/Truncate',
             protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TruncateRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TruncateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndUnit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.TopicAdmin/EndUnit',
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitResponse.FromString,
             options,
             channel_credentials,
             insecure,

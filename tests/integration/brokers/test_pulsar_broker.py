@@ -173,10 +173,56 @@ def test_an_unloaded_topic_is_assigned_again_and_has_all_its_messages(system: Pu
         assert texts(received(consumer, 10)) == numbered(10)
 
 
-class Load:
-    """Sends one message after the other and receives them, on two threads."""
+def test_a_topic_under_load_is_deleted_by_force_only_and_loses_nothing_silently(
+    system: PulsarSystem,
+):
+    """Refused, it keeps everything. By force, each acknowledged message is of the deleted topic or
+    of the next one: the next one begins with a message, and lacks none behind it."""
+    topic = f"{TOPIC}-deleted"
+    with system.client() as client:
+        producer = client.create_producer(topic, batching_enabled=False)
+        client.subscribe(topic, "sub")
+        load = Load(producer, None)
+        load.wait_for_sends(SENDS_BETWEEN_MOVES)
 
-    def __init__(self, producer: pulsar.Producer, consumer: pulsar.Consumer) -> None:
+        refused = system.refused_command("topics", "delete", topic)
+        load.wait_for_sends(SENDS_BETWEEN_MOVES)
+        before = list(load.acknowledged)
+        (deleted,) = system.command("topics", "delete", topic, "--force")
+        load.wait_for_sends(SENDS_BETWEEN_MOVES)
+        load.stop()
+        reader = client.create_reader(topic, pulsar.MessageId.earliest)
+        kept = []
+        while reader.has_message_available():
+            kept.append(int(reader.read_next().data()))
+
+    assert "is in use: 1 producers, 1 consumers, 1 subscriptions" in refused
+    assert deleted["id"]
+    assert load.acknowledged[: len(before)] == before == list(range(len(before)))
+    assert kept, "it was created anew"
+    assert kept == load.acknowledged[-len(kept) :]
+    assert kept[0] > before[-1], "what was acknowledged before went with the topic"
+
+
+def test_a_topic_with_a_subscription_and_no_client_is_deleted_by_force_only(system: PulsarSystem):
+    topic = f"{TOPIC}-subscribed"
+    with system.client() as client:
+        client.subscribe(topic, "sub")
+    system.repeated_command("topics", "unload", topic)
+
+    refused = system.refused_command("topics", "delete", topic)
+    system.repeated_command("topics", "unload", topic)
+    system.command("topics", "delete", topic, "--force")
+
+    assert "1 subscriptions" in refused
+    assert "there is no topic" in system.refused_command("topics", "get", topic)
+
+
+class Load:
+    """Sends one message after the other and receives them, on two threads; without a consumer it
+    receives none."""
+
+    def __init__(self, producer: pulsar.Producer, consumer: pulsar.Consumer | None) -> None:
         self.acknowledged: list[int] = []
         self.message_ids: list[tuple[int, int]] = []
         self.received: list[int] = []
@@ -185,10 +231,9 @@ class Load:
         self._is_stopping = threading.Event()
         self._gives_up_at = math.inf
         self._sent = threading.Condition()
-        self._threads = [
-            threading.Thread(target=self._send),
-            threading.Thread(target=self._receive),
-        ]
+        self._threads = [threading.Thread(target=self._send)]
+        if consumer is not None:
+            self._threads.append(threading.Thread(target=self._receive))
         for thread in self._threads:
             thread.start()
 
@@ -216,6 +261,7 @@ class Load:
                 self._sent.notify_all()
 
     def _receive(self) -> None:
+        assert self._consumer is not None
         while time.monotonic() < self._gives_up_at:
             try:
                 message = self._consumer.receive(timeout_millis=500)

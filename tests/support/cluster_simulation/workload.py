@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from nextgen.client import Client, NewTopic
 from nextgen.client.discovery.nodes import DiscoveryNodes
 from nextgen.kernel.errors import Definite, MetadataError, Refused
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import COMMAND_ID_BYTES
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import TopicSpec
@@ -216,11 +217,16 @@ class Workload:
         if len(own) < 12:
             return
         name = self._chance.choice(own)
-        del self._ledger.created[name]
+        topic_id = self._ledger.created.pop(name)
         self._ledger.epochs.pop(name, None)
+        is_forced = name.endswith(("0", "2", "4", "6", "8"))
         try:
-            await self._client.delete_topic(name)
+            await self._client.delete_topic(name, force=is_forced)
         except Refused as refusal:
+            if refusal.code == RejectionCode.IN_USE and not is_forced:
+                self._ledger.created[name] = topic_id
+                self._ledger.count("kept in use")
+                return
             self._violate(f"the only delete of {name} was refused: {refusal}")
         self._ledger.deleted[name] = None
         self._ledger.count("deleted")

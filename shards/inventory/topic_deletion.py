@@ -1,0 +1,149 @@
+"""Deleting topics: whether all owners of a topic's units have let go of them, and what ends.
+
+A deletion that was checked names the epochs that owners have ended for it (ADR 0076). Here these
+are compared with the units as they are at the decision: a unit that was assigned since then may
+have acknowledged messages, so it is to be asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits.cluster import UNITS_PER_RECORD_MAX
+from nextgen.kernel.limits.placement import FORCED_DELETIONS_REMEMBERED_MAX
+from nextgen.kernel.limits.pulsar import FORCED_DELETION_PAUSE_MS
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.replication.ports import Commit
+from protos.nextgen.v1.shard_service_pb2 import CommandResult, DeleteTopic
+from shards.domain import assignment, topic
+from shards.domain.assignment import REASON_TOPIC_DELETED, Assignment, UnassignTopic
+from shards.inventory.command_answer import Answer, conclude, record
+from shards.inventory.topic_bounds import TopicBounds
+from shards.state.shard_state import ShardState
+from shards.wire.event import DomainEvent
+
+OnUnassigned = Callable[[Sequence[Assignment]], None]
+
+
+class ForcedDeletions:
+    """Names whose deletion was forced a moment ago: they are not created on demand.
+
+    Soft state of one term. ``monotonic`` is in seconds.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._until: OrderedDict[str, float] = OrderedDict()
+
+    def note(self, name: str) -> None:
+        self._until.pop(name, None)
+        self._until[name] = self._monotonic() + FORCED_DELETION_PAUSE_MS / 1_000
+        if len(self._until) > FORCED_DELETIONS_REMEMBERED_MAX:
+            self._until.popitem(last=False)
+
+    def check(self, name: str) -> Rejected | None:
+        """Return why the topic is not created on demand now, None if it may be."""
+        until = self._until.get(name)
+        if until is None or until <= self._monotonic():
+            self._until.pop(name, None)
+            return None
+        return Rejected(
+            RejectionCode.JUST_DELETED,
+            f"the deletion of topic {name} was forced less than {FORCED_DELETION_PAUSE_MS} ms ago",
+        )
+
+
+class TopicDeletion:
+    """Decides deletions of topics for one shard, for one term."""
+
+    def __init__(
+        self,
+        state: ShardState,
+        on_unassigned: OnUnassigned | None,
+        bounds: TopicBounds | None,
+        forced: ForcedDeletions,
+    ) -> None:
+        self._state = state
+        self._on_unassigned = on_unassigned
+        self._bounds = bounds
+        self._forced = forced
+
+    def delete(
+        self, command_id: bytes, name: str, before: topic.TopicState, body: DeleteTopic
+    ) -> Answer:
+        """Delete a topic with all its units, or refuse it.
+
+        STALE_EPOCH: a unit was assigned that no owner has ended for this deletion.
+        """
+        topic_id = "" if before is None else before.topic_id
+        decision = topic.decide(before, topic.DeleteTopic(name, topic_id))
+        result = CommandResult(id=topic_id)
+        if isinstance(decision, Rejected):
+            return conclude(self._state, command_id, decision, result)
+        units = self._state.scans.assignments_of_topic(topic_id)
+        refusal = _check_ended(name, topic_id, units.values(), body)
+        if refusal is not None:
+            return conclude(self._state, command_id, refusal, CommandResult())
+        # The assignments of a topic with very many units end in several records. The last record
+        # deletes the topic: if it is lost, the topic exists without owners and gets new ones.
+        ended = [each for _, each in sorted(units.items()) if each.is_assigned]
+        while len(ended) > UNITS_PER_RECORD_MAX:
+            part, ended = ended[:UNITS_PER_RECORD_MAX], ended[UNITS_PER_RECORD_MAX:]
+            self._tell_unassigned(part, self._state.proposer.propose(_unassign(part)))
+        answer = record(self._state, command_id, (*_unassign(ended), *decision.events), result)
+        assert answer.commit is not None, "a topic that was there has an event when it goes"
+        if body.force:
+            self._forced.note(name)
+        if self._bounds is not None:
+            self._bounds.note(parse_topic(name).namespace_text, -1)
+        self._tell_unassigned(ended, answer.commit)
+        return answer
+
+    def _tell_unassigned(self, ended: Sequence[Assignment], commit: asyncio.Future[Commit]) -> None:
+        listener = self._on_unassigned
+        if listener is None or not ended:
+            return
+
+        def tell(done: asyncio.Future[Commit]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                listener(ended)
+
+        commit.add_done_callback(tell)
+
+
+def _check_ended(
+    name: str, topic_id: str, units: Iterable[Assignment], body: DeleteTopic
+) -> Rejected | None:
+    """Return which unit keeps the topic from being deleted, None if none does.
+
+    A unit without an owner may have subscriptions, which only an owner can tell. A forced deletion
+    does not ask for them.
+    """
+    if not body.is_checked:
+        return None
+    if body.topic_id and body.topic_id != topic_id:
+        return _stale(f"topic {name} was created anew")
+    ended = {each.unit: each.epoch for each in body.ended}
+    for each in units:
+        if not each.is_assigned and body.force:
+            continue
+        if not each.is_assigned or ended.get(each.unit) != each.epoch:
+            return _stale(f"{each.name} is in epoch {each.epoch}, which was not ended")
+    return None
+
+
+def _stale(why: str) -> Rejected:
+    return Rejected(RejectionCode.STALE_EPOCH, why)
+
+
+def _unassign(ended: Sequence[Assignment]) -> list[DomainEvent]:
+    events: list[DomainEvent] = []
+    for each in ended:
+        order = UnassignTopic(each.topic_id, each.unit, REASON_TOPIC_DELETED)
+        decision = assignment.decide(each, order)
+        assert isinstance(decision, Accepted), "an assigned unit can be unassigned"
+        events += decision.events
+    return events

@@ -1,0 +1,182 @@
+"""Deletions that were checked: only what owners ended is deleted, and names rest when forced."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nextgen.kernel.limits.placement import FORCED_DELETIONS_REMEMBERED_MAX
+from nextgen.kernel.limits.pulsar import FORCED_DELETION_PAUSE_MS
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from shards.domain.assignment import TopicAssigned, TopicUnassigned
+from shards.inventory.topic_deletion import ForcedDeletions
+from tests.support.shard_world import ShardReplica, World, create_topics, names_in, namespace_at
+
+PAUSE_S = FORCED_DELETION_PAUSE_MS / 1_000
+
+
+class Scene:
+    """A topic of two partitions, of which the first is assigned in epoch 4."""
+
+    def __init__(self, world: World, shard: ShardReplica, name: str, topic_id: str) -> None:
+        self.world, self.shard, self.name, self.topic_id = world, shard, name, topic_id
+
+    def assigned(self, unit: str, epoch: int) -> TopicAssigned:
+        name = f"{self.name}-partition-{unit[1:]}"
+        return TopicAssigned(self.topic_id, unit, name, epoch, "b-1", "s-1", "x")
+
+    async def delete(self, *ended: tuple[str, int], **fields: Any) -> str:
+        """Delete it as a discovery node does; return the rejection code."""
+        body = pb.DeleteTopic(
+            name=self.name,
+            is_checked=True,
+            ended=[pb.EndedUnit(unit=unit, epoch=epoch) for unit, epoch in ended],
+            **fields,
+        )
+        result = await self.world.run(self.shard, pb.Command(delete_topic=body))
+        return result.rejection_code
+
+    @property
+    def is_there(self) -> bool:
+        return self.shard.state.reads.load_topic(self.name) is not None
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    world = World()
+    for shard in world.shards.values():
+        await shard.state.proposer.confirm()
+    await world.create_tenant("acme")
+    namespace = namespace_at(world, 1, "acme")
+    await world.create_namespace(namespace)
+    name = next(names_in(world, 2, namespace))
+    created = await world.create_topic(name, partitions=2)
+    scene = Scene(world, world.shards[2], name, created.topics[0].topic_id)
+    await scene.shard.state.proposer.propose([scene.assigned("p0", 4)])
+    yield scene
+    world.close()
+
+
+async def test_a_topic_that_was_never_served_is_deleted_at_once(scene: Scene) -> None:
+    never = await scene.world.create_topic(f"{scene.name}-never")
+    assert not never.topics[0].rejection_code
+    body = pb.DeleteTopic(name=f"{scene.name}-never", is_checked=True)
+
+    shard = scene.world.home_of_topic(f"{scene.name}-never")
+    result = await scene.world.run(shard, pb.Command(delete_topic=body))
+
+    assert result.rejection_code == ""
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("ended", [(), (("p0", 3),), (("p0", 5),), (("p1", 4),)])
+async def test_a_unit_whose_present_epoch_was_not_ended_keeps_its_topic(
+    scene: Scene, ended: tuple[tuple[str, int], ...], force: bool
+) -> None:
+    assert await scene.delete(*ended, force=force) == "STALE_EPOCH"
+
+    assert scene.is_there
+    assert scene.shard.unassigned == []
+
+
+@pytest.mark.parametrize("force", [False, True])
+async def test_a_topic_whose_epochs_were_ended_is_deleted_and_its_owners_are_told(
+    scene: Scene, force: bool
+) -> None:
+    assert await scene.delete(("p0", 4), force=force, topic_id=scene.topic_id) == ""
+
+    assert not scene.is_there
+    assert [(each.unit, each.epoch) for each in scene.shard.unassigned] == [("p0", 4)]
+
+
+async def test_a_unit_that_was_assigned_after_the_check_keeps_its_topic(scene: Scene) -> None:
+    """1. The owner ends epoch 4. 2. Its client has the unit assigned again. 3. The deletion."""
+    await scene.shard.state.proposer.propose([scene.assigned("p0", 5)])
+
+    assert await scene.delete(("p0", 4), force=True) == "STALE_EPOCH"
+    assert await scene.delete(("p0", 5), force=True) == ""
+
+
+async def test_a_partition_that_was_first_assigned_after_the_check_keeps_its_topic(
+    scene: Scene,
+) -> None:
+    await scene.shard.state.proposer.propose([scene.assigned("p1", 1)])
+
+    assert await scene.delete(("p0", 4)) == "STALE_EPOCH"
+
+
+async def test_only_force_deletes_what_no_owner_was_asked_about(scene: Scene) -> None:
+    """A unit that nobody serves may have subscriptions."""
+    name = f"{scene.name}-partition-0"
+    ended = TopicUnassigned(scene.topic_id, "p0", name, 4, "unloaded")
+    await scene.shard.state.proposer.propose([ended])
+
+    assert await scene.delete() == "STALE_EPOCH"
+    assert await scene.delete(("p0", 4)) == "STALE_EPOCH"
+    assert await scene.delete(force=True) == ""
+
+
+async def test_a_check_of_another_topic_of_the_name_does_not_count(scene: Scene) -> None:
+    assert await scene.delete(("p0", 4), topic_id="earlier") == "STALE_EPOCH"
+
+
+async def test_the_units_of_a_topic_are_those_that_were_ever_assigned(scene: Scene) -> None:
+    found = await scene.shard.service.units_of_topic(scene.name)
+    absent = await scene.shard.service.units_of_topic("persistent://acme/none/at-all")
+
+    assert found.topic_id == scene.topic_id
+    assert [(each.unit, each.epoch, each.broker_id) for each in found.units] == [("p0", 4, "b-1")]
+    assert (absent.topic_id, list(absent.units)) == ("", [])
+
+
+# Names that rest ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("force", "code"), [(True, "JUST_DELETED"), (False, "")])
+async def test_a_name_is_not_created_on_demand_at_once_if_its_deletion_was_forced(
+    scene: Scene, force: bool, code: str
+) -> None:
+    await scene.delete(("p0", 4), force=force)
+    on_demand = create_topics([scene.name])
+    on_demand.create_topics.on_demand = True
+
+    result = await scene.world.run(scene.shard, on_demand)
+
+    assert result.topics[0].rejection_code == code
+
+
+async def test_a_command_that_names_it_creates_it_at_once(scene: Scene) -> None:
+    await scene.delete(("p0", 4), force=True)
+
+    created = await scene.world.create_topic(scene.name)
+
+    assert created.topics[0].rejection_code == ""
+
+
+def test_a_name_rests_for_its_pause_and_no_longer() -> None:
+    clock = SimpleNamespace(now=10.0)
+    forced = ForcedDeletions(lambda: clock.now)
+    forced.note("a")
+
+    clock.now += PAUSE_S - 0.001
+    assert forced.check("a") is not None
+    assert forced.check("b") is None
+    clock.now += 0.001
+    assert forced.check("a") is None
+
+
+def test_forced_deletions_remembered_max_are_kept_and_one_more_forgets_the_oldest() -> None:
+    forced = ForcedDeletions(lambda: 10.0)
+    names = [f"n{number}" for number in range(FORCED_DELETIONS_REMEMBERED_MAX)]
+    for name in names:
+        forced.note(name)
+    assert all(forced.check(name) for name in names)
+
+    forced.note("one more")
+
+    assert forced.check(names[0]) is None
+    assert forced.check(names[1]) is not None
+    assert forced.check("one more") is not None
