@@ -45,7 +45,9 @@ class NodeMetrics:
         self.watch_progress = counter("watch_progress", "Change stream messages without news.")
         self.watch_events = counter("watch_events", "Events sent on change streams.")
         self.watch_resets = counter("watch_resets", "Watches that began again with a snapshot.")
-        self.watch_stalled = counter("watch_stalled", "Change streams ended: nobody read them.")
+        self.watch_stalled = counter(
+            "watch_stalled", "Change streams ended because their reader stalled."
+        )
         self.metadata_deliveries, self.metadata_refused = _metadata_counters(registry)
         self.lookup_latency = Histogram(
             "nextgen_shard_lookup_request_seconds",
@@ -139,7 +141,7 @@ def _write_latencies(registry: CollectorRegistry) -> tuple[Histogram, Histogram]
     )
     effective = Histogram(
         "nextgen_shard_effective_seconds",
-        "From the commit of an effective write to everybody's having taken it in.",
+        "From the commit of an effective write until all its readers applied it.",
         ["shard"],
         buckets=_LATENCY_SECONDS,
         registry=registry,

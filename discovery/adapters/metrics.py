@@ -163,7 +163,7 @@ def _answered(report: Report) -> Metric:
     bounds = [*(str(bound / 1_000) for bound in LOOKUP_WINDOW_BOUNDS_MS), "+Inf"]
     return _histogram(
         "answered_lookup_seconds",
-        "Time that whoever looked a name up has waited, cached ones included",
+        "Time from a lookup to its answer, answers from the cache included",
         bounds,
         [report.counts[f"{ANSWERED_PREFIX}{number}"] for number in range(len(bounds))],
         report.counts[ANSWERED_SUM] / 1_000,

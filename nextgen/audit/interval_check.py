@@ -264,7 +264,7 @@ def _anothers(interval: AcknowledgedInterval, grant: Grant) -> Finding:
 
 def _impossible(interval: AcknowledgedInterval) -> Finding:
     message = (
-        f"{interval.topic}: {_shown(interval)} says an interval that cannot be: {interval.first_ns}"
+        f"{interval.topic}: {_shown(interval)} is an impossible interval: {interval.first_ns}"
         f" to {interval.last_ns}, {interval.acknowledged} entries"
     )
     return _finding(message, interval)

@@ -126,4 +126,4 @@ def _error_of(task: asyncio.Task[Any]) -> BaseException | None:
     """Return the error that ended ``task``, None for a result or a requested cancellation."""
     if not task.cancelled():
         return task.exception()
-    return None if task.cancelling() else asyncio.CancelledError("by nobody who may")
+    return None if task.cancelling() else asyncio.CancelledError("cancelled by another task")

@@ -130,5 +130,5 @@ async def _first(messages: AsyncIterator[BrokerMessage]) -> BrokerHello | None:
     except TimeoutError:
         raise InvalidRequest(f"no hello within {SESSION_TTL_MS} ms") from None
     if message is not None and message.WhichOneof("body") != "hello":
-        raise InvalidRequest("a broker says hello first")
+        raise InvalidRequest("the first message of a broker is hello")
     return message.hello if message is not None else None

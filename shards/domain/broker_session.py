@@ -238,7 +238,7 @@ def _decide_establish(
     if not 0 <= command.capacity_units <= BROKER_CAPACITY_UNITS_MAX:
         return Rejected(
             RejectionCode.LIMIT_EXCEEDED,
-            f"broker {command.broker_id} says it has {command.capacity_units} units, "
+            f"broker {command.broker_id} reports a capacity of {command.capacity_units} units, "
             f"at most {BROKER_CAPACITY_UNITS_MAX} are allowed",
         )
     established = BrokerSessionEstablished(

@@ -225,7 +225,7 @@ class BrokerSessions:
                 self._run(self._end(session, REASON_CLOSED))
             case _:
                 raise InvalidRequest(
-                    "a broker says hello once, then heartbeat, sync, what it holds or goodbye"
+                    "a broker sends hello once, then heartbeat, sync, held metadata or goodbye"
                 )
 
     async def carry_out(self, command: SetDrain) -> BrokerRecorded:

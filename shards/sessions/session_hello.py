@@ -37,7 +37,9 @@ def check_hello(hello: BrokerHello) -> None:
                 f"at most {ADDRESS_BYTES_MAX} are allowed"
             )
     if hello.last_sequence > STORED_INTEGER_MAX:
-        raise InvalidRequest(f"broker {broker_id} applied up to {hello.last_sequence}, nobody did")
+        raise InvalidRequest(
+            f"broker {broker_id} reports sequence {hello.last_sequence}, above the largest"
+        )
 
 
 def check_held(held: HeldMetadata) -> None:
@@ -48,7 +50,7 @@ def check_held(held: HeldMetadata) -> None:
     """
     if len(held.objects) > HELD_OBJECTS_PER_MESSAGE_MAX:
         raise InvalidRequest(
-            f"a broker says of {len(held.objects)} objects that it holds them, "
+            f"a broker reports {len(held.objects)} objects that it holds, "
             f"at most {HELD_OBJECTS_PER_MESSAGE_MAX} are allowed in one message"
         )
 

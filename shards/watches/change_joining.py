@@ -304,7 +304,7 @@ class JoiningWatches:
             watch = reading.run.current
             self._stop_reading()
             if watch is not None:
-                late = f"the snapshot was not taken in {WATCH_SNAPSHOT_MS_MAX} ms"
+                late = f"the snapshot was not sent within {WATCH_SNAPSHOT_MS_MAX} ms"
                 self._stream.end_watch(watch, Overloaded(late))
 
     def _stop_reading(self) -> None:

@@ -163,7 +163,7 @@ def holder_of(name: str) -> PolicyHolder:
     except InvalidName as error:
         raise InvalidRequest(str(error)) from error
     if topic.partition is not None:
-        raise InvalidRequest(f"{topic.text} is a partition, policies are said of the whole topic")
+        raise InvalidRequest(f"{topic.text} is a partition; policies are set for the whole topic")
     return PolicyHolder(KIND_TOPIC, topic.base_text, topic.routing_key)
 
 

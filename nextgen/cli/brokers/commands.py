@@ -152,7 +152,7 @@ def _print_broker(broker: dict[str, Any]) -> None:
     ]
     load = broker["load"]
     if load is None:
-        rows.append(("load", "not known yet: it is told once a minute"))
+        rows.append(("load", "not known yet: brokers report it once a minute"))
     else:
         rows += [
             ("load measured at (UTC)", _time(load["measured_at_ms"])),

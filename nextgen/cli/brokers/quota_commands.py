@@ -114,4 +114,4 @@ def _print_quotas(held: dict[str, Any]) -> None:
     more = len(tenants) - TENANTS_SHOWN_MAX
     if more > 0:
         print_line(f"and {more} tenants more: see --json")
-    print_line(f"made from {held['source'] or 'nothing that it says'}")
+    print_line(f"made from {held['source'] or 'an unnamed source'}")

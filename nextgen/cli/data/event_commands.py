@@ -158,7 +158,7 @@ async def _show_readers(nodes: Sequence[str], shard: int, *, json_output: bool) 
                 "broken: the log was cut before it" if reader.is_broken else "",
             )
             for reader in answer.readers
-        ] or [(node_id, oldest, "-", "-", "-", "nobody keeps the log")]
+        ] or [(node_id, oldest, "-", "-", "-", "no named reader")]
     if not json_output:
         columns = ("node", "oldest", "reader", "position", "expires in s", "")
         print_table(f"Named readers of shard {shard}", columns, rows)

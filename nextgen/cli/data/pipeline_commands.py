@@ -33,7 +33,7 @@ _PASSED_ON = {"ignore_unknown_options": True, "help_option_names": []}
 SUMMARIES = {
     "generate": "Make a realistic history of a given size, for trying the others.",
     "rebuild": "Fold events into tenants, namespaces, topics, policies and assignments.",
-    "audit": "Find gaps, overlaps, orphans and broken rules; the exit code tells.",
+    "audit": "Find gaps, overlaps, orphans and broken rules; exit code 1 if any.",
     "slo": "Availability, error budget and worst minutes from recorded lookups.",
     "load": "Load history: percentiles, growth, skew, forecast.",
     "quotas": "Capacity and assignment quotas from history, as a file to apply.",

@@ -197,7 +197,9 @@ def start_detached(arguments: Sequence[str], data_dir: Path) -> None:
         with log_path.open("rb") as file:
             file.seek(start)
             lines = file.read().decode("utf-8", "replace").strip().splitlines()
-        raise RefusesToStart(lines[-1].removeprefix("nextgen: ") if lines else "it said nothing")
+        raise RefusesToStart(
+            lines[-1].removeprefix("nextgen: ") if lines else "it wrote no message"
+        )
 
 
 def stop_running(data_dir: Path) -> bool:

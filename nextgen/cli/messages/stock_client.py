@@ -221,7 +221,7 @@ def _check_reachable(service_url: str) -> None:
             timeout_s = CONNECT_TIMEOUT_MS / 1000
             socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
             return
-    raise Unavailable(f"nobody listens at {service_url}")
+    raise Unavailable(f"no process listens at {service_url}")
 
 
 _Outcome = tuple[int, Any, Any]

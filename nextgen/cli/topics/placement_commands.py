@@ -35,7 +35,7 @@ PLACES_TIMEOUT_MS = 15_000
 
 Topic = Annotated[str, typer.Argument(help="Topic name; any accepted form.")]
 Effective = Annotated[
-    bool, typer.Option("--effective", help="Return once everybody concerned has the rule.")
+    bool, typer.Option("--effective", help="Return once all subscribed brokers have the rule.")
 ]
 
 
@@ -175,7 +175,7 @@ def _is_refused(answers: Sequence[LookupAnswer]) -> bool:
 def _print_pinned(name: TopicName, brokers: Sequence[str], answers: Sequence[LookupAnswer]) -> None:
     said = [] if _is_refused(answers) else [f"{name.text} may be on {', '.join(brokers)} only"]
     if not answers:
-        said.append("nothing of it is elsewhere")
+        said.append("no unit of it is elsewhere")
     said += [f"{each.topic} went to {each.broker_id}" for each in answers if each.broker_id]
     for line in said:
         print_line(line)
@@ -306,7 +306,7 @@ async def _places(
             async with timeout(PLACES_TIMEOUT_MS / 1000):
                 await read(changes)
         except TimeoutError:
-            why = f"where {name.text} is was not told within {PLACES_TIMEOUT_MS} ms"
+            why = f"the brokers of {name.text} were not read within {PLACES_TIMEOUT_MS} ms"
             raise DeadlineExceeded(why) from None
     return places
 

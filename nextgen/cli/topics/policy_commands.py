@@ -76,7 +76,9 @@ def set_policies(
     ] = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="FIELD", help="Say nothing of it. Repeatable."),
+        typer.Option(
+            "--unset", metavar="FIELD", help="Remove this field from the level. Repeatable."
+        ),
     ] = None,
     clear: Annotated[
         bool, typer.Option("--clear", help="Begin from nothing: the fields given are all.")

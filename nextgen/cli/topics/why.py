@@ -30,7 +30,7 @@ CAUSE_EVENTS = ("broker_session_ended", "broker_drain_set", "policy_set", "polic
 """Event types that are read from the home shards of its brokers, namespace and tenant."""
 
 _REASONS = {
-    "first_lookup": "nobody had it when it was looked up",
+    "first_lookup": "no broker had it when it was looked up",
     "broker_lost": "its broker's session had ended",
     "broker_full": "its broker had no room for it",
     "moved": "an operator moved it",
@@ -38,7 +38,7 @@ _REASONS = {
     "rebalanced": "brokers were uneven",
     "pinned": "it was pinned elsewhere",
     "epoch_used": "its ledger knew a later epoch than the shard",
-    "idle": "nobody used it",
+    "idle": "no client used it",
     "unloaded": "an operator unloaded it",
     "topic_deleted": "the topic was deleted",
 }

@@ -40,7 +40,7 @@ def window_from_proto(stored: LookupWindowRecorded) -> LookupWindow:
     )
     if window.lookups != stored.lookups or window.too_slow != stored.too_slow:
         raise InvalidRequest(
-            f"the window says {stored.lookups} lookups, {stored.too_slow} of them too slow; "
+            f"the window has {stored.lookups} lookups, {stored.too_slow} of them too slow; "
             f"its classes have {window.lookups} and {window.too_slow}"
         )
     return window

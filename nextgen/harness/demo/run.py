@@ -140,7 +140,7 @@ class _Demo:
         self._timeline.happened(
             "+",
             f"stock pulsar-client: {len(topics.all)} producers in one process, "
-            f"{len(topics.all)} consumers in another, told {self._cluster.plan.service_url}",
+            f"{len(topics.all)} consumers in another, given {self._cluster.plan.service_url}",
         )
 
     async def _chaos(self, client: DiscoveryClient) -> None:

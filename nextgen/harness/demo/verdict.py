@@ -13,7 +13,7 @@ _MUST_BE_NONE = (
     ("lost", "acknowledged and never delivered"),
     ("duplicated", "delivered twice"),
     ("out_of_order", "out of order"),
-    ("unknown", "sent by nobody"),
+    ("unknown", "never sent"),
     ("failed", "given up by the client"),
     ("unanswered", "never acknowledged"),
 )

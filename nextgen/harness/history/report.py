@@ -106,7 +106,7 @@ def _findings(findings: Sequence[Finding]) -> str:
             f"<li><b>{_text(finding.kind)}</b> ({_text(finding.check)}) "
             f"{_text(finding.message)}{at}"
         )
-    return f"<h2>{len(findings)} findings told</h2><ol>{''.join(items)}</ol>"
+    return f"<h2>{len(findings)} findings shown</h2><ol>{''.join(items)}</ol>"
 
 
 def _text(given: object) -> str:

@@ -267,15 +267,14 @@ def _compare(
     for watcher, events in seen.items():
         results = [name for name, _, _ in events]
         if len(results) != len(set(results)):
-            findings.note(f"watcher {watcher} was told of a topic twice")
+            findings.note(f"watcher {watcher} received a topic twice")
         if set(results) != wanted[watcher]:
             findings.note(
-                f"watcher {watcher} was told of {len(results)} topics, "
-                f"{len(wanted[watcher])} are its"
+                f"watcher {watcher} received {len(results)} topics, {len(wanted[watcher])} are its"
             )
         positions = [position for _, position, _ in events]
         if any(later <= earlier for earlier, later in pairwise(positions)):
-            findings.note(f"watcher {watcher} was told out of order")
+            findings.note(f"watcher {watcher} received topics out of order")
         findings.delivered += len(events)
         for name, _, arrived_at in events:
             sent_at, acknowledged_at = acknowledged.get(name, (arrived_at, arrived_at))

@@ -87,7 +87,7 @@ def refusal(load: BrokerLoad, capacity_units: int) -> str:
     if load.units > capacity_units:
         return f"{load.units} units are more than the capacity of {capacity_units}"
     if len(load.busiest) > BUSIEST_UNITS_MAX:
-        return f"the load of {len(load.busiest)} units is told, at most {BUSIEST_UNITS_MAX} are"
+        return f"the load of {len(load.busiest)} units is given, at most {BUSIEST_UNITS_MAX} may be"
     for name, count in _counts(load):
         if not 0 <= count <= LOAD_COUNT_MAX:
             return f"{name} of {count} cannot be"

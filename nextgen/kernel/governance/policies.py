@@ -278,7 +278,7 @@ def _check_auto_creation(rule: AutoCreation, level: PolicyLevel) -> Rejected | N
     if rule == NO_AUTO_CREATION:
         return None
     if level is PolicyLevel.TOPIC:
-        return _nonsense("auto_creation cannot be said of a topic, which is there already")
+        return _nonsense("auto_creation cannot be set for a topic, which exists already")
     partitions = rule.default_partitions
     if partitions is None:
         return None
@@ -296,14 +296,14 @@ def _check_auto_creation(rule: AutoCreation, level: PolicyLevel) -> Rejected | N
 
 def _check_topics_max(policies: Policies, level: PolicyLevel) -> Rejected | None:
     if policies.topics_max is not None and level is PolicyLevel.TOPIC:
-        return _nonsense("topics_max cannot be said of a topic, it bounds a namespace")
+        return _nonsense("topics_max cannot be set for a topic, it bounds a namespace")
     return None
 
 
 def _check_capacity_share(policies: Policies, level: PolicyLevel) -> Rejected | None:
     if policies.capacity_share_percent is not None and level is not PolicyLevel.TENANT:
         return _nonsense(
-            f"capacity_share_percent cannot be said of a {level.value}, it is a tenant's share"
+            f"capacity_share_percent cannot be set for a {level.value}, it is a tenant's share"
         )
     return None
 

@@ -417,7 +417,7 @@ class PySyncObjGroup:
             async with timeout(deadline_ms / 1000):
                 await known
         except TimeoutError:
-            _logger.info("%r stops before its successor was heard", self._replica)
+            _logger.info("%r stops before a new leader was heard", self._replica)
         finally:
             unsubscribe()
 

@@ -160,7 +160,7 @@ def parse_hello(channel: int, message: Message) -> Hello:
         raise RemoteProtocolError("the hello lacks a valid protocol_version")
     level = message.get("event_level", EVENT_LEVEL_UNREPORTED)
     if not is_event_level(level):
-        raise RemoteProtocolError("the hello says a level of events that is none")
+        raise RemoteProtocolError("the hello has an invalid level of events")
     cluster_id, node_id, target_id, incarnation = texts
     return Hello(version, cluster_id, NodeId(node_id), NodeId(target_id), incarnation, level)
 

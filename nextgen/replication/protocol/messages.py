@@ -195,7 +195,7 @@ def _check_entries(message: Message) -> None:
             raise RemoteProtocolError(f"entry {index} has no payload")
         term = its_term
         if is_configuration(payload) and (_check_configuration(payload), 0) != (index, events):
-            raise RemoteProtocolError(f"entry {index} is not what its configuration says")
+            raise RemoteProtocolError(f"entry {index} does not match its configuration")
 
 
 def _check_digest(digest: Any) -> None:

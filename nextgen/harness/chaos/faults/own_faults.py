@@ -264,7 +264,7 @@ def links_of(cut: Cut, node_id: str, others: list[str], peer: str) -> tuple[list
     if cut is Cut.ISOLATED:
         return hears + is_heard, "neither receives nor sends"
     if cut is Cut.DEAF:
-        return hears, "hears nobody"
+        return hears, "receives nothing"
     if cut is Cut.MUTE:
         return is_heard, "cannot send"
     return [Link(node_id, peer), Link(peer, node_id)], f"cut from {peer}"

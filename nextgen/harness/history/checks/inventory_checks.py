@@ -51,11 +51,11 @@ def check_effects(effects: Effects) -> Iterator[Finding]:
 
 
 def _phantom_event(event: LogEvent, denied: Operation | None) -> Finding:
-    why = f": {denied.name} was told {denied.outcome}" if denied is not None else ""
+    why = f": {denied.name} got {denied.outcome}" if denied is not None else ""
     return Finding(
         FindingKind.PHANTOM,
         ACKED_SET,
-        f"{event.type} of {event.key} is in the log and nobody who may have done it is known{why}",
+        f"{event.type} of {event.key} is in the log, and no operation may have caused it{why}",
         event.key,
         event.shard,
         (denied.name,) if denied is not None else (),
@@ -87,7 +87,7 @@ def check_reads(history: History) -> Iterator[Finding]:
             yield Finding(
                 FindingKind.PHANTOM,
                 "reads",
-                f"{read.key} was read as {dict(read.value)}, which nobody wrote",
+                f"{read.key} was read as {dict(read.value)}, which no operation wrote",
                 read.key,
                 operations=(read.name,),
                 at_ns=read.returned_ns,
@@ -107,7 +107,7 @@ def _check_policies_read(history: History) -> Iterator[Finding]:
             yield Finding(
                 FindingKind.PHANTOM,
                 "reads",
-                f"{read.key} was read with the policies {reported}, which nobody wrote",
+                f"{read.key} was read with the policies {reported}, which no operation wrote",
                 read.key,
                 operations=(read.name,),
                 at_ns=read.returned_ns,

@@ -39,7 +39,7 @@ def _check_sent(history: History, sent: dict[Key, Publish]) -> Iterator[Finding]
             continue
         reported.add(key)
         yield _finding(
-            FindingKind.PHANTOM, f"{_name(key)} was received and nobody sent it", received, key
+            FindingKind.PHANTOM, f"{_name(key)} was received and was never sent", received, key
         )
 
 

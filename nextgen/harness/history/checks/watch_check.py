@@ -112,7 +112,7 @@ class _Watch:
             self._open(record)
             return
         if self.concern is None:
-            yield self._finding(f"was told {type(record).__name__} before it was opened")
+            yield self._finding(f"received {type(record).__name__} before it was opened")
             return
         match record:
             case WatchReset():
@@ -145,11 +145,9 @@ class _Watch:
     def _end_snapshot(self, snapshot: WatchSnapshot) -> Iterator[Finding]:
         position = snapshot.position
         if not self.in_snapshot:
-            yield self._finding(f"was sent the end of a snapshot at {position} and none had begun")
+            yield self._finding(f"received the end of a snapshot at {position} and none had begun")
         if position < self.last_position:
-            yield self._finding(
-                f"was sent a snapshot at {position} and had been told of {self.last_position}"
-            )
+            yield self._finding(f"received a snapshot at {position} after {self.last_position}")
         expected = _items_at(self.index, self.concern, position)
         for difference in _differences(self.items, expected):
             yield self._finding(f"has a snapshot at {position} in which {difference}")
@@ -186,7 +184,7 @@ class _Watch:
         if self.in_snapshot:
             return  # It is about the watches that are not behind.
         if self.told_to is not None and progress.position < self.told_to:
-            yield self._finding(f"was told of {progress.position} behind {self.told_to}")
+            yield self._finding(f"received progress {progress.position} after {self.told_to}")
             return
         yield from self._check_gap(concern, progress.position)
         self.told_to = self.last_position = progress.position

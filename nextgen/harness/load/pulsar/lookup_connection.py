@@ -182,7 +182,7 @@ class LookupConnection(asyncio.Protocol):
             self._not_an_answer(command)
             return 0
         if self._deck.topic_of(answer.request_id) is None:
-            self._unexpected(f"an answer to request {answer.request_id}, which nobody sent")
+            self._unexpected(f"an answer to request {answer.request_id}, which was never sent")
             return 0
         if answer.complaint:
             tally = self._tally

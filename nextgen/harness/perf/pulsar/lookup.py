@@ -114,7 +114,7 @@ async def measure_pulsar_lookup(bench: Bench, load: LookupLoad) -> dict[str, Any
     unexpected = sum(result["unexpected"] for result in results)
     if unexpected:
         examples = [r["first_unexpected"] for r in results if r["first_unexpected"]]
-        raise CheckFailed(f"{unexpected} things arrived that nobody asked for: {examples[0]}")
+        raise CheckFailed(f"{unexpected} unexpected commands arrived: {examples[0]}")
     return {
         **_report(results, window, load),
         "answers_counted_by_server": counted,

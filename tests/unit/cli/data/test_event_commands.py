@@ -156,4 +156,4 @@ def test_the_named_readers_of_each_replica_are_shown(cluster: Served) -> None:
     assert (second["node"], second["oldest_position"], second["readers"]) == ("node-2", 3, [])
     table = cluster.events("1", "--readers").stdout
     assert "exporter" in table
-    assert "nobody keeps the log" in table
+    assert "no named reader" in table

@@ -218,7 +218,7 @@ def test_where_nobody_listens_it_says_so_at_once():
         silent.bind(("127.0.0.1", 0))  # Nobody else can listen there meanwhile.
         url = f"pulsar://127.0.0.1:{silent.getsockname()[1]}"
 
-        with pytest.raises(Unavailable, match=f"nobody listens at {url}"):
+        with pytest.raises(Unavailable, match=f"no process listens at {url}"):
             stock_client(url, TOPIC).__enter__()
 
 

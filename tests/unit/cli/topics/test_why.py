@@ -94,7 +94,7 @@ def test_a_topic_that_moved_three_times_has_each_move_with_its_reason() -> None:
     ]
     assert [step.why for step in found.steps] == [
         "",
-        "nobody had it when it was looked up; the emptier of two random brokers, "
+        "no broker had it when it was looked up; the emptier of two random brokers, "
         "3 could have it, rules kept it from 1",
         "",
         "its broker was being emptied; the only broker that could take it, 1 could have it, "
@@ -169,7 +169,7 @@ def test_a_unit_that_was_taken_away_is_nowhere() -> None:
 
     assert found.broker_id == ""
     assert found.steps[-1].what == "taken from b-1, epoch 1 ended"
-    assert found.steps[-1].why == "nobody used it"
+    assert found.steps[-1].why == "no client used it"
     assert list(lines(found))[-1].endswith("its next lookup assigns it")
 
 

@@ -183,7 +183,7 @@ async def test_an_answer_that_nobody_asked_for_is_noticed():
     )
 
     assert result["unexpected"] >= TOPICS.count
-    assert "nobody sent" in result["first_unexpected"]
+    assert "never sent" in result["first_unexpected"]
 
 
 async def test_a_second_answer_to_the_same_request_is_noticed():
