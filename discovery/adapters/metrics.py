@@ -71,7 +71,7 @@ _COUNTERS = (
         "pulsar_connections_dropped",
         "Pulsar clients closed for incomplete frames, or without CONNECT among too many",
     ),
-    ("http_requests", "http_requests", "Lookups and readings over HTTP"),
+    ("http_requests", "http_requests", "Lookups over HTTP, and requests to the Admin REST"),
     ("failed_lookups", "failed_by_us", "Lookups failed by trouble of ours, or too slow"),
     (
         "event_loop_stalls",

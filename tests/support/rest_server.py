@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -51,8 +52,16 @@ class RestClient:
                 response.status,
                 body,
                 response.headers,
-                await response.json() if is_json else None,
+                _json(body) if is_json else None,
             )
+
+
+def _json(body: bytes) -> Any:
+    """Return None for a text that, as Pulsar's, goes without quotes."""
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
 
 
 @asynccontextmanager

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from discovery.adapters.administration.absent import absent_routes
 from discovery.adapters.administration.brokers import Brokers, Readiness
 from discovery.adapters.administration.clusters import Clusters, LocalCluster
+from discovery.adapters.administration.namespaces import NAMESPACE, Namespaces
+from discovery.adapters.administration.policy_routes import PolicyRoutes
+from discovery.adapters.administration.policy_table import POLICIES
 from discovery.adapters.administration.tenants import Tenants
 from discovery.adapters.resources.lookups import Lookups
 from discovery.adapters.resources.topic_catalogue import topic_routes
@@ -15,8 +19,10 @@ from discovery.service.admin.inventory import InventoryService
 from discovery.service.admin.listing import ListingService
 from discovery.service.admin.moves import MoveService
 from discovery.service.admin.policies import PoliciesService
-from discovery.service.admin.tenants import TenantService
 from discovery.service.admin.topic_operations import Owners
+from discovery.service.tenancy.namespaces import NamespaceService
+from discovery.service.tenancy.object_policies import ObjectPolicies
+from discovery.service.tenancy.tenants import TenantService
 from nextgen.pulsar.metadata_commands import TopicDirectory
 
 
@@ -38,12 +44,17 @@ class AdminServices:
 
 def all_routes(services: AdminServices) -> list[Route]:
     local = services.local
+    tenants = TenantService(services.inventory, services.listing, local.name)
+    namespaces = NamespaceService(services.inventory, services.listing, services.moves)
+    policies = ObjectPolicies(services.policies)
+    by_name = PolicyRoutes(NAMESPACE, policies, lambda request: request.namespace().text)
     return [
         *Lookups(services.topics, services.directory).routes(),
         *topic_routes(services.owners, services.inventory, services.listing, services.moves),
-        *Tenants(
-            TenantService(services.inventory, services.listing, local.name), local.name
-        ).routes(),
+        *Tenants(tenants, local.name).routes(),
+        *Namespaces(namespaces, tenants, policies, services.directory, local.name).routes(),
+        *by_name.routes(POLICIES),
+        *absent_routes(),
         *Clusters(local).routes(),
         *Brokers(services.directory, local, services.readiness, services.version).routes(),
     ]

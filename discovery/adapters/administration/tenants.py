@@ -8,7 +8,7 @@ from discovery.adapters.rest.answer import DONE, Answer, RestFailure, content
 from discovery.adapters.rest.request import RestRequest
 from discovery.adapters.rest.route import BOOLEAN, Body, Route
 from discovery.service.admin.deadline import Deadline
-from discovery.service.admin.tenants import TenantInfo, TenantService
+from discovery.service.tenancy.tenants import TenantInfo, TenantService
 from nextgen.runtime.security.authorization import Action
 
 _TENANTS = "/admin/v2/tenants"

@@ -26,6 +26,7 @@ from discovery.adapters.rest.request import (
     media_type_of,
     parameters,
     parsed_body,
+    quoted,
     read_body,
     shown,
 )
@@ -129,7 +130,7 @@ async def _read_body(body: Body, request: web.Request) -> tuple[object, str]:
         return None, ""
     media_type = media_type_of(request)
     check_media_type(media_type, body.media_types)
-    return parsed_body(data, body.type), media_type
+    return parsed_body(quoted(data) if body.is_text else data, body.type), media_type
 
 
 def _resource(request: RestRequest) -> Resource:

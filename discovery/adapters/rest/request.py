@@ -7,6 +7,7 @@ part may contain an encoded slash. Names that differ only in encoding are one na
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -176,6 +177,20 @@ async def read_body(request: web.Request, bytes_max: int) -> bytes:
     except (HttpProcessingError, web.RequestPayloadError, ConnectionError) as error:
         raise RestFailure(400, f"the body cannot be read: {error}") from error
     return b"".join(pieces)
+
+
+def quoted(data: bytes) -> bytes:
+    """Return a text that came without quotes as JSON.
+
+    Raises:
+        RestFailure: 400, it is not UTF-8.
+    """
+    if data.lstrip().startswith(b'"'):
+        return data
+    try:
+        return json.dumps(data.decode()).encode()
+    except UnicodeDecodeError as error:
+        raise RestFailure(400, "the body is not UTF-8") from error
 
 
 def parsed_body(data: bytes, kind: TypeAdapter[Any]) -> Any:

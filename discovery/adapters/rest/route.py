@@ -55,6 +55,8 @@ class Body:
     is_required: bool = True
     bytes_max: int = REST_BODY_BYTES_MAX
     media_types: tuple[str, ...] = (JSON,)
+    is_text: bool = False
+    """It may be a text without quotes, whatever its media type says: Java's library sends such."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from discovery.service.admin.deadline import Deadline
 from discovery.service.admin.inventory import InventoryService
 from discovery.service.admin.listing import ListingService
-from discovery.service.admin.pages import every_name, repeated_change
+from discovery.service.tenancy.pages import every_name, repeated_change
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
 from protos.nextgen.v1 import discovery_service_pb2 as pb

@@ -1,0 +1,129 @@
+"""The routes of single policies: read, set, remove."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from discovery.adapters.administration.policy_table import UNSET, Policy
+from discovery.adapters.rest.answer import DONE, JSON, TEXT, Answer, RestFailure, content
+from discovery.adapters.rest.request import RestRequest
+from discovery.adapters.rest.route import Body, Route
+from discovery.domain.policy_values import quota_problem
+from discovery.service.admin.deadline import Deadline
+from discovery.service.tenancy.object_policies import ObjectPolicies
+from nextgen.kernel.governance.policies import NO_POLICIES, Policies
+from nextgen.runtime.security.authorization import Action
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRoutes:
+    """Serves policies below ``path`` of the objects that ``name_of`` finds in requests."""
+
+    path: str
+    policies: ObjectPolicies
+    name_of: Callable[[RestRequest], str]
+
+    def routes(self, table: Iterable[Policy]) -> list[Route]:
+        return [route for policy in table for route in self._routes_of(policy)]
+
+    def _routes_of(self, policy: Policy) -> list[Route]:
+        path = f"{self.path}/{policy.name}"
+        unset = "Its value." if policy.unset is not UNSET else "Its value; 204 while it is unset."
+        body = None
+        if policy.set_without_body is UNSET:
+            body = Body(
+                policy.type,
+                media_types=(JSON, TEXT) if policy.is_text else (JSON,),
+                is_text=policy.is_text,
+            )
+        refusals = {policy.refused_with: "A value that makes no sense."}
+        routes = [
+            Route(
+                "GET",
+                path,
+                partial(self._get, policy),
+                policy.summary,
+                Action.READ,
+                answers={200: unset, **({204: "Unset."} if policy.unset is UNSET else {})},
+            ),
+            Route(
+                policy.set_by,
+                path,
+                partial(self._set, policy),
+                f"Set: {policy.summary}",
+                Action.CHANGE,
+                body=body,
+                answers={204: "It is set, and effective.", **refusals},
+            ),
+        ]
+        if policy.removed_at is not None:
+            removed_at = policy.removed_at or policy.name
+            routes.append(
+                Route(
+                    "DELETE",
+                    f"{self.path}/{removed_at}",
+                    partial(self._remove, policy),
+                    f"Remove: {policy.summary}",
+                    Action.CHANGE,
+                    answers={204: "It is removed, and that is effective."},
+                )
+            )
+        return routes
+
+    async def _get(self, policy: Policy, request: RestRequest) -> Answer:
+        found = await self.policies.read(self.name_of(request), Deadline(request.timeout_ms))
+        value = policy.read(found)
+        if value is UNSET:
+            value = policy.unset
+        if value is UNSET:
+            return DONE
+        if policy.is_text:
+            return Answer(200, str(value).encode())
+        return content(value)
+
+    async def _set(self, policy: Policy, request: RestRequest) -> Answer:
+        value = policy.set_without_body
+        if value is UNSET:
+            value = checked(policy, request.body)
+        await self._write(policy, value, request)
+        return DONE
+
+    async def _remove(self, policy: Policy, request: RestRequest) -> Answer:
+        await self._write(policy, None, request)
+        return DONE
+
+    async def _write(self, policy: Policy, value: Any, request: RestRequest) -> None:
+        def change(policies: Policies) -> Policies:
+            return without_contradiction(policy.write(policies, value), policies)
+
+        await self.policies.change(self.name_of(request), change, Deadline(request.timeout_ms))
+
+
+def without_contradiction(after: Policies, before: Policies = NO_POLICIES) -> Policies:
+    """Return ``after``, unless it has a contradiction that ``before`` has not.
+
+    Raises:
+        RestFailure: 412.
+    """
+    problem = quota_problem(after)
+    if problem and not quota_problem(before):
+        raise RestFailure(412, problem)
+    return after
+
+
+def checked(policy: Policy, body: Any) -> Any:
+    """Return the value of a body that the policy's type has read; None removes the policy.
+
+    Raises:
+        RestFailure: It makes no sense.
+    """
+    value = policy.plain(body)
+    problem = policy.check(value) if policy.check is not None else ""
+    if problem:
+        raise RestFailure(policy.refused_with, f"{policy.name}: {problem}")
+    # Saying that a policy is undefined is not saying anything.
+    is_undefined = isinstance(value, str) and value == policy.unset == "UNDEFINED"
+    return None if is_undefined else value

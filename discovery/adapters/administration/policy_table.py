@@ -1,0 +1,366 @@
+"""Every policy of a namespace in one table, from which routes and documentation are generated.
+
+A policy is enforced here if it has a field of its own (``Enforced``). All others are stored as JSON
+by their name, and returned: nothing acts on them (ADR 0073).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from discovery.adapters.administration import policy_checks as checks
+from discovery.adapters.administration import policy_types as types
+from discovery.domain import policy_values as values
+from discovery.domain.policy_values import Enforced, with_stored
+from nextgen.kernel.governance.policies import Policies
+
+UNSET: Final = object()
+"""While it is unset the answer has no content: 204."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One policy of a namespace."""
+
+    name: str
+    """The end of its path, and what it is stored under."""
+    field: str
+    """Its field in the object of all policies."""
+    kind: Any
+    """The type of its value."""
+    summary: str
+    _: KW_ONLY
+    unset: Any = UNSET
+    """The answer while it is unset: a value, None for ``null``, or ``UNSET``."""
+    set_by: str = "POST"
+    removed_at: str | None = ""
+    """Another end of the path for DELETE; "" for the same; None if it cannot be removed."""
+    check: Callable[[Any], str] | None = None
+    refused_with: int = 412
+    enforced: Enforced | None = None
+    is_by_cluster: bool = False
+    """In the object of all policies its values stand by cluster."""
+    is_text: bool = False
+    """It travels as a text without quotes."""
+    set_without_body: Any = UNSET
+    """The value that a request without a body sets."""
+    note: str = ""
+
+    @cached_property
+    def type(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.kind)
+
+    @property
+    def default(self) -> Any:
+        """Its value in the object of all policies while it is unset."""
+        return None if self.unset is UNSET else self.unset
+
+    def plain(self, value: Any) -> Any:
+        """Return a value that ``type`` has checked as JSON's own types."""
+        return self.type.dump_python(value, mode="json")
+
+    def read(self, policies: Policies) -> Any:
+        """Return the value that is set, ``UNSET`` if none is."""
+        if self.enforced is not None:
+            value = self.enforced.read(policies)
+            return UNSET if value is None else value
+        text = next((text for name, text in policies.stored if name == self.name), None)
+        return UNSET if text is None else json.loads(text)
+
+    def write(self, policies: Policies, value: Any) -> Policies:
+        """Return ``policies`` with this value; None or ``UNSET`` removes it."""
+        if value is UNSET:
+            value = None
+        if self.enforced is not None:
+            return self.enforced.write(policies, value)
+        text = None if value is None else json.dumps(value, separators=(",", ":"))
+        return with_stored(policies, self.name, text)
+
+
+def _count(name: str, field: str, summary: str, **more: Any) -> Policy:
+    """Return a policy whose value is a number that is not negative."""
+    return Policy(name, field, types.Int, summary, check=checks.not_negative, **more)
+
+
+def _rate(name: str, field: str, kind: Any, summary: str) -> Policy:
+    return Policy(name, field, kind, summary, is_by_cluster=True)
+
+
+POLICIES: tuple[Policy, ...] = (
+    Policy(
+        "retention",
+        "retention_policies",
+        types.RetentionPolicies,
+        "How long acknowledged messages are kept",
+        check=checks.retention,
+        enforced=values.RETENTION,
+        note="Whole segments are dropped.",
+    ),
+    _count(
+        "messageTTL",
+        "message_ttl_in_seconds",
+        "Seconds after which messages count as acknowledged",
+        enforced=values.MESSAGE_TTL,
+    ),
+    Policy(
+        "deduplication",
+        "deduplicationEnabled",
+        bool,
+        "Whether a message that its producer repeats is stored once",
+        enforced=values.DEDUPLICATION,
+    ),
+    Policy(
+        "autoTopicCreation",
+        "autoTopicCreationOverride",
+        types.AutoTopicCreationOverride,
+        "Whether and how topics are created on demand",
+        unset=None,
+        check=checks.auto_creation,
+        refused_with=406,
+        enforced=values.AUTO_CREATION,
+    ),
+    _count(
+        "maxTopicsPerNamespace",
+        "max_topics_per_namespace",
+        "The largest number of topics; 0: no bound",
+        enforced=values.TOPICS_MAX,
+    ),
+    Policy(
+        "schemaCompatibilityStrategy",
+        "schema_compatibility_strategy",
+        types.SchemaCompatibilityStrategy,
+        "Which schemas may follow those that a topic has",
+        unset="UNDEFINED",
+        set_by="PUT",
+        removed_at=None,
+        enforced=values.COMPATIBILITY,
+        note="Unset: FULL.",
+    ),
+    Policy(
+        "schemaAutoUpdateCompatibilityStrategy",
+        "schema_auto_update_compatibility_strategy",
+        types.SchemaAutoUpdateStrategy,
+        "The same by its older names",
+        unset="Full",
+        set_by="PUT",
+        removed_at=None,
+        enforced=values.AUTO_UPDATE,
+        note="One policy with schemaCompatibilityStrategy.",
+    ),
+    Policy(
+        "isAllowAutoUpdateSchema",
+        "is_allow_auto_update_schema",
+        bool,
+        "Whether producers may add schemas",
+        unset=True,
+        removed_at=None,
+    ),
+    Policy(
+        "schemaValidationEnforced",
+        "schema_validation_enforced",
+        bool,
+        "Whether clients without a schema are refused",
+        unset=False,
+        removed_at=None,
+    ),
+    Policy(
+        "autoSubscriptionCreation",
+        "autoSubscriptionCreationOverride",
+        types.AutoSubscriptionCreationOverride,
+        "Whether subscriptions are created on demand",
+    ),
+    _count(
+        "subscriptionExpirationTime",
+        "subscription_expiration_time_minutes",
+        "Minutes after which an unused subscription is deleted",
+    ),
+    Policy(
+        "subscriptionTypesEnabled",
+        "subscription_types_enabled",
+        types.SubscriptionTypes,
+        "The kinds of subscriptions that are allowed; none: all",
+        unset=[],
+    ),
+    Policy(
+        "subscriptionAuthMode",
+        "subscription_auth_mode",
+        types.SubscriptionAuthMode,
+        "Whether a subscription's name begins with its role",
+        unset="None",
+        removed_at=None,
+    ),
+    Policy(
+        "replicateSubscriptionState",
+        "replicate_subscription_state",
+        bool,
+        "Whether subscriptions are replicated to other clusters",
+        removed_at=None,
+    ),
+    Policy(
+        "persistence",
+        "persistence",
+        types.PersistencePolicies,
+        "Copies of messages in BookKeeper",
+        check=checks.persistence,
+        note="Brokers here keep messages in the ledger directory.",
+    ),
+    Policy(
+        "persistence/bookieAffinity",
+        "bookieAffinityGroup",
+        types.BookieAffinityGroup,
+        "Groups of bookies that get them",
+    ),
+    _rate("publishRate", "publishMaxMessageRate", types.PublishRate, "Publishing to a topic"),
+    _rate("dispatchRate", "topicDispatchRate", types.DispatchRate, "Dispatching of a topic"),
+    _rate(
+        "subscriptionDispatchRate",
+        "subscriptionDispatchRate",
+        types.DispatchRate,
+        "Dispatching to a subscription",
+    ),
+    _rate(
+        "replicatorDispatchRate",
+        "replicatorDispatchRate",
+        types.DispatchRate,
+        "Dispatching to another cluster",
+    ),
+    _rate("subscribeRate", "clusterSubscribeRate", types.SubscribeRate, "Subscribing"),
+    _count("maxProducersPerTopic", "max_producers_per_topic", "Producers of a topic"),
+    _count("maxConsumersPerTopic", "max_consumers_per_topic", "Consumers of a topic"),
+    _count(
+        "maxConsumersPerSubscription",
+        "max_consumers_per_subscription",
+        "Consumers of a subscription",
+    ),
+    _count("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", "Subscriptions of a topic"),
+    _count(
+        "maxUnackedMessagesPerConsumer",
+        "max_unacked_messages_per_consumer",
+        "Messages that a consumer may leave unacknowledged",
+    ),
+    _count(
+        "maxUnackedMessagesPerSubscription",
+        "max_unacked_messages_per_subscription",
+        "Messages that a subscription may leave unacknowledged",
+    ),
+    Policy(
+        "deduplicationSnapshotInterval",
+        "deduplicationSnapshotIntervalSeconds",
+        types.Int | None,
+        "Seconds between two snapshots of what producers sent",
+        check=checks.not_negative,
+        removed_at=None,
+        note="Set to null it is removed.",
+    ),
+    Policy(
+        "inactiveTopicPolicies",
+        "inactive_topic_policies",
+        types.InactiveTopicPolicies,
+        "Whether and when unused topics are deleted",
+        check=checks.inactive_topics,
+    ),
+    Policy(
+        "delayedDelivery",
+        "delayed_delivery_policies",
+        types.DelayedDeliveryPolicies,
+        "Delivery of messages at a time that they name",
+        check=checks.delayed_delivery,
+    ),
+    Policy(
+        "encryptionRequired",
+        "encryption_required",
+        bool,
+        "Whether unencrypted messages are refused",
+        unset=False,
+        removed_at=None,
+    ),
+    Policy(
+        "antiAffinity",
+        "namespaceAntiAffinityGroup",
+        str,
+        "A group of namespaces that are not to share a failure domain",
+        check=checks.name,
+        is_text=True,
+        note="See placement rules of this project for the topics of one name.",
+    ),
+    Policy(
+        "compactionThreshold",
+        "compaction_threshold",
+        types.Long,
+        "Bytes after which a topic is compacted",
+        set_by="PUT",
+        check=checks.not_negative,
+    ),
+    Policy(
+        "offloadThreshold",
+        "offload_threshold",
+        types.Long,
+        "Bytes after which messages are offloaded",
+        unset=-1,
+        set_by="PUT",
+        removed_at=None,
+        check=checks.at_least_minus_one,
+    ),
+    Policy(
+        "offloadThresholdInSeconds",
+        "offload_threshold_in_seconds",
+        types.Long,
+        "Seconds after which messages are offloaded",
+        unset=-1,
+        set_by="PUT",
+        removed_at=None,
+        check=checks.at_least_minus_one,
+    ),
+    Policy(
+        "offloadDeletionLagMs",
+        "offload_deletion_lag_ms",
+        types.Long,
+        "Milliseconds after which offloaded messages are deleted here",
+        set_by="PUT",
+    ),
+    Policy(
+        "offloadPolicies",
+        "offload_policies",
+        types.FreeForm,
+        "Where messages are offloaded to",
+        removed_at="removeOffloadPolicies",
+    ),
+    Policy("entryFilters", "entryFilters", types.EntryFilters, "Filters in front of consumers"),
+    Policy(
+        "dispatcherPauseOnAckStatePersistent",
+        "dispatcherPauseOnAckStatePersistentEnabled",
+        bool,
+        "Whether dispatching waits for cursors to be stored",
+        unset=False,
+        set_without_body=True,
+    ),
+    Policy(
+        "allowedClusters",
+        "allowed_clusters",
+        types.Names,
+        "Clusters that topics may be in",
+        unset=[],
+        removed_at=None,
+    ),
+    Policy(
+        "migration",
+        "migrated",
+        bool,
+        "Whether it moves to another Pulsar cluster",
+        unset=False,
+        removed_at=None,
+    ),
+    Policy(
+        "scalableTopicAutoScalePolicy",
+        "scalableTopicAutoScalePolicy",
+        types.FreeForm,
+        "How scalable topics grow and shrink",
+    ),
+)
+"""In the order of the documentation: what is enforced comes first."""
