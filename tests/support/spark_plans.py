@@ -11,6 +11,9 @@ from pyspark.sql import DataFrame
 
 UNWANTED = ("InPandas", "InArrow", "CartesianProduct", "NestedLoopJoin")
 
+_OF_PYTHON = re.compile(r"[\s:+*()\d-]*\w*Python")
+"""A line's operator. A scan of a Python data source names it at its end."""
+
 _OF_SLOTS = re.compile(r"ArrowEvalPython \[slots_of\(.*\)#\d+\], \[\w+#\d+\], \d+$")
 """Of one function: the second list names the one column that the operator adds."""
 
@@ -25,7 +28,7 @@ def unwanted_in(plan: str, hashes: int = 0) -> list[str]:
 
     Any other function of Python, and a place too many or too few, is in the answer (ADR 0042).
     """
-    in_python = [operator for operator in plan.splitlines() if "Python" in operator]
+    in_python = [operator for operator in plan.splitlines() if _OF_PYTHON.match(operator)]
     hashing = [operator for operator in in_python if _OF_SLOTS.search(operator)]
     found = [word for word in UNWANTED if word in plan]
     found += [operator for operator in in_python if operator not in hashing]
