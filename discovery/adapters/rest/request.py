@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from pydantic import TypeAdapter, ValidationError
 
-from discovery.adapters.rest.answer import JSON, RestFailure
+from discovery.adapters.rest.answer import JSON, TEXT, RestFailure
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_DEFAULT_MS
 from nextgen.kernel.limits.rest import REST_QUERY_PARAMETERS_MAX
 from nextgen.kernel.routing.names import (
@@ -135,8 +135,10 @@ def check_accepts(accept: str, media_type: str) -> None:
     if not accept:
         return
     wildcard = media_type.split("/")[0] + "/*"
+    # Java's admin library accepts JSON only, and reads texts all the same.
+    taken = {media_type, wildcard, "*/*", *((JSON,) if media_type == TEXT else ())}
     for accepted in accept.split(","):
-        if accepted.partition(";")[0].strip().lower() in {media_type, wildcard, "*/*"}:
+        if accepted.partition(";")[0].strip().lower() in taken:
             return
     raise RestFailure(406, f"the answer is {media_type}, which the Accept header leaves out")
 
