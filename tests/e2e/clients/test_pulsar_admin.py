@@ -55,7 +55,7 @@ def case(command: str, *statuses: int, prints: str = "") -> Case:
 
 
 CASES = (
-    case("clusters list", 200),
+    case("clusters list", 200, 200),
     case("brokers leader-broker", 200, prints="brokerId"),
     case("brokers healthcheck", 200, prints="ok"),
     case("brokers version", 200),
@@ -165,8 +165,9 @@ def running_tool(system: PulsarSystem) -> Iterator[AdminTool]:
             "process-classes",
         ],
     )
-    with recording(system.http_url.removeprefix("http://")) as recorded:
-        process = subprocess.Popen(
+    with (
+        recording(system.http_url.removeprefix("http://")) as recorded,
+        subprocess.Popen(
             [
                 *("java", "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"),
                 *("-cp", f"{folder}/classes:{folder}/jars/*", "admin.Main", recorded.url),
@@ -174,12 +175,12 @@ def running_tool(system: PulsarSystem) -> Iterator[AdminTool]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-        )
+        ) as process,
+    ):
         try:
             yield AdminTool(process, recorded)
         finally:
             process.kill()
-            process.wait()
 
 
 def test_every_call_of_the_table_is_answered_as_a_pulsar_answers_it(system: PulsarSystem) -> None:

@@ -253,10 +253,11 @@ async def test_a_client_that_takes_no_json_gets_406(client, accept, status):
     assert (await client.call("GET", AT, headers={"Accept": accept})).status == status
 
 
-async def test_a_text_is_answered_as_text(client, service):
+@pytest.mark.parametrize("accept", ["text/plain", "application/json"])
+async def test_a_text_is_answered_as_text_also_to_libraries_that_name_json(client, service, accept):
     service.outcome = text("ok")
 
-    answer = await client.call("GET", "/admin/v2/text", headers={"Accept": "text/plain"})
+    answer = await client.call("GET", "/admin/v2/text", headers={"Accept": accept})
 
     assert (answer.body, answer.headers["Content-Type"]) == (b"ok", "text/plain; charset=utf-8")
 
