@@ -208,7 +208,8 @@ class LookupCore:
 
     def created_here(self, shard_id: int, position: int, names: Iterable[str]) -> None:
         """See ``Created``: of topics and partitions that came into being through this process."""
-        names = tuple(names)
+        # Nearly always nothing is remembered: then not even the names are decoded.
+        names = tuple(names) if self.absent or self.partition_counts else ()
         self.absent.created_here(shard_id, position, names)
         self.partition_counts.forget(names)
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from nextgen.client.routing.write_admission import WriteAdmission, WriteBounds
 from nextgen.kernel.errors import Overloaded
 from nextgen.kernel.limits.write import WRITE_REQUEST_COST, WRITES_SENT_MAX
-from nextgen.kernel.routing.names import tenant_in
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import TopicSpec
 
@@ -41,7 +40,8 @@ class WriteTurns:
             return timeout_ms
         loop = asyncio.get_running_loop()
         began_at = loop.time()
-        tenants = dict.fromkeys([tenant_in(topic.name) for topic in topics])
+        # As ``tenant_in``, but for a thousand names at a time: domain://tenant/namespace/local.
+        tenants = dict.fromkeys([topic.name.split("/", 3)[2] for topic in topics])
         try:
             async with timeout(timeout_ms / 1_000):
                 await admission.enter(tenants, cost)
