@@ -86,7 +86,8 @@ class TopicDeletion:
         units = self._state.scans.assignments_of_topic(topic_id)
         refusal = _check_ended(name, topic_id, units.values(), body)
         if refusal is not None:
-            return conclude(self._state, command_id, refusal, CommandResult())
+            # Not remembered: the same command comes again once the owners were asked.
+            return conclude(self._state, b"", refusal, CommandResult())
         # The assignments of a topic with very many units end in several records. The last record
         # deletes the topic: if it is lost, the topic exists without owners and gets new ones.
         ended = [each for _, each in sorted(units.items()) if each.is_assigned]

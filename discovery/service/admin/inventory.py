@@ -238,10 +238,9 @@ class InventoryService:
         name = parse_name(parse_topic, request.name)
         command_id = _command_id(request.command_id)
 
-        async def attempt(number: int, body: shard_pb.DeleteTopic) -> pb.WriteResponse:
-            # A repeated request repeats its attempts, each with its first outcome.
-            attempt_id = derived_command_id(command_id, number) if number else command_id
-            command = shard_pb.Command(command_id=attempt_id, delete_topic=body)
+        async def attempt(body: shard_pb.DeleteTopic) -> pb.WriteResponse:
+            # One id for all: a shard remembers the outcome of the last attempt alone.
+            command = shard_pb.Command(command_id=command_id, delete_topic=body)
             return await self.execute(name.routing_key, command, request, timeout_ms)
 
         return await self._deletion.delete(

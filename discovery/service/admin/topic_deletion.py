@@ -37,8 +37,8 @@ class Owners(Protocol):
     async def call(self, name: TopicName, request: Any) -> Any: ...
 
 
-Attempt = Callable[[int, shard_pb.DeleteTopic], Awaitable[pb.WriteResponse]]
-"""Sends a deletion, as the attempt of this number. Raises ``MetadataError``."""
+Attempt = Callable[[shard_pb.DeleteTopic], Awaitable[pb.WriteResponse]]
+"""Sends a deletion to the topic's shard. Raises ``MetadataError``."""
 
 
 class TopicDeletion:
@@ -59,9 +59,9 @@ class TopicDeletion:
             MetadataError: Others; of an indefinite one it may have been deleted.
         """
         body = shard_pb.DeleteTopic(name=name.text, force=force, is_checked=True)
-        for number in range(TOPIC_DELETION_ATTEMPTS_MAX):
+        for _ in range(TOPIC_DELETION_ATTEMPTS_MAX):
             try:
-                return await attempt(number, body)
+                return await attempt(body)
             except Refused as refused:
                 if refused.code != RejectionCode.STALE_EPOCH or self._owners is None:
                     raise

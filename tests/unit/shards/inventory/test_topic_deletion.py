@@ -100,6 +100,23 @@ async def test_a_unit_that_was_assigned_after_the_check_keeps_its_topic(scene: S
     assert await scene.delete(("p0", 5), force=True) == ""
 
 
+async def test_a_deletion_that_was_told_to_ask_again_may_come_again_under_its_id(
+    scene: Scene,
+) -> None:
+    async def delete(*ended: pb.EndedUnit) -> pb.CommandResult:
+        body = pb.DeleteTopic(name=scene.name, is_checked=True, ended=ended)
+        command = pb.Command(command_id=b"command-00000009", delete_topic=body)
+        return await scene.world.run(scene.shard, command)
+
+    stale = await delete()
+    deleted = await delete(pb.EndedUnit(unit="p0", epoch=4))
+    repeated = await delete()
+
+    assert stale.rejection_code == "STALE_EPOCH"
+    assert (deleted.rejection_code, deleted.id) == ("", scene.topic_id)
+    assert (repeated.rejection_code, repeated.id) == ("", scene.topic_id)
+
+
 async def test_a_partition_that_was_first_assigned_after_the_check_keeps_its_topic(
     scene: Scene,
 ) -> None:
