@@ -90,6 +90,8 @@ class Release:
     new_epoch: int
     new_broker_grpc: str
     new_broker_url: str
+    is_deleted: bool = False
+    """The topic is deleted, durably, and no other will have its id: its messages may go."""
 
     @property
     def key(self) -> UnitKey:

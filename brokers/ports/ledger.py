@@ -245,6 +245,17 @@ class LedgerStore(Protocol):
         """Read ahead the files that a soon following ``open`` needs. Writes nothing."""
         ...
 
+    async def remove(self, topic_id: str, unit: str) -> None:
+        """Remove a unit's ledger for good: its topic is deleted. May be repeated.
+
+        An owner that has it open acknowledges nothing more, and finds itself fenced. A crash on the
+        way leaves files that nobody reads, as no topic has the id again.
+
+        Raises:
+            StorageFailed: The disk refused; files may be left.
+        """
+        ...
+
     async def open_reader(self, topic_id: str, unit: str) -> LedgerReader | None:
         """Read without owning; None if nothing was ever stored."""
         ...

@@ -7,7 +7,7 @@ each assignment again at the unit's next lookup, which changes nothing at the br
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from nextgen.kernel.errors import MetadataError, SessionExpired
@@ -86,17 +86,22 @@ class BrokerSync:
         return await self._send(placed, PREPARE_MS_MAX, prepare=True)
 
     async def release(
-        self, moved: Sequence[Handed], *, timeout_ms: int = ASSIGN_TIMEOUT_MS
+        self,
+        moved: Sequence[Handed],
+        *,
+        timeout_ms: int = ASSIGN_TIMEOUT_MS,
+        deleted: Container[str] = (),
     ) -> None:
         """Release units at their old owners; ``moved`` has the ended and the new assignments.
 
+        ``deleted`` are ids of topics whose deletion is committed: their messages are removed.
         A session that has ended is left out. One failure does not keep the others from their
         release.
 
         Raises:
             MetadataError: An old owner was not reached. A repetition changes nothing.
         """
-        for error in await self._release_all(moved, timeout_ms, announce=False):
+        for error in await self._release_all(moved, timeout_ms, announce=False, deleted=deleted):
             raise error
 
     async def announce(self, moved: Sequence[Handed]) -> None:
@@ -133,27 +138,42 @@ class BrokerSync:
         return None
 
     async def _release_all(
-        self, moved: Sequence[Handed], timeout_ms: int, *, announce: bool
+        self,
+        moved: Sequence[Handed],
+        timeout_ms: int,
+        *,
+        announce: bool,
+        deleted: Container[str] = (),
     ) -> list[MetadataError]:
         by_session: dict[str, list[Handed]] = {}
         for ended, successor in moved:
             by_session.setdefault(ended.session_id, []).append((ended, successor))
         results = await asyncio.gather(
             *(
-                self._release_at(group, timeout_ms, announce=announce)
+                self._release_at(group, timeout_ms, announce=announce, deleted=deleted)
                 for group in by_session.values()
             )
         )
         return [error for error in results if error is not None]
 
     async def _release_at(
-        self, group: Sequence[Handed], timeout_ms: int, *, announce: bool
+        self,
+        group: Sequence[Handed],
+        timeout_ms: int,
+        *,
+        announce: bool,
+        deleted: Container[str],
     ) -> MetadataError | None:
         owner = group[0][0]
         if self.has_ended(owner.broker_id, owner.session_id):
             return None
         releases = [
-            release_message(ended, successor, self._broker_of(successor))
+            release_message(
+                ended,
+                successor,
+                self._broker_of(successor),
+                is_deleted=ended.topic_id in deleted,
+            )
             for ended, successor in group
         ]
         try:

@@ -27,6 +27,9 @@ from shards.state.proposer import Proposer
 from shards.watches.effective_writes import EffectiveWrites
 
 _ATTEMPTS_MAX = 8
+_STAND_INS_MAX = 3
+"""Brokers that are given one deleted unit, each because the one before it is gone."""
+
 _PAUSE_SECONDS_MIN = 0.5
 _PAUSE_SECONDS_MAX = 8.0
 """Some 40 s of attempts: by then an old owner that cannot be reached has lost its session."""
@@ -49,6 +52,8 @@ class UnfinishedMove:
     position: int
     """The position of the event that ended the earlier assignment."""
     old_owners: tuple[Assignment, ...]
+    is_deletion: bool = False
+    """Whether it may be a deletion of the topic, so that its messages have to be removed."""
 
 
 class MoveFinisher:
@@ -85,6 +90,9 @@ class MoveFinisher:
         """
         if not moves:
             return
+        deleted = await self._deleted(
+            [owner for move in moves if move.is_deletion for owner in move.old_owners]
+        )
         ended = {(KIND_ASSIGNMENT, owner.name) for move in moves for owner in move.old_owners}
         await self._effective.wait_assigned(max(move.position for move in moves), ended)
         try:
@@ -95,6 +103,7 @@ class MoveFinisher:
                     for owner in move.old_owners
                 ],
                 timeout_ms=TAKE_OVER_MS_MAX,
+                deleted=deleted,
             )
         finally:
             await self._take_over([move.placed for move in moves if move.placed is not None])
@@ -131,12 +140,51 @@ class MoveFinisher:
     async def _release_deleted(self, ended: Sequence[Assignment]) -> None:
         self._tasks.check_open()
         try:
-            await self._sync.release([(owner, None) for owner in ended])
+            deleted = await self._deleted(ended)
+            for _ in range(_STAND_INS_MAX):
+                await self._sync.release([(owner, None) for owner in ended], deleted=deleted)
+                ended = self._stand_ins(ended)
+                if not ended:
+                    return
         except MetadataError as error:
             self._tasks.check_open()
             _logger.info("deleted units not released yet", shard=self._shard_id, why=str(error))
             position = self._proposer.position
-            await self._finish([UnfinishedMove(None, position, (owner,)) for owner in ended])
+            await self._finish(
+                [UnfinishedMove(None, position, (owner,), is_deletion=True) for owner in ended]
+            )
+
+    async def _deleted(self, ended: Sequence[Assignment]) -> frozenset[str]:
+        """Return the ids of those topics whose deletion is certain.
+
+        The units of a topic with very many of them end before the topic is deleted, and that last
+        record may be lost: then the topic is there, and its messages MUST stay.
+
+        Raises:
+            MetadataError: This replica does not lead any more.
+        """
+        if not ended:
+            return frozenset()
+        loaded = self._units.load([parse_topic(each.name) for each in ended])
+        deleted = frozenset(
+            each.topic_id
+            for each, (topic, _) in zip(ended, loaded, strict=True)
+            if topic is None or topic.topic_id != each.topic_id
+        )
+        # What was read may be a proposal that is lost.
+        await self._proposer.confirm()
+        return deleted
+
+    def _stand_ins(self, ended: Sequence[Assignment]) -> list[Assignment]:
+        """Return a live broker for each unit whose owner is gone: any can remove its messages."""
+        live = self._directory.live()
+        if not live:
+            return []
+        return [
+            replace(each, broker_id=live[0].broker_id, session_id=live[0].session_id)
+            for each in ended
+            if self._sync.has_ended(each.broker_id, each.session_id)
+        ]
 
     async def _finish(self, moves: Sequence[UnfinishedMove]) -> None:
         pause = _PAUSE_SECONDS_MIN
@@ -181,7 +229,7 @@ class MoveFinisher:
         names = [parse_topic(name) for name in list(recent.moved)[-UNITS_RECOVERED_MAX:]]
         position = self._proposer.position
         unfinished = [
-            UnfinishedMove(None, position, self._holders(ended))
+            UnfinishedMove(None, position, self._holders(ended), is_deletion=True)
             for ended in recent.deleted[-UNITS_RECOVERED_MAX:]
         ]
         unfinished += [

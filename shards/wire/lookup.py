@@ -66,11 +66,22 @@ def assignment_message(
 
 
 def release_message(
-    ended: Assignment, successor: Assignment | None, broker: BrokerRecorded | None
+    ended: Assignment,
+    successor: Assignment | None,
+    broker: BrokerRecorded | None,
+    *,
+    is_deleted: bool = False,
 ) -> TopicRelease:
-    """Return the release for the old owner. ``broker`` serves ``successor``, if known."""
+    """Return the release for the old owner. ``broker`` serves ``successor``, if known.
+
+    ``is_deleted``: the topic's deletion is committed, so the unit's messages may be removed.
+    """
     release = TopicRelease(
-        topic_id=ended.topic_id, unit=ended.unit, name=ended.name, epoch=ended.epoch
+        topic_id=ended.topic_id,
+        unit=ended.unit,
+        name=ended.name,
+        epoch=ended.epoch,
+        is_deleted=is_deleted,
     )
     if successor is not None:
         release.new_broker_id = successor.broker_id

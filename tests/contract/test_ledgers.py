@@ -630,3 +630,23 @@ async def test_a_reader_goes_on_over_trimming_and_a_change_of_owner(
     again = await world.process().open_reader(TOPIC, "")
     assert again is not None
     assert dict(again.state) == {"cursor/a": b"2"}
+
+
+async def test_a_removed_ledger_is_gone_and_its_owner_fenced(
+    world: World, ledger: TopicLedger
+) -> None:
+    await append(ledger, *(message(number, LARGE) for number in range(5)))
+    await ledger.put_state("cursor/sub", b"x")
+    other = await world.process().open("another", "", 1, topic_name=NAME)
+    await other.append(message(1))
+    process = world.process()
+
+    await process.remove(TOPIC, "")
+
+    with pytest.raises((Fenced, StorageFailed)):
+        await ledger.append(message(6))
+    reader = await process.open_reader(TOPIC, "")
+    assert reader is None or (reader.entry_count, dict(reader.state)) == (0, {})
+    assert await payloads(other) == [b"1"], "others stay"
+    await process.remove(TOPIC, "")
+    await process.remove("was-never-there", "p1")

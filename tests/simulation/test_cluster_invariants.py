@@ -171,6 +171,20 @@ async def test_what_was_acknowledged_and_is_not_stored_is_seen():
     assert list(storage.lost()) == [f"{position} of {UNIT} was acknowledged and is lost"]
 
 
+async def test_messages_may_be_missing_only_of_a_topic_that_was_deleted():
+    storage = Storage()
+    (position,) = await store_some(storage)
+    path = Path(UnitDirectory(LEDGERS, *UNIT).path)
+    storage.disk.remove_tree(path)
+    storage.disk.sync_directory(path.parent, label="a test")
+
+    assert list(storage.lost()) == [f"{position} of {UNIT} was acknowledged and is lost"]
+    storage.deleted.add("another topic")
+    assert len(list(storage.lost())) == 1
+    storage.deleted.add(UNIT[0])
+    assert list(storage.lost()) == []
+
+
 async def test_an_owner_that_stores_behind_a_later_one_is_seen():
     """What fences are for: without them the earlier owner's entry is behind its epoch's seal."""
     storage = Storage()

@@ -20,6 +20,7 @@ from typing import Any
 import pulsar
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient
+from nextgen.cli.local.plan import LEDGERS_FOLDER
 from nextgen.client import BlockingClient
 from nextgen.client.routing.topic_owners import TopicOwners
 from nextgen.kernel.errors import Refused
@@ -128,6 +129,12 @@ class PulsarSystem:
         owner = self.owner(topic)
         others = [node for node in self.broker_addresses if node != owner and self.process_id(node)]
         self.repeated_command("move", topic, "--to", others[0])
+
+    def ledger_folder(self, topic: str) -> Path:
+        """Return where the messages of a topic without partitions are."""
+        (location,) = self._admin.lookup([topic])
+        topic_id = location.topic_id
+        return self._cluster.cluster.data_dir / LEDGERS_FOLDER / topic_id[:4] / topic_id
 
     def operate(self, topic: str, request: Any) -> Any:
         """Send a request of ``TopicAdmin`` to the topic's broker, as discovery does."""

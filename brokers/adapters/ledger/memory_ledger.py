@@ -27,6 +27,9 @@ from brokers.ports.ledger import (
 )
 from nextgen.kernel.limits import pulsar as pulsar_limits
 
+_REMOVED_EPOCH = 2**64
+"""Above every epoch: the claim of a unit that was removed."""
+
 _position_of = attrgetter("position")
 _publish_time_of = attrgetter("publish_time_ms")
 
@@ -362,6 +365,14 @@ class MemoryLedgerStore(LedgerStore):
 
     async def prepare(self, topic_id: str, unit: str) -> None:
         return
+
+    async def remove(self, topic_id: str, unit: str) -> None:
+        stored = self._shared.units.pop((topic_id, unit), None)
+        if stored is not None:
+            # Claimed for ever, so that an owner that has it open is fenced.
+            stored.claims[_REMOVED_EPOCH] = self
+            stored.drop(len(stored.entries))
+            self._fence_older(topic_id, unit, _REMOVED_EPOCH)
 
     async def open_reader(self, topic_id: str, unit: str) -> LedgerReader | None:
         stored = self._shared.units.get((topic_id, unit))

@@ -93,6 +93,9 @@ class DiskLedgerStore(LedgerStore):
         self._openings: dict[_Key, asyncio.Task[DiskLedger]] = {}
         self._tidying: set[asyncio.Future[None]] = set()
         self._takeovers = make_pool(pulsar_limits.LEDGER_TAKEOVERS_AT_A_TIME, "ledger-takeover")
+        self._make_pool = make_pool
+        self._removals: Executor | None = None
+        self._is_closed = False
         self._files_max = files_max
         files = ReadFiles(storage, files_max)
         self.readers = Readers(
@@ -128,11 +131,23 @@ class DiskLedgerStore(LedgerStore):
         with suppress(LedgerDamaged, OSError):
             await loop.run_in_executor(self.readers.threads, read_ahead, directory)
 
+    async def remove(self, topic_id: str, unit: str) -> None:
+        directory = self._directory(topic_id, unit)
+        if self._removals is None:
+            # A thread of its own: the files of large topics take seconds, and openings do not wait.
+            self._removals = self._make_pool(1, "ledger-removal")
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._removals, directory.remove, lambda: self._is_closed)
+        except OSError as error:
+            raise StorageFailed(f"{directory.path}: {error}") from error
+
     async def open_reader(self, topic_id: str, unit: str) -> LedgerReader | None:
         reader = ForeignReader(self._directory(topic_id, unit), self.readers)
         return reader if await reader.look() else None
 
     async def close(self) -> None:
+        self._is_closed = True
         await asyncio.gather(*self._openings.values(), return_exceptions=True)
         await asyncio.gather(*(ledger.close() for ledger in tuple(self._ledgers.values())))
         await asyncio.gather(*self._tidying)
@@ -140,6 +155,8 @@ class DiskLedgerStore(LedgerStore):
             writer.stop()
         self._writers.clear()
         self._takeovers.shutdown()
+        if self._removals is not None:
+            self._removals.shutdown()
         self.readers.threads.shutdown()
         self.readers.files.close()
 

@@ -24,7 +24,7 @@ from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.session import ChangedMetadata
 from brokers.domain.subscriptions.cursor_record import UnknownCursorVersion
 from brokers.ports.directory import OwnersDirectory
-from brokers.ports.ledger import Fenced, LedgerDamaged, LedgerStore, TopicLedger
+from brokers.ports.ledger import Fenced, LedgerDamaged, LedgerStore, StorageFailed, TopicLedger
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
 from brokers.service.topics.higher_epochs import HigherEpochs
 from brokers.service.topics.name_locks import NameLocks
@@ -200,11 +200,17 @@ class Topics:
             self._own(self._take_over(assignment))
 
     def released(self, release: Release) -> None:
-        """A unit was released: redirect its clients to the next owner, and end its epoch."""
+        """A unit was released: redirect its clients to the next owner, and end its epoch.
+
+        If its topic is deleted, remove its messages.
+        """
         topic = self._open.get(release.name)
         if topic is None or topic.unit.key != release.key or topic.unit.epoch > release.epoch:
-            return
-        self._own(self.close_topic(topic, release.new_broker_url, is_over=True))
+            topic = None
+        if release.is_deleted:
+            self._own(self._remove(release, topic))
+        elif topic is not None:
+            self._own(self.close_topic(topic, release.new_broker_url, is_over=True))
 
     def prepare(self, assignment: Assignment) -> None:
         """A unit may be assigned soon: read ahead the files of its takeover."""
@@ -401,6 +407,22 @@ class Topics:
         finally:
             if self._open.get(topic.unit.name) is topic:
                 del self._open[topic.unit.name]
+
+    async def _remove(self, release: Release, topic: Topic | None) -> None:
+        """Close a unit of a deleted topic, if it is open, and remove its messages."""
+        if topic is not None:
+            await self.close_topic(topic, is_over=True)
+        if parse_topic(release.name).domain is Domain.NON_PERSISTENT:
+            return
+        # An opening of the unit may be running. It ends with a close, as the unit is not held.
+        async with self._locks.held(release.name):
+            pass
+        try:
+            await self._persistent.remove(release.topic_id, release.unit)
+        except StorageFailed as error:
+            _logger.warning("messages not removed", topic=release.name, error=str(error))
+        else:
+            _logger.info("messages removed", topic=release.name, topic_id=release.topic_id)
 
     async def _take_over(self, assignment: Assignment) -> None:
         """Open a unit whose clients are being redirected here; they share the opening."""

@@ -564,7 +564,7 @@ class ReleaseRequest(_message.Message):
     def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., releases: _Optional[_Iterable[_Union[TopicRelease, _Mapping]]] = ..., announced: _Optional[_Iterable[_Union[TopicRelease, _Mapping]]] = ...) -> None: ...
 
 class TopicRelease(_message.Message):
-    __slots__ = ("topic_id", "unit", "name", "epoch", "new_broker_id", "new_epoch", "new_broker_grpc", "new_broker_url")
+    __slots__ = ("topic_id", "unit", "name", "epoch", "new_broker_id", "new_epoch", "new_broker_grpc", "new_broker_url", "is_deleted")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     UNIT_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -573,6 +573,7 @@ class TopicRelease(_message.Message):
     NEW_EPOCH_FIELD_NUMBER: _ClassVar[int]
     NEW_BROKER_GRPC_FIELD_NUMBER: _ClassVar[int]
     NEW_BROKER_URL_FIELD_NUMBER: _ClassVar[int]
+    IS_DELETED_FIELD_NUMBER: _ClassVar[int]
     topic_id: str
     unit: str
     name: str
@@ -581,7 +582,8 @@ class TopicRelease(_message.Message):
     new_epoch: int
     new_broker_grpc: str
     new_broker_url: str
-    def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., new_broker_id: _Optional[str] = ..., new_epoch: _Optional[int] = ..., new_broker_grpc: _Optional[str] = ..., new_broker_url: _Optional[str] = ...) -> None: ...
+    is_deleted: bool
+    def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., new_broker_id: _Optional[str] = ..., new_epoch: _Optional[int] = ..., new_broker_grpc: _Optional[str] = ..., new_broker_url: _Optional[str] = ..., is_deleted: _Optional[bool] = ...) -> None: ...
 
 class ReleaseResponse(_message.Message):
     __slots__ = ("sequence", "synced")

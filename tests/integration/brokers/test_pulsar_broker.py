@@ -35,6 +35,7 @@ TOPIC = "persistent://public/default/orders"
 MOVES = 3
 SENDS_BETWEEN_MOVES = 50
 MOVE_TIMEOUT_S = 60
+DELETED_S_MAX = 60
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +143,24 @@ def test_operators_set_cursors_of_stock_consumers(system: PulsarSystem):
         (row,) = system.operate(topic, admin.GetStatsRequest()).subscriptions
         assert (row.name, len(row.rows), row.rows[0].messages_out) == ("sub", 1, 3)
         assert row.rows[0].client.client_version.startswith("Pulsar")
+
+
+def test_a_deleted_topic_leaves_no_messages_on_disk(system: PulsarSystem):
+    topics = [f"{TOPIC}-gone", f"{TOPIC}-kept"]
+    with system.client() as client:
+        for topic in topics:
+            send_all(client.create_producer(topic), numbered(3))
+    gone, kept = (system.ledger_folder(topic) for topic in topics)
+    assert list(gone.glob("*.entries"))
+    assert list(kept.glob("*.entries"))
+
+    system.command("topics", "delete", topics[0])
+
+    deadline = time.monotonic() + DELETED_S_MAX
+    while gone.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert list(kept.glob("*.entries"))
 
 
 def test_a_client_that_is_too_old_to_be_told_looks_its_topic_up_once(system: PulsarSystem):

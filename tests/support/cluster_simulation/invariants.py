@@ -86,6 +86,8 @@ class Invariants(Witness):
         self.owners: dict[tuple[str, str, int], tuple[str, str]] = {}
         """(topic id, canonical name, epoch) -> (broker, session)."""
         self.topics: dict[str, str] = {}
+        self.deleted_topics: set[str] = set()
+        """Ids of topics whose deletion is committed: only their messages may be removed."""
         self.namespaces: dict[str, str] = {}
         self.tenants: dict[str, str] = {}
         self.ever_created: dict[str, str] = {}
@@ -207,6 +209,7 @@ class Invariants(Witness):
     def _topic_deleted(self, _shard: int, event: Any) -> None:
         self.versions.pop(event.topic_id, None)
         self.freshness.deleted(event.name)
+        self.deleted_topics.add(event.topic_id)
         if self.topics.pop(event.name, None) != event.topic_id:
             self._violate(f"topic {event.name} was deleted and was not there")
 

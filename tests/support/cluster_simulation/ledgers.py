@@ -3,7 +3,7 @@
 Brokers share the disk, as processes of one machine do. Each has the real store; its threads are
 virtual, and a process can die or stand still between two steps of a round.
 
-NothingStoredIsLost     what was acknowledged is durable, in one order, for ever
+NothingStoredIsLost     what was acknowledged is durable, in one order, until its topic is deleted
 ReadAgain               who opens a topic reads what was acknowledged before, see ``residents``
 NothingShownIsLost      a sealed epoch has every entry that its seal counts
 DamageIsNoTornTail      a damaged ledger is reported as damaged, but for the last round that it has
@@ -75,6 +75,8 @@ class Storage:
     """Since the disk was new: there is one copy, and a lost disk takes it along."""
     rotten: dict[UnitKey, Rot] = field(default_factory=dict)
     """Units that may refuse to be served: their damage is for a person to look at."""
+    deleted: set[str] = field(default_factory=set)
+    """Ids of topics whose deletion is committed. Brokers remove their messages."""
     answers: int = 0
     read_again: int = 0
     sequence_ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -117,6 +119,8 @@ class Storage:
         """Yield what was acknowledged and is not stored, or not in one order."""
         disk = self.disk.durable_copy()
         for key, acknowledged in self.acknowledged.items():
+            if key[0] in self.deleted:
+                continue
             try:
                 stored, torn = stored_in(UnitDirectory(LEDGERS, *key, disk))
             except (LedgerDamaged, FileNotFoundError) as error:
@@ -137,6 +141,8 @@ class Storage:
 
     def may_be_missing(self, key: UnitKey, position: Position, *, is_reported: bool) -> bool:
         """Return whether the model lets an acknowledged entry be missing."""
+        if key[0] in self.deleted:
+            return True
         rot = self.rotten.get(key)
         return rot is not None and rot.may_take(position, is_reported=is_reported)
 

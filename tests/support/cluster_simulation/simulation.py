@@ -178,6 +178,7 @@ class ClusterSimulation:
         self.fabric = MeshFabric(self.network, random.Random(f"mesh {seed}"))
         self.wall_offset_ms: dict[str, int] = {}
         self.invariants = Invariants(self.violate, lambda: self.loop.now_s, self.wall_offset_ms)
+        self.storage.deleted = self.invariants.deleted_topics
         self.faults: Counter[str] = Counter()
         self.violations: list[str] = []
         self.remains: list[SimulatedProcess] = []

@@ -32,6 +32,9 @@ NAMES_LABEL = "ledger.names"
 """Name of the step that syncs a unit's directory: it makes claims, fences, seals and snapshots
 durable."""
 
+REMOVAL_LABEL = "ledger.removal"
+"""Name of the step that syncs the directory of a unit whose topic is deleted."""
+
 _NAME = re.compile(
     r"(?P<mark>claim|fence|seal)-(?P<epoch>\d+)"
     r"|(?P<owner>\d+)-(?P<number>\d+)\.(?P<kind>entries|index|state)"
@@ -126,6 +129,25 @@ class UnitDirectory:
             missing.append(_parent(missing[-1]))
         for path in reversed(missing):
             self.storage.make_directory(path)
+
+    def remove(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
+        """Remove the directory with everything in it; nothing if it is not there.
+
+        It ends between two files when ``is_stopping``.
+
+        Claims go first, durably: without its own claim an owner acknowledges nothing (see
+        ``is_fenced``), so nothing is acknowledged after entries are gone.
+        """
+        if not self.exists():
+            return
+        for epoch in sorted(self.listing().claims):
+            self.storage.unlink(self.claim(epoch))
+        self.sync(REMOVAL_LABEL)
+        for name in self.storage.list_names(self.path):
+            if is_stopping():
+                return
+            self.storage.unlink(f"{self.path}/{name}")
+        self.storage.remove_tree(Path(self.path))
 
     def sync_above(self) -> None:
         """Return once the directory itself is durable, up to the ledger directory."""

@@ -1,0 +1,68 @@
+"""Messages of deleted topics: removed once the shard says that the topic is gone, else kept."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from brokers.domain.holding import Release
+from protos.pulsar import PulsarApi_pb2 as pulsar
+from tests.support.broker_world import TOPIC, BrokerWorld, settle, topic_id_of
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[BrokerWorld]:
+    world = BrokerWorld()
+    yield world
+    await world.stop()
+
+
+def released_by_deletion(world: BrokerWorld, *, is_deleted: bool) -> Release:
+    _, epoch = world.directory.owners[TOPIC]
+    unit = Release(topic_id_of(TOPIC), "", TOPIC, epoch, "", 0, "", "", is_deleted=is_deleted)
+    world.directory.owners[TOPIC] = ("", epoch)
+    world.broker().deliver(unit)
+    return unit
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_a_release_removes_the_messages_only_if_the_topic_is_deleted(
+    world: BrokerWorld, *, is_deleted: bool, is_open: bool
+):
+    client = world.broker().client()
+    await client.producer()
+    client.send(0)
+    await client.receipts(1)
+    if not is_open:
+        topic = world.broker().topics.get(TOPIC)
+        assert topic is not None
+        client.leave()
+        await world.broker().topics.close_topic(topic)
+
+    ledger = world.broker().ledger()
+    unit = released_by_deletion(world, is_deleted=is_deleted)
+    await settle()
+
+    assert (unit.key in world.disk.units) is not is_deleted
+    assert world.broker().topics.get(TOPIC) is None
+    assert not ledger.is_fenced, "it was closed before its files went"
+    if is_open:
+        await client.until_got(pulsar.BaseCommand.CLOSE_PRODUCER)
+
+
+async def test_a_topic_that_is_created_anew_under_the_name_keeps_its_messages(world: BrokerWorld):
+    """Ledgers are keyed by topic ids, which are never given again."""
+    client = world.broker().client()
+    await client.producer()
+    client.send(0)
+    await client.receipts(1)
+    old = Release("an-earlier-topic", "", TOPIC, 9, "", 0, "", "", is_deleted=True)
+
+    world.broker().deliver(old)
+    await settle()
+
+    assert (topic_id_of(TOPIC), "") in world.disk.units
+    client.send(1)
+    assert len(await client.receipts(2)) == 2
