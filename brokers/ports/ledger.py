@@ -92,7 +92,7 @@ class LedgerReader(Protocol):
 
     @property
     def entry_count(self) -> int:
-        """Entries kept."""
+        """Number of entries that the ledger keeps."""
         ...
 
     @property

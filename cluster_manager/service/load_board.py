@@ -45,7 +45,7 @@ class LoadBoard:
         return f"<LoadBoard brokers={len(self._loads)} unsent={len(self._fresh)}>"
 
     def stop(self) -> None:
-        """Push nothing more."""
+        """Stop pushing loads."""
         if self._cancel is not None:
             self._cancel()
 

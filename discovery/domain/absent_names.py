@@ -176,9 +176,10 @@ class AbsentNames:
             shard.until = until
 
     def remembers(self, shard_id: int, now: float) -> bool:
-        """Return whether an absence of the shard may be remembered: creations are to be named soon.
+        """Return whether an absence of the shard may be remembered: if so, its
+        watch has to name creations soon.
 
-        While it is False they may be named late, because they end nothing here.
+        While it is False, no absence is remembered, so creations may be named late.
         """
         shard = self._shards.get(shard_id)
         return shard is not None and shard.remembered_until > now

@@ -33,7 +33,7 @@ class Report:
     """Counters since the start; those of ended processes are included."""
 
     gauges: Counter[str] = field(default_factory=Counter)
-    """At the moment."""
+    """Present values, by the name of the gauge."""
 
     watch_ages_s: dict[str, float] = field(default_factory=dict)
     """Seconds since the last update of each shard, by shard id; the oldest of all processes."""

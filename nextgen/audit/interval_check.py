@@ -75,7 +75,7 @@ class _UnitRecord:
 
     grants: dict[int, Grant] = field(default_factory=dict)
     intervals: dict[tuple[int, str], AcknowledgedInterval] = field(default_factory=dict)
-    """By epoch and broker."""
+    """Intervals by epoch and broker."""
 
 
 class IntervalAudit:

@@ -1,4 +1,4 @@
-"""The server's half of a connection: handshake, signs of life, back-pressure, clean endings.
+"""The server's half of a connection: handshake, keep-alive, back-pressure, clean close.
 
 Discovery and brokers derive from ``PulsarConnection`` and add their answers to commands. Input from
 a peer can end that peer's connection and nothing else.

@@ -166,7 +166,7 @@ class SharedStorage(Storage, Protocol):
         ...
 
     def expect_random_reads(self, handle: Handle) -> None:
-        """Have nothing read ahead."""
+        """Turn read-ahead off for this file."""
         ...
 
     def drop_cache(self, handle: Handle) -> None:

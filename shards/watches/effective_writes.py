@@ -51,7 +51,7 @@ _SLOW_SECONDS = 1.0
 """A write that waits longer is logged."""
 
 _SHOWN_MAX = 8
-"""Subscribers named there."""
+"""Largest number of subscribers that an error names."""
 
 _logger = structlog.get_logger(__name__)
 

@@ -18,7 +18,7 @@ class Chunk:
     """The part of a chunked message that an entry is."""
 
     chunk_id: int
-    """From 0."""
+    """Number of the chunk in its message, from 0."""
     chunk_count: int
 
     @property

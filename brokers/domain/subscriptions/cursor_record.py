@@ -30,7 +30,7 @@ class UnknownCursorVersion(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CursorRecord:
-    """What was read."""
+    """The stored content of a cursor."""
 
     kind: SubscriptionKind
     cursor: Cursor

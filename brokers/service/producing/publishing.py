@@ -44,7 +44,7 @@ class NameState:
         self.recalling: asyncio.Task[tuple[int, int] | None] | None = None
         """The search of storage for these chunks, while it runs."""
         self.waiting: deque[tuple[ProducerSink, Publication]] = deque()
-        """What arrived meanwhile."""
+        """Publications that arrived during the search."""
         self.messages_in = 0
         self.bytes_in = 0
 

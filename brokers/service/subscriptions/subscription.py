@@ -161,7 +161,7 @@ class Subscription:
 
     @property
     def consumers(self) -> Sequence[Consumer]:
-        """Who is connected."""
+        """The connected consumers."""
         return self._dispatcher.consumers
 
     @property

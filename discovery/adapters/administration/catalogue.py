@@ -28,7 +28,7 @@ from nextgen.pulsar.metadata_commands import TopicDirectory
 
 @dataclass(frozen=True, slots=True)
 class AdminServices:
-    """What the resources call."""
+    """The services that the resources call."""
 
     topics: TopicDirectory
     owners: Owners

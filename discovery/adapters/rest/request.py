@@ -45,7 +45,7 @@ class RestRequest:
     body: Any = None
     """The body, decoded by the route's type; None without one."""
     media_type: str = ""
-    """Of the body."""
+    """Media type of the body."""
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_ms: int = REQUEST_TIMEOUT_DEFAULT_MS
 

@@ -119,7 +119,7 @@ class WatchRegistry:
         return watch
 
     async def close(self, watch: PublicWatch | ShardMapWatch) -> None:
-        """Its call has ended."""
+        """Remove and close a watch whose call has ended."""
         kind = self._watches.pop(watch)
         if _is_slow(watch):
             self._closed_as_slow[kind] += 1

@@ -35,7 +35,7 @@ else:
     _Interceptor = grpc.aio.ServerInterceptor
 
 Clock = Callable[[], float]
-"""Monotonic seconds."""
+"""Returns seconds of a monotonic clock."""
 
 _Handler = Any
 _Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[_Handler]]

@@ -36,7 +36,7 @@ _GROUPS = {
 
 
 class OperatorsMaker:
-    """Makes faults there."""
+    """Makes faults in a cluster that an operator deployed."""
 
     def __init__(
         self, targets: tuple[str, ...], hooks: Hooks, *, ask: AskStatus | None = None

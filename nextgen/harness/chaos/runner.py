@@ -30,7 +30,7 @@ OnHappened = Callable[[Happened], None]
 
 
 class Maker(Protocol):
-    """Makes faults."""
+    """Starts and ends faults."""
 
     async def carry_out(self, step: FaultStep) -> Happened: ...
 

@@ -84,7 +84,7 @@ class BacklogQuota:
     """The largest backlog of a subscription, and the action beyond it."""
 
     size_bytes: int | None = None
-    """0: no bound."""
+    """Largest backlog in bytes; 0: no bound."""
 
     action: BacklogAction | None = None
 
@@ -103,10 +103,10 @@ class PlacementRules:
     """The brokers that a unit may be assigned to. Without rules: any."""
 
     pinned_brokers: tuple[str, ...] = ()
-    """Only these."""
+    """The only brokers that a unit may be assigned to; empty: no such restriction."""
 
     excluded_brokers: tuple[str, ...] = ()
-    """Never these."""
+    """Brokers that a unit is never assigned to."""
 
     zones: tuple[str, ...] = ()
     """Only brokers of these zones."""

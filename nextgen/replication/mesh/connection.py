@@ -27,7 +27,7 @@ KEEPALIVE_IDLE_S = 5
 """Silence on a connection before the kernel probes whether the peer's host is still there."""
 
 KEEPALIVE_INTERVAL_S = 1
-"""Between two keep-alive probes."""
+"""Time between two keep-alive probes."""
 
 KEEPALIVE_PROBES = 3
 """Unanswered keepalive probes before the connection counts as broken."""

@@ -27,7 +27,7 @@ _logger = logging.getLogger(__name__)
 
 
 class AppliedLog(Protocol):
-    """What the applier reads."""
+    """The reads of the log that the applier needs."""
 
     def entries(self, from_index: int, to_index: int, bytes_max: int) -> Sequence[JournalEntry]: ...
     def index_of_position(self, position: int) -> int: ...

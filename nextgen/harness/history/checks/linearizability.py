@@ -31,7 +31,7 @@ from typing import Generic, TypeVar
 S = TypeVar("S", bound=Hashable)
 
 NEVER_NS = 1 << 62
-"""Returned later than anything."""
+"""Return time of an operation without an answer: after every other time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class _Concern:
     """The events that one filter of one shard matches, by position, and their objects."""
 
     positions: list[int]
-    """Ascending."""
+    """Positions of the log, ascending."""
     events: dict[int, LogEvent]
     objects: frozenset[tuple[ObjectKind, str]]
 

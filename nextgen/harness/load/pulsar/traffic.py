@@ -97,7 +97,8 @@ class Traffic:
     async def broker_killed(self, at_s: float, topics: Sequence[str], *, window_ms: int) -> None:
         """Record that the broker of ``topics`` was killed, at a time of the monotonic clock.
 
-        Pressing ends. The longest gaps that overlap the ``window_ms`` after it are its effect.
+        A ``press`` under way ends. The effect of the kill is the longest gaps that overlap the
+        ``window_ms`` after it.
         """
         self._interruptions.append((at_s, at_s))
         await self._tell("publish", {"press": {"topics": [], "window": 0}})
