@@ -7,7 +7,8 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.errors import MetadataError, Refused
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.routing.names import TopicName
 from protos.nextgen.v1 import topic_admin_pb2 as pb
 from protos.nextgen.v1.broker_service_pb2 import TopicStats
@@ -43,4 +44,11 @@ class FakeOwners:
         return _ANSWERS[type(request)]() if answer is None else answer
 
     async def entry(self, name: TopicName, request: Any) -> Any:
-        return await self.call(name, request)
+        """As ``call``; without an answer there is no such entry."""
+        self.calls.append((name.text, request))
+        answer = self.answer(name.text, request)
+        if answer is None:
+            raise Refused(RejectionCode.NOT_FOUND, "there is no such entry")
+        if isinstance(answer, MetadataError):
+            raise answer
+        return answer

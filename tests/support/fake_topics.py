@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.routing.names import NamespaceName
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import Topic
 from protos.nextgen.v1.shard_service_pb2 import TopicOutcome, UnassignOutcome
@@ -34,6 +36,16 @@ class FakeInventory:
         response = pb.GetObjectResponse()
         response.item.namespace.name = request.name
         return response
+
+    async def stream_topics(
+        self, _namespace: NamespaceName, *, domain: str, prefix: str = ""
+    ) -> AsyncGenerator[list[tuple[str, int, None]]]:
+        beginning = f"{domain}://" if domain else ""
+        yield [
+            (topic.name, topic.partitions, None)
+            for topic in self.topics.values()
+            if topic.name.startswith(beginning) and prefix in topic.name
+        ]
 
     async def get_topic(
         self, request: pb.GetObjectRequest, _timeout_ms: int

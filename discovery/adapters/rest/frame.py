@@ -68,7 +68,7 @@ class RestFrame:
     def mounted(self) -> list[web.RouteDef]:
         """Return the routes for the process's HTTP server."""
         return [
-            *(web.route("*", beginning + "/{rest:.*}", self.handle) for beginning in _MOUNTED),
+            *(web.route("*", beginning + "/{rest:(?s:.*)}", self.handle) for beginning in _MOUNTED),
             web.get(_OPENAPI_PATH, self._openapi),
         ]
 
