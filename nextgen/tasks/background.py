@@ -1,13 +1,13 @@
-"""Tasks that run beside everything else. None of them may end unnoticed.
+"""Background tasks. None of them may end unnoticed.
 
-    keep("name", work)      goes on for as long as its owner: broken, it is started again
-    start("name", work())   does one thing: broken, it is reported, and its owner may react
-    join(work())            belongs to who awaits it: its error is raised there
+    keep("name", work)      runs as long as its owner; after a failure it is started again
+    start("name", work())   does one thing; a failure is reported, and its owner may react
+    join(work())            is awaited by its caller, which gets its error
 
 ``cancel_and_wait(*tasks)`` ends any of them.
 
-A failure of the first two is a line in the log with the name, and one more in ``failures``, whose
-sum is the metric ``nextgen_task_failures_total``. Names are literals and unique in the project.
+A failure of the first two is logged with the name and counted in ``failures``, whose sum is the
+metric ``nextgen_task_failures_total``. Names are literals and unique in the project.
 """
 
 from __future__ import annotations

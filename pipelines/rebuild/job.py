@@ -28,7 +28,7 @@ _FOLDED = "folded"
 _NO_TRACE = "without_a_trace"
 _UNKNOWN = "of_unknown_types"
 _BEHIND = "behind_as_of"
-"""How the fold uses an event."""
+"""Names under which the fold counts events, by how it used them."""
 
 _WITH_BIRTH = (tables.TENANTS, tables.NAMESPACES, tables.TOPICS, tables.SESSIONS)
 

@@ -121,7 +121,7 @@ class PartialSnapshot:
         self._close()
 
     def drop(self) -> None:
-        """Remove what arrived."""
+        """Remove the received part of the snapshot."""
         self._close()
         self._storage.unlink(self._note_path)
         self._storage.unlink(self._data_path)
