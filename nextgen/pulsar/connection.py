@@ -14,7 +14,7 @@ from typing import Final, cast
 
 import structlog
 
-from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.errors import Forbidden, MetadataError
 from nextgen.kernel.input.short_text import shortened
 from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
 from nextgen.kernel.limits.inbound import (
@@ -40,6 +40,8 @@ from nextgen.pulsar.frames import (
     request_id_of,
 )
 from nextgen.pulsar.keep_alive import KeepAlive
+from nextgen.runtime.security import authorization
+from nextgen.runtime.security.authorization import ANONYMOUS, CLUSTER, Action
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
     CommandConnect,
@@ -357,6 +359,12 @@ class PulsarConnection(asyncio.Protocol):
                 f"{shortened(connect.proxy_to_broker_url, LOG_FIELD_CHARACTERS_MAX)!r}",
             )
             self._close("asks for a proxy")
+            return
+        try:
+            authorization.authorize(ANONYMOUS, Action.CONNECT, CLUSTER)
+        except Forbidden as error:
+            self.send_error(NO_REQUEST_ID, server_error_of(error), str(error))
+            self._close("is not authorized")
             return
         greeting = self._greeting
         self.protocol_version = max(0, min(PROTOCOL_VERSION, connect.protocol_version))

@@ -31,6 +31,8 @@ from nextgen.kernel.routing.names import (
 )
 from nextgen.pulsar.errors import server_error_of
 from nextgen.pulsar.frames import FIELD_OF_TYPE, request_id_of
+from nextgen.runtime.security import authorization
+from nextgen.runtime.security.authorization import ANONYMOUS, Action, Resource
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _logger = structlog.get_logger(__name__)
@@ -163,6 +165,7 @@ class MetadataCommands:
     async def _partitions(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
         request = command.partitionMetadata
         name = parse_topic(request.topic)
+        authorization.authorize(ANONYMOUS, Action.LOOK_UP, Resource.topic(name.text))
         # A segment has no partitions, and clients know that.
         count = 0
         if name.domain is not Domain.SEGMENT:
@@ -179,7 +182,9 @@ class MetadataCommands:
 
     async def _lookup(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
         request = command.lookupTopic
-        url = await broker_url_of(self._directory, parse_topic(request.topic))
+        name = parse_topic(request.topic)
+        authorization.authorize(ANONYMOUS, Action.LOOK_UP, Resource.topic(name.text))
+        url = await broker_url_of(self._directory, name)
         return pulsar.BaseCommand(
             type=pulsar.BaseCommand.LOOKUP_RESPONSE,
             lookupTopicResponse=pulsar.CommandLookupTopicResponse(
@@ -192,8 +197,10 @@ class MetadataCommands:
 
     async def _topics(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
         request = command.getTopicsOfNamespace
+        namespace = parse_namespace(request.namespace)
+        authorization.authorize(ANONYMOUS, Action.LIST, Resource.namespace(namespace.text))
         topics = await self._directory.topics_of_namespace(
-            parse_namespace(request.namespace), domain=_DOMAIN_OF_MODE[request.mode]
+            namespace, domain=_DOMAIN_OF_MODE[request.mode]
         )
         # The client applies the pattern itself: ``filtered`` is false.
         return pulsar.BaseCommand(
@@ -211,6 +218,7 @@ class MetadataCommands:
                 request.request_id, pulsar.IncompatibleSchema, "a schema version has no bytes"
             )
         name = parse_topic(request.topic)
+        authorization.authorize(ANONYMOUS, Action.READ, Resource.topic(name.text))
         stored = await self._directory.schema(name, version)
         if stored is None:
             message = shown(f"topic {name.text} has no such schema")

@@ -35,6 +35,8 @@ from nextgen.kernel.limits.pulsar import (
 )
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.pulsar.frames import MalformedFrame
+from nextgen.runtime.security import authorization
+from nextgen.runtime.security.authorization import ANONYMOUS, Action, Resource
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _ACTIVE_CHANGE_VERSION = 12
@@ -359,8 +361,10 @@ class Consuming:
     async def _create(self, handle: ConsumerHandle, subscribing: Subscribing) -> None:
         try:
             with self.connection.answering(subscribing.request_id):
+                name = parse_topic(subscribing.topic)
+                authorization.authorize(ANONYMOUS, Action.CONSUME, Resource.topic(name.text))
                 topic = await self.connection.front.topics.open(
-                    parse_topic(subscribing.topic), create=subscribing.creates_topic
+                    name, create=subscribing.creates_topic
                 )
                 handle.topic = topic
                 subscription, consumer = await topic.subscribe(

@@ -35,6 +35,8 @@ from nextgen.kernel.limits.pulsar import (
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.pulsar.frames import MalformedFrame
 from nextgen.pulsar.payload import ChecksumMismatch, open_payload
+from nextgen.runtime.security import authorization
+from nextgen.runtime.security.authorization import ANONYMOUS, Action, Resource
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _SEQUENCE_ID_MAX = 2**63 - 1
@@ -245,9 +247,9 @@ class Producing:
     ) -> None:
         try:
             with self.connection.answering(handle.request_id):
-                topic = await self.connection.front.topics.open(
-                    parse_topic(topic_name), create=True
-                )
+                name = parse_topic(topic_name)
+                authorization.authorize(ANONYMOUS, Action.PRODUCE, Resource.topic(name.text))
+                topic = await self.connection.front.topics.open(name, create=True)
                 handle.topic = topic
                 producer, handle.schema_version = await topic.add_producer(
                     request, handle, schema, initial_subscription

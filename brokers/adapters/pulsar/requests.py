@@ -15,6 +15,7 @@ from brokers.adapters.pulsar.answers import error_code
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.ports.client_info import ClientInfo
 from brokers.service.topics.open_topics import Topics
+from nextgen.kernel.errors import Forbidden
 from nextgen.kernel.limits.pulsar import (
     CLIENT_VERSION_CHARACTERS_MAX,
     CONNECTION_PENDING_BYTES_MAX,
@@ -117,6 +118,8 @@ class ClientRequests(PulsarConnection):
             self.refuse(request_id, refusal)
         except InvalidName as error:
             self.refuse(request_id, Refusal(ServerError.INVALID_TOPIC_NAME, str(error)))
+        except Forbidden as error:
+            self.refuse(request_id, Refusal(ServerError.AUTHORIZATION, str(error)))
         except Exception:
             _logger.exception("a Pulsar request failed", peer=self.peer)
             self.refuse(request_id, Refusal(ServerError.UNKNOWN, "the broker failed"))

@@ -14,6 +14,7 @@ import grpc.aio
 import structlog
 from google.protobuf.message import Message
 
+from discovery.adapters.servers.call_authorization import authorizer
 from discovery.adapters.servers.lookup_stream import LookupStreamCall
 from discovery.adapters.servers.public_watch_call import serve_watch
 from discovery.domain.watch_scope import WatchedKind
@@ -30,8 +31,10 @@ from discovery.service.watches.public_watch import PublicWatch
 from discovery.service.watches.registry import WatchRegistry
 from discovery.service.watches.shard_map_watch import ShardMapWatch
 from nextgen.client.wire.errors import abort
-from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
+from nextgen.kernel.errors import DeadlineExceeded, Forbidden, InvalidRequest, MetadataError
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_DEFAULT_MS, REQUEST_TIMEOUT_MAX_MS
+from nextgen.runtime.security import authorization
+from nextgen.runtime.security.authorization import ANONYMOUS, CLUSTER, Action
 from nextgen.runtime.telemetry import tracing
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
@@ -128,7 +131,7 @@ class DiscoveryServicer:
         }
         handlers: dict[str, Any] = {
             method: grpc.unary_unary_rpc_method_handler(
-                self._unary(method, work),
+                self._unary(method, authorizer(method, request_type), work),
                 request_deserializer=request_type.FromString,
                 response_serializer=lambda response: response.SerializeToString(),
             )
@@ -149,6 +152,7 @@ class DiscoveryServicer:
 
     async def _lookup(self, data: bytes, context: Any) -> bytes:
         try:
+            authorization.authorize(ANONYMOUS, Action.LOOK_UP, CLUSTER)
             if tracing.active is None:
                 return await self._lookups.answer(data, _timeout_ms(context))
             with tracing.span("discovery.Lookup", _traceparent(context)):
@@ -157,6 +161,10 @@ class DiscoveryServicer:
             await abort(context, error, shard_map_version=self._shard_map_version())
 
     async def _lookup_stream(self, _requests: Any, context: Any) -> None:
+        try:
+            authorization.authorize(ANONYMOUS, Action.LOOK_UP, CLUSTER)
+        except Forbidden as error:
+            await abort(context, error, shard_map_version=self._shard_map_version())
         stream = LookupStreamCall(self._lookups, context)
         self._streams.add(stream)
         self._counters.streams_open += 1
@@ -170,6 +178,7 @@ class DiscoveryServicer:
     def _watch(self, open_watch: OpenWatch) -> Callable[[pb.WatchRequest, Any], Awaitable[None]]:
         async def handle(request: pb.WatchRequest, context: Any) -> None:
             try:
+                authorization.authorize(ANONYMOUS, Action.LIST, CLUSTER)
                 watch = open_watch(request)
             except MetadataError as error:
                 if isinstance(error, InvalidRequest):
@@ -182,7 +191,9 @@ class DiscoveryServicer:
 
         return handle
 
-    def _unary(self, method: str, work: Work) -> Callable[[Any, Any], Awaitable[Message]]:
+    def _unary(
+        self, method: str, authorize: Callable[[Any], None], work: Work
+    ) -> Callable[[Any, Any], Awaitable[Message]]:
         name = f"discovery.{method}"
 
         async def traced(request: Any, context: Any) -> Message:
@@ -193,6 +204,7 @@ class DiscoveryServicer:
 
         async def handle(request: Any, context: Any) -> Message:
             try:
+                authorize(request)
                 return await work(request, _timeout_ms(context))
             except MetadataError as error:
                 if isinstance(error, InvalidRequest):

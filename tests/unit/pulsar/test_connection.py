@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from nextgen.kernel.errors import Overloaded, Refused
+from nextgen.kernel.errors import Forbidden, Overloaded, Refused
 from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
 from nextgen.kernel.limits.pulsar import (
     PULSAR_FEATURE_SETS_MAX,
@@ -18,6 +18,8 @@ from nextgen.pulsar.connection import NO_REQUEST_ID, Greeting, PulsarConnection,
 from nextgen.pulsar.frames import RawFrame, encode_command, encode_frame
 from nextgen.pulsar.inbound import InboundBudget
 from nextgen.pulsar.keep_alive import KeepAlive
+from nextgen.runtime.security import authorization
+from nextgen.runtime.security.authorization import Action
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
     CommandConnect,
@@ -552,3 +554,21 @@ async def test_a_closed_client_that_does_not_read_is_dropped_within_an_interval(
     await asyncio.sleep(KEEP_ALIVE_S)
     assert transport.was_aborted
     assert connection.events == ["closed"]
+
+
+async def test_a_client_that_may_not_connect_is_told_so_and_closed(monkeypatch) -> None:
+    def refuse(_principal: object, action: Action, _resource: object) -> None:
+        raise Forbidden(f"nobody may {action.value}")
+
+    monkeypatch.setattr(authorization, "authorize", refuse)
+    connection, transport = opened(greeted=False)
+
+    transport.receive(connect_frame())
+
+    (answer,) = transport.commands()
+    assert (answer.error.error, answer.error.message) == (
+        ServerError.AuthorizationError,
+        "nobody may connect",
+    )
+    assert not connection.is_open
+    assert not any(event.startswith("connected") for event in connection.events)

@@ -7,6 +7,7 @@ import pytest
 from nextgen.kernel.errors import (
     ConnectionLost,
     DeadlineExceeded,
+    Forbidden,
     NotLeader,
     Overloaded,
     ProposalLost,
@@ -15,6 +16,7 @@ from nextgen.kernel.errors import (
 )
 from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
 from nextgen.pulsar.metadata_commands import Located, MetadataCommands, StoredSchema
+from nextgen.runtime.security import authorization
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 
@@ -361,3 +363,29 @@ async def test_many_commands_are_answered_at_a_time(commands, directory):
     assert {answer.lookupTopicResponse.brokerServiceUrl for answer in answers} == {
         "pulsar://owner:6650"
     }
+
+
+async def test_every_command_is_authorized_before_the_directory_is_read(
+    commands, directory, monkeypatch
+):
+    asked = []
+
+    def refuse(_principal, action, resource):
+        asked.append((action.value, resource.name))
+        raise Forbidden("not you")
+
+    monkeypatch.setattr(authorization, "authorize", refuse)
+    listing = BaseCommand(
+        type=BaseCommand.GET_TOPICS_OF_NAMESPACE,
+        getTopicsOfNamespace=pulsar.CommandGetTopicsOfNamespace(
+            request_id=7, namespace="acme/orders"
+        ),
+    )
+
+    looked_up = await commands.answer(lookup())
+    listed = await commands.answer(listing)
+
+    assert looked_up.lookupTopicResponse.error == pulsar.AuthorizationError
+    assert listed.error.error == pulsar.AuthorizationError
+    assert asked == [("look_up", TOPIC), ("list", "acme/orders")]
+    assert directory.asked == []

@@ -6,8 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from nextgen.kernel.errors import Forbidden
 from nextgen.kernel.limits.pulsar import CONNECTION_REQUESTS_MAX
 from nextgen.pulsar.frames import FIELD_OF_TYPE
+from nextgen.runtime.security import authorization
+from nextgen.runtime.security.authorization import Action, Resource
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, settle
 
@@ -225,3 +228,25 @@ async def test_a_client_that_asks_for_too_much_at_a_time_is_not_read(world: Brok
 
     assert not client.transport.is_reading_paused
     assert len(world.broker("a").topics.get(TOPIC).producers) == CONNECTION_REQUESTS_MAX
+
+
+async def test_a_client_that_may_not_produce_or_consume_is_refused(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def refuse(_principal: object, action: Action, resource: Resource) -> None:
+        if action is not Action.CONNECT:
+            asked.append((action.value, resource.name))
+            raise Forbidden("not you")
+
+    monkeypatch.setattr(authorization, "authorize", refuse)
+    world.assign(TOPIC, "a")
+    client = world.broker("a").client()
+
+    produced = await client.producer()
+    consumed = await client.subscribe()
+
+    assert (produced.error, produced.message) == (pulsar.AuthorizationError, "not you")
+    assert (consumed.error, consumed.message) == (pulsar.AuthorizationError, "not you")
+    assert asked == [("produce", TOPIC), ("consume", TOPIC)]
