@@ -117,7 +117,7 @@ def test_where_nobody_listens_the_exit_code_says_so():
         result = runner.invoke(app, ["produce", "t", "hello", "--target", target])
 
     assert result.exit_code == ExitCode.NO_ANSWER
-    assert "nobody listens" in result.stderr
+    assert "no process listens" in result.stderr
 
 
 def test_a_message_is_one_line_in_which_nothing_steers_the_terminal(

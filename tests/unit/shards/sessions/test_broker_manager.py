@@ -495,7 +495,7 @@ def test_what_a_broker_says_it_holds_has_so_many_objects_in_a_message(
 
         sessions.receive(broker.connection, held(2))
         assert shard.leader.brokers.metadata.name_count == 2
-        with pytest.raises(InvalidRequest, match="of 3 objects"):
+        with pytest.raises(InvalidRequest, match="reports 3 objects"):
             sessions.receive(broker.connection, held(3))
 
     in_shard(tmp_path, scenario)
