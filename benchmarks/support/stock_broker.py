@@ -80,6 +80,11 @@ class StockBroker:
         self._http_port = _free_port()
 
     @property
+    def http(self) -> str:
+        """host:port of its admin interface."""
+        return f"127.0.0.1:{self._http_port}"
+
+    @property
     def process_id(self) -> int:
         assert self._process is not None
         return self._process.pid
