@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from nextgen.kernel.routing.names import InvalidName, parse_topic
+from nextgen.kernel.routing.names import PARTITION_SUFFIX, Domain, InvalidName, parse_topic
 from nextgen.runtime.security import authorization
 from nextgen.runtime.security.authorization import ANONYMOUS, CLUSTER, Action, Resource
 
@@ -30,6 +30,8 @@ _ACTIONS: Mapping[str, Action] = MappingProxyType(
     }
 )
 """By the verb that a method's name begins with."""
+
+_WRITTEN_OUT = tuple(f"{domain}://" for domain in (Domain.PERSISTENT, Domain.NON_PERSISTENT))
 
 
 def action_of(method: str) -> Action:
@@ -69,6 +71,8 @@ def _resource(name: str) -> Resource:
         return Resource.tenant(name)
     if slashes == 1:
         return Resource.namespace(name)
+    if name.startswith(_WRITTEN_OUT) and PARTITION_SUFFIX not in name:
+        return Resource.topic(name)  # Canonical already, as nearly all are.
     try:
         return Resource.topic(parse_topic(name).base_text)
     except InvalidName:
