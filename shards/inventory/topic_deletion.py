@@ -17,7 +17,14 @@ from nextgen.kernel.limits.placement import FORCED_DELETIONS_REMEMBERED_MAX
 from nextgen.kernel.limits.pulsar import FORCED_DELETION_PAUSE_MS
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.replication.ports import Commit
-from protos.nextgen.v1.shard_service_pb2 import CommandResult, DeleteTopic
+from protos.nextgen.v1.shard_service_pb2 import (
+    TOPIC_FORM_ANY,
+    TOPIC_FORM_WITH_PARTITIONS,
+    TOPIC_FORM_WITHOUT_PARTITIONS,
+    CommandResult,
+    DeleteTopic,
+    TopicForm,
+)
 from shards.domain import assignment, topic
 from shards.domain.assignment import REASON_TOPIC_DELETED, Assignment, UnassignTopic
 from shards.inventory.command_answer import Answer, conclude, record
@@ -76,9 +83,13 @@ class TopicDeletion:
     ) -> Answer:
         """Delete a topic with all its units, or refuse it.
 
-        STALE_EPOCH: a unit was assigned that no owner has ended for this deletion.
+        STALE_EPOCH: a unit was assigned that no owner has ended for this deletion. PARTITIONED and
+        NOT_PARTITIONED: the topic has another form than the command is for.
         """
         topic_id = "" if before is None else before.topic_id
+        unfit = _check_form(name, before, body.form)
+        if unfit is not None:
+            return conclude(self._state, command_id, unfit, CommandResult())
         decision = topic.decide(before, topic.DeleteTopic(name, topic_id))
         result = CommandResult(id=topic_id)
         if isinstance(decision, Rejected):
@@ -113,6 +124,17 @@ class TopicDeletion:
                 listener(ended)
 
         commit.add_done_callback(tell)
+
+
+def _check_form(name: str, before: topic.TopicState, wanted: TopicForm) -> Rejected | None:
+    """Return why the topic is not one that a command for this form deletes, None if it is."""
+    if wanted == TOPIC_FORM_ANY or before is None:
+        return None
+    if before.partitions and wanted == TOPIC_FORM_WITHOUT_PARTITIONS:
+        return Rejected(RejectionCode.PARTITIONED, f"topic {name} has partitions")
+    if not before.partitions and wanted == TOPIC_FORM_WITH_PARTITIONS:
+        return Rejected(RejectionCode.NOT_PARTITIONED, f"topic {name} has no partitions")
+    return None
 
 
 def _check_ended(

@@ -10,7 +10,13 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.routing.names import NamespaceName
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import Topic
-from protos.nextgen.v1.shard_service_pb2 import TopicOutcome, UnassignOutcome
+from protos.nextgen.v1.shard_service_pb2 import (
+    TOPIC_FORM_WITH_PARTITIONS,
+    TOPIC_FORM_WITHOUT_PARTITIONS,
+    TopicForm,
+    TopicOutcome,
+    UnassignOutcome,
+)
 
 
 class FakeInventory:
@@ -86,7 +92,16 @@ class FakeInventory:
             raise Refused(RejectionCode.FEWER_PARTITIONS, "it has more")
         topic.partitions = request.partitions
 
-    async def delete_topic(self, request: pb.DeleteRequest, _timeout_ms: int) -> Any:
+    async def delete_topic(
+        self, request: pb.DeleteRequest, _timeout_ms: int, form: TopicForm
+    ) -> Any:
+        topic = self.topics.get(request.name)
+        if topic is None:
+            raise Refused(RejectionCode.NOT_FOUND, "there is no such topic")
+        if topic.partitions and form == TOPIC_FORM_WITHOUT_PARTITIONS:
+            raise Refused(RejectionCode.PARTITIONED, "it has partitions")
+        if not topic.partitions and form == TOPIC_FORM_WITH_PARTITIONS:
+            raise Refused(RejectionCode.NOT_PARTITIONED, "it has no partitions")
         if request.name in self.used and not request.force:
             raise Refused(RejectionCode.IN_USE, "it has producers")
         del self.topics[request.name]

@@ -15,11 +15,15 @@ from discovery.adapters.rest.answer import DONE, JSON, Answer, RestFailure, cont
 from discovery.adapters.rest.request import RestRequest
 from discovery.adapters.rest.route import BOOLEAN, TEXT_VALUE, Body, Route, Work
 from discovery.service.admin.topic_operations import TopicOperations
-from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import PARTITIONS_PER_TOPIC_MAX
 from nextgen.kernel.routing.names import InvalidName, TopicName
 from nextgen.runtime.security.authorization import Action
+from protos.nextgen.v1.shard_service_pb2 import (
+    TOPIC_FORM_WITH_PARTITIONS,
+    TOPIC_FORM_WITHOUT_PARTITIONS,
+    TopicForm,
+)
 
 TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 PARTITIONS = f"{TOPIC}/partitions"
@@ -154,22 +158,19 @@ class Topics:
 
     async def _delete(self, request: RestRequest) -> Answer:
         name = request.topic()
-        topic = await self._operations.topic(name, request.timeout_ms)
-        if topic.partitions:
+        if name.partition is not None:
+            topic = await self._operations.topic(name, request.timeout_ms)
             raise RestFailure(409, f"topic {topic.name} has partitions: delete it as such")
-        return await self._deleted(name, request)
+        return await self._deleted(name, TOPIC_FORM_WITHOUT_PARTITIONS, request)
 
     async def _delete_partitioned(self, request: RestRequest) -> Answer:
-        name = _whole(request)
-        topic = await self._operations.topic(name, request.timeout_ms)
-        if not topic.partitions:
-            raise Refused(RejectionCode.NOT_FOUND, f"topic {topic.name} has no partitions")
-        return await self._deleted(name, request)
+        return await self._deleted(_whole(request), TOPIC_FORM_WITH_PARTITIONS, request)
 
-    async def _deleted(self, name: TopicName, request: RestRequest) -> Answer:
+    async def _deleted(self, name: TopicName, form: TopicForm, request: RestRequest) -> Answer:
         is_forced = request.flag("force")
-        with refused_as({RejectionCode.IN_USE: 412}):
-            await self._operations.delete(name, request.timeout_ms, is_forced=is_forced)
+        # The shard checks the form: to read the topic first would cost another request.
+        with refused_as({RejectionCode.IN_USE: 412, RejectionCode.NOT_PARTITIONED: 404}):
+            await self._operations.delete(name, form, request.timeout_ms, is_forced=is_forced)
         return DONE
 
     async def _create_missed(self, request: RestRequest) -> Answer:

@@ -228,12 +228,18 @@ class InventoryService:
         self._created(response.shard_id, response.position, (name.base_text,))
         return response
 
-    async def delete_topic(self, request: pb.DeleteRequest, timeout_ms: int) -> pb.WriteResponse:
-        """Delete a topic with all its partitions.
+    async def delete_topic(
+        self,
+        request: pb.DeleteRequest,
+        timeout_ms: int,
+        form: shard_pb.TopicForm = shard_pb.TOPIC_FORM_ANY,
+    ) -> pb.WriteResponse:
+        """Delete a topic with all its partitions, if it has this ``form``.
 
         Raises:
             Refused: NOT_FOUND; IN_USE: it has producers, consumers or subscriptions, and the
-                request is not forced; INVALID_NAME: a partition.
+                request is not forced; PARTITIONED, NOT_PARTITIONED: it has the other form;
+                INVALID_NAME: a partition.
         """
         name = parse_name(parse_topic, request.name)
         command_id = _command_id(request.command_id)
@@ -244,7 +250,7 @@ class InventoryService:
             return await self.execute(name.routing_key, command, request, timeout_ms)
 
         return await self._deletion.delete(
-            name, force=request.force, attempt=attempt, timeout_ms=timeout_ms
+            name, force=request.force, form=form, attempt=attempt, timeout_ms=timeout_ms
         )
 
     async def get_topic(

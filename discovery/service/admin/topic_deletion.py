@@ -49,16 +49,23 @@ class TopicDeletion:
         self._owners = owners
 
     async def delete(
-        self, name: TopicName, *, force: bool, attempt: Attempt, timeout_ms: int
+        self,
+        name: TopicName,
+        *,
+        force: bool,
+        form: shard_pb.TopicForm,
+        attempt: Attempt,
+        timeout_ms: int,
     ) -> pb.WriteResponse:
-        """Delete a topic with all its partitions.
+        """Delete a topic with all its partitions, if it has this ``form``.
 
         Raises:
-            Refused: NOT_FOUND; IN_USE; INVALID_NAME: a partition.
+            Refused: NOT_FOUND; IN_USE; PARTITIONED, NOT_PARTITIONED: it has the other form;
+                INVALID_NAME: a partition.
             OwnerUnreachable: An owner cannot be asked. Nothing was deleted.
             MetadataError: Others; of an indefinite one it may have been deleted.
         """
-        body = shard_pb.DeleteTopic(name=name.text, force=force, is_checked=True)
+        body = shard_pb.DeleteTopic(name=name.text, force=force, is_checked=True, form=form)
         for _ in range(TOPIC_DELETION_ATTEMPTS_MAX):
             try:
                 return await attempt(body)

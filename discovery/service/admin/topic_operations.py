@@ -22,7 +22,7 @@ from nextgen.kernel.routing.names import TopicName
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
 from protos.nextgen.v1.inventory_pb2 import Topic
-from protos.nextgen.v1.shard_service_pb2 import TopicSpec
+from protos.nextgen.v1.shard_service_pb2 import TopicForm, TopicSpec
 
 PropertiesChange = Callable[[dict[str, str]], Mapping[str, str]]
 """Makes the new properties from the present ones."""
@@ -114,10 +114,12 @@ class TopicOperations:
         request = pb.UpdatePartitionsRequest(name=name.text, partitions=partitions)
         await self._inventory.update_partitions(request, timeout_ms)
 
-    async def delete(self, name: TopicName, timeout_ms: int, *, is_forced: bool) -> None:
+    async def delete(
+        self, name: TopicName, form: TopicForm, timeout_ms: int, *, is_forced: bool
+    ) -> None:
         """Delete a topic. Refused as ``InventoryService.delete_topic`` says."""
         request = pb.DeleteRequest(name=name.text, force=is_forced)
-        await self._inventory.delete_topic(request, timeout_ms)
+        await self._inventory.delete_topic(request, timeout_ms, form)
 
     async def unload(self, name: TopicName, timeout_ms: int) -> None:
         """Take the topic's units from their brokers; an idle one stays so.

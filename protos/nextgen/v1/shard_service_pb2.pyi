@@ -16,8 +16,17 @@ class Consistency(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     CONSISTENCY_ASYNC: _ClassVar[Consistency]
     CONSISTENCY_EFFECTIVE: _ClassVar[Consistency]
+
+class TopicForm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TOPIC_FORM_ANY: _ClassVar[TopicForm]
+    TOPIC_FORM_WITHOUT_PARTITIONS: _ClassVar[TopicForm]
+    TOPIC_FORM_WITH_PARTITIONS: _ClassVar[TopicForm]
 CONSISTENCY_ASYNC: Consistency
 CONSISTENCY_EFFECTIVE: Consistency
+TOPIC_FORM_ANY: TopicForm
+TOPIC_FORM_WITHOUT_PARTITIONS: TopicForm
+TOPIC_FORM_WITH_PARTITIONS: TopicForm
 
 class ShardRequest(_message.Message):
     __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units")
@@ -276,18 +285,20 @@ class SetTopicProperties(_message.Message):
     def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., expected_version: _Optional[int] = ...) -> None: ...
 
 class DeleteTopic(_message.Message):
-    __slots__ = ("name", "force", "is_checked", "topic_id", "ended")
+    __slots__ = ("name", "force", "is_checked", "topic_id", "ended", "form")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
     IS_CHECKED_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    FORM_FIELD_NUMBER: _ClassVar[int]
     name: str
     force: bool
     is_checked: bool
     topic_id: str
     ended: _containers.RepeatedCompositeFieldContainer[EndedUnit]
-    def __init__(self, name: _Optional[str] = ..., force: _Optional[bool] = ..., is_checked: _Optional[bool] = ..., topic_id: _Optional[str] = ..., ended: _Optional[_Iterable[_Union[EndedUnit, _Mapping]]] = ...) -> None: ...
+    form: TopicForm
+    def __init__(self, name: _Optional[str] = ..., force: _Optional[bool] = ..., is_checked: _Optional[bool] = ..., topic_id: _Optional[str] = ..., ended: _Optional[_Iterable[_Union[EndedUnit, _Mapping]]] = ..., form: _Optional[_Union[TopicForm, str]] = ...) -> None: ...
 
 class EndedUnit(_message.Message):
     __slots__ = ("unit", "epoch")

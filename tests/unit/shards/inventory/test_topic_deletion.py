@@ -140,6 +140,40 @@ async def test_a_check_of_another_topic_of_the_name_does_not_count(scene: Scene)
     assert await scene.delete(("p0", 4), topic_id="earlier") == "STALE_EPOCH"
 
 
+@pytest.mark.parametrize(
+    ("partitions", "form", "code"),
+    [
+        (0, pb.TOPIC_FORM_WITHOUT_PARTITIONS, ""),
+        (0, pb.TOPIC_FORM_WITH_PARTITIONS, "NOT_PARTITIONED"),
+        (2, pb.TOPIC_FORM_WITH_PARTITIONS, ""),
+        (2, pb.TOPIC_FORM_WITHOUT_PARTITIONS, "PARTITIONED"),
+        (2, pb.TOPIC_FORM_ANY, ""),
+    ],
+)
+@pytest.mark.parametrize("force", [False, True])
+async def test_a_topic_of_another_form_than_the_command_is_for_is_kept(
+    scene: Scene, partitions: int, form: pb.TopicForm, code: str, force: bool
+) -> None:
+    name = f"{scene.name}-form"
+    await scene.world.create_topic(name, partitions=partitions)
+    shard = scene.world.home_of_topic(name)
+    body = pb.DeleteTopic(name=name, is_checked=True, form=form, force=force)
+
+    result = await scene.world.run(shard, pb.Command(delete_topic=body))
+
+    assert result.rejection_code == code
+    assert (shard.state.reads.load_topic(name) is None) == (code == "")
+
+
+async def test_an_absent_topic_has_no_form(scene: Scene) -> None:
+    name = f"{scene.name}-none"
+    body = pb.DeleteTopic(name=name, form=pb.TOPIC_FORM_WITH_PARTITIONS)
+
+    result = await scene.world.run(scene.world.home_of_topic(name), pb.Command(delete_topic=body))
+
+    assert result.rejection_code == "NOT_FOUND"
+
+
 async def test_the_units_of_a_topic_are_those_that_were_ever_assigned(scene: Scene) -> None:
     found = await scene.shard.service.units_of_topic(scene.name)
     absent = await scene.shard.service.units_of_topic("persistent://acme/none/at-all")

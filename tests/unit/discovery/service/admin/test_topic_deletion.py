@@ -68,9 +68,15 @@ class World:
         self.epochs[unit] += 1
         self.idle.discard(unit)
 
-    async def delete(self, *, force: bool = False, command_id: bytes = COMMAND_ID) -> Any:
+    async def delete(
+        self,
+        *,
+        force: bool = False,
+        command_id: bytes = COMMAND_ID,
+        form: shard_pb.TopicForm = shard_pb.TOPIC_FORM_ANY,
+    ) -> Any:
         request = pb.DeleteRequest(command_id=command_id, name=TOPIC, force=force)
-        return await self.service.delete_topic(request, 5_000)
+        return await self.service.delete_topic(request, 5_000, form)
 
     # The owners' side -----------------------------------------------------------------------------
 
@@ -144,6 +150,8 @@ class World:
         assert body.is_checked
         if not self.is_there:
             return "NOT_FOUND"
+        if body.form == shard_pb.TOPIC_FORM_WITHOUT_PARTITIONS and "p0" in self.epochs:
+            return "PARTITIONED"
         given = {each.unit: each.epoch for each in body.ended}
         for unit, epoch in self.epochs.items():
             if unit in self.idle and body.force:
@@ -330,3 +338,14 @@ async def test_a_repeated_deletion_of_what_is_gone_succeeds_again(world: World) 
     with pytest.raises(Refused) as refused:
         await world.delete(command_id=b"d" * 16)
     assert refused.value.code == "NOT_FOUND"
+
+
+async def test_a_topic_of_another_form_is_kept_and_no_owner_is_asked(world: World) -> None:
+    world.serve("p0", "p1")
+
+    with pytest.raises(Refused) as refused:
+        await world.delete(force=True, form=shard_pb.TOPIC_FORM_WITHOUT_PARTITIONS)
+
+    assert refused.value.code == "PARTITIONED"
+    assert world.steps == ["delete"]
+    assert world.is_there
