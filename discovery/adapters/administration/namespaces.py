@@ -6,6 +6,7 @@ ignored, and none is split.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -154,15 +155,16 @@ class Namespaces:
     def _property_routes(self) -> list[Route]:
         properties, one = f"{NAMESPACE}/properties", f"{NAMESPACE}/property/{{key}}"
         given = Body(TypeAdapter(dict[str, str]))
-        read = {200: "The properties."}
-        done = {204: "It is done."}
-        rows: list[tuple[str, str, Any, str, Action, Any, str]] = [
-            ("GET", properties, self._get_properties, "All properties", Action.READ, None, JSON),
-            ("PUT", properties, self._add_properties, "Add", Action.CHANGE, given, JSON),
-            ("DELETE", properties, self._clear_properties, "Remove all", Action.CHANGE, None, JSON),
-            ("GET", one, self._get_property, "One property", Action.READ, None, TEXT),
-            ("PUT", f"{one}/{{value}}", self._set_property, "Set one", Action.CHANGE, None, JSON),
-            ("DELETE", one, self._remove_property, "Remove one", Action.CHANGE, None, TEXT),
+        read, done = {200: "All of them."}, {204: "It is done."}
+        found = {200: "Its value.", 204: "There is none."}
+        removed = {200: "It is removed; its value was this.", 204: "There was none."}
+        rows: list[tuple[str, str, Any, str, Body | None, str, Mapping[int, str]]] = [
+            ("GET", properties, self._get_properties, "All properties", None, JSON, read),
+            ("PUT", properties, self._add_properties, "Add", given, JSON, done),
+            ("DELETE", properties, self._clear_properties, "Remove all", None, JSON, done),
+            ("GET", one, self._get_property, "One property", None, TEXT, found),
+            ("PUT", f"{one}/{{value}}", self._set_property, "Set one", None, JSON, done),
+            ("DELETE", one, self._remove_property, "Remove one", None, TEXT, removed),
         ]
         return [
             Route(
@@ -170,12 +172,12 @@ class Namespaces:
                 path,
                 work,
                 f"Properties of a namespace: {summary}",
-                action,
+                Action.READ if method == "GET" else Action.CHANGE,
                 body=body,
-                answers=read if method == "GET" else done,
+                answers=answers,
                 media_type=media_type,
             )
-            for method, path, work, summary, action, body, media_type in rows
+            for method, path, work, summary, body, media_type, answers in rows
         ]
 
     def _other_policy_routes(self) -> list[Route]:
