@@ -25,6 +25,10 @@ _ANSWERS: dict[type[Message], type[Message]] = {
     pb.GetLastMessageIdRequest: pb.LastMessageId,
     pb.TerminateRequest: pb.LastMessageId,
     pb.TruncateRequest: pb.TruncateResponse,
+    pb.ListSchemasRequest: pb.ListSchemasResponse,
+    pb.CheckSchemaRequest: pb.CheckSchemaResponse,
+    pb.AddSchemaRequest: pb.AddSchemaResponse,
+    pb.DeleteSchemaRequest: pb.DeleteSchemaResponse,
 }
 
 

@@ -6,6 +6,12 @@ from typing import Any, Protocol
 
 import grpc.aio
 
+from brokers.adapters.broker_service.topic_schemas import (
+    check_schema,
+    list_schemas,
+    schema_of,
+    valid_schema,
+)
 from brokers.adapters.broker_service.topic_statistics import (
     detailed_stats,
     internal_stats,
@@ -44,6 +50,7 @@ _REJECTIONS = {
     ServerError.NOT_ALLOWED: RejectionCode.NOT_ALLOWED,
     ServerError.TOO_MANY_REQUESTS: RejectionCode.LIMIT_EXCEEDED,
     ServerError.TOPIC_TERMINATED: RejectionCode.NOT_ALLOWED,
+    ServerError.INCOMPATIBLE_SCHEMA: RejectionCode.NOT_ALLOWED,
 }
 """Refusals for a reason of the request. All others are trouble that passes."""
 
@@ -180,6 +187,33 @@ class TopicAdminServicer(GeneratedServicer):
         except (Refusal, MetadataError) as error:
             await abort(context, _error_of(error))
         return wire.EndUnitResponse()
+
+    async def ListSchemas(
+        self, request: wire.ListSchemasRequest, context: _Context
+    ) -> wire.ListSchemasResponse:
+        async with self._topic(request, context) as topic:
+            return list_schemas(topic.schemas, request.first_version)
+
+    async def CheckSchema(
+        self, request: wire.CheckSchemaRequest, context: _Context
+    ) -> wire.CheckSchemaResponse:
+        async with self._topic(request, context) as topic:
+            schema = schema_of(request.schema)
+            return await check_schema(topic.schemas, schema, is_find_only=request.is_find_only)
+
+    async def AddSchema(
+        self, request: wire.AddSchemaRequest, context: _Context
+    ) -> wire.AddSchemaResponse:
+        async with self._topic(request, context) as topic:
+            version = await topic.schemas.add(valid_schema(request.schema))
+        return wire.AddSchemaResponse(version=version)
+
+    async def DeleteSchema(
+        self, request: wire.DeleteSchemaRequest, context: _Context
+    ) -> wire.DeleteSchemaResponse:
+        async with self._topic(request, context) as topic:
+            following = await topic.schemas.delete(is_forced=request.is_forced)
+        return wire.DeleteSchemaResponse(next_version=following)
 
     def _topic(self, request: _WithUnit, context: _Context) -> _OpenTopic:
         return _OpenTopic(self._topics, request.unit, context)

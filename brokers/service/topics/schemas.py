@@ -1,8 +1,14 @@
-"""The versions of one topic's schema, kept in its ledger's state."""
+"""The versions of one topic's schema, kept in its ledger's state.
+
+A deletion is a fact of its own, ``DELETED_KEY``: the number below which versions are deleted. They
+can still be read by their numbers, for messages that were written with them, unless the deletion is
+forced. Numbers are never given again.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.schemas.compatibility import ComparisonBudget, InvalidSchema, check_schema
@@ -26,9 +32,13 @@ from nextgen.kernel.limits.pulsar import (
 KEY_PREFIX = "schema/"
 """Prefix of keys in the ledger's state; the decimal version follows."""
 
+DELETED_KEY = "schemas_deleted"
+"""Key in the ledger's state; its value is the decimal number of the first version that is not
+deleted."""
+
 
 class TopicSchemas:
-    """All versions, densely from 0. A version never changes.
+    """All versions, numbered from 0 on. A version never changes.
 
     ``strategy`` applies to producers and consumers that connect later.
     """
@@ -42,45 +52,99 @@ class TopicSchemas:
             for key, value in ledger.state.items()
             if key.startswith(KEY_PREFIX)
         }
-        self._versions = [schema_of_stored(stored[version]) for version in sorted(stored)]
+        self._versions = {version: schema_of_stored(stored[version]) for version in sorted(stored)}
+        self._first = int(ledger.state.get(DELETED_KEY, b"0"))
+        """The first version that is not deleted, or the next one."""
+        self._next = max(self._first, *(version + 1 for version in stored), 0)
         self._stored_bytes = sum(map(len, stored.values()))
         self._storing: dict[int, asyncio.Future[None]] = {}
 
     def __len__(self) -> int:
-        return len(self._versions)
+        """Return the number of versions that are not deleted."""
+        return self._next - self._first
 
     def find(self, version: int | None) -> tuple[int, Schema] | None:
-        """Return a version and its number, the latest for None; None if it does not exist."""
+        """Return a version and its number, the latest for None; None if it does not exist.
+
+        A deleted version is found by its number only.
+        """
         if version is None:
-            version = len(self._versions) - 1
-        if 0 <= version < len(self._versions):
-            return version, self._versions[version]
+            if not self:
+                return None
+            version = self._last
+        schema = self._versions.get(version)
+        return None if schema is None else (version, schema)
+
+    def versions(self, first: int = 0) -> Iterator[tuple[int, Schema]]:
+        """Yield the versions that are not deleted, from number ``first`` on, ascending."""
+        for version in range(max(first, self._first), self._next):
+            yield version, self._versions[version]
+
+    def version_of(self, schema: Schema) -> int | None:
+        """Return the number of a version with this kind and data; None if there is none."""
+        identity = schema.is_the_same_as
+        for version in reversed(range(self._first, self._next)):
+            if self._versions[version].is_the_same_as == identity:
+                return version
         return None
 
-    async def add(self, schema: Schema) -> int:
-        """Return the version of ``schema``, when it is durable; add it if it is new.
+    async def check(self, schema: Schema) -> int | None:
+        """Return the version of ``schema``, None if it is new and may become the next one.
 
         Raises:
             Refusal: It is invalid, incompatible with the existing versions, or there are too many
                 versions.
         """
-        version = self._version_of(schema)
+        version = self.version_of(schema)
         if version is None:
             self._check_new(schema)
             await self._check_goes_with_versions(schema)
             # Another client may have added this version meanwhile, or the last possible one.
-            version = self._version_of(schema)
+            version = self.version_of(schema)
+        if version is None:
+            self._check_room(len(stored_schema(schema)))
+        return version
+
+    async def add(self, schema: Schema) -> int:
+        """Return the version of ``schema``, when it is durable; add it if it is new.
+
+        Raises:
+            Refusal: As of ``check``; or storage failed.
+        """
+        version = await self.check(schema)
         if version is None:
             value = stored_schema(schema)
-            self._check_room(len(value))
-            version = len(self._versions)
-            self._versions.append(schema)
+            version = self._next
+            self._next += 1
+            self._versions[version] = schema
             self._stored_bytes += len(value)
             self._storing[version] = self._ledger.put_state(f"{KEY_PREFIX}{version}", value)
         storing = self._storing.get(version)
         if storing is not None:
             await self._stored(version, storing)
         return version
+
+    async def delete(self, *, is_forced: bool) -> int:
+        """Delete all versions; return the number of the next one when that is durable.
+
+        A deleted version can still be read by its number, unless ``is_forced``. May be repeated.
+
+        Raises:
+            Refusal: Storage failed. The versions may be deleted, or not.
+        """
+        following = self._next
+        self._first = following
+        # The mark is stored first: a version that is missing without it would be a damage.
+        writes = [self._ledger.put_state(DELETED_KEY, b"%d" % following)]
+        if is_forced:
+            for version in list(self._versions):
+                self._stored_bytes -= len(stored_schema(self._versions.pop(version)))
+                writes.append(self._ledger.put_state(f"{KEY_PREFIX}{version}", None))
+        try:
+            await asyncio.shield(asyncio.gather(*writes))
+        except STORAGE_ERRORS as error:
+            raise storage_refusal(error, self._topic_name) from error
+        return following
 
     async def check_consumer(self, schema: Schema, *, is_idle: bool) -> None:
         """Check that a consumer may have ``schema``. The first client of an unused topic adds it.
@@ -90,15 +154,15 @@ class TopicSchemas:
         """
         if schema.kind in (SchemaKind.NONE, SchemaKind.AUTO_CONSUME):
             return
-        if not self._versions and is_idle:
+        if not self and is_idle:
             await self.add(schema)
             return
         strategy = self.strategy
-        if not self._versions and strategy is not SchemaCompatibility.ALWAYS_COMPATIBLE:
+        if not self and strategy is not SchemaCompatibility.ALWAYS_COMPATIBLE:
             raise self._incompatible("the topic has messages without a schema")
-        compared = self._versions if reads_all(strategy) else self._versions[-1:]
+        compared = list(self.versions(0 if reads_all(strategy) else self._last))
         budget = ComparisonBudget(schema)
-        for number, version in enumerate(list(compared)):
+        for number, (_, version) in enumerate(compared):
             if number:
                 await asyncio.sleep(0)
             problem = consumer_obstacle(schema, version, strategy, budget)
@@ -113,12 +177,9 @@ class TopicSchemas:
             raise storage_refusal(error, self._topic_name) from error
         self._storing.pop(version, None)
 
-    def _version_of(self, schema: Schema) -> int | None:
-        identity = schema.is_the_same_as
-        for version in reversed(range(len(self._versions))):
-            if self._versions[version].is_the_same_as == identity:
-                return version
-        return None
+    @property
+    def _last(self) -> int:
+        return self._next - 1
 
     def _check_new(self, schema: Schema) -> None:
         size = len(stored_schema(schema))
@@ -133,17 +194,18 @@ class TopicSchemas:
     async def _check_goes_with_versions(self, schema: Schema) -> None:
         """Check that a schema may become the next version.
 
-        Other tasks run between two comparisons and may add versions, which are then compared too.
+        Other tasks run between two comparisons and may add versions, which are then compared too,
+        or delete all.
         """
         strategy = self.strategy
         budget = ComparisonBudget(schema)
-        compared = 0 if is_with_all(strategy) else max(0, len(self._versions) - 1)
-        while compared < len(self._versions):
-            for problem in version_obstacles(schema, self._versions[compared], strategy, budget):
+        number = self._first if is_with_all(strategy) else self._last
+        while (number := max(number, self._first)) < self._next:
+            for problem in version_obstacles(schema, self._versions[number], strategy, budget):
                 if problem is not None:
                     raise self._incompatible(problem)
                 await asyncio.sleep(0)
-            compared += 1
+            number += 1
 
     def _check_room(self, size: int) -> None:
         """Check that one more version, of ``size`` bytes, may be kept."""

@@ -9,18 +9,15 @@ They are answered from the same directory as the Pulsar port.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from discovery.adapters.resources.schema_content import schema_content
 from discovery.adapters.rest.answer import TEXT, Answer, content, text
 from discovery.adapters.rest.request import RestRequest, shown
 from discovery.adapters.rest.route import BOOLEAN, TEXT_VALUE, Route
 from discovery.ports import Directory
 from nextgen.kernel.errors import InvalidRequest, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.pulsar.metadata_commands import StoredSchema, TopicDirectory
+from nextgen.pulsar.metadata_commands import TopicDirectory
 from nextgen.runtime.security.authorization import Action
-from protos.pulsar.PulsarApi_pb2 import Schema
 
 WHOLE_BUNDLE = "0x00000000_0xffffffff"
 """The bundle of every topic: a namespace has this one, because nothing is placed by bundles."""
@@ -127,7 +124,8 @@ class Lookups:
         )
         if stored is None:
             raise Refused(RejectionCode.NOT_FOUND, f"topic {name.text} has no such schema")
-        return content(_schema_content(stored))
+        version_number = int.from_bytes(stored.version, "big")
+        return content(schema_content(version_number, stored.kind, stored.data, stored.properties))
 
     def _addresses(self, broker_url: str) -> tuple[str, str]:
         """Return the id and HTTP URL of the broker with this Pulsar URL; empty if it has none."""
@@ -150,14 +148,3 @@ def _schema_version(version: str) -> bytes:
         return int(version).to_bytes(_SCHEMA_VERSION_BYTES, "big")
     except OverflowError as error:
         raise InvalidRequest(f"schema version {shown(version)} is beyond 64 bits") from error
-
-
-def _schema_content(stored: StoredSchema) -> Mapping[str, Any]:
-    kind = Schema.Type.DESCRIPTOR.values_by_number.get(stored.kind)
-    return {
-        "version": int.from_bytes(stored.version, "big"),
-        "type": kind.name.upper() if kind is not None else str(stored.kind),
-        "timestamp": 0,
-        "data": stored.data.decode("utf-8", "replace"),
-        "properties": dict(stored.properties),
-    }

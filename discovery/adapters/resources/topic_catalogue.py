@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from discovery.adapters.resources.messages import Messages
+from discovery.adapters.resources.schemas import Schemas
 from discovery.adapters.resources.subscriptions import Subscriptions
 from discovery.adapters.resources.topic_names import TopicNames
 from discovery.adapters.resources.topic_stats import TopicStats
@@ -24,4 +25,5 @@ def topic_routes(
         *TopicStats(operations).routes(),
         *Subscriptions(operations).routes(),
         *Messages(operations).routes(),
+        *Schemas(operations).routes(),
     ]

@@ -48,6 +48,10 @@ _METHODS: dict[Any, tuple[str, Any]] = {
     pb.TerminateRequest: ("Terminate", pb.LastMessageId),
     pb.TruncateRequest: ("Truncate", pb.TruncateResponse),
     pb.EndUnitRequest: ("EndUnit", pb.EndUnitResponse),
+    pb.ListSchemasRequest: ("ListSchemas", pb.ListSchemasResponse),
+    pb.CheckSchemaRequest: ("CheckSchema", pb.CheckSchemaResponse),
+    pb.AddSchemaRequest: ("AddSchema", pb.AddSchemaResponse),
+    pb.DeleteSchemaRequest: ("DeleteSchema", pb.DeleteSchemaResponse),
 }
 
 

@@ -60,6 +60,7 @@ NODE_CALLS = (
         *("SkipMessages", "ResetCursor", "ExpireMessages"),
         *("PeekMessage", "GetMessage", "ExamineMessage"),
         *("Terminate", "Truncate", "EndUnit"),
+        *("ListSchemas", "CheckSchema", "AddSchema", "DeleteSchema"),
     )
 )
 """Paths of methods for the cluster's own processes and its operators."""

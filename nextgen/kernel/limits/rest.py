@@ -6,6 +6,10 @@ REST_BODY_BYTES_MAX = 64 * 1024
 """Body of a request to the Admin REST: all policies of a namespace, or properties, four times over.
 Stored values have lower limits of their own."""
 
+REST_SCHEMA_BODY_BYTES_MAX = 1024 * 1024
+"""Body of a request with a schema: ``SCHEMA_BYTES_MAX`` as JSON inside of JSON, in which each quote
+and each backslash is escaped, and those of a KEY_VALUE schema twice."""
+
 REST_QUERY_PARAMETERS_MAX = 64
 """Parameters of one query: the call with most has a dozen."""
 

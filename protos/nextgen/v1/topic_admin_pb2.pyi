@@ -1,4 +1,5 @@
 from protos.nextgen.v1 import broker_service_pb2 as _broker_service_pb2
+from protos.nextgen.v1 import policies_pb2 as _policies_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -319,3 +320,96 @@ class EndUnitRequest(_message.Message):
 class EndUnitResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class TopicSchema(_message.Message):
+    __slots__ = ("name", "kind", "data", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    kind: int
+    data: bytes
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[int] = ..., data: _Optional[bytes] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class SchemaVersion(_message.Message):
+    __slots__ = ("version", "schema")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    schema: TopicSchema
+    def __init__(self, version: _Optional[int] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ...) -> None: ...
+
+class ListSchemasRequest(_message.Message):
+    __slots__ = ("unit", "first_version")
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_VERSION_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    first_version: int
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., first_version: _Optional[int] = ...) -> None: ...
+
+class ListSchemasResponse(_message.Message):
+    __slots__ = ("versions", "has_more")
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    versions: _containers.RepeatedCompositeFieldContainer[SchemaVersion]
+    has_more: bool
+    def __init__(self, versions: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., has_more: _Optional[bool] = ...) -> None: ...
+
+class CheckSchemaRequest(_message.Message):
+    __slots__ = ("unit", "schema", "is_find_only")
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    IS_FIND_ONLY_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    schema: TopicSchema
+    is_find_only: bool
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ..., is_find_only: _Optional[bool] = ...) -> None: ...
+
+class CheckSchemaResponse(_message.Message):
+    __slots__ = ("version", "is_compatible", "obstacle", "strategy")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    IS_COMPATIBLE_FIELD_NUMBER: _ClassVar[int]
+    OBSTACLE_FIELD_NUMBER: _ClassVar[int]
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    is_compatible: bool
+    obstacle: str
+    strategy: _policies_pb2.SchemaCompatibility
+    def __init__(self, version: _Optional[int] = ..., is_compatible: _Optional[bool] = ..., obstacle: _Optional[str] = ..., strategy: _Optional[_Union[_policies_pb2.SchemaCompatibility, str]] = ...) -> None: ...
+
+class AddSchemaRequest(_message.Message):
+    __slots__ = ("unit", "schema")
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    schema: TopicSchema
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ...) -> None: ...
+
+class AddSchemaResponse(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class DeleteSchemaRequest(_message.Message):
+    __slots__ = ("unit", "is_forced")
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    IS_FORCED_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    is_forced: bool
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., is_forced: _Optional[bool] = ...) -> None: ...
+
+class DeleteSchemaResponse(_message.Message):
+    __slots__ = ("next_version",)
+    NEXT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    next_version: int
+    def __init__(self, next_version: _Optional[int] = ...) -> None: ...

@@ -114,6 +114,26 @@ class TopicAdminStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitResponse.FromString,
                 _registered_method=True)
+        self.ListSchemas = channel.unary_unary(
+                '/nextgen.v1.TopicAdmin/ListSchemas',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.ListSchemasRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.ListSchemasResponse.FromString,
+                _registered_method=True)
+        self.CheckSchema = channel.unary_unary(
+                '/nextgen.v1.TopicAdmin/CheckSchema',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.CheckSchemaRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.CheckSchemaResponse.FromString,
+                _registered_method=True)
+        self.AddSchema = channel.unary_unary(
+                '/nextgen.v1.TopicAdmin/AddSchema',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.AddSchemaRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.AddSchemaResponse.FromString,
+                _registered_method=True)
+        self.DeleteSchema = channel.unary_unary(
+                '/nextgen.v1.TopicAdmin/DeleteSchema',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.DeleteSchemaRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.DeleteSchemaResponse.FromString,
+                _registered_method=True)
 
 
 class TopicAdminServicer:
@@ -224,6 +244,34 @@ class TopicAdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSchemas(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckSchema(self, request, context):
+        """Whether a schema is a version, and whether it may become the next one. Changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddSchema(self, request, context):
+        """NOT_ALLOWED: the topic's versions are not compatible with it, or there are too many. A schema
+        that is a version already stays that version. INVALID_ARGUMENT: its data is no schema.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSchema(self, request, context):
+        """Deletes all versions. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TopicAdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -301,6 +349,26 @@ def add_TopicAdminServicer_to_server(servicer, server):
                     servicer.EndUnit,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitResponse.SerializeToString,
+            ),
+            'ListSchemas': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSchemas,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.ListSchemasRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.ListSchemasResponse.SerializeToString,
+            ),
+            'CheckSchema': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckSchema,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.CheckSchemaRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.CheckSchemaResponse.SerializeToString,
+            ),
+            'AddSchema': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddSchema,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.AddSchemaRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.AddSchemaResponse.SerializeToString,
+            ),
+            'DeleteSchema': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSchema,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.DeleteSchemaRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.DeleteSchemaResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -712,6 +780,114 @@ class TopicAdmin:
             '/nextgen.v1.TopicAdmin/EndUnit',
             protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSchemas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.TopicAdmin/ListSchemas',
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.ListSchemasRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.ListSchemasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckSchema(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.TopicAdmin/CheckSchema',
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.CheckSchemaRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.CheckSchemaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddSchema(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.TopicAdmin/AddSchema',
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.AddSchemaRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.AddSchemaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSchema(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.TopicAdmin/DeleteSchema',
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.DeleteSchemaRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.DeleteSchemaResponse.FromString,
             options,
             channel_credentials,
             insecure,
