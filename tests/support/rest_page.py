@@ -1,4 +1,4 @@
-"""``docs/rest.md``: the policies of the Admin REST, from their table.
+"""``docs/rest.md``: the policies of the Admin REST, from their tables.
 
 python -m tests.support.rest_page --write
 """
@@ -7,24 +7,40 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from discovery.adapters.administration.policy_table import POLICIES, UNSET, Policy
+from discovery.adapters.administration.topic_policies import TOPIC_POLICIES
 
 PAGE = Path(__file__).parents[2] / "docs" / "rest.md"
 REGENERATE = "run `.venv/bin/python -m tests.support.rest_page --write` and commit docs/rest.md"
 
 _BEGIN = "|---|---|---|---|---|---|\n"
-"""The line above the table's rows."""
+_BEGIN_OF_TOPICS = "|---|---|---|---|---|\n"
+"""The line above a table's rows."""
 _END = "| `backlogQuotaMap`"
-"""The rows from here on, and the text around the table, are written by hand."""
+"""The rows from here on, and the text around the tables, are written by hand."""
 
 
 def page() -> str:
     """Return the page as it should be."""
-    head, begin, rest = PAGE.read_text().partition(_BEGIN)
-    rows = "".join(f"{_row(policy)}\n" for policy in POLICIES)
-    return head + begin + rows + rest[rest.index(_END) :]
+    text = _with_rows(PAGE.read_text(), _BEGIN, map(_row, POLICIES))
+    head, begin, rest = text.partition(f"\n{_BEGIN_OF_TOPICS}")
+    return head + "\n" + _with_rows(begin[1:] + rest, begin[1:], map(_topic_row, TOPIC_POLICIES))
+
+
+def _with_rows(text: str, above: str, rows: Iterable[str]) -> str:
+    head, begin, rest = text.partition(above)
+    return head + begin + "".join(f"{row}\n" for row in rows) + rest[rest.index(_END) :]
+
+
+def _topic_row(policy: Policy) -> str:
+    set_by = f"{policy.set_by} `?{policy.name}=`" if policy.is_in_query else policy.set_by
+    removed = "-" if policy.removed_at is None else "DELETE"
+    here = "**enforced**" if policy.enforced is not None else "stored"
+    same = f"`{policy.stored_as}`" if policy.stored_as else "-"
+    return f"| `{policy.name}` | {set_by} | {removed} | {here} | {same} |"
 
 
 def _row(policy: Policy) -> str:

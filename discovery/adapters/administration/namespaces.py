@@ -13,9 +13,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from discovery.adapters.administration import whole_policies
-from discovery.adapters.administration.policy_routes import without_contradiction
-from discovery.adapters.administration.policy_types import BacklogQuotaBody, Names
-from discovery.adapters.administration.whole_policies import STORAGE_QUOTA, with_quota
+from discovery.adapters.administration.policy_types import Names
+from discovery.adapters.administration.quota_routes import QuotaRoutes
 from discovery.adapters.resources.lookups import WHOLE_BUNDLE
 from discovery.adapters.rest.answer import DONE, JSON, TEXT, Answer, RestFailure, content, text
 from discovery.adapters.rest.request import RestRequest, shown
@@ -26,13 +25,11 @@ from discovery.service.tenancy.namespaces import NamespaceService
 from discovery.service.tenancy.object_policies import ObjectPolicies
 from discovery.service.tenancy.tenants import TenantService
 from nextgen.client.wire.policies import policies_from_proto
-from nextgen.kernel.governance.policies import Policies
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_MAX_MS
 from nextgen.runtime.security.authorization import Action
 
 _NAMESPACES = "/admin/v2/namespaces"
 NAMESPACE = f"{_NAMESPACES}/{{tenant}}/{{namespace}}"
-_QUOTA_KIND = {"backlogQuotaType": TEXT_VALUE}
 
 
 class Namespaces:
@@ -48,7 +45,7 @@ class Namespaces:
     ) -> None:
         self._namespaces = namespaces
         self._tenants = tenants
-        self._policies = policies
+        self._quotas = QuotaRoutes(NAMESPACE, policies, lambda request: request.namespace().text)
         self._directory = directory
         self._cluster_name = cluster_name
 
@@ -58,6 +55,7 @@ class Namespaces:
             *self._bundle_routes(),
             *self._property_routes(),
             *self._other_policy_routes(),
+            *self._quotas.routes(),
         ]
 
     def _own_routes(self) -> list[Route]:
@@ -182,7 +180,6 @@ class Namespaces:
 
     def _other_policy_routes(self) -> list[Route]:
         replication = f"{NAMESPACE}/replication"
-        quota = f"{NAMESPACE}/backlogQuota"
         return [
             Route(
                 "GET",
@@ -200,33 +197,6 @@ class Namespaces:
                 Action.CHANGE,
                 body=Body(TypeAdapter(Names)),
                 answers={204: "It is so already.", 403: "A cluster does not exist."},
-            ),
-            Route(
-                "GET",
-                f"{NAMESPACE}/backlogQuotaMap",
-                self._get_quotas,
-                "Backlog quotas by kind",
-                Action.READ,
-                answers={200: "The quotas that are set."},
-            ),
-            Route(
-                "POST",
-                quota,
-                self._set_quota,
-                "Set a backlog quota",
-                Action.CHANGE,
-                body=Body(TypeAdapter(BacklogQuotaBody | None)),
-                query=_QUOTA_KIND,
-                answers={204: "It is set, and effective."},
-            ),
-            Route(
-                "DELETE",
-                quota,
-                self._remove_quota,
-                "Remove a backlog quota",
-                Action.CHANGE,
-                query=_QUOTA_KIND,
-                answers={204: "It is removed, and that is effective."},
             ),
             Route(
                 "GET",
@@ -283,7 +253,7 @@ class Namespaces:
         return DONE
 
     async def _unload_bundle(self, request: RestRequest) -> Answer:
-        _check_bundle(request)
+        check_bundle(request)
         target = request.query.get("destinationBroker", "")
         broker = self._directory.view.brokers.get(target)
         if target and (broker is None or not broker.is_live):
@@ -295,12 +265,12 @@ class Namespaces:
         raise RestFailure(412, "a namespace has one bundle here: topics are placed one by one")
 
     async def _delete_bundle(self, request: RestRequest) -> Answer:
-        _check_bundle(request)
+        check_bundle(request)
         await self._read(request)
         raise RestFailure(405, "a bundle is not deleted alone: delete the namespace")
 
     async def _hash_positions(self, request: RestRequest) -> Answer:
-        _check_bundle(request)
+        check_bundle(request)
         await self._read(request)
         name = request.namespace().text
         return content({"namespace": name, "bundle": WHOLE_BUNDLE, "topicHashPositions": {}})
@@ -347,26 +317,6 @@ class Namespaces:
             raise RestFailure(403, f"cluster {shown(unknown[0])} does not exist")
         return DONE
 
-    async def _get_quotas(self, request: RestRequest) -> Answer:
-        found = await self._read(request)
-        return content(whole_policies.quotas(policies_from_proto(found.policies)))
-
-    async def _set_quota(self, request: RestRequest) -> Answer:
-        return await self._write_quota(request, request.body)
-
-    async def _remove_quota(self, request: RestRequest) -> Answer:
-        return await self._write_quota(request, None)
-
-    async def _write_quota(self, request: RestRequest, quota: BacklogQuotaBody | None) -> Answer:
-        kind = request.query.get("backlogQuotaType") or STORAGE_QUOTA
-
-        def change(policies: Policies) -> Policies:
-            return without_contradiction(with_quota(policies, kind, quota), policies)
-
-        deadline = Deadline(request.timeout_ms)
-        await self._policies.change(request.namespace().text, change, deadline)
-        return DONE
-
     # ------------------------------------------------------------------------------------------
 
     async def _read(self, request: RestRequest) -> Any:
@@ -379,7 +329,7 @@ class Namespaces:
         return answer
 
 
-def _check_bundle(request: RestRequest) -> None:
+def check_bundle(request: RestRequest) -> None:
     """Check that the path names the only bundle.
 
     Raises:

@@ -7,15 +7,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from pydantic import ValidationError
+
 from discovery.adapters.administration.policy_table import UNSET, Policy
+from discovery.adapters.administration.policy_types import SchemaCompatibilityStrategy
 from discovery.adapters.rest.answer import DONE, JSON, TEXT, Answer, RestFailure, content
-from discovery.adapters.rest.request import RestRequest
-from discovery.adapters.rest.route import Body, Route
+from discovery.adapters.rest.request import RestRequest, shown
+from discovery.adapters.rest.route import BOOLEAN, TEXT_VALUE, Body, Route
 from discovery.domain.policy_values import quota_problem
 from discovery.service.admin.deadline import Deadline
 from discovery.service.tenancy.object_policies import ObjectPolicies
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from nextgen.runtime.security.authorization import Action
+
+APPLIED = {"applied": BOOLEAN}
+"""The query of a read: with true the value in force, which may be the namespace's or tenant's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,8 @@ class PolicyRoutes:
     path: str
     policies: ObjectPolicies
     name_of: Callable[[RestRequest], str]
+    has_applied: bool = False
+    """Whether ``?applied=true`` reads the value that is in force, of any level."""
 
     def routes(self, table: Iterable[Policy]) -> list[Route]:
         return [route for policy in table for route in self._routes_of(policy)]
@@ -33,7 +41,7 @@ class PolicyRoutes:
         path = f"{self.path}/{policy.name}"
         unset = "Its value." if policy.unset is not UNSET else "Its value; 204 while it is unset."
         body = None
-        if policy.set_without_body is UNSET:
+        if policy.set_without_body is UNSET and not policy.is_in_query:
             body = Body(
                 policy.type,
                 media_types=(JSON, TEXT) if policy.is_text else (JSON,),
@@ -47,6 +55,7 @@ class PolicyRoutes:
                 partial(self._get, policy),
                 policy.summary,
                 Action.READ,
+                query=APPLIED if self.has_applied else {},
                 answers={200: unset, **({204: "Unset."} if policy.unset is UNSET else {})},
             ),
             Route(
@@ -56,6 +65,7 @@ class PolicyRoutes:
                 f"Set: {policy.summary}",
                 Action.CHANGE,
                 body=body,
+                query={policy.name: TEXT_VALUE} if policy.is_in_query else {},
                 answers={204: "It is set, and effective.", **refusals},
             ),
         ]
@@ -74,8 +84,9 @@ class PolicyRoutes:
         return routes
 
     async def _get(self, policy: Policy, request: RestRequest) -> Answer:
-        found = await self.policies.read(self.name_of(request), Deadline(request.timeout_ms))
-        value = policy.read(found)
+        merged = self.has_applied and request.flag("applied")
+        name, deadline = self.name_of(request), Deadline(request.timeout_ms)
+        value = policy.read(await self.policies.read(name, deadline, merged=merged))
         if value is UNSET:
             value = policy.unset
         if value is UNSET:
@@ -86,7 +97,9 @@ class PolicyRoutes:
 
     async def _set(self, policy: Policy, request: RestRequest) -> Answer:
         value = policy.set_without_body
-        if value is UNSET:
+        if policy.is_in_query:
+            value = checked(policy, _of_query(policy, request))
+        elif value is UNSET:
             value = checked(policy, request.body)
         await self._write(policy, value, request)
         return DONE
@@ -124,6 +137,18 @@ def checked(policy: Policy, body: Any) -> Any:
     problem = policy.check(value) if policy.check is not None else ""
     if problem:
         raise RestFailure(policy.refused_with, f"{policy.name}: {problem}")
-    # Saying that a policy is undefined is not saying anything.
-    is_undefined = isinstance(value, str) and value == policy.unset == "UNDEFINED"
+    is_undefined = policy.kind is SchemaCompatibilityStrategy and value == "UNDEFINED"
     return None if is_undefined else value
+
+
+def _of_query(policy: Policy, request: RestRequest) -> Any:
+    """Return the value of the query's parameter of this name.
+
+    Raises:
+        RestFailure: 400, there is none of this type.
+    """
+    text = request.query.get(policy.name, "")
+    try:
+        return policy.type.validate_json(text, strict=True)
+    except ValidationError as error:
+        raise RestFailure(400, f"{policy.name} is {shown(text)} in the query") from error

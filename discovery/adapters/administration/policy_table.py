@@ -26,10 +26,10 @@ UNSET: Final = object()
 
 @dataclass(frozen=True)
 class Policy:
-    """One policy of a namespace."""
+    """One policy of a namespace or topic."""
 
     name: str
-    """The end of its path, and what it is stored under."""
+    """The end of its path, and what it is stored under unless ``stored_as`` says otherwise."""
     field: str
     """Its field in the object of all policies."""
     kind: Any
@@ -50,6 +50,10 @@ class Policy:
     """It travels as a text without quotes."""
     set_without_body: Any = UNSET
     """The value that a request without a body sets."""
+    is_in_query: bool = False
+    """Its value travels as the query's parameter of its name."""
+    stored_as: str = ""
+    """What it is stored under if not its name: a topic's value must win over its namespace's."""
     note: str = ""
 
     @cached_property
@@ -70,7 +74,8 @@ class Policy:
         if self.enforced is not None:
             value = self.enforced.read(policies)
             return UNSET if value is None else value
-        text = next((text for name, text in policies.stored if name == self.name), None)
+        key = self.stored_as or self.name
+        text = next((text for name, text in policies.stored if name == key), None)
         return UNSET if text is None else json.loads(text)
 
     def write(self, policies: Policies, value: Any) -> Policies:
@@ -80,7 +85,7 @@ class Policy:
         if self.enforced is not None:
             return self.enforced.write(policies, value)
         text = None if value is None else json.dumps(value, separators=(",", ":"))
-        return with_stored(policies, self.name, text)
+        return with_stored(policies, self.stored_as or self.name, text)
 
 
 def _count(name: str, field: str, summary: str, **more: Any) -> Policy:

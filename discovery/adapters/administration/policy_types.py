@@ -15,6 +15,7 @@ Long = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Double = Annotated[float, Field(allow_inf_nan=False)]
 Scalar = bool | Long | Double | str | None
 Names = list[str]
+SomeNames = Annotated[list[str], Field(min_length=1)]
 
 RETENTION_SIZE_MB_MAX = 2**43 - 1
 """More megabytes have no number of bytes in 63 bits."""

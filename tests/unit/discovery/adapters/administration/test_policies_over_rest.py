@@ -9,73 +9,13 @@ from nextgen.kernel.limits.placement import STORED_POLICIES_MAX, STORED_POLICY_N
 from protos.nextgen.v1 import policies_pb2
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE
+from tests.support.policy_samples import sample
 from tests.support.rest_world import rest_world
 
 AT = "/admin/v2/namespaces/acme/orders"
 
-SAMPLES = {
-    "retention": {"retentionTimeInMinutes": 10, "retentionSizeInMB": -1},
-    "messageTTL": 60,
-    "deduplication": False,
-    "autoTopicCreation": {
-        "allowAutoTopicCreation": True,
-        "topicType": "partitioned",
-        "defaultNumPartitions": 3,
-    },
-    "maxTopicsPerNamespace": 5,
-    "schemaCompatibilityStrategy": "BACKWARD",
-    "schemaAutoUpdateCompatibilityStrategy": "AutoUpdateDisabled",
-    "isAllowAutoUpdateSchema": False,
-    "schemaValidationEnforced": True,
-    "autoSubscriptionCreation": {"allowAutoSubscriptionCreation": True},
-    "subscriptionExpirationTime": 7,
-    "subscriptionTypesEnabled": ["Shared", "Key_Shared"],
-    "subscriptionAuthMode": "Prefix",
-    "replicateSubscriptionState": True,
-    "persistence": {
-        "bookkeeperEnsemble": 3,
-        "bookkeeperWriteQuorum": 3,
-        "bookkeeperAckQuorum": 2,
-        "managedLedgerMaxMarkDeleteRate": 1.5,
-    },
-    "persistence/bookieAffinity": {
-        "bookkeeperAffinityGroupPrimary": "a",
-        "bookkeeperAffinityGroupSecondary": None,
-    },
-    "publishRate": {"publishThrottlingRateInMsg": 5, "publishThrottlingRateInByte": -1},
-    "inactiveTopicPolicies": {
-        "inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up",
-        "maxInactiveDurationSeconds": 3,
-        "deleteWhileInactive": True,
-    },
-    "delayedDelivery": {"tickTime": 5, "active": True, "maxDeliveryDelayInMillis": 0},
-    "encryptionRequired": True,
-    "antiAffinity": "group",
-    "offloadThreshold": 5,
-    "offloadThresholdInSeconds": 6,
-    "offloadDeletionLagMs": 7,
-    "offloadPolicies": {"managedLedgerOffloadDriver": "S3", "s3ManagedLedgerOffloadBucket": None},
-    "entryFilters": {"entryFilterNames": "a,b"},
-    "dispatcherPauseOnAckStatePersistent": True,
-    "allowedClusters": ["local"],
-    "migration": True,
-    "scalableTopicAutoScalePolicy": {"enabled": True, "maxSegments": 4},
-    "subscribeRate": {"subscribeThrottlingRatePerConsumer": 5, "ratePeriodInSecond": 10},
-}
 COMPATIBILITY = {"schemaCompatibilityStrategy", "schemaAutoUpdateCompatibilityStrategy"}
 """Two names of one policy."""
-DISPATCH = {
-    "dispatchThrottlingRateInMsg": 5,
-    "dispatchThrottlingRateInByte": 7,
-    "relativeToPublishRate": True,
-    "ratePeriodInSecond": 2,
-}
-
-
-def sample(policy):
-    if policy.name in SAMPLES:
-        return SAMPLES[policy.name]
-    return DISPATCH if policy.name.endswith("ispatchRate") else 4
 
 
 @pytest.fixture
