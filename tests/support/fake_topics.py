@@ -9,7 +9,7 @@ from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.routing.names import NamespaceName
 from protos.nextgen.v1 import discovery_service_pb2 as pb
-from protos.nextgen.v1.inventory_pb2 import Topic
+from protos.nextgen.v1.inventory_pb2 import Item, Topic
 from protos.nextgen.v1.shard_service_pb2 import (
     TOPIC_FORM_WITH_PARTITIONS,
     TOPIC_FORM_WITHOUT_PARTITIONS,
@@ -44,11 +44,11 @@ class FakeInventory:
         return response
 
     async def stream_topics(
-        self, _namespace: NamespaceName, *, domain: str, prefix: str = ""
-    ) -> AsyncGenerator[list[tuple[str, int, None]]]:
+        self, _namespace: NamespaceName, *, domain: str, prefix: str = "", names_only: bool = True
+    ) -> AsyncGenerator[list[tuple[str, int, Item | None]]]:
         beginning = f"{domain}://" if domain else ""
         yield [
-            (topic.name, topic.partitions, None)
+            (topic.name, topic.partitions, None if names_only else Item(topic=topic))
             for topic in self.topics.values()
             if topic.name.startswith(beginning) and prefix in topic.name
         ]

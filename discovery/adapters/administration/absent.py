@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from discovery.adapters.rest.answer import Answer, RestFailure, content
+from discovery.adapters.rest.answer import DONE, Answer, RestFailure, content
 from discovery.adapters.rest.request import RestRequest
 from discovery.adapters.rest.route import Route
 from nextgen.runtime.security.authorization import Action
@@ -16,14 +16,47 @@ from nextgen.runtime.security.authorization import Action
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
+_CLUSTER = "/admin/v2/clusters/{cluster}"
+_FUNCTIONS = "the functions worker"
+
+_DEFAULT_QUOTA = {
+    "msgRateIn": 40.0,
+    "msgRateOut": 120.0,
+    "bandwidthIn": 100_000.0,
+    "bandwidthOut": 300_000.0,
+    "memory": 80.0,
+    "dynamic": True,
+}
+"""Pulsar's answer while no quota of a bundle is set."""
+
+_NOT_RUN = {"status": "NOT_RUN", "lastError": ""}
+
 _EMPTY: tuple[tuple[str, str, Any], ...] = (
     ("/admin/v2/bookies/all", "Bookies: none", {"bookies": []}),
     ("/admin/v2/bookies/racks-info", "Racks of bookies: none", {}),
     ("/admin/v2/resourcegroups", "Resource groups: none", []),
+    ("/admin/v2/broker-stats/metrics", "Metrics: they are at /metrics of each process", []),
+    ("/admin/v2/broker-stats/mbeans", "MBeans: none", []),
+    ("/admin/v2/broker-stats/topics", "Topics of this process: brokers serve them", {}),
+    ("/admin/v2/resource-quotas", "The quota of bundles: the default", _DEFAULT_QUOTA),
+    (
+        "/admin/v2/resource-quotas/{tenant}/{namespace}/{bundle}",
+        "The quota of a bundle: the default",
+        _DEFAULT_QUOTA,
+    ),
+    (f"{_CLUSTER}/namespaceIsolationPolicies/brokers", "Isolated brokers: none", []),
+    (f"{_TOPIC}/compaction", "A topic's compaction: never", _NOT_RUN),
+    (f"{_TOPIC}/offload", "A topic's offloading: never", _NOT_RUN),
+    (f"{_TOPIC}/shadowTopics", "Shadows of a topic: none", None),
+    (f"{_TOPIC}/resourceGroup", "A topic's resource group: none", None),
+    ("/admin/v2/brokers/backlog-quota-check", "Each broker checks backlogs itself", None),
 )
+"""What is read and is never there; None: an answer without content."""
 
 _PERMISSIONS = "permissions are not kept before clients are authenticated"
 _NOT_HERE = "is not part of this cluster"
+_PLACEMENT = "topics are placed one by one here, by placement rules"
+_PACKAGES = f"the packages management {_NOT_HERE}"
 
 _UNSERVED: tuple[tuple[str, str, str], ...] = (
     ("GET", f"{_NAMESPACE}/permissions", _PERMISSIONS),
@@ -38,24 +71,69 @@ _UNSERVED: tuple[tuple[str, str, str], ...] = (
     ("PUT", "/admin/v2/resourcegroups/{group}", f"a resource group {_NOT_HERE}"),
     ("POST", f"{_NAMESPACE}/resourcegroup/{{group}}", f"a resource group {_NOT_HERE}"),
     ("POST", "/admin/v2/bookies/racks-info/{bookie}", f"a bookie {_NOT_HERE}"),
-    ("GET", "/admin/v2/worker/cluster", f"a functions worker {_NOT_HERE}"),
     *(
-        ("GET", f"/admin/v3/{kind}/{{tenant}}/{{namespace}}", f"the functions worker {_NOT_HERE}")
-        for kind in ("functions", "sources", "sinks")
-    ),
-    *(
-        (method, f"/admin/v3/{kind}/{{tenant}}/{{namespace}}/{{name}}", f"{what} {_NOT_HERE}")
-        for kind, what in (
-            ("functions", "the functions worker"),
-            ("sources", "the functions worker"),
-            ("sinks", "the functions worker"),
+        (method, f"{_TOPIC}/{path}", f"{what} {_NOT_HERE}")
+        for method, path, what in (
+            ("PUT", "compaction", "compaction"),
+            ("PUT", "offload", "offloading"),
+            ("PUT", "shadowTopics", "a shadow topic"),
+            ("DELETE", "shadowTopics", "a shadow topic"),
+            ("POST", "resourceGroup", "a resource group"),
+            ("DELETE", "resourceGroup", "a resource group"),
+            ("PUT", "subscription/{subscription}/replicatedSubscriptionStatus", "replication"),
+            ("GET", "subscription/{subscription}/replicatedSubscriptionStatus", "replication"),
         )
-        for method in ("GET", "POST", "PUT", "DELETE")
     ),
-    (
-        "GET",
-        "/admin/v3/packages/{type}/{tenant}/{namespace}",
-        f"the packages management {_NOT_HERE}",
+    ("GET", f"{_NAMESPACE}/scanOffloadedLedgers", f"offloading {_NOT_HERE}"),
+    ("POST", "/admin/v2/resource-quotas", _PLACEMENT),
+    *(
+        (method, "/admin/v2/resource-quotas/{tenant}/{namespace}/{bundle}", _PLACEMENT)
+        for method in ("POST", "DELETE")
+    ),
+    *(
+        (method, f"{_CLUSTER}/{kind}/{{name}}", _PLACEMENT)
+        for kind in ("namespaceIsolationPolicies", "failureDomains")
+        for method in ("POST", "DELETE")
+    ),
+    ("POST", f"{_CLUSTER}/peers", f"another cluster {_NOT_HERE}"),
+    ("GET", "/admin/v2/broker-stats/load-report", _PLACEMENT),
+    ("GET", "/admin/v2/broker-stats/allocator-stats/{allocator}", f"the JVM {_NOT_HERE}"),
+    *(
+        ("GET", f"/admin/v2/{path}", f"a functions worker {_NOT_HERE}")
+        for path in (
+            "worker/cluster",
+            "worker/cluster/leader",
+            "worker/assignments",
+            "worker-stats/metrics",
+            "worker-stats/functionsmetrics",
+        )
+    ),
+    *(
+        ("GET", f"/admin/v3/{path}", f"{_FUNCTIONS} {_NOT_HERE}")
+        for path in ("functions/connectors", "sources/builtinsources", "sinks/builtinsinks")
+    ),
+    *(
+        (method, f"/admin/v3/{kind}/{{tenant}}/{{namespace}}{path}", f"{_FUNCTIONS} {_NOT_HERE}")
+        for kind in ("functions", "sources", "sinks")
+        for method, path in (
+            ("GET", ""),
+            *((method, "/{name}") for method in ("GET", "POST", "PUT", "DELETE")),
+            *(("GET", f"/{{name}}/{what}") for what in ("status", "stats")),
+            *(("POST", f"/{{name}}/{what}") for what in ("start", "stop", "restart")),
+        )
+    ),
+    *(
+        (method, f"/admin/v3/packages/{{type}}/{{tenant}}/{{namespace}}{path}", _PACKAGES)
+        for method, path in (
+            ("GET", ""),
+            ("GET", "/{name}"),
+            *((method, "/{name}/{version}") for method in ("GET", "POST", "DELETE")),
+            *((method, "/{name}/{version}/metadata") for method in ("GET", "PUT")),
+        )
+    ),
+    *(
+        ("GET", f"/admin/v3/transactions/{path}", f"the transaction coordinator {_NOT_HERE}")
+        for path in ("coordinators", "coordinatorStats", "slowTransactions/{timeout}")
     ),
 )
 
@@ -63,7 +141,7 @@ _UNSERVED: tuple[tuple[str, str, str], ...] = (
 def absent_routes() -> list[Route]:
     return [
         *(
-            Route("GET", path, partial(_empty, value), what, Action.READ, answers={200: "Nothing."})
+            Route("GET", path, partial(_empty, value), what, Action.READ, answers=_answers(value))
             for path, what, value in _EMPTY
         ),
         *(
@@ -80,8 +158,12 @@ def absent_routes() -> list[Route]:
     ]
 
 
+def _answers(value: Any) -> dict[int, str]:
+    return {204: "None."} if value is None else {200: "Nothing."}
+
+
 async def _empty(value: Any, _request: RestRequest) -> Answer:
-    return content(value)
+    return DONE if value is None else content(value)
 
 
 async def _refuse(reason: str, _request: RestRequest) -> Answer:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from discovery.adapters.administration.absent import absent_routes
 from discovery.adapters.administration.brokers import Brokers, Readiness
 from discovery.adapters.administration.clusters import Clusters, LocalCluster
+from discovery.adapters.administration.namespace_backlogs import NamespaceBacklogRoutes
 from discovery.adapters.administration.namespaces import NAMESPACE, Namespaces
 from discovery.adapters.administration.policy_routes import PolicyRoutes
 from discovery.adapters.administration.policy_table import POLICIES
 from discovery.adapters.administration.tenants import Tenants
+from discovery.adapters.administration.topic_policies import TopicPolicyRoutes
 from discovery.adapters.resources.lookups import Lookups
 from discovery.adapters.resources.topic_catalogue import topic_routes
 from discovery.adapters.rest.route import Route
@@ -19,7 +21,8 @@ from discovery.service.admin.inventory import InventoryService
 from discovery.service.admin.listing import ListingService
 from discovery.service.admin.moves import MoveService
 from discovery.service.admin.policies import PoliciesService
-from discovery.service.admin.topic_operations import Owners
+from discovery.service.admin.topic_operations import Owners, TopicOperations
+from discovery.service.tenancy.namespace_backlogs import NamespaceBacklogs
 from discovery.service.tenancy.namespaces import NamespaceService
 from discovery.service.tenancy.object_policies import ObjectPolicies
 from discovery.service.tenancy.tenants import TenantService
@@ -47,13 +50,17 @@ def all_routes(services: AdminServices) -> list[Route]:
     tenants = TenantService(services.inventory, services.listing, local.name)
     namespaces = NamespaceService(services.inventory, services.listing, services.moves)
     policies = ObjectPolicies(services.policies)
+    operations = TopicOperations(services.owners, services.inventory, services.moves)
+    backlogs = NamespaceBacklogs(operations, services.listing)
     by_name = PolicyRoutes(NAMESPACE, policies, lambda request: request.namespace().text)
     return [
         *Lookups(services.topics, services.directory).routes(),
         *topic_routes(services.owners, services.inventory, services.listing, services.moves),
         *Tenants(tenants, local.name).routes(),
         *Namespaces(namespaces, tenants, policies, services.directory, local.name).routes(),
+        *NamespaceBacklogRoutes(namespaces, backlogs).routes(),
         *by_name.routes(POLICIES),
+        *TopicPolicyRoutes(policies, local.name).routes(),
         *absent_routes(),
         *Clusters(local).routes(),
         *Brokers(services.directory, local, services.readiness, services.version).routes(),

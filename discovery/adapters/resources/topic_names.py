@@ -7,12 +7,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from itertools import chain, islice
 from typing import Protocol
 
-from discovery.adapters.rest.answer import Stream, json_list, streamed
+from discovery.adapters.rest.answer import RestFailure, Stream, json_list, streamed
 from discovery.adapters.rest.request import RestRequest, shown
 from discovery.adapters.rest.route import BOOLEAN, TEXT_VALUE, Route
 from discovery.service.admin.ordered_walk import Entry
@@ -37,7 +37,7 @@ class Listing(Protocol):
     """The ``ListingService``."""
 
     def stream_topics(
-        self, namespace: NamespaceName, *, domain: str, prefix: str = ""
+        self, namespace: NamespaceName, *, domain: str, prefix: str = "", names_only: bool = True
     ) -> AsyncGenerator[Sequence[Entry]]: ...
 
 
@@ -76,7 +76,11 @@ class TopicNames:
                 self._of_domain,
                 "The topics of one domain, and partitions of those that have some",
                 Action.LIST,
-                query={"bundle": TEXT_VALUE, "includeSystemTopic": BOOLEAN},
+                query={
+                    "bundle": TEXT_VALUE,
+                    "includeSystemTopic": BOOLEAN,
+                    "properties": TEXT_VALUE,
+                },
                 answers={200: "Their names, ascending; partitions in the order of their numbers."},
             ),
             Route(
@@ -98,19 +102,28 @@ class TopicNames:
         return await self._stream(request, _DOMAINS_LISTED[mode], _units)
 
     async def _of_domain(self, request: RestRequest) -> Stream:
-        return await self._stream(request, request.parts["domain"], _units)
+        wanted = _properties(request.query.get("properties", ""))
+        return await self._stream(request, request.parts["domain"], _units, wanted)
 
     async def _partitioned(self, request: RestRequest) -> Stream:
         return await self._stream(request, request.parts["domain"], _if_partitioned)
 
-    async def _stream(self, request: RestRequest, domain: str, names_of: NamesOf) -> Stream:
+    async def _stream(
+        self,
+        request: RestRequest,
+        domain: str,
+        names_of: NamesOf,
+        properties: Mapping[str, str] | None = None,
+    ) -> Stream:
         namespace = request.namespace()
         wanted = pb.GetObjectRequest(name=namespace.text)
         found = await self._namespaces.get_namespace(wanted, request.timeout_ms)
         if not found.item.HasField("namespace"):
             raise Refused(RejectionCode.NOT_FOUND, f"namespace {namespace.text} does not exist")
         with_system_topics = request.flag("includeSystemTopic")
-        batches = self._listing.stream_topics(namespace, domain=domain)
+        batches = self._listing.stream_topics(namespace, domain=domain, names_only=not properties)
+        if properties:
+            batches = _with_properties(batches, properties)
         names = _names(batches, names_of, with_system_topics=with_system_topics)
         return await streamed(json_list(names))
 
@@ -127,6 +140,35 @@ async def _names(
             names = chain.from_iterable(map(names_of, listed))
             while piece := list(islice(names, PAGE_ITEMS_MAX)):
                 yield piece
+
+
+async def _with_properties(
+    batches: AsyncGenerator[Sequence[Entry]], properties: Mapping[str, str]
+) -> AsyncGenerator[Sequence[Entry]]:
+    """Yield the topics that have all of these properties."""
+    async with aclosing(batches):
+        async for batch in batches:
+            yield [
+                entry
+                for entry in batch
+                if entry[2] is not None
+                and properties.items() <= dict(entry[2].topic.properties).items()
+            ]
+
+
+def _properties(text: str) -> dict[str, str]:
+    """Return the properties in ``key=value,key=value``.
+
+    Raises:
+        RestFailure: 412, it is none such.
+    """
+    properties: dict[str, str] = {}
+    for part in text.split(",") if text else ():
+        key, equals, value = part.partition("=")
+        if not (key and equals):
+            raise RestFailure(412, f"properties has {shown(part)}, which is no key=value")
+        properties[key] = value
+    return properties
 
 
 def _units(entry: Entry) -> Iterable[str]:

@@ -96,7 +96,7 @@ class ListingService:
         )
 
     async def stream_topics(
-        self, namespace: NamespaceName, *, domain: str, prefix: str = ""
+        self, namespace: NamespaceName, *, domain: str, prefix: str = "", names_only: bool = True
     ) -> AsyncGenerator[Sequence[Entry]]:
         """Yield the topics of a namespace of any size in the order of their names, in batches.
 
@@ -116,7 +116,7 @@ class ListingService:
             listing = shard_pb.ListRequest(
                 kind=KIND_TOPIC, parent=namespace.text, domain=domain, prefix=prefix
             )
-            listing.names_only = True
+            listing.names_only = names_only
             walk = self._walk(listing, PAGE_ITEMS_MAX)
             while batch := await _next_batch(walk):
                 yield batch

@@ -41,8 +41,9 @@ class Names:
         return response
 
     async def stream_topics(
-        self, _namespace: NamespaceName, *, domain: str, prefix: str = ""
+        self, _namespace: NamespaceName, *, domain: str, prefix: str = "", names_only: bool = True
     ) -> AsyncGenerator[Sequence[tuple[str, int, None]]]:
+        assert names_only
         self.wanted.append(f"{domain}{prefix}")
         self.open += 1
         try:
