@@ -13,7 +13,9 @@ new interpreter, and elsewhere than on Linux all do.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -29,7 +31,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from nextgen.cli.local.cluster import child_environment
 
@@ -321,12 +323,35 @@ def _become(request: dict[str, Any], standard: list[int]) -> None:
     os.environ.update(request["environment"])
     sys.argv[1:] = request["arguments"]
     assert request["module"] in ENTRIES
-    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        _end(ended.code)
+    else:
+        _end(None)
+
+
+def _end(code: object) -> NoReturn:
+    """End as the interpreter does, without taking apart all that was imported.
+
+    That takes as long as many a command, and shows nobody anything.
+    """
+    if not isinstance(code, int | None):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit((code or 0) & 0xFF)
 
 
 def main() -> None:
     """Serve until the other end of the control socket is closed."""
     _import_all()
+    # A collection in a fork would copy every page of what was imported.
+    gc.collect()
+    gc.freeze()
     # A fork has the thread that forks, and none of the locks that others held comes free.
     threads = os.listdir("/proc/self/task")
     assert len(threads) == 1, f"an import has begun {len(threads) - 1} threads"
