@@ -1,6 +1,7 @@
 """What holds for every test: markers by folder, seeds, and Hypothesis without a stopwatch."""
 
 import faulthandler
+import gc
 import logging
 import time
 from collections.abc import Generator, Iterator
@@ -45,6 +46,18 @@ def _configure_without_keeping(**given: Any) -> None:
     later test in this process would see what it says.
     """
     _configure(**{**given, "cache_logger_on_first_use": False})
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep modules and tests out of all collections of garbage: they stay to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
