@@ -5,14 +5,30 @@ One run by hand: ``make sim SEED=7 KIND=cluster``. Seeds that ever failed: ``fai
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 
+from nextgen.harness.history.model import Operation, OperationKind
 from tests.simulation.report import SeedReport
+from tests.support.cluster_simulation.contenders import TOPICS, Records, judge
 from tests.support.cluster_simulation.run import ClusterRun
 
 SEEDS = (1, 2)
 QUICK = (1,)
 """Of them, those in each run of the tests; the others in `make sim` and `make nightly`."""
+
+SHORT, SHORT_FAULTS = 7, 8
+"""A seed whose run takes seconds."""
+
+
+@functools.cache
+def short_run() -> tuple[ClusterRun, SeedReport]:
+    """Return a run of the short seed and what it reports; tests of this file share it."""
+    run = ClusterRun(SHORT, faults=SHORT_FAULTS)
+    return run, run.run()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -52,15 +68,21 @@ def test_the_cluster_keeps_its_promises_whatever_happens(seed: int) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("faults", [2, pytest.param(8, marks=pytest.mark.slow)])
-def test_one_seed_gives_the_same_history_twice(faults: int) -> None:
-    def run() -> SeedReport:
-        return ClusterRun(5, faults=faults).run()
+def test_one_seed_gives_the_same_history_twice() -> None:
+    _, first = short_run()
 
-    first, second = run(), run()
+    second = ClusterRun(SHORT, faults=SHORT_FAULTS).run()
 
     assert first == second
     assert first.steps > 5_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_one_seed_gives_the_same_long_history_twice() -> None:
+    first, second = (ClusterRun(5, faults=8).run() for _ in range(2))
+
+    assert first == second
 
 
 @pytest.mark.slow
@@ -69,3 +91,27 @@ def test_another_seed_gives_another_history() -> None:
     hashes = {ClusterRun(seed, faults=0).run().trace_hash for seed in (1, 2)}
 
     assert len(hashes) == 2
+
+
+@pytest.mark.timeout(300)
+def test_a_spoilt_answer_of_a_simulated_cluster_is_found() -> None:
+    """What contending clients are answered is judged, and found if it is wrong."""
+    run, report = short_run()
+    assert report.failure is None, report.failure
+    assert run.simulation is not None
+    entries = run.simulation.invariants.entries
+    answered = [each for each in run.records if isinstance(each, Operation) and each.is_ok]
+    counts = Counter(op.kind for op in answered if op.key in TOPICS)
+    assert all(counts[kind] > 0 for kind in OperationKind), counts
+    assert judge(run.records, entries) == ()
+
+    def spoilt(wanted: OperationKind, **value: object) -> set[str]:
+        victim = next(op for op in reversed(answered) if op.kind is wanted and op.value)
+        wrong = replace(victim, value={**victim.value, **value})
+        records = Records(wrong if each is victim else each for each in run.records)
+        return {finding.check for finding in judge(records, entries)}
+
+    assert "linearizability" in spoilt(OperationKind.GET, version=999)
+    assert "linearizability" in spoilt(OperationKind.SET_PROPERTIES, version=999)
+    assert "acked set" in spoilt(OperationKind.CREATE, id="another")
+    assert "lookups" in spoilt(OperationKind.LOOKUP, broker_id="another")
