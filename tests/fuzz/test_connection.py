@@ -31,7 +31,7 @@ from tests.support.pulsar_fast_path import KnowsEverything, framed
 from tests.support.pulsar_frames import FrameMutator, connect_frame, lookup_command
 from tests.support.pulsar_transport import MemoryTransport
 
-FRAMES = 120_000
+FRAMES = [30_000, pytest.param(120_000, marks=pytest.mark.slow)]
 FRAMES_PER_CONNECTION_MAX = 50
 GREETING = Greeting()
 
@@ -72,7 +72,8 @@ def seed(request: pytest.FixtureRequest) -> int:
     return 4_711 if given is None else int(given)
 
 
-async def test_no_frame_breaks_a_connection(seed: int) -> None:
+@pytest.mark.parametrize("frames", FRAMES)
+async def test_no_frame_breaks_a_connection(seed: int, frames: int) -> None:
     mutator = FrameMutator(seed)
     rng = random.Random(seed)
     keep_alive = KeepAlive()
@@ -81,7 +82,7 @@ async def test_no_frame_breaks_a_connection(seed: int) -> None:
     sent = connections = ended = 0
 
     with capture_logs() as logs:
-        while sent < FRAMES:
+        while sent < frames:
             transport = MemoryTransport(
                 AnsweringConnection(keep_alive, GREETING), is_read=rng.random() < 0.9
             )

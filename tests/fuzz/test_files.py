@@ -205,8 +205,8 @@ def broken_documents(line: bytes) -> Iterator[bytes]:
     for place in places_of(document):
         for value in WEIRD:
             yield json.dumps(replaced(document, place, value)).encode()
+        text = json.dumps(replaced(document, place, PLACE))
         for raw in (*RAW, "[" * DEPTH, '{"a":' * DEPTH):
-            text = json.dumps(replaced(document, place, PLACE))
             yield text.replace(json.dumps(PLACE), raw).encode()
         if place:
             yield json.dumps(without(document, place)).encode()
@@ -218,8 +218,9 @@ def broken_contents(content: bytes) -> Iterator[bytes]:
     *lines, last = content.rstrip(b"\n").split(b"\n") if is_of_lines(content) else [content]
     before = b"".join(line + b"\n" for line in lines)
     for broken in broken_documents(last):
-        yield before + broken + b"\n" + last + b"\n"
         yield before + broken + b"\n"
+        if lines:
+            yield before + broken + b"\n" + last + b"\n"
     for _ in range(CUTS):
         yield content[: chooser.randrange(len(content))]
     for _ in range(FLIPS):
@@ -228,6 +229,7 @@ def broken_contents(content: bytes) -> Iterator[bytes]:
         yield bytes(flipped)
     yield from (b"", b"\n", bytes(4_096), chooser.randbytes(4_096), b"\xef\xbb\xbf" + content)
     yield content.decode().encode("utf-16")
+    yield content + b"\n" + content
 
 
 def is_of_lines(content: bytes) -> bool:

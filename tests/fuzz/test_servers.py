@@ -14,7 +14,7 @@ from tests.support.local_cluster import MINIMAL, running_cluster
 from tests.support.pulsar_fuzz import FuzzCounts, fuzz_server
 
 FRAMES_IN_PROCESS = 10_000
-FRAMES_PER_SERVER = 20_000
+FRAMES_PER_SERVER = [6_000, pytest.param(20_000, marks=pytest.mark.slow)]
 GROWTH_BYTES_MAX = 200 * 1024 * 1024
 """More memory than before: caches and allocators may keep some of it, not what was sent."""
 
@@ -49,8 +49,9 @@ async def test_a_listening_server_survives(request: pytest.FixtureRequest) -> No
 
 @pytest.mark.integration
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize("frames", FRAMES_PER_SERVER)
 async def test_discovery_and_brokers_survive(
-    tmp_path: Path, request: pytest.FixtureRequest
+    tmp_path: Path, request: pytest.FixtureRequest, frames: int
 ) -> None:
     async with running_cluster(tmp_path, MINIMAL) as cluster:
         servers = [node for node in cluster.plan.nodes if node.has_pulsar]
@@ -61,11 +62,11 @@ async def test_discovery_and_brokers_survive(
             before = psutil.Process(process_id).memory_info().rss
 
             counts = await fuzz_server(
-                "127.0.0.1", node.pulsar_port, seed=seed_of(request, 2), frames=FRAMES_PER_SERVER
+                "127.0.0.1", node.pulsar_port, seed=seed_of(request, 2), frames=frames
             )
 
             print(node.node_id)
-            it_was_a_test(counts, FRAMES_PER_SERVER)
+            it_was_a_test(counts, frames)
             assert cluster.process_id(node.node_id) == process_id
             assert psutil.Process(process_id).memory_info().rss < before + GROWTH_BYTES_MAX
             log = cluster.log_path(node.node_id).read_text()

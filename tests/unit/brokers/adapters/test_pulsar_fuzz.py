@@ -12,19 +12,22 @@ from tests.support.broker_world import TOPIC, BrokerWorld, FakeClient, settle, u
 from tests.support.pulsar_extremes import ExtremeCommands
 from tests.support.pulsar_frames import FrameMutator
 
-FRAMES = 6_000
+FRAMES = [2_000, pytest.param(6_000, marks=pytest.mark.slow)]
 FRAMES_PER_CLIENT = 150
 EXTREME_CLIENTS = 60
 EXTREME_COMMANDS = 200
 
 
+@pytest.mark.parametrize("frames", FRAMES)
 @pytest.mark.parametrize("is_session", [False, True], ids=["any bytes", "nearly a client"])
-async def test_a_broker_survives_its_clients_and_keeps_nothing_of_them(is_session: bool):
+async def test_a_broker_survives_its_clients_and_keeps_nothing_of_them(
+    is_session: bool, frames: int
+):
     world = BrokerWorld()
     broker = world.broker()
     sent = 0
     with capture_logs() as logs:
-        while sent < FRAMES:
+        while sent < frames:
             mutator = FrameMutator(
                 sent, intact_share=0.97 if is_session else 0.4, is_session=is_session
             )

@@ -127,7 +127,7 @@ def test_the_first_table_is_even_whatever_the_shards(shard_ids: set[int]) -> Non
 
 
 @given(st.lists(shard_sets, min_size=2, max_size=4))
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_a_change_of_shards_moves_no_slot_without_need(changes: list[set[int]]) -> None:
     table = initial_table(changes[0])
     for shard_ids in changes[1:]:
