@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
+from itertools import accumulate
 from typing import Any
 
-from nextgen.kernel.errors import NotLeader, Unavailable
+from nextgen.kernel.errors import NotLeader, PositionAhead, Unavailable
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Item, Topic
 from protos.nextgen.v1.shard_service_pb2 import ListRequest, ShardRequest, ShardResponse
 
@@ -39,7 +40,7 @@ class VersionedShard:
             response.list.counted.objects = response.list.counted.units = len(names)
             response.list.counted.position = position
             return response
-        taken = behind[: request.limit]
+        taken = _within(behind[: request.limit], request.bytes_max)
         if request.names_only:
             response.list.names.extend(taken)
             response.list.partitions.extend([0] * len(taken))
@@ -47,8 +48,14 @@ class VersionedShard:
             response.list.items.extend(
                 Item(kind=KIND_TOPIC, name=name, topic=Topic(name=name)) for name in taken
             )
-        response.list.more_items = len(behind) > request.limit
+        response.list.more_items = len(behind) > len(taken)
         return response
+
+
+def _within(names: list[str], bytes_max: int) -> list[str]:
+    """Return the first names that have at most ``bytes_max``, 0: any number; one at least."""
+    sizes_bytes = list(accumulate(len(name.encode()) for name in names))
+    return names[: max(1, bisect_right(sizes_bytes, bytes_max))] if bytes_max else names
 
 
 class ChangingShards:
@@ -75,6 +82,8 @@ class ChangingShards:
     async def call_any(self, shard_id: int, request: ShardRequest, **_: Any) -> ShardResponse:
         self._prepare(shard_id, request)
         shard = self.shards[shard_id]
+        if request.list.min_position > shard.position:
+            raise PositionAhead(request.list.min_position, shard.position, is_final=True)
         position = self._chance.randint(request.list.min_position, shard.position)
         return shard.page(request.list, position, filters=self.filters)
 

@@ -43,9 +43,17 @@ class ShardCursor:
         self.entries: list[Entry] = []
         self.has_more = True
         self._after = after
+        self._answer_entries = 0
+        """Entries in the shard's last answer, which its bytes may have made shorter than its
+        limit."""
 
     def __repr__(self) -> str:
         return f"<ShardCursor {self.shard_id} entries={len(self.entries)} more={self.has_more}>"
+
+    @property
+    def is_low(self) -> bool:
+        """Whether at most half of the shard's last answer is left, and the shard has more."""
+        return self.has_more and len(self.entries) <= self._answer_entries // 2
 
     async def read(self, shards: Shards, request: ListRequest, timeout_ms: int) -> None:
         """Read on. ``request`` is the walk's, for this cursor to fill in and to keep.
@@ -67,6 +75,7 @@ class ShardCursor:
         elif response.list.more_items:
             raise Unavailable(f"shard {self.shard_id} has more objects and names none")
         self.has_more = response.list.more_items
+        self._answer_entries = len(listed)
         # A shard node of an earlier release lists names with other prefixes too.
         matching = [entry for entry in listed if _matches(request, entry[0])]
         self.entries += matching
@@ -137,12 +146,13 @@ class OrderedWalk:
         return []
 
     async def _read_ahead(self, timeout_ms: int) -> None:
-        """Read on wherever at most half of an answer is left."""
-        low = self._request.limit // 2
-        wanted = [
-            cursor for cursor in self._cursors if cursor.has_more and len(cursor.entries) <= low
-        ]
-        await all_of([self._read(cursor, timeout_ms) for cursor in wanted])
+        """Read on at the shards of low cursors.
+
+        A cursor then holds two answers at most, the older one in part: together the cursors hold
+        at most ``LIST_WALK_BYTES_MAX``.
+        """
+        low = [cursor for cursor in self._cursors if cursor.is_low]
+        await all_of([self._read(cursor, timeout_ms) for cursor in low])
 
     async def _read(self, cursor: ShardCursor, timeout_ms: int) -> None:
         request = ListRequest()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from discovery.service.admin import ordered_walk
 from discovery.service.admin.ordered_walk import OrderedWalk
 from nextgen.kernel.errors import NotLeader, Unavailable
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
@@ -146,6 +147,31 @@ def test_all_shards_together_may_answer_with_half_of_list_walk_bytes_max(count):
     walk = walk_of(shards)
 
     assert 0 <= LIST_WALK_BYTES_MAX // 2 - count * walk._request.bytes_max < count
+
+
+@pytest.mark.parametrize("count", [2, 5])
+async def test_list_walk_bytes_max_are_held_although_one_shards_long_names_come_last(
+    monkeypatch, count
+):
+    """The names of the last shard stay until all others were taken."""
+    bytes_max = 64 * 1024
+    monkeypatch.setattr(ordered_walk, "LIST_WALK_BYTES_MAX", bytes_max)
+    early = {
+        shard_id: VersionedShard({topic(f"{number:05}-{shard_id}") for number in range(2_000)})
+        for shard_id in range(1, count)
+    }
+    late = VersionedShard({topic(f"x{number:05}-{'x' * 1_000}") for number in range(300)})
+    shards = ChangingShards({**early, count: late}, random.Random(3))
+    walk = walk_of(shards, batch_items=PAGE_ITEMS_MAX)
+
+    listed, held_bytes = 0, []
+    while batch := await walk.next_batch(TIMEOUT_MS):
+        listed += len(batch)
+        entries = [entry for cursor in walk._cursors for entry in cursor.entries]
+        held_bytes.append(sum(len(name) for name, _, _ in [*entries, *batch]))
+
+    assert listed == 2_000 * (count - 1) + 300
+    assert bytes_max // 4 < max(held_bytes) <= bytes_max
 
 
 async def test_a_shard_that_has_more_and_names_nothing_is_in_trouble():
