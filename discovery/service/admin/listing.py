@@ -13,7 +13,11 @@ from discovery.service.counters import DiscoveryCounters
 from discovery.wire import check_prefix, page_bounds, parse_name
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, Refused, Unavailable
 from nextgen.kernel.limits.cluster import LIST_PAGE_BYTES_MAX, PAGE_ITEMS_MAX
-from nextgen.kernel.limits.listing import LISTING_STEP_MS_MAX, LISTINGS_STREAMED_MAX
+from nextgen.kernel.limits.listing import (
+    LISTING_STEP_MS_MAX,
+    LISTINGS_STREAMED_MAX,
+    NAME_IN_PAGE_BYTES_OVERHEAD,
+)
 from nextgen.kernel.routing.names import Domain, NamespaceName, parse_namespace, parse_tenant
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
@@ -21,9 +25,7 @@ from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
     KIND_TENANT,
     KIND_TOPIC,
-    Item,
     Kind,
-    Topic,
 )
 
 _LISTED_DOMAINS = frozenset({"", Domain.PERSISTENT.value, Domain.NON_PERSISTENT.value})
@@ -161,7 +163,7 @@ class ListingService:
             names_only=request.names_only,
         )
         walk = self._walk(listing, items_max, token)
-        page: list[Item] = []
+        page: list[Entry] = []
         size_bytes = 0
         is_cut = False
         while not is_cut and len(page) < items_max:
@@ -169,15 +171,16 @@ class ListingService:
             if not batch:
                 break
             for entry in batch:
-                item = entry[2] or _named(kind, entry)
-                size_bytes += item.ByteSize()
+                size_bytes += _size_bytes(entry)
                 is_cut = len(page) == items_max or (bool(page) and size_bytes > LIST_PAGE_BYTES_MAX)
                 if is_cut:
                     break
-                page.append(item)
+                page.append(entry)
         has_more = is_cut or not walk.is_done
-        next_token = str(PageToken(page[-1].name, walk.positions, scope)) if has_more else ""
-        return pb.ListObjectsResponse(items=page, next_page_token=next_token)
+        response = _page_of(kind, page, is_packed=request.names_only and request.packed_names)
+        if has_more:
+            response.next_page_token = str(PageToken(page[-1][0], walk.positions, scope))
+        return response
 
     async def _count_in(
         self, shard_id: int, listing: shard_pb.ListRequest, timeout_ms: int
@@ -213,8 +216,23 @@ def _check_domain(domain: str) -> None:
         )
 
 
-def _named(kind: Kind, entry: Entry) -> Item:
-    name, partitions, _ = entry
-    if kind == KIND_TOPIC:
-        return Item(kind=kind, name=name, topic=Topic(name=name, partitions=partitions))
-    return Item(kind=kind, name=name)
+def _size_bytes(entry: Entry) -> int:
+    name, _, item = entry
+    return len(name.encode()) + NAME_IN_PAGE_BYTES_OVERHEAD if item is None else item.ByteSize()
+
+
+def _page_of(kind: Kind, page: Sequence[Entry], *, is_packed: bool) -> pb.ListObjectsResponse:
+    response = pb.ListObjectsResponse()
+    if is_packed:
+        response.names.extend(name for name, _, _ in page)
+        response.partitions.extend(partitions for _, partitions, _ in page)
+        return response
+    for name, partitions, item in page:
+        if item is not None:
+            response.items.append(item)
+            continue
+        named = response.items.add(kind=kind, name=name)
+        if kind == KIND_TOPIC:
+            named.topic.name = name
+            named.topic.partitions = partitions
+    return response

@@ -66,9 +66,12 @@ class Listings:
             page_size=page_size,
             page_token=page_token,
             names_only=True,
+            packed_names=True,
         )
         page = await self._page("ListTopics", request)
-        partitions = {item.name: item.topic.partitions for item in page.items}
+        partitions = dict(zip(page.names, page.partitions, strict=True))
+        if page.items:  # A discovery node of an earlier release packs no names.
+            partitions = {item.name: item.topic.partitions for item in page.items}
         return TopicNamesPage(partitions, page.next_page_token)
 
     async def count_topics(

@@ -262,28 +262,34 @@ class GetObjectResponse(_message.Message):
     def __init__(self, item: _Optional[_Union[_inventory_pb2.Item, _Mapping]] = ..., shard_id: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class ListObjectsRequest(_message.Message):
-    __slots__ = ("parent", "page_token", "page_size", "domain", "prefix", "names_only")
+    __slots__ = ("parent", "page_token", "page_size", "domain", "prefix", "names_only", "packed_names")
     PARENT_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     NAMES_ONLY_FIELD_NUMBER: _ClassVar[int]
+    PACKED_NAMES_FIELD_NUMBER: _ClassVar[int]
     parent: str
     page_token: str
     page_size: int
     domain: str
     prefix: str
     names_only: bool
-    def __init__(self, parent: _Optional[str] = ..., page_token: _Optional[str] = ..., page_size: _Optional[int] = ..., domain: _Optional[str] = ..., prefix: _Optional[str] = ..., names_only: _Optional[bool] = ...) -> None: ...
+    packed_names: bool
+    def __init__(self, parent: _Optional[str] = ..., page_token: _Optional[str] = ..., page_size: _Optional[int] = ..., domain: _Optional[str] = ..., prefix: _Optional[str] = ..., names_only: _Optional[bool] = ..., packed_names: _Optional[bool] = ...) -> None: ...
 
 class ListObjectsResponse(_message.Message):
-    __slots__ = ("items", "next_page_token")
+    __slots__ = ("items", "next_page_token", "names", "partitions")
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     items: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.Item]
     next_page_token: str
-    def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+    names: _containers.RepeatedScalarFieldContainer[str]
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CountTopicsRequest(_message.Message):
     __slots__ = ("parent", "domain", "prefix")

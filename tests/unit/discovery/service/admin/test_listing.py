@@ -59,6 +59,20 @@ async def test_pages_are_full_but_for_the_last_and_have_each_name_once(shards, n
     assert [name for page in pages for name in page] == NAMES
 
 
+async def test_names_are_packed_if_only_names_are_wanted(shards):
+    request = pb.ListObjectsRequest(parent=PARENT, page_size=100, packed_names=True)
+    service = service_of(shards)
+
+    whole = await service.list_topics(request, TIMEOUT_MS)
+    request.names_only = True
+    packed = await service.list_topics(request, TIMEOUT_MS)
+
+    assert ([item.name for item in whole.items], list(whole.names)) == (NAMES[:100], [])
+    assert (list(packed.names), list(packed.items)) == (NAMES[:100], [])
+    assert list(packed.partitions) == [0] * 100
+    assert packed.next_page_token == whole.next_page_token
+
+
 @pytest.mark.parametrize(("one_less", "pages"), [(0, [100]), (1, [99, 1])])
 async def test_list_page_bytes_max_are_one_page_and_one_byte_more_is_two(
     shards, monkeypatch, one_less, pages
