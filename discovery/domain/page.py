@@ -12,9 +12,9 @@ from typing import Any
 
 from nextgen.kernel.limits.listing import PAGE_TOKEN_CHARACTERS_MAX
 
-_SCOPE_BYTES = 6
-_VERSIONED = b"\x01"
-"""The beginning of a token. Tokens of releases up to 0.1.0 are only a name."""
+_DIGEST_BYTES = 6
+_VERSION = b"\x01"
+"""The first byte of a token. A digest follows, then the content."""
 
 
 class InvalidPageToken(ValueError):
@@ -23,10 +23,11 @@ class InvalidPageToken(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PageToken:
-    """The next page begins behind the name ``after`` and rests on ``positions`` at least.
+    """The next page begins behind the name ``after`` and reflects ``positions`` at least.
 
-    ``positions`` are those of the shards at the first page. ``scope`` is that of the listing, ""
-    if unknown: see ``scope_of``.
+    ``positions`` are those of the shards at the first page. ``scope`` is that of the listing: see
+    ``scope_of``. The text of a token has a digest, so that an altered one is refused. It is no
+    signature: it guards against accidents, and a token allows nothing that its holder may not.
     """
 
     after: str = ""
@@ -34,15 +35,14 @@ class PageToken:
     scope: str = ""
 
     def __str__(self) -> str:
-        content = [self.after, self.scope, *self.positions.items()]
-        text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
-        return base64.urlsafe_b64encode(_VERSIONED + text.encode()).decode()
+        fields = [self.after, self.scope, *self.positions.items()]
+        content = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+        return base64.urlsafe_b64encode(_VERSION + _digest(content) + content).decode()
 
 
 def scope_of(*parts: str) -> str:
     """Return a digest of a listing's scope: kind, parent, domain, prefix."""
-    text = "\0".join(parts).encode()
-    return blake2b(text, digest_size=_SCOPE_BYTES).hexdigest()
+    return _digest("\0".join(parts).encode()).hex()
 
 
 def parse_page_token(token: str) -> PageToken:
@@ -54,12 +54,24 @@ def parse_page_token(token: str) -> PageToken:
     try:
         if len(token) > PAGE_TOKEN_CHARACTERS_MAX:
             raise ValueError("it is too long")
-        content = base64.b64decode(token.encode(), altchars=b"-_", validate=True)
-        if not content.startswith(_VERSIONED):
-            return PageToken(content.decode())
-        return _parse(json.loads(content[len(_VERSIONED) :]))
+        return _decoded(token) if token else PageToken()
     except (binascii.Error, ValueError, RecursionError) as error:
-        raise InvalidPageToken(f"page token {token[:80]!a} is not one of ours") from error
+        raise InvalidPageToken(
+            f"page token {token[:80]!a} was altered, or comes from elsewhere: "
+            "begin the listing again"
+        ) from error
+
+
+def _decoded(token: str) -> PageToken:
+    text = base64.b64decode(token.encode(), altchars=b"-_", validate=True)
+    head = len(_VERSION) + _DIGEST_BYTES
+    if text[:head] != _VERSION + _digest(text[head:]):
+        raise ValueError("its digest is another one")
+    return _parse(json.loads(text[head:]))
+
+
+def _digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=_DIGEST_BYTES).digest()
 
 
 def _parse(content: Any) -> PageToken:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nextgen.kernel.errors import InvalidRequest, StaleShardMap, Unavailable
+from nextgen.kernel.errors import InvalidRequest, PositionAhead, StaleShardMap, Unavailable
 from nextgen.kernel.limits.cluster import (
     FOLLOWER_READ_WAIT_MS,
     NAMES_PER_GET_MAX,
@@ -106,7 +106,12 @@ class InventoryReader:
         return GetResponse(items=items)
 
     async def list(self, request: ListRequest) -> ListResponse:
-        """Return a page of the objects in this shard below a parent, by name; or their number."""
+        """Return a page of the objects in this shard below a parent, by name; or their number.
+
+        Raises:
+            PositionAhead: This replica leads, a majority confirms it, and ``min_position`` is of no
+                event that exists.
+        """
         if request.limit > PAGE_ITEMS_MAX:
             raise InvalidRequest(
                 f"a page of {request.limit} items asked for, at most {PAGE_ITEMS_MAX} are allowed"
@@ -116,6 +121,7 @@ class InventoryReader:
         limit = request.limit or PAGE_ITEMS_DEFAULT
         bytes_max = min(request.bytes_max or PAGE_BYTES_MAX, PAGE_BYTES_MAX)
         kind, ranges = _page_ranges(request)
+        await self._check_committed(request.min_position)
         await self._wait(request.min_position)
         if request.count_only:
             return ListResponse(counted=_counted(await self._counts.count(kind, ranges)))
@@ -137,6 +143,18 @@ class InventoryReader:
                 f"this replica of shard {self._shard_id} is at position {self.position}, "
                 f"{min_position} was requested and not reached in {FOLLOWER_READ_WAIT_MS} ms"
             ) from None
+
+    async def _check_committed(self, position: int) -> None:
+        """Raise ``PositionAhead`` if this replica leads and ``position`` is not committed.
+
+        A follower may be behind. A page token may come from another cluster, or be older than the
+        backup that this one was restored from: waiting would never end.
+        """
+        log = self._log
+        if log.is_leader and position > log.commit_position:
+            await log.read_index()
+            if position > log.commit_position:
+                raise PositionAhead(position, log.commit_position, is_final=True)
 
     def _check_slots(self, slots: Sequence[int]) -> None:
         owned = self._owned_slots()

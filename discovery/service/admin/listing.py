@@ -11,7 +11,14 @@ from discovery.service.admin.deadline import Deadline, all_of
 from discovery.service.admin.ordered_walk import Entry, OrderedWalk
 from discovery.service.counters import DiscoveryCounters
 from discovery.wire import check_prefix, page_bounds, parse_name
-from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, Refused, Unavailable
+from nextgen.kernel.errors import (
+    InvalidRequest,
+    MetadataError,
+    Overloaded,
+    PositionAhead,
+    Refused,
+    Unavailable,
+)
 from nextgen.kernel.limits.cluster import LIST_PAGE_BYTES_MAX, PAGE_ITEMS_MAX
 from nextgen.kernel.limits.listing import (
     LISTING_STEP_MS_MAX,
@@ -153,8 +160,8 @@ class ListingService:
         deadline = Deadline(timeout_ms)
         token, items_max = page_bounds(request)
         scope = scope_of(Kind.Name(kind), parent, request.domain, request.prefix)
-        if token.scope not in {"", scope}:
-            raise InvalidRequest("the page token is one of another listing")
+        if request.page_token:
+            self._check_token(token, scope)
         listing = shard_pb.ListRequest(
             kind=kind,
             parent=parent,
@@ -167,7 +174,7 @@ class ListingService:
         size_bytes = 0
         is_cut = False
         while not is_cut and len(page) < items_max:
-            batch = await walk.next_batch(deadline.remaining_ms("before the page was full"))
+            batch = await _next_of_page(walk, deadline)
             if not batch:
                 break
             for entry in batch:
@@ -182,6 +189,23 @@ class ListingService:
             response.next_page_token = str(PageToken(page[-1][0], walk.positions, scope))
         return response
 
+    def _check_token(self, token: PageToken, scope: str) -> None:
+        """Check that a token is of the listing with this scope, and of shards that exist.
+
+        Raises:
+            InvalidRequest: It is not.
+        """
+        if token.scope != scope:
+            raise InvalidRequest(
+                "the page token is one of another listing: parent, domain and prefix must be those "
+                "of the first page"
+            )
+        if unknown := token.positions.keys() - set(self._shard_ids()):
+            raise InvalidRequest(
+                f"the page token names shard {min(unknown)}, which does not exist here: "
+                "begin the listing again"
+            )
+
     async def _count_in(
         self, shard_id: int, listing: shard_pb.ListRequest, timeout_ms: int
     ) -> shard_pb.CountedObjects:
@@ -191,6 +215,22 @@ class ListingService:
         if not response.list.HasField("counted"):
             raise Unavailable(f"the leader of shard {shard_id} runs a release that cannot count")
         return response.list.counted
+
+
+async def _next_of_page(walk: OrderedWalk, deadline: Deadline) -> list[Entry]:
+    """Return the walk's next batch.
+
+    Raises:
+        InvalidRequest: The walk's positions are not of this cluster as it is.
+        MetadataError: A shard did not answer in time.
+    """
+    try:
+        return await walk.next_batch(deadline.remaining_ms("before the page was full"))
+    except PositionAhead as error:
+        raise InvalidRequest(
+            "the page token is of another cluster, or of one that was restored since then "
+            f"({error}): begin the listing again"
+        ) from error
 
 
 async def _next_batch(walk: OrderedWalk) -> list[Entry]:

@@ -270,3 +270,37 @@ async def test_a_position_that_does_not_come_is_given_up_with_both_positions_nam
     assert "1000000 was requested" in answer.error.message
     assert f"at position {shard.log.status.applied.position}," in answer.error.message
     assert FOLLOWER_READ_WAIT_MS <= elapsed_ms(began) + 1 <= FOLLOWER_READ_WAIT_MS + 100
+
+
+def listing(min_position: int) -> pb.ShardRequest:
+    request = pb.ListRequest(kind=KIND_TOPIC, parent=NAMESPACE, min_position=min_position)
+    return pb.ShardRequest(shard_id=1, list=request)
+
+
+@run_by(in_shard)
+async def test_a_page_at_a_position_of_no_event_is_refused_by_a_confirmed_leader_at_once(
+    shard: Harness,
+) -> None:
+    await shard.create_topics("orders")
+    last = shard.log.status.commit_position
+    began = asyncio.get_running_loop().time()
+
+    reached = await shard.dispatcher.answer(listing(last))
+    ahead = await shard.dispatcher.answer(listing(last + 1))
+
+    assert len(reached.list.items) == 1
+    assert (ahead.error.reason, ahead.error.last_position) == ("POSITION_AHEAD", last)
+    assert elapsed_ms(began) < FOLLOWER_READ_WAIT_MS
+
+
+@run_by(in_shard)
+async def test_a_page_at_a_position_of_no_event_is_not_refused_without_a_majority(
+    shard: Harness,
+) -> None:
+    """The leader may have been replaced, and its successor may have that position."""
+    await shard.create_topics("orders")
+    shard.log.lose_quorum()
+
+    answer = await shard.dispatcher.answer(listing(shard.log.status.commit_position + 1))
+
+    assert answer.error.reason == "NOT_LEADER"

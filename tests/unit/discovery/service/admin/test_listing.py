@@ -121,6 +121,38 @@ async def test_a_token_of_another_listing_is_refused(shards):
             await service.list_topics(pb.ListObjectsRequest(**fields), TIMEOUT_MS)
 
 
+async def test_a_token_of_before_a_restore_or_of_another_cluster_is_refused(shards):
+    for shard in shards.shards.values():
+        shard.change(created={topic("x")})
+    request = pb.ListObjectsRequest(parent=PARENT, page_size=10)
+    page = await service_of(shards).list_topics(request, TIMEOUT_MS)
+    request.page_token = page.next_page_token
+    restored = shards_of(set(NAMES), 3, random.Random(7))
+    smaller = shards_of(set(NAMES), 2, random.Random(7))
+
+    with pytest.raises(InvalidRequest, match=r"position 2 is in the future.*begin the listing"):
+        await service_of(restored).list_topics(request, TIMEOUT_MS)
+    with pytest.raises(InvalidRequest, match=r"names shard 3.*begin the listing again"):
+        await service_of(smaller).list_topics(request, TIMEOUT_MS)
+
+
+async def test_a_token_is_good_for_as_long_as_its_cluster(shards):
+    """No state of the past is kept for it: what was created and deleted since then does no harm."""
+    request = pb.ListObjectsRequest(parent=PARENT, page_size=1_000)
+    page = await service_of(shards).list_topics(request, TIMEOUT_MS)
+    for number in range(50):
+        change = {topic(f"1{number:03}-new")}
+        shards.shards[1].change(created=change)
+        shards.shards[1].change(deleted=change)
+
+    request.page_token = page.next_page_token
+    following = await service_of(shards).list_topics(request, TIMEOUT_MS)
+
+    names = [item.name for item in following.items if "new" not in item.name]
+    assert names == NAMES[1_000 : 1_000 + len(names)]
+    assert len(names) >= 999
+
+
 @pytest.mark.parametrize("excess", [0, 1])
 async def test_list_prefix_bytes_max_bytes_may_be_searched_for_and_not_one_more(shards, excess):
     prefix = "x" * (LIST_PREFIX_BYTES_MAX + excess)
