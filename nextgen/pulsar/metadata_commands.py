@@ -101,7 +101,8 @@ class TopicDirectory(Protocol):
     async def topics_of_namespace(self, namespace: NamespaceName, *, domain: str) -> list[str]:
         """Return canonical names, sorted; of a partitioned topic those of its partitions.
 
-        ``domain`` is ``persistent``, ``non-persistent`` or empty for both.
+        Pulsar's own topics are left out: see ``is_system_topic``. ``domain`` is ``persistent``,
+        ``non-persistent`` or empty for both.
 
         Raises:
             Refused: ``LIMIT_EXCEEDED``: the names exceed the size of one answer.

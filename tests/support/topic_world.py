@@ -35,6 +35,8 @@ class TopicWorld:
         self.released.set()
         self.answer_url = "pulsar://broker-1:6650"
         self.broker_grpc = ""
+        self.lists_names = True
+        """Whether names are listed alone, where that is requested: earlier releases did not."""
 
     def add_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
         self.tenants.add(name.split("/")[0])
@@ -121,8 +123,12 @@ class TopicWorld:
         )
         page = min(request.limit, 2)
         for name in names[:page]:
-            item = response.items.add(name=name)
-            item.topic.partitions = self.topics[name]
+            if request.names_only and self.lists_names:
+                response.names.append(name)
+                response.partitions.append(self.topics[name])
+            else:
+                item = response.items.add(name=name)
+                item.topic.partitions = self.topics[name]
         response.more_items = len(names) > page
 
     def _executed(self, command: pb.Command) -> pb.CommandResult:

@@ -1,4 +1,7 @@
-"""Names of the topics of one namespace, gathered from all shards."""
+"""Names of the topics of one namespace, gathered from all shards into one answer.
+
+That is what Pulsar's binary protocol has: one frame. A namespace of any size is streamed over HTTP.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX, REQUEST_TIMEOUT_DEFAULT_MS
 from nextgen.kernel.limits.pulsar import TOPIC_LIST_BYTES_MAX
 from nextgen.kernel.routing.names import PARTITION_SUFFIX, NamespaceName
+from nextgen.kernel.routing.system_topics import is_system_topic
 from nextgen.tasks.background import join
 from protos.nextgen.v1 import shard_service_pb2 as pb
-from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Item
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 
 _NAME_BYTES_OVERHEAD = 3
 """Tag and length of a name in a list: a length below 2**14 takes two bytes."""
@@ -52,23 +56,28 @@ class TopicListing:
         return sorted(names)
 
     async def _names_in(self, shard_id: int, namespace: str, domain: str, room: _Room) -> list[str]:
-        """Return the names of the namespace's topics that the shard has."""
+        """Return the names of the namespace's topics in the shard, without Pulsar's own."""
         names: list[str] = []
         listing = pb.ListRequest(
-            kind=KIND_TOPIC, parent=namespace, limit=PAGE_ITEMS_MAX, domain=domain
+            kind=KIND_TOPIC,
+            parent=namespace,
+            limit=PAGE_ITEMS_MAX,
+            domain=domain,
+            names_only=True,
         )
         while True:
             response = await self._shards.call(
                 shard_id, pb.ShardRequest(list=listing), timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS
             )
-            items = response.list.items
-            for item in items:
-                found = _unit_names(item)
-                room.take(found)
-                names += found
-            if not response.list.more_items or not items:
+            topics = _partitions_by_name(response.list)
+            for name, partitions in topics:
+                if not is_system_topic(name):
+                    found = _unit_names(name, partitions)
+                    room.take(found)
+                    names += found
+            if not response.list.more_items or not topics:
                 return names
-            listing.after = items[-1].name
+            listing.after = topics[-1][0]
 
 
 class _Room:
@@ -83,13 +92,20 @@ class _Room:
         if self._bytes < 0:
             raise Refused(
                 RejectionCode.LIMIT_EXCEEDED,
-                f"namespace {self._namespace} has more topics than the "
-                f"{TOPIC_LIST_BYTES_MAX} bytes of one answer hold",
+                f"namespace {self._namespace} has more topics than fit into one answer of "
+                f"{TOPIC_LIST_BYTES_MAX} bytes; a listing over HTTP has no limit: "
+                f"GET /admin/v2/namespaces/{self._namespace}/topics",
             )
 
 
-def _unit_names(item: Item) -> list[str]:
-    count = item.topic.partitions
-    if not count:
-        return [item.name]
-    return [f"{item.name}{PARTITION_SUFFIX}{number}" for number in range(count)]
+def _partitions_by_name(page: pb.ListResponse) -> list[tuple[str, int]]:
+    """Return the topics of a page. A shard node of an earlier release answers with objects."""
+    if page.items:
+        return [(item.name, item.topic.partitions) for item in page.items]
+    return list(zip(page.names, page.partitions, strict=True))
+
+
+def _unit_names(name: str, partitions: int) -> list[str]:
+    if not partitions:
+        return [name]
+    return [f"{name}{PARTITION_SUFFIX}{number}" for number in range(partitions)]

@@ -39,8 +39,8 @@ PULSAR_REQUESTS_IN_FLIGHT_MAX = 65_536
 # Discovery over Pulsar -------------------------------------------------------------------------
 
 TOPIC_LIST_BYTES_MAX = PULSAR_MESSAGE_BYTES_MAX - 64 * 1024
-"""Names in the answer to a listing of a namespace: it is one frame, and clients take none that is
-bigger. Some 80,000 names of 60 bytes."""
+"""Names in the answer to a listing of a namespace over Pulsar's protocol: it is one frame, and
+clients close the connection at a bigger one. Some 80,000 names of 60 bytes."""
 
 DIRECTORY_READS_IN_FLIGHT_MAX = 8
 """Requests of one kind in flight to one shard; further ones share the next request."""

@@ -15,6 +15,8 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
+from nextgen.kernel.limits.pulsar import PULSAR_MESSAGE_BYTES_MAX, TOPIC_LIST_BYTES_MAX
+from nextgen.pulsar.frames import encode_command
 from nextgen.pulsar.metadata_commands import Located, MetadataCommands, StoredSchema
 from nextgen.runtime.security import authorization
 from protos.pulsar import PulsarApi_pb2 as pulsar
@@ -247,6 +249,17 @@ async def test_topics_are_listed_by_mode_and_left_unfiltered(commands, directory
     response = answer.getTopicsOfNamespaceResponse
     assert (list(response.topics), response.filtered, response.changed) == ([TOPIC], False, True)
     assert response.request_id == 9
+
+
+async def test_topic_list_bytes_max_of_names_are_a_frame_that_clients_take(commands, directory):
+    """A name counts with three bytes more, as in ``TopicListing``."""
+    names, rest_bytes = divmod(TOPIC_LIST_BYTES_MAX, 200)
+    directory.topics = ["x" * 197] * (names - 1) + ["x" * (197 + rest_bytes)]
+
+    answer = await commands.answer(topics())
+    answer.getTopicsOfNamespaceResponse.request_id = 2**64 - 1
+
+    assert TOPIC_LIST_BYTES_MAX < len(encode_command(answer)) <= PULSAR_MESSAGE_BYTES_MAX
 
 
 async def test_a_schema_is_told_with_its_version(commands, directory):

@@ -552,7 +552,11 @@ async def test_a_draining_broker_is_returned_only_if_all_drain(directory, link):
     }
 
 
-async def test_a_listing_has_all_shards_pages_and_partitions_in_order(directory, world):
+@pytest.mark.parametrize("lists_names", [True, False])
+async def test_a_listing_has_all_shards_pages_and_partitions_in_order(
+    directory, world, lists_names
+):
+    world.lists_names = lists_names
     for number in range(9):
         world.add_topic(f"persistent://acme/orders/n{number}")
     world.add_topic("persistent://acme/orders/wide", 2)
@@ -583,7 +587,20 @@ async def test_a_listing_is_as_long_as_one_answer(directory, world, monkeypatch,
     if fits:
         assert len(await listing) == 2
     else:
-        assert (await refusal(listing)).code == "LIMIT_EXCEEDED"
+        refused = await refusal(listing)
+        assert refused.code == "LIMIT_EXCEEDED"
+        assert "over HTTP has no limit: GET /admin/v2/namespaces/acme/orders/topics" in str(refused)
+
+
+async def test_a_listing_leaves_out_the_topics_that_pulsar_keeps_for_itself(directory, world):
+    world.add_topic("persistent://acme/orders/__change_events")
+    world.add_topic("persistent://acme/orders/__transaction_buffer_snapshot", 2)
+    world.add_topic("persistent://acme/orders/x-sub__transaction_pending_ack")
+    world.add_topic("persistent://acme/orders/__mine")
+
+    topics = await directory.topics_of_namespace(parse_namespace("acme/orders"), domain="")
+
+    assert topics == ["persistent://acme/orders/__mine"]
 
 
 async def test_without_a_shard_map_nothing_is_listed(world):
