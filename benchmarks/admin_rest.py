@@ -25,7 +25,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -330,33 +330,45 @@ async def check_listing(url: str, numbers: range) -> None:
 
 
 def summary(blocks: list[dict[str, Any]], operations: int) -> dict[str, Any]:
-    """Return the medians of all rounds, by way and operation. Pure."""
+    """Return the medians of all rounds, by operation and way. Pure.
+
+    The ratio is the median of the rounds' own ratios: two blocks of a round follow each other, and
+    meet the same load of the machine.
+    """
     found: dict[str, Any] = {}
-    for way in WAYS:
-        for operation in OPERATIONS:
-            mine = [one for one in blocks if (one["way"], one["operation"]) == (way, operation)]
-            latencies = sorted(latency for one in mine for latency in one["latencies_ms"])
-            by_kind = {
-                kind: round(
-                    1_000 * statistics.median(one["used"][kind] for one in mine) / operations, 3
-                )
-                for kind in mine[0]["used"]
-            }
-            found.setdefault(operation, {})[way] = {
-                "per_second": round(operations / statistics.median(one["seconds"] for one in mine)),
-                "p50_ms": latencies[len(latencies) // 2],
-                "p99_ms": latencies[int(len(latencies) * 0.99)],
-                "cpu_ms": round(
-                    1_000
-                    * statistics.median(sum(one["used"].values()) for one in mine)
-                    / operations,
-                    3,
-                ),
-                "cpu_ms_by_kind": by_kind,
-            }
-    for ways in found.values():
-        ways["rest_to_grpc_cpu"] = round(ways["rest"]["cpu_ms"] / ways["grpc"]["cpu_ms"], 3)
+    for operation in OPERATIONS:
+        by_way = {
+            way: [one for one in blocks if (one["way"], one["operation"]) == (way, operation)]
+            for way in WAYS
+        }
+        ratios = [
+            sum(rest["used"].values()) / sum(grpc_block["used"].values())
+            for rest, grpc_block in zip(by_way["rest"], by_way["grpc"], strict=True)
+        ]
+        found[operation] = {
+            **{way: figures(mine, operations) for way, mine in by_way.items()},
+            "rest_to_grpc_cpu": round(statistics.median(ratios), 3),
+            "rest_to_grpc_cpu_of_rounds": sorted(round(ratio, 3) for ratio in ratios),
+        }
     return found
+
+
+def figures(blocks: list[dict[str, Any]], operations: int) -> dict[str, Any]:
+    """Return the medians of blocks of one operation one way. Pure."""
+    latencies = sorted(latency for one in blocks for latency in one["latencies_ms"])
+
+    def cpu_ms(seconds: Iterable[float]) -> float:
+        return round(1_000 * statistics.median(seconds) / operations, 3)
+
+    return {
+        "per_second": round(operations / statistics.median(one["seconds"] for one in blocks)),
+        "p50_ms": latencies[len(latencies) // 2],
+        "p99_ms": latencies[int(len(latencies) * 0.99)],
+        "cpu_ms": cpu_ms(sum(one["used"].values()) for one in blocks),
+        "cpu_ms_by_kind": {
+            kind: cpu_ms([one["used"][kind] for one in blocks]) for kind in blocks[0]["used"]
+        },
+    }
 
 
 async def measure_stock(options: argparse.Namespace) -> dict[str, Any]:
