@@ -34,9 +34,9 @@ _SHOWN_CHARACTERS_MAX = 80
 _ERRORS_SHOWN_MAX = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RestRequest:
-    """A request whose path matched, decoded and checked."""
+    """A request whose path matched, decoded and checked. It is not changed."""
 
     parts: Mapping[str, str]
     """The path's variables."""
@@ -48,6 +48,7 @@ class RestRequest:
     """Media type of the body."""
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_ms: int = REQUEST_TIMEOUT_DEFAULT_MS
+    _topic: TopicName | None = field(default=None, init=False, repr=False, compare=False)
 
     def tenant(self) -> str:
         """Return the tenant that the path names.
@@ -63,10 +64,7 @@ class RestRequest:
         Raises:
             InvalidName: It is no namespace's name.
         """
-        parts = self.parts["tenant"], self.parts["namespace"]
-        if "/" in parts[0] or "/" in parts[1]:
-            raise InvalidName("a tenant's or namespace's name contains a slash")
-        return parse_namespace("/".join(parts))
+        return parse_namespace(self._namespace_text())
 
     def topic(self) -> TopicName:
         """Return the topic that the path names; ``persistent`` if it names no domain.
@@ -74,8 +72,18 @@ class RestRequest:
         Raises:
             InvalidName: It is no topic's name.
         """
-        domain = self.parts.get("domain") or self.parts.get("topic-domain") or "persistent"
-        return parse_topic(f"{domain}://{self.namespace().text}/{self.parts['topic']}")
+        if self._topic is None:
+            domain = self.parts.get("domain") or self.parts.get("topic-domain") or "persistent"
+            text = f"{domain}://{self._namespace_text()}/{self.parts['topic']}"
+            # The frame needs it to authorize the request, and the route to answer it.
+            self._topic = parse_topic(text)
+        return self._topic
+
+    def _namespace_text(self) -> str:
+        tenant, namespace = self.parts["tenant"], self.parts["namespace"]
+        if "/" in tenant or "/" in namespace:
+            raise InvalidName("a tenant's or namespace's name contains a slash")
+        return f"{tenant}/{namespace}"
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """Return a boolean parameter.

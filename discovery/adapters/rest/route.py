@@ -80,10 +80,13 @@ class Route:
     is_lookup: bool = False
     """Whether it counts as a lookup in the cluster's objective."""
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return tuple(self.path.strip("/").split("/"))
+    parts: tuple[str, ...] = field(init=False)
+    variables: Mapping[str, int] = field(init=False)
+    """Their names, and which of the parts they are."""
 
-    @property
-    def variables(self) -> tuple[str, ...]:
-        return tuple(part[1:-1] for part in self.parts if part.startswith("{"))
+    def __post_init__(self) -> None:
+        # Here and not for each request.
+        parts = tuple(self.path.strip("/").split("/"))
+        places = {name[1:-1]: place for place, name in enumerate(parts) if name.startswith("{")}
+        object.__setattr__(self, "parts", parts)
+        object.__setattr__(self, "variables", places)

@@ -49,11 +49,7 @@ def variables(route: Route, parts: Sequence[str]) -> dict[str, str]:
     Raises:
         RestFailure: 412, one is not UTF-8.
     """
-    return {
-        name[1:-1]: decoded(part)
-        for name, part in zip(route.parts, parts, strict=True)
-        if name.startswith("{")
-    }
+    return {name: decoded(parts[place]) for name, place in route.variables.items()}
 
 
 def _leaves(root: _Node, parts: Sequence[str]) -> list[_Node]:
