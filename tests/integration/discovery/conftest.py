@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from prometheus_client import CollectorRegistry
 
-from discovery.bootstrap import DiscoveryNode
+from discovery.bootstrap.node import DiscoveryNode
 from discovery.config import DiscoveryConfig
 from nextgen.client.client import Client
 from nextgen.kernel.routing.names import parse_topic

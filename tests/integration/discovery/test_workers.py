@@ -10,7 +10,7 @@ import psutil
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from discovery.bootstrap import DiscoveryNode
+from discovery.bootstrap.node import DiscoveryNode
 from discovery.config import DiscoveryConfig
 from nextgen.client.client import Client
 from nextgen.kernel.errors import ConnectionLost

@@ -34,7 +34,7 @@ CLOCKS = {
     "brokers",  # The same, and delayed delivery, which clients ask for by wall clock.
     "shards/adapters/loop_clock.py",  # Stamped into records for people; nothing is ordered by it.
     "cluster_manager/adapters/loop_clock.py",
-    "discovery/bootstrap.py",  # Which minute a lookup counts in; durations go by the other clock.
+    "discovery/bootstrap",  # Which minute a lookup counts in; durations go by the other clock.
 }
 """Where a wall clock may be read."""
 

@@ -1,0 +1,1 @@
+"""Puts a discovery process together: the only place that joins ports and adapters."""

@@ -1,0 +1,249 @@
+"""Puts together the parts that each process of a discovery node has, workers included."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from discovery.adapters.servers.pulsar_connection import ClientServices, DiscoveryConnection
+from discovery.adapters.shard_changes.catch_up_stream import CatchUpStreams
+from discovery.adapters.shard_changes.shard_streams import ShardStreams
+from discovery.adapters.shard_changes.watches import CacheWatches
+from discovery.config import DiscoveryConfig
+from discovery.domain.absent_names import AbsentNames
+from discovery.domain.answer_cache import AnswerCache
+from discovery.domain.partition_counts import PartitionCounts
+from discovery.service.counters import DiscoveryCounters
+from discovery.service.lookups.command_dispatcher import CommandDispatcher
+from discovery.service.lookups.lookup import LookupService
+from discovery.service.lookups.meter import FIRST_PROCESS, LookupMeter
+from discovery.service.lookups.topic_directory import DiscoveryTopicDirectory, KnownTopics
+from discovery.service.report import ProcessReporter, Report
+from discovery.service.watches.registry import WatchRegistry
+from discovery.wire import encoded_answer_facts
+from nextgen.client.brokers.live_urls import LiveBrokerUrls
+from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.routing.exchange import ExchangePool
+from nextgen.client.routing.router import ShardRouter
+from nextgen.client.routing.topic_creation import TopicCreation
+from nextgen.client.routing.topic_listing import TopicListing
+from nextgen.client.routing.topic_owners import TopicOwners
+from nextgen.client.routing.topic_schemas import TopicSchemas
+from nextgen.kernel.limits.cluster import (
+    DISCOVERY_CACHE_ALIASES_MAX,
+    DISCOVERY_CACHE_ANSWERS_MAX,
+    RECENT_DELTAS_MAX,
+)
+from nextgen.kernel.limits.discovery import (
+    ABSENT_ANSWER_BYTES_MAX,
+    ABSENT_NAME_MS_MAX,
+    ABSENT_NAMES_MAX,
+)
+from nextgen.kernel.limits.pulsar import PARTITION_COUNTS_MAX
+from nextgen.pulsar.lookups import lookup_answer_beginnings
+from nextgen.pulsar.metadata_commands import MetadataCommands
+from nextgen.pulsar.server import PulsarServer
+from nextgen.runtime.settings import Address
+from protos.nextgen.v1.cluster_service_pb2 import Hello
+
+GRACE_MS: Final = 2_000
+"""Time at a stop to answer requests that arrived before."""
+
+PULSAR_PURPOSE: Final = "discovery over the Pulsar protocol"
+
+
+class LookupCore:
+    """The parts of each process of a discovery node: link, caches, watches, the Pulsar port."""
+
+    def __init__(self, config: DiscoveryConfig) -> None:
+        self._config = config
+        clock = asyncio.get_running_loop().time
+        self._clock = clock
+        endpoints = [str(address) for address in config.cluster_managers]
+        self.link = ClusterLink(endpoints, _hello(config))
+        self._pool = ExchangePool(lambda: self.link.view.shard_map_version)
+        self.router = ShardRouter(self.link, self._pool)
+        self.cache = AnswerCache(
+            encoded_answer_facts,
+            answers_max=DISCOVERY_CACHE_ANSWERS_MAX,
+            aliases_max=DISCOVERY_CACHE_ALIASES_MAX,
+            deltas_max=RECENT_DELTAS_MAX,
+            route_of=lookup_answer_beginnings,
+        )
+        self.absent = AbsentNames(
+            names_max=ABSENT_NAMES_MAX,
+            answer_bytes_max=ABSENT_ANSWER_BYTES_MAX,
+            ttl_ms=ABSENT_NAME_MS_MAX,
+        )
+        self.partition_counts = PartitionCounts(counts_max=PARTITION_COUNTS_MAX)
+        self.counters = DiscoveryCounters()
+        self.streams = ShardStreams(config.node_id, self.link)
+        self.watches = CacheWatches(
+            self.streams, self.link, self.cache, self.absent, self.partition_counts
+        )
+        self.watch_registry = WatchRegistry(
+            self.link, self.streams, CatchUpStreams(config.node_id, self.link), clock
+        )
+        self.link.on_change(lambda _view, _update: self.watch_registry.cluster_changed())
+        self.lookups = LookupService(
+            self.router,
+            self.link,
+            self.cache,
+            self.absent,
+            self.counters,
+            clock,
+            config.fairness.tenant_lookups_waiting_max,
+        )
+        self._creation = TopicCreation(self.router, self.absent.created_here)
+        self._schemas = TopicSchemas(self.lookups.locate)
+        self.owners = TopicOwners(self.lookups.locate)
+        known = KnownTopics(
+            self.cache, self.partition_counts, self.absent, LiveBrokerUrls(self.link).any
+        )
+        self.topics = DiscoveryTopicDirectory(
+            self.lookups,
+            self._creation,
+            TopicListing(self.router, self.link),
+            self._schemas,
+            known,
+            self.partition_counts,
+            self.counters,
+            clock,
+        )
+        self.dispatcher = CommandDispatcher(MetadataCommands(self.topics), self.counters)
+        services = ClientServices(known, self.dispatcher, self.counters, config.fairness)
+        self.pulsar = PulsarServer(lambda keep_alive: DiscoveryConnection(keep_alive, services))
+        self._meter = _lookup_meter(config, self.counters, self.link)
+        self.link.on_connected(self._meter.connected)
+        self._reporter = ProcessReporter(
+            self.counters, self.cache, self.router.statistics, self._gauges, self._watch_states
+        )
+
+    async def start(self) -> None:
+        """Join the cluster in the background, and begin the windows of lookups."""
+        await self.link.start()
+        self._meter.start()
+
+    async def listen(self, *, reuse_port: bool) -> None:
+        """Accept Pulsar clients. Until the cluster is known, lookups are refused as retryable.
+
+        Raises:
+            RefusesToStart: The port is taken.
+        """
+        address = self._config.pulsar_listen
+        if address is not None:
+            await self.pulsar.start(
+                address.host, address.port, PULSAR_PURPOSE, reuse_port=reuse_port
+            )
+
+    def report(self) -> Report:
+        """Return the report of this process."""
+        self.counters.pulsar_connections_refused = self.pulsar.refused_connections
+        self.counters.pulsar_connections_dropped = self.pulsar.dropped_connections
+        report = self._reporter.report()
+        report.counts.update(self.watch_registry.counts())
+        report.counts["answers_absent"] = self.absent.answered
+        report.counts["lookup_windows_good"] = self._meter.good
+        report.counts["lookup_windows_bad"] = self._meter.bad
+        report.gauges.update(self.watch_registry.gauges())
+        return report
+
+    async def wait_ready(self) -> None:
+        """Return once any topic can be answered.
+
+        Raises:
+            WrongCluster: The cluster manager will never accept this node.
+        """
+        await self.link.wait_ready()
+        await self.link.wait_until(lambda _view: self.readiness()[0])
+
+    def readiness(self) -> tuple[bool, list[str]]:
+        """Return whether any topic can be answered, and what is missing."""
+        view = self.link.view
+        reasons = []
+        if not self.link.has_connected_once:
+            reasons.append("no cluster manager was reached yet")
+        if view.slot_table is None:
+            reasons.append("no shard map is known")
+        reasons += [
+            f"no leader of shard {shard_id} is known"
+            for shard_id in view.shard_ids
+            if view.leader_endpoint(shard_id) is None
+        ]
+        return not reasons, reasons
+
+    def created_here(self, shard_id: int, position: int, names: Iterable[str]) -> None:
+        """See ``Created``: of topics and partitions that came into being through this process."""
+        # Nearly always nothing is remembered: then not even the names are decoded.
+        names = tuple(names) if self.absent or self.partition_counts else ()
+        self.absent.created_here(shard_id, position, names)
+        self.partition_counts.forget(names)
+
+    async def make_default_namespace(self) -> None:
+        """Create ``public/default`` unless it is there."""
+        await self._creation.make_default_namespace()
+
+    async def drain(self) -> None:
+        """Answer the pending requests of Pulsar clients, and close their connections."""
+        for connection in self.pulsar.connections():
+            connection.hold_reading()
+        await self.dispatcher.drain(GRACE_MS)
+        await self.pulsar.stop(GRACE_MS)
+
+    async def stop(self) -> None:
+        """Close everything, once no request can arrive any more."""
+        await self._creation.stop()
+        await self.owners.stop()
+        await self._schemas.stop()
+        await self.lookups.stop()
+        self._meter.stop()
+        await self.watch_registry.stop()
+        await self.watches.stop()
+        await self.streams.stop()
+        await self._pool.stop()
+        await self.link.stop()
+
+    def _gauges(self) -> dict[str, int]:
+        return {
+            "pulsar_connections": self.pulsar.connection_count,
+            "pulsar_unfinished_bytes": self.pulsar.unfinished_bytes,
+            "pulsar_commands_waiting": self.dispatcher.waiting,
+            "absent_names": len(self.absent),
+            "processes": int(bool(self.pulsar.port)),
+        }
+
+    def _watch_states(self) -> Iterable[tuple[int, float, int]]:
+        now = self._clock()
+        for shard_id, watch in self.watches.by_shard.items():
+            yield shard_id, now - watch.heard_at, watch.resets
+
+
+def _lookup_meter(
+    config: DiscoveryConfig, counters: DiscoveryCounters, link: ClusterLink
+) -> LookupMeter:
+    number = FIRST_PROCESS if config.worker is None else config.worker.number
+    return LookupMeter(
+        counters.tally,
+        node_id=config.node_id.removesuffix(f".w{number}"),
+        number=number,
+        send=link.send,
+        unix_ms=unix_ms,
+    )
+
+
+def unix_ms() -> int:
+    """Return the wall clock's Unix milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def _hello(config: DiscoveryConfig) -> Hello:
+    # A worker is no node of its own: it is a guest of the cluster that only listens.
+    return Hello(
+        cluster_id=config.cluster_id,
+        node_id=config.node_id,
+        kind="discovery" if config.worker is None else "client",
+        grpc=str(config.advertise),
+        http=str(Address(config.advertise.host, config.http_listen.port)),
+    )
