@@ -65,6 +65,10 @@ class BrokerDirectory(Protocol):
         """Return the live session of this broker."""
         ...
 
+    def known_ids(self) -> Collection[str]:
+        """Return the ids of all brokers that the cluster ever had, alive or not."""
+        ...
+
     def has_ended(self, broker_id: str, session_id: str) -> bool:
         """Return whether this session is known to have ended. An unknown one may be too new."""
         ...

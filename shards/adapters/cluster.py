@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.cluster.view import ClusterView
@@ -60,6 +60,9 @@ class LinkDirectory:
     def broker(self, broker_id: str) -> BrokerRecorded | None:
         found = self._view.brokers.get(broker_id)
         return found if found is not None and found.is_live else None
+
+    def known_ids(self) -> Collection[str]:
+        return self._view.brokers.keys()
 
     def has_ended(self, broker_id: str, session_id: str) -> bool:
         return self._view.has_session_ended(broker_id, session_id)

@@ -10,8 +10,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, assert_never
 
-from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.kernel.events.decider import Accepted, Rejected, fold
+from nextgen.kernel.governance.policies import NO_RULES
 from nextgen.kernel.limits.cluster import PARENT_READ_ATTEMPTS_MAX
 from nextgen.kernel.routing.names import NamespaceName
 from nextgen.runtime.telemetry import tracing
@@ -20,15 +21,16 @@ from protos.nextgen.v1.shard_service_pb2 import CommandResult
 from shards.domain import namespace, parent_gate, tenant, topic
 from shards.domain.parent import SetProperties
 from shards.domain.parent_gate import ParentKind
-from shards.domain.policies import SetPolicies
+from shards.domain.policies import NO_PACKED_POLICIES, PackedPolicies, SetPolicies
 from shards.inventory.bulk_creation import BulkCreation
 from shards.inventory.command_answer import Answer, conclude, finish, record
 from shards.inventory.parent_deletion import NAMESPACES, TENANTS, ParentDeletion
 from shards.inventory.parent_gates import ParentGates, ParentRead
+from shards.inventory.placement_check import PlacementCheck
 from shards.inventory.topic_bounds import NO_BOUNDS, NamespacePolicies, TopicBounds
 from shards.inventory.topic_creation import TopicCreation, namespaces_of
 from shards.inventory.topic_deletion import ForcedDeletions, OnUnassigned, TopicDeletion
-from shards.ports import ParentDirectory
+from shards.ports import BrokerDirectory, ParentDirectory
 from shards.state.shard_state import ShardState
 from shards.wire.command import (
     OnGate,
@@ -57,8 +59,11 @@ class InventoryCommands:
         directory: ParentDirectory,
         on_unassigned: OnUnassigned | None,
         policies: NamespacePolicies | None,
+        brokers: BrokerDirectory | None,
     ) -> None:
         self._state = state
+        self._policies = policies
+        self._placement = None if brokers is None else PlacementCheck(state, brokers)
         self._gates = ParentGates(state, directory)
         self._bounds = None if policies is None else TopicBounds(state, policies)
         forced = ForcedDeletions(state.monotonic)
@@ -110,6 +115,10 @@ class InventoryCommands:
                 assert_never(body)
         before = state.reads.load_tenant(name)
         decision = tenant.decide(before, order)
+        if isinstance(order, SetPolicies) and isinstance(decision, Accepted):
+            assert before is not None, "an absent tenant gets no policies"
+            if (refusal := self._unknown_broker(order, before.policies)) is not None:
+                return refusal
         result = CommandResult()
         if isinstance(decision, Accepted):
             after = fold(tenant.evolve, before, decision.events)
@@ -166,6 +175,11 @@ class InventoryCommands:
         decision = namespace.decide(before, order)
         if isinstance(decision, Rejected):
             return conclude(self._state, command_id, decision, CommandResult())
+        policies = order.policies if isinstance(order, namespace.CreateNamespace) else order
+        if isinstance(policies, SetPolicies):
+            present = NO_PACKED_POLICIES if before is None else before.policies
+            if (refusal := self._unknown_broker(policies, present)) is not None:
+                return refusal
         after = fold(namespace.evolve, before, decision.events)
         assert after is not None, "no order of these removes a namespace"
         result = CommandResult(id=after.namespace_id, version=after.version)
@@ -198,6 +212,8 @@ class InventoryCommands:
     def _on_topic(self, command: OnTopic) -> Work:
         name, body = command.name.base_text, command.body
         before = self._state.reads.load_topic(name)
+        if isinstance(body, pb.SetPolicies):
+            return self._set_topic_policies(command, to_policies(name, body), before)
         match body:
             case pb.DeleteTopic():
                 return self._topic_deletion.delete(command.command_id, name, before, body)
@@ -205,19 +221,67 @@ class InventoryCommands:
                 order: topic.TopicCommand = topic.SetTopicProperties(
                     name, to_properties(body.properties), body.expected_version
                 )
-            case pb.SetPolicies():
-                order = to_policies(name, body)
             case pb.GrowTopic():
                 order = topic.GrowTopic(name, body.partitions)
             case _:
                 assert_never(body)
+        return self._decide_topic(command.command_id, before, order)
+
+    def _decide_topic(
+        self, command_id: bytes, before: topic.TopicState, order: topic.TopicCommand
+    ) -> Answer:
         decision = topic.decide(before, order)
         result = CommandResult()
         if isinstance(decision, Accepted):
             after = fold(topic.evolve, before, decision.events)
             assert after is not None, "what is set on a topic removes none"
             result = CommandResult(id=after.topic_id, version=after.version)
-        return conclude(self._state, command.command_id, decision, result)
+        return conclude(self._state, command_id, decision, result)
+
+    def _set_topic_policies(
+        self, command: OnTopic, order: SetPolicies, before: topic.TopicState
+    ) -> Work:
+        check, policies = self._placement, self._policies
+        if before is None or check is None or order.policies.placement == NO_RULES:
+            return self._decide_topic(command.command_id, before, order)
+        if (refusal := self._unknown_broker(order, before.policies)) is not None:
+            return refusal
+        if policies is None or not check.concerns_served(order, before):
+            return self._decide_topic(command.command_id, before, order)
+        return self._set_rules_of_served(command, order, check, policies)
+
+    async def _set_rules_of_served(
+        self,
+        command: OnTopic,
+        order: SetPolicies,
+        check: PlacementCheck,
+        policies: NamespacePolicies,
+    ) -> CommandResult:
+        """Set the rules of a topic that is served, unless they leave it no broker."""
+        namespace_name = command.name.namespace_text
+        async with policies.deciding((namespace_name,)) as decided_by:
+            parents = decided_by.of(namespace_name)
+            if isinstance(parents, MetadataError):
+                raise parents
+            nowhere = check.no_broker_left(order, parents)
+            if nowhere is not None:
+                answer = conclude(self._state, b"", nowhere, CommandResult())
+            else:
+                before = self._state.reads.load_topic(order.name)
+                answer = self._decide_topic(command.command_id, before, order)
+            return await finish(self._state, answer)
+
+    def _unknown_broker(self, order: SetPolicies, present: PackedPolicies) -> Answer | None:
+        """Return the refusal of rules that pin to an unknown broker, None if there is none.
+
+        It is not kept as the command's outcome: a broker may have registered by its repetition.
+        """
+        if self._placement is None or not order.policies.placement.pinned_brokers:
+            return None
+        unknown = self._placement.unknown_broker(order, present)
+        if unknown is None:
+            return None
+        return conclude(self._state, b"", unknown, CommandResult())
 
     # Parents and gates ------------------------------------------------------------------------
 

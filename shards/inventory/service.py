@@ -44,7 +44,7 @@ from shards.inventory.commands import InventoryCommands
 from shards.inventory.reader import InventoryReader
 from shards.inventory.topic_bounds import NamespacePolicies
 from shards.inventory.topic_deletion import OnUnassigned
-from shards.ports import ParentDirectory
+from shards.ports import BrokerDirectory, ParentDirectory
 from shards.projections.reading import RecordedOutcome
 from shards.state.command_outcomes import PendingOutcome
 from shards.state.shard_state import ShardState
@@ -85,7 +85,8 @@ class InventoryService:
 
     ``on_unassigned`` is called with the assignments that ended with a deleted topic, once that is
     committed: their brokers have to release them. ``policies`` bound the number of topics in a
-    namespace; without them there is no bound.
+    namespace; without them there is no bound. Placement rules are checked by ``brokers``, and by
+    ``policies``; without ``brokers`` all are accepted.
     """
 
     def __init__(
@@ -95,11 +96,12 @@ class InventoryService:
         *,
         on_unassigned: OnUnassigned | None = None,
         policies: NamespacePolicies | None = None,
+        brokers: BrokerDirectory | None = None,
         admission: WriteAdmission | None = None,
     ) -> None:
         self._state = state
         self._admission = admission or WriteAdmission(state.shard_id)
-        self._commands = InventoryCommands(state, directory, on_unassigned, policies)
+        self._commands = InventoryCommands(state, directory, on_unassigned, policies, brokers)
         self._executing: dict[bytes, asyncio.Task[CommandResult]] = {}
         self._tasks: set[asyncio.Task[CommandResult]] = set()
 

@@ -179,6 +179,7 @@ class ShardLeader:
             dependencies.parents,
             on_unassigned=self._finisher.release_deleted,
             policies=self.policies,
+            brokers=dependencies.directory,
             admission=WriteAdmission(
                 self.shard_id, self.metrics.write_refusals, dependencies.write_bounds
             ),

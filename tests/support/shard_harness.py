@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -126,6 +126,9 @@ class Cluster:
     def broker(self, broker_id: str) -> BrokerRecorded | None:
         found = self._brokers.get(broker_id)
         return found if found is not None and found.is_live else None
+
+    def known_ids(self) -> Collection[str]:
+        return self._brokers.keys()
 
     def has_ended(self, _broker_id: str, session_id: str) -> bool:
         return session_id in self._ended
@@ -511,6 +514,11 @@ class Harness:
         broker = self.brokers[broker_id] = FakeBroker(self, broker_id, capacity_units)
         await broker.connect()
         return broker
+
+    async def wait_ended(self, broker_id: str) -> None:
+        """Wait until the session of a broker that vanished has ended."""
+        while self.cluster.broker(broker_id) is not None:
+            await asyncio.sleep(0.1)
 
     async def lookup(
         self, *topics: str, timeout_ms: int = 10_000, preferred: str = ""

@@ -56,13 +56,13 @@ def pin(
 ) -> None:
     """Restrict a topic to these brokers, and move it to one of them if necessary.
 
-    A broker that the cluster does not know is refused. If a move is refused, the rule that was
-    there before is put back. Else the rule holds until it is removed. A move that takes longer than
-    the command waits continues, and the exit code is 3.
+    A broker that the cluster never had is refused, and so are brokers of which none is alive while
+    the topic is served. If a move is refused, the rule that was there before is put back. Else the
+    rule holds until it is removed. A move that takes longer than the command waits continues, and
+    the exit code is 3.
     """
     nodes = endpoints(target, data_dir)
     name = run_blocking(lambda: _whole(topic))
-    run_command(_check_known(nodes, brokers))
     rule = run_command(_set_rule(nodes, name, brokers, effective=effective))
     try:
         answers = run_command(_move_there(nodes, name, brokers))
@@ -87,24 +87,6 @@ class _Rule:
     before: tuple[str, ...]
     after: tuple[str, ...]
     response: Any
-
-
-async def _check_known(nodes: Sequence[str], brokers: Sequence[str]) -> None:
-    """Check that the cluster knows these brokers, alive or not.
-
-    Raises:
-        Refused: It does not know one. The message names those that it knows.
-    """
-    from nextgen.cli.calls.discovery_client import DiscoveryClient
-    from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
-
-    async with DiscoveryClient(nodes) as client:
-        cluster = await client.call("GetCluster", GetClusterRequest())
-    known = {each.broker_id for each in cluster.brokers}
-    unknown = [each for each in brokers if each not in known]
-    if unknown:
-        why = f"no broker is called {', '.join(unknown)}; there are {', '.join(sorted(known))}"
-        raise Refused(RejectionCode.NO_BROKER, why)
 
 
 async def _put_back(nodes: Sequence[str], name: TopicName, rule: _Rule) -> None:

@@ -89,7 +89,7 @@ def allowed_places(
         kept = [place for place in places if allows(candidates[place])]
         if not kept:
             # The message names the brokers that the earlier rules allow.
-            left = _shown([candidates[place].broker_id for place in places])
+            left = shown_names([candidates[place].broker_id for place in places])
             return Rejected(
                 RejectionCode.NO_BROKER, f"placement.{rule} ({what}) leaves none of {left}"
             )
@@ -118,15 +118,15 @@ def _broker_tests(rules: PlacementRules) -> list[_Test]:
     zones, racks = frozenset(rules.zones), frozenset(rules.racks)
     tests: list[_Test] = []
     if pinned:
-        says = f"only {_shown(rules.pinned_brokers)}"
+        says = f"only {shown_names(rules.pinned_brokers)}"
         tests.append(("pinned_brokers", says, lambda one: one.broker_id in pinned))
     if excluded:
-        says = f"not {_shown(rules.excluded_brokers)}"
+        says = f"not {shown_names(rules.excluded_brokers)}"
         tests.append(("excluded_brokers", says, lambda one: one.broker_id not in excluded))
     if zones:
-        tests.append(("zones", f"only {_shown(rules.zones)}", lambda one: one.zone in zones))
+        tests.append(("zones", f"only {shown_names(rules.zones)}", lambda one: one.zone in zones))
     if racks:
-        tests.append(("racks", f"only {_shown(rules.racks)}", lambda one: one.rack in racks))
+        tests.append(("racks", f"only {shown_names(rules.racks)}", lambda one: one.rack in racks))
     return tests
 
 
@@ -153,7 +153,8 @@ def _peer_tests(rules: PlacementRules, peers: Peers) -> list[_Test]:
     return tests
 
 
-def _shown(names: Sequence[str]) -> str:
+def shown_names(names: Sequence[str]) -> str:
+    """Return names for a message: all of them, or the first few and how many there are more."""
     more = len(names) - _NAMES_SHOWN_MAX
     text = ", ".join(names[:_NAMES_SHOWN_MAX])
     return f"{text} and {more} more" if more > 0 else text

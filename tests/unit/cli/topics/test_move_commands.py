@@ -14,13 +14,11 @@ from typer.testing import CliRunner, Result
 
 from nextgen.cli.topics import placement_commands
 from nextgen.cli.topics.moves import ask_moves
-from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
+from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Refused, Unavailable
 from nextgen.kernel.limits.cluster import MOVES_PER_REQUEST_MAX
 from nextgen.main import app
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from protos.nextgen.v1 import discovery_service_pb2 as pb
-from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
-from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import Item, LookupAnswer, Topic
 from protos.nextgen.v1.policies_pb2 import Policies
 from protos.nextgen.v1.shard_service_pb2 import TopicMove, UnassignOutcome
@@ -50,6 +48,7 @@ class Discovery:
         self.are_repeatable: list[bool] = []
         self.is_telling = True
         self.policies = Policies()
+        self.policies_error: MetadataError | None = None
 
     def __call__(self, *_given: object, **_options: object) -> Discovery:
         return self
@@ -72,11 +71,11 @@ class Discovery:
             return pb.UnloadTopicsResponse(outcomes=outcomes)
         if method == "GetTopic":
             return pb.GetObjectResponse(item=Item(topic=Topic()), shard_id=1)
-        if method == "GetCluster":
-            return ClusterUpdate(brokers=[BrokerRecorded(broker_id=each) for each in "abc"])
         if method == "GetPolicies":
             return pb.GetPoliciesResponse(policies=self.policies)
         if isinstance(request, pb.SetPoliciesRequest):
+            if self.policies_error is not None:
+                raise self.policies_error
             self.policies = request.policies
         return pb.WriteResponse()
 
@@ -269,12 +268,14 @@ def test_a_rule_that_another_set_meanwhile_is_not_taken_back(discovery: Discover
     assert list(discovery.policies.placement.pinned_brokers) == ["c"]
 
 
-def test_a_pin_to_a_broker_that_is_not_known_stores_nothing(discovery: Discovery) -> None:
-    result = nextgen("topics", "pin", PAID, "b", "broker-77")
+def test_a_pin_whose_rule_is_refused_moves_nothing(discovery: Discovery) -> None:
+    discovery.policies_error = Refused("NOT_ALLOWED", "no broker is called broker-77")
+
+    result = nextgen("topics", "pin", PAID, "broker-77")
 
     assert result.exit_code == ExitCode.REFUSED
-    assert "no broker is called broker-77; there are a, b, c" in result.stderr
-    assert not any(isinstance(each, pb.SetPoliciesRequest) for each in discovery.requests)
+    assert "no broker is called broker-77" in result.stderr
+    assert discovery.moves == []
 
 
 def test_a_pin_moves_a_unit_once_however_often_it_is_asked(discovery: Discovery) -> None:
