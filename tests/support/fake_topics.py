@@ -7,7 +7,7 @@ from typing import Any
 
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.routing.names import NamespaceName
+from nextgen.kernel.routing.names import NamespaceName, TopicName
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import Item, Topic
 from protos.nextgen.v1.shard_service_pb2 import (
@@ -28,6 +28,8 @@ class FakeInventory:
         """Topics that are in use."""
         self.before_set: Any = lambda: None
         """Called before properties are set."""
+        self.completed: list[str] = []
+        """Topics whose partitions got the subscriptions that they were missing."""
         self.unloaded: list[str] = []
         self.unload_outcome = UnassignOutcome(unassigned=True)
 
@@ -91,6 +93,9 @@ class FakeInventory:
         if request.partitions < topic.partitions:
             raise Refused(RejectionCode.FEWER_PARTITIONS, "it has more")
         topic.partitions = request.partitions
+
+    async def complete_partitions(self, name: TopicName, _timeout_ms: int) -> None:
+        self.completed.append(name.text)
 
     async def delete_topic(
         self, request: pb.DeleteRequest, _timeout_ms: int, form: TopicForm

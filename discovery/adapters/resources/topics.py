@@ -102,7 +102,7 @@ class Topics:
                 "POST",
                 f"{TOPIC}/createMissedPartitions",
                 self._create_missed,
-                "Create partitions that are missing: none ever is",
+                "Create what partitions are missing: subscriptions of the first one",
                 Action.CHANGE,
             ),
         ]
@@ -174,7 +174,7 @@ class Topics:
         return DONE
 
     async def _create_missed(self, request: RestRequest) -> Answer:
-        await self._operations.topic(request.topic(), request.timeout_ms)
+        await self._operations.complete_partitions(_whole(request), request.timeout_ms)
         return DONE
 
     async def _unload(self, request: RestRequest) -> Answer:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from discovery.ports import Directory, Shards
 from discovery.service.admin.deadline import all_of
+from discovery.service.admin.grown_topics import GrownTopics
 from discovery.service.admin.topic_deletion import Owners, TopicDeletion
 from discovery.service.admin.write_turns import SENT_BOUNDS, WriteTurns
 from discovery.service.counters import DiscoveryCounters
@@ -36,6 +37,7 @@ from nextgen.kernel.routing.names import (
     DEFAULT_NAMESPACE,
     DEFAULT_TENANT,
     InvalidName,
+    TopicName,
     parse_namespace,
     parse_tenant,
     parse_topic,
@@ -89,6 +91,7 @@ class InventoryService:
         self._created = created
         self._turns = WriteTurns(write_bounds)
         self._deletion = TopicDeletion(shards, owners)
+        self._grown = GrownTopics(shards, owners)
 
     # Tenants ----------------------------------------------------------------------------------
 
@@ -214,19 +217,41 @@ class InventoryService:
     async def update_partitions(
         self, request: pb.UpdatePartitionsRequest, timeout_ms: int
     ) -> pb.WriteResponse:
-        """Give a partitioned topic more partitions; with its present number nothing changes.
+        """Give a partitioned topic more partitions, with the subscriptions of its first one.
+
+        With its present number no partition is added, and all get the subscriptions that they are
+        missing: what an earlier request was broken off at.
 
         Raises:
             Refused: NOT_FOUND; NOT_PARTITIONED; FEWER_PARTITIONS: it has more already;
                 LIMIT_EXCEEDED: 0, or above ``PARTITIONS_PER_TOPIC_MAX``; INVALID_NAME: a partition.
+            ConnectionLost: It may have its partitions, and not all subscriptions on them.
         """
         name = parse_name(parse_topic, request.name)
+        present = await self._partitions_of(name, timeout_ms)
         body = shard_pb.GrowTopic(name=name.text, partitions=request.partitions)
         command = shard_pb.Command(command_id=request.command_id, grow_topic=body)
         response = await self.execute(name.routing_key, command, request, timeout_ms)
         # Before the caller is answered: it may look a new partition up next, here.
         self._created(response.shard_id, response.position, (name.base_text,))
+        is_repeated = present == request.partitions
+        new = range(0 if is_repeated else present, request.partitions)
+        await self._grown.copy_subscriptions(name, new, timeout_ms)
         return response
+
+    async def complete_partitions(self, name: TopicName, timeout_ms: int) -> None:
+        """Give all partitions of a topic the durable subscriptions of the first one.
+
+        Raises:
+            ConnectionLost: Some partitions may have got them: repeat it.
+        """
+        partitions = await self._partitions_of(name, timeout_ms)
+        await self._grown.copy_subscriptions(name, range(partitions), timeout_ms)
+
+    async def _partitions_of(self, name: TopicName, timeout_ms: int) -> int:
+        """Return a topic's partitions, 0 also if there is no such topic."""
+        found = await self._get(KIND_TOPIC, name.base_text, name.routing_key, 0, timeout_ms)
+        return found.item.topic.partitions
 
     async def delete_topic(
         self,

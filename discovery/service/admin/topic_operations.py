@@ -114,6 +114,15 @@ class TopicOperations:
         request = pb.UpdatePartitionsRequest(name=name.text, partitions=partitions)
         await self._inventory.update_partitions(request, timeout_ms)
 
+    async def complete_partitions(self, name: TopicName, timeout_ms: int) -> None:
+        """Give all partitions of a topic the subscriptions that its first one has.
+
+        Raises:
+            Refused: NOT_FOUND.
+        """
+        await self.topic(name, timeout_ms)
+        await self._inventory.complete_partitions(name, timeout_ms)
+
     async def delete(
         self, name: TopicName, form: TopicForm, timeout_ms: int, *, is_forced: bool
     ) -> None:

@@ -119,9 +119,11 @@ async def test_a_topic_is_deleted_as_what_it_is_and_in_use_by_force_only(client,
     assert list(inventory.topics) == ["non-persistent://acme/orders/transient"]
 
 
-async def test_missed_partitions_are_none_but_an_absent_topic_is_404(client):
+async def test_missed_subscriptions_are_created_and_an_absent_topic_is_404(client, inventory):
     assert await status(client, "POST", f"{PARTED}/createMissedPartitions") == 204
     assert await status(client, "POST", f"{BASE}/none/createMissedPartitions") == 404
+    assert await status(client, "POST", f"{PARTED}-partition-0/createMissedPartitions") == 412
+    assert inventory.completed == [PARTED_NAME]
 
 
 async def test_all_partitions_are_unloaded(client, inventory):

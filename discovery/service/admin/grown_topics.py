@@ -1,0 +1,91 @@
+"""Gives the new partitions of a topic the durable subscriptions of its first partition.
+
+    grown ─▶ was partition 0 ever served? ─▶ its subscriptions ─▶ created on each new partition
+                   ╰─ no: it has none                                at the earliest message
+
+So a subscription misses nothing that is published to a new partition before its consumer finds the
+partition (ADR 0077). What exists stays as it is: a repetition finishes what was broken off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from discovery.ports import Shards
+from discovery.service.admin.deadline import all_of
+from discovery.service.admin.topic_deletion import Owners
+from nextgen.kernel.errors import ConnectionLost, Refused, Unavailable
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.rest import TOPIC_UNITS_CALLED_MAX
+from nextgen.kernel.routing.names import Domain, TopicName
+from protos.nextgen.v1 import shard_service_pb2 as shard_pb
+from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
+
+
+class GrownTopics:
+    """Copies subscriptions to partitions. Raises ``MetadataError`` kinds only.
+
+    Without ``owners`` nothing is copied.
+    """
+
+    def __init__(self, shards: Shards, owners: Owners | None) -> None:
+        self._shards = shards
+        self._owners = owners
+
+    async def copy_subscriptions(
+        self, name: TopicName, partitions: Iterable[int], timeout_ms: int
+    ) -> None:
+        """Create the durable subscriptions of partition 0 where ``partitions`` do not have them.
+
+        ``TOPIC_UNITS_CALLED_MAX`` partitions at a time; idle ones are assigned.
+
+        Raises:
+            Refused: The topic was deleted meanwhile.
+            ConnectionLost: Some may have been created: repeat it.
+            MetadataError: Others; as after ``ConnectionLost``.
+        """
+        numbers = [number for number in partitions if number]
+        owners = self._owners
+        if owners is None or not numbers or name.domain is Domain.NON_PERSISTENT:
+            return
+        try:
+            first = name.of_partition(0)
+            if not await self._was_served(first, timeout_ms):
+                return
+            stats = await owners.call(first, admin_pb.GetInternalStatsRequest())
+            turns = asyncio.Semaphore(TOPIC_UNITS_CALLED_MAX)
+            await all_of(
+                [
+                    _create_all(owners, turns, name.of_partition(number), stats.cursors)
+                    for number in numbers
+                ]
+            )
+        except Unavailable as error:
+            why = f"not all partitions of {name.text} have its subscriptions yet: {error}"
+            raise ConnectionLost(why) from error
+
+    async def _was_served(self, unit: TopicName, timeout_ms: int) -> bool:
+        """Return whether a partition was ever assigned; without that it has no subscriptions."""
+        request = shard_pb.ShardRequest(topic_units=shard_pb.TopicUnitsRequest(name=unit.base_text))
+        response = await self._shards.call_key(unit.routing_key, request, timeout_ms=timeout_ms)
+        return any(each.unit == unit.unit.text for each in response.topic_units.units)
+
+
+async def _create_all(
+    owners: Owners,
+    turns: asyncio.Semaphore,
+    unit: TopicName,
+    cursors: Sequence[admin_pb.CursorStats],
+) -> None:
+    async with turns:
+        for cursor in cursors:
+            place = admin_pb.TopicPlace(earliest=admin_pb.Earliest())
+            request = admin_pb.CreateSubscriptionRequest(
+                subscription=cursor.subscription, start=place, properties=cursor.properties
+            )
+            try:
+                await owners.call(unit, request)
+            except Refused as error:
+                if error.code != RejectionCode.ALREADY_EXISTS:
+                    raise
