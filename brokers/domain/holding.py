@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies, merge
@@ -384,8 +384,12 @@ class Holding:
                 del self._assigned_by_name[held.name]
         earlier = self._tombstones.get(key)
         if earlier is not None:
-            if earlier.release.epoch_known >= release.epoch_known:
-                return held is not None
+            known = earlier.release
+            if known.epoch_known >= release.epoch_known:
+                if known.is_deleted or not release.is_deleted:
+                    return held is not None
+                # The unit was released here before its topic was deleted: its messages are here.
+                release = replace(release, epoch=known.epoch_known)
             self._drop_tombstone(key)
         self._tombstones[key] = _Tombstone(release, now_ms + BROKER_TOMBSTONE_MS)
         self._released_by_name[release.name] = key

@@ -65,6 +65,7 @@ class DeleteTopic:
 
     name: str
     topic_id: str
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +107,12 @@ class TopicPartitionsGrown:
 
 @dataclass(frozen=True, slots=True)
 class TopicDeleted:
+    """``partitions`` is the number that it had. ``forced``: its name is to rest for a moment."""
+
     name: str
     topic_id: str
+    partitions: int = 0
+    forced: bool = False
 
 
 TopicCommand = CreateTopic | SetTopicProperties | SetPolicies | GrowTopic | DeleteTopic
@@ -286,7 +291,8 @@ def _decide_delete(topic: TopicState, command: DeleteTopic) -> Accepted[TopicEve
         return _not_found(command.name)
     if topic is None or topic.topic_id != command.topic_id:
         return Accepted(())
-    return Accepted((TopicDeleted(command.name, topic.topic_id),))
+    deleted = TopicDeleted(command.name, topic.topic_id, topic.partitions, command.forced)
+    return Accepted((deleted,))
 
 
 def _not_found(name: str) -> Rejected:

@@ -24,12 +24,13 @@ from shards.domain.parent_gate import ParentKind
 from shards.domain.policies import NO_PACKED_POLICIES, PackedPolicies, SetPolicies
 from shards.inventory.bulk_creation import BulkCreation
 from shards.inventory.command_answer import Answer, conclude, finish, record
+from shards.inventory.forced_deletions import ForcedDeletions
 from shards.inventory.parent_deletion import NAMESPACES, TENANTS, ParentDeletion
 from shards.inventory.parent_gates import ParentGates, ParentRead
 from shards.inventory.placement_check import PlacementCheck
 from shards.inventory.topic_bounds import NO_BOUNDS, NamespacePolicies, TopicBounds
 from shards.inventory.topic_creation import TopicCreation, namespaces_of
-from shards.inventory.topic_deletion import ForcedDeletions, OnUnassigned, TopicDeletion
+from shards.inventory.topic_deletion import OnUnassigned, TopicDeletion
 from shards.ports import BrokerDirectory, ParentDirectory
 from shards.state.shard_state import ShardState
 from shards.wire.command import (
@@ -66,7 +67,7 @@ class InventoryCommands:
         self._placement = None if brokers is None else PlacementCheck(state, brokers)
         self._gates = ParentGates(state, directory)
         self._bounds = None if policies is None else TopicBounds(state, policies)
-        forced = ForcedDeletions(state.monotonic)
+        forced = ForcedDeletions(state)
         self._creation = TopicCreation(state, self._gates, self._bounds, forced)
         self.bulk = BulkCreation(state, self._gates, self._bounds)
         """Counts against the same bounds as ordinary creates."""

@@ -11,9 +11,9 @@ from shards.domain import topic
 from shards.domain.parent_gate import ParentKind
 from shards.domain.topic import CreateTopic, TopicState
 from shards.inventory.command_answer import Answer, record
+from shards.inventory.forced_deletions import ForcedDeletions
 from shards.inventory.parent_gates import Admission, ParentGates, ParentRead
 from shards.inventory.topic_bounds import PoliciesByNamespace, TopicBounds
-from shards.inventory.topic_deletion import ForcedDeletions
 from shards.state.shard_state import ShardState
 from shards.wire.command import NewTopic, OnNewTopics
 from shards.wire.event import DomainEvent, to_properties

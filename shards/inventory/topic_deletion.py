@@ -8,13 +8,10 @@ have acknowledged messages, so it is to be asked again.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.limits.cluster import UNITS_PER_RECORD_MAX
-from nextgen.kernel.limits.placement import FORCED_DELETIONS_REMEMBERED_MAX
-from nextgen.kernel.limits.pulsar import FORCED_DELETION_PAUSE_MS
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.replication.ports import Commit
 from protos.nextgen.v1.shard_service_pb2 import (
@@ -28,39 +25,14 @@ from protos.nextgen.v1.shard_service_pb2 import (
 from shards.domain import assignment, topic
 from shards.domain.assignment import REASON_TOPIC_DELETED, Assignment, UnassignTopic
 from shards.inventory.command_answer import Answer, conclude, record
+from shards.inventory.forced_deletions import ForcedDeletions
 from shards.inventory.topic_bounds import TopicBounds
 from shards.state.shard_state import ShardState
 from shards.wire.event import DomainEvent
 
 OnUnassigned = Callable[[Sequence[Assignment]], None]
-
-
-class ForcedDeletions:
-    """Names whose deletion was forced a moment ago: they are not created on demand.
-
-    Soft state of one term. ``monotonic`` is in seconds.
-    """
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._until: OrderedDict[str, float] = OrderedDict()
-
-    def note(self, name: str) -> None:
-        self._until.pop(name, None)
-        self._until[name] = self._monotonic() + FORCED_DELETION_PAUSE_MS / 1_000
-        if len(self._until) > FORCED_DELETIONS_REMEMBERED_MAX:
-            self._until.popitem(last=False)
-
-    def check(self, name: str) -> Rejected | None:
-        """Return why the topic is not created on demand now, None if it may be."""
-        until = self._until.get(name)
-        if until is None or until <= self._monotonic():
-            self._until.pop(name, None)
-            return None
-        return Rejected(
-            RejectionCode.JUST_DELETED,
-            f"the deletion of topic {name} was forced less than {FORCED_DELETION_PAUSE_MS} ms ago",
-        )
+"""Is called with the units of a deleted topic that were ever assigned, once that is committed: they
+are to be released, and their messages removed. Those that had no owner have none here."""
 
 
 class TopicDeletion:
@@ -90,7 +62,7 @@ class TopicDeletion:
         unfit = _check_form(name, before, body.form)
         if unfit is not None:
             return conclude(self._state, command_id, unfit, CommandResult())
-        decision = topic.decide(before, topic.DeleteTopic(name, topic_id))
+        decision = topic.decide(before, topic.DeleteTopic(name, topic_id, body.force))
         result = CommandResult(id=topic_id)
         if isinstance(decision, Rejected):
             return conclude(self._state, command_id, decision, result)
@@ -102,28 +74,31 @@ class TopicDeletion:
         # The assignments of a topic with very many units end in several records. The last record
         # deletes the topic: if it is lost, the topic exists without owners and gets new ones.
         ended = [each for _, each in sorted(units.items()) if each.is_assigned]
+        idle = [each for _, each in sorted(units.items()) if not each.is_assigned]
         while len(ended) > UNITS_PER_RECORD_MAX:
             part, ended = ended[:UNITS_PER_RECORD_MAX], ended[UNITS_PER_RECORD_MAX:]
-            self._tell_unassigned(part, self._state.proposer.propose(_unassign(part)))
+            self._notify_unassigned(part, self._state.proposer.propose(_unassign(part)))
         answer = record(self._state, command_id, (*_unassign(ended), *decision.events), result)
         assert answer.commit is not None, "a topic that was there has an event when it goes"
         if body.force:
             self._forced.note(name)
         if self._bounds is not None:
             self._bounds.note(parse_topic(name).namespace_text, -1)
-        self._tell_unassigned(ended, answer.commit)
+        self._notify_unassigned([*ended, *idle], answer.commit)
         return answer
 
-    def _tell_unassigned(self, ended: Sequence[Assignment], commit: asyncio.Future[Commit]) -> None:
+    def _notify_unassigned(
+        self, ended: Sequence[Assignment], commit: asyncio.Future[Commit]
+    ) -> None:
         listener = self._on_unassigned
         if listener is None or not ended:
             return
 
-        def tell(done: asyncio.Future[Commit]) -> None:
+        def notify(done: asyncio.Future[Commit]) -> None:
             if not done.cancelled() and done.exception() is None:
                 listener(ended)
 
-        commit.add_done_callback(tell)
+        commit.add_done_callback(notify)
 
 
 def _check_form(name: str, before: topic.TopicState, wanted: TopicForm) -> Rejected | None:

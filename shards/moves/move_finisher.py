@@ -126,9 +126,10 @@ class MoveFinisher:
             self._tasks.run(self._finish(moves))
 
     def release_deleted(self, ended: Sequence[Assignment]) -> None:
-        """Release assignments that ended with their topic, in the background, with retries.
+        """Release units of deleted topics and have their messages removed, in the background.
 
-        It does not wait for caches: no client may be served a deleted topic.
+        A unit without an owner has its messages removed by any live broker. It does not wait for
+        caches: no client may be served a deleted topic.
         """
         if ended:
             self._tasks.run(self._release_deleted(ended))
@@ -138,21 +139,52 @@ class MoveFinisher:
         self._tasks.run(self._recover(log))
 
     async def _release_deleted(self, ended: Sequence[Assignment]) -> None:
-        self._tasks.check_open()
-        try:
-            deleted = await self._deleted(ended)
-            for _ in range(_STAND_INS_MAX):
-                await self._sync.release([(owner, None) for owner in ended], deleted=deleted)
-                ended = self._stand_ins(ended)
-                if not ended:
-                    return
-        except MetadataError as error:
+        pause = _PAUSE_SECONDS_MIN
+        for _ in range(_ATTEMPTS_MAX):
             self._tasks.check_open()
-            _logger.info("deleted units not released yet", shard=self._shard_id, why=str(error))
-            position = self._proposer.position
-            await self._finish(
-                [UnfinishedMove(None, position, (owner,), is_deletion=True) for owner in ended]
-            )
+            try:
+                ended = await self._release_at_owners(ended)
+            except MetadataError as error:
+                self._tasks.check_open()
+                _logger.info("deleted units not released yet", shard=self._shard_id, why=str(error))
+            if not ended:
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _PAUSE_SECONDS_MAX)
+        _logger.warning("messages may be left", shard=self._shard_id, units=len(ended))
+
+    async def _release_at_owners(self, ended: Sequence[Assignment]) -> Sequence[Assignment]:
+        """Release units of deleted topics once; return those that no live broker has released.
+
+        Raises:
+            MetadataError: An owner was not reached. A repetition changes nothing.
+        """
+        deleted = await self._deleted(ended)
+        for _ in range(_STAND_INS_MAX):
+            holders = [self._holder(each) for each in ended]
+            owned = [(each, None) for each in holders if each.is_assigned]
+            await self._sync.release(owned, deleted=deleted)
+            ended = [
+                each
+                for each in holders
+                if not each.is_assigned or self._sync.has_ended(each.broker_id, each.session_id)
+            ]
+            if not ended:
+                break
+        return ended
+
+    def _holder(self, ended: Assignment) -> Assignment:
+        """Return a unit of a deleted topic with the broker that is to remove its messages.
+
+        That is its owner. If it had none, or the owner is gone, any live broker can; without one it
+        is returned without a broker.
+        """
+        if ended.is_assigned and not self._sync.has_ended(ended.broker_id, ended.session_id):
+            return ended
+        live = self._directory.live()
+        if not live:
+            return replace(ended, broker_id="", session_id="")
+        return replace(ended, broker_id=live[0].broker_id, session_id=live[0].session_id)
 
     async def _deleted(self, ended: Sequence[Assignment]) -> frozenset[str]:
         """Return the ids of those topics whose deletion is certain.
@@ -174,17 +206,6 @@ class MoveFinisher:
         # What was read may be a proposal that is lost.
         await self._proposer.confirm()
         return deleted
-
-    def _stand_ins(self, ended: Sequence[Assignment]) -> list[Assignment]:
-        """Return a live broker for each unit whose owner is gone: any can remove its messages."""
-        live = self._directory.live()
-        if not live:
-            return []
-        return [
-            replace(each, broker_id=live[0].broker_id, session_id=live[0].session_id)
-            for each in ended
-            if self._sync.has_ended(each.broker_id, each.session_id)
-        ]
 
     async def _finish(self, moves: Sequence[UnfinishedMove]) -> None:
         pause = _PAUSE_SECONDS_MIN
@@ -226,6 +247,7 @@ class MoveFinisher:
         except PositionCompacted:
             # A snapshot has replaced these entries, so they are no longer recent.
             return
+        self.release_deleted(recent.deleted_idle)
         names = [parse_topic(name) for name in list(recent.moved)[-UNITS_RECOVERED_MAX:]]
         position = self._proposer.position
         unfinished = [

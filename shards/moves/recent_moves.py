@@ -8,11 +8,20 @@ without it the old owner could hold the unit until its session ends.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
-from nextgen.kernel.limits.cluster import EVENTS_BATCH_BYTES_MAX
+from nextgen.kernel.limits.cluster import EVENTS_BATCH_BYTES_MAX, STORED_INTEGER_MAX
+from nextgen.kernel.limits.placement import DELETED_UNITS_RECOVERED_MAX
+from nextgen.kernel.routing.names import Unit
 from nextgen.replication.ports import ReplicatedLog
-from protos.nextgen.v1.events_pb2 import DecidedCommand, TopicAssigned, TopicUnassigned
+from protos.nextgen.v1.events_pb2 import (
+    DecidedCommand,
+    TopicAssigned,
+    TopicDeleted,
+    TopicUnassigned,
+)
 from shards.domain.assignment import (
     MOVE_REASONS,
     REASON_IDLE,
@@ -20,6 +29,7 @@ from shards.domain.assignment import (
     REASON_UNLOADED,
     Assignment,
 )
+from shards.wire.event import TOPIC_DELETED_TRACE
 
 RECENT_MS = 30_000
 """Longer than a move takes: sync and release have deadlines of 5 s, the caches one of 2 s."""
@@ -35,7 +45,10 @@ PAUSE_PARTS = 9
 first, and caches are not relied on before their time-to-live is over."""
 
 _REASONS = frozenset({*MOVE_REASONS.values(), REASON_IDLE, REASON_UNLOADED})
-_TRACES = tuple(reason.encode() for reason in (*_REASONS, REASON_TOPIC_DELETED))
+_TRACES = (
+    TOPIC_DELETED_TRACE,
+    *(reason.encode() for reason in (*_REASONS, REASON_TOPIC_DELETED)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +60,10 @@ class RecentMoves:
 
     deleted: list[Assignment]
     """Assignments that ended with their topic, without a broker: the view has forgotten it."""
+
+    deleted_idle: list[Assignment]
+    """All other units of deleted topics, in every epoch, the latest topics first: they had no owner
+    then, but may have messages. At most ``DELETED_UNITS_RECOVERED_MAX``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +77,7 @@ class _Change:
 class _Found:
     moved: dict[str, _Change] = field(default_factory=dict)
     deleted: dict[Assignment, _Change] = field(default_factory=dict)
+    deleted_topics: list[tuple[TopicDeleted, _Change]] = field(default_factory=list)
 
 
 async def recent_moves(log: ReplicatedLog) -> RecentMoves:
@@ -95,14 +113,32 @@ async def recent_moves(log: ReplicatedLog) -> RecentMoves:
     def is_recent(change: _Change) -> bool:
         return change.time_ms >= last_ms[change.term] - RECENT_MS
 
+    def is_of_predecessor(change: _Change) -> bool:
+        return change.term < status.term and is_recent(change)
+
+    owned = {(each.topic_id, each.unit) for each in found.deleted}
+    idle = (
+        unit
+        for topic, change in reversed(found.deleted_topics)
+        if is_of_predecessor(change)
+        for unit in _units_of(topic)
+        if (unit.topic_id, unit.unit) not in owned
+    )
     return RecentMoves(
         {name: move.epoch for name, move in found.moved.items() if is_recent(move)},
-        [
-            ended
-            for ended, change in found.deleted.items()
-            if change.term < status.term and is_recent(change)
-        ],
+        [ended for ended, change in found.deleted.items() if is_of_predecessor(change)],
+        list(islice(idle, DELETED_UNITS_RECOVERED_MAX)),
     )
+
+
+def _units_of(topic: TopicDeleted) -> Iterator[Assignment]:
+    """Yield all units that the topic could have, without owners, at the highest epoch."""
+    epoch = STORED_INTEGER_MAX
+    if not topic.partitions:
+        yield Assignment(topic.topic_id, Unit.whole().text, topic.name, epoch, "", "")
+    for number in range(topic.partitions):
+        name = f"{topic.name}-partition-{number}"
+        yield Assignment(topic.topic_id, Unit.partition(number).text, name, epoch, "", "")
 
 
 def _note_changes(payload: bytes, term: int, found: _Found) -> None:
@@ -113,6 +149,10 @@ def _note_changes(payload: bytes, term: int, found: _Found) -> None:
             changed = event.topic_assigned
         elif event.HasField("topic_unassigned"):
             changed = event.topic_unassigned
+        elif event.HasField("topic_deleted"):
+            change = _Change(0, decided.time_ms, term)
+            found.deleted_topics.append((event.topic_deleted, change))
+            continue
         else:
             continue
         found.moved.pop(changed.name, None)

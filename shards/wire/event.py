@@ -23,6 +23,10 @@ from shards.wire.session_event import SESSION_EVENTS
 SCHEMA_VERSION_MAX = 1
 """The latest schema that this program reads. A stored 0 means 1."""
 
+TOPIC_DELETED_TRACE = pb.Event(topic_deleted=pb.TopicDeleted()).SerializeToString()[:-1]
+"""Bytes that every record with a ``TopicDeleted`` has, and few others: by them a scan of the log
+finds the records to be decoded."""
+
 DomainEvent = (
     tenant.TenantEvent
     | namespace.NamespaceEvent

@@ -44,6 +44,10 @@ class Ticks:
     def __call__(self) -> int:
         return next(self._ticks)
 
+    def skip(self, ms: int) -> None:
+        """Go ahead by ``ms``."""
+        self._ticks = itertools.count(self() + ms)
+
 
 class Entropy:
     """Bytes that never repeat, and are the same in every run."""

@@ -286,6 +286,15 @@ QUOTA_UNITS_MAX = 1_000_000_000
 QUOTA_FILE_BYTES_MAX = 4 * 1024 * 1024
 """Bytes of a quota file: all possible names, each escaped and on a line of its own."""
 
+DELETED_UNITS_RECOVERED_MAX = 10_000
+"""Units without an owner whose messages a new leader has removed once more, as its predecessor may
+not have. A topic has no more partitions. Of earlier topics messages may be left."""
+
+FORCED_DELETION_EVENTS_MAX = 5_000
+"""Events at the end of the log in which a new leader looks for forced deletions of the last
+moments: two seconds of creates at full rate. It is read once a term, and only if a topic is to be
+created on demand in the first moments of the term."""
+
 FORCED_DELETIONS_REMEMBERED_MAX = 10_000
 """Names whose deletion was forced a moment ago, of one shard. The oldest are forgotten first: they
 may be created on demand early."""

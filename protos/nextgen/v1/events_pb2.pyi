@@ -245,12 +245,16 @@ class TopicPropertiesSet(_message.Message):
     def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class TopicDeleted(_message.Message):
-    __slots__ = ("name", "topic_id")
+    __slots__ = ("name", "topic_id", "partitions", "forced")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    FORCED_FIELD_NUMBER: _ClassVar[int]
     name: str
     topic_id: str
-    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
+    partitions: int
+    forced: bool
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., partitions: _Optional[int] = ..., forced: _Optional[bool] = ...) -> None: ...
 
 class TopicPartitionsGrown(_message.Message):
     __slots__ = ("name", "topic_id", "partitions")

@@ -53,6 +53,19 @@ def test_a_lower_epoch_never_replaces_a_higher_one():
     assert holding_after(assigned(2), assigned(1)).assigned(NAME) == assigned(2)
 
 
+@pytest.mark.parametrize("earlier", [released(3), released(2, new_epoch=3), released(9)])
+def test_a_unit_that_was_released_before_its_topic_was_deleted_is_released_again(
+    earlier: Release,
+):
+    """Its messages are to be removed, by this broker if its last owner is gone."""
+    holding = holding_after(assigned(2), earlier)
+    deletion = replace(released(3), is_deleted=True)
+
+    assert holding.apply(deletion, 0)
+    assert not holding.apply(deletion, 0), "a repetition changes nothing"
+    assert not holding.apply(assigned(earlier.epoch_known), 0), "what was fenced stays fenced"
+
+
 def test_a_release_drops_the_unit_and_says_where_it_went():
     holding = holding_after(assigned(1), released(1, new_epoch=2))
 

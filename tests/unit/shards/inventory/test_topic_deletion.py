@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from nextgen.kernel.limits.placement import FORCED_DELETIONS_REMEMBERED_MAX
+from nextgen.kernel.limits.placement import (
+    FORCED_DELETION_EVENTS_MAX,
+    FORCED_DELETIONS_REMEMBERED_MAX,
+)
 from nextgen.kernel.limits.pulsar import FORCED_DELETION_PAUSE_MS
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.domain.assignment import TopicAssigned, TopicUnassigned
-from shards.inventory.topic_deletion import ForcedDeletions
+from shards.domain.topic import TopicDeleted
+from shards.inventory.forced_deletions import ForcedDeletions, forced_before
 from tests.support.shard_world import ShardReplica, World, create_topics, names_in, namespace_at
 
 PAUSE_S = FORCED_DELETION_PAUSE_MS / 1_000
@@ -199,6 +203,18 @@ async def test_a_name_is_not_created_on_demand_at_once_if_its_deletion_was_force
     assert result.topics[0].rejection_code == code
 
 
+async def test_a_deletion_names_units_without_an_owner_too(scene: Scene) -> None:
+    """Their messages are removed by a broker that never had them."""
+    name = f"{scene.name}-partition-0"
+    ended = TopicUnassigned(scene.topic_id, "p0", name, 4, "unloaded")
+    await scene.shard.state.proposer.propose([ended, scene.assigned("p1", 2)])
+
+    assert await scene.delete(("p1", 2), force=True) == ""
+
+    units = [(each.unit, each.epoch, each.broker_id) for each in scene.shard.unassigned]
+    assert units == [("p1", 2, "b-1"), ("p0", 4, "")]
+
+
 async def test_a_command_that_names_it_creates_it_at_once(scene: Scene) -> None:
     await scene.delete(("p0", 4), force=True)
 
@@ -207,20 +223,100 @@ async def test_a_command_that_names_it_creates_it_at_once(scene: Scene) -> None:
     assert created.topics[0].rejection_code == ""
 
 
+def another_event(epoch: int) -> TopicAssigned:
+    return TopicAssigned("another", "", "persistent://acme/a/b", epoch, "b-1", "s-1", "x")
+
+
+async def on_demand(scene: Scene, name: str) -> str:
+    """Create a topic on demand; return the rejection code."""
+    command = create_topics([name])
+    command.create_topics.on_demand = True
+    return (await scene.world.run(scene.shard, command)).topics[0].rejection_code
+
+
+@pytest.mark.parametrize(("force", "code"), [(True, "JUST_DELETED"), (False, "")])
+async def test_a_name_rests_under_the_next_leader_too(scene: Scene, force: bool, code: str) -> None:
+    await scene.delete(("p0", 4), force=force)
+
+    scene.shard.next_term()
+
+    assert await on_demand(scene, scene.name) == code
+
+
+async def test_a_name_rests_for_one_pause_of_the_next_term(scene: Scene) -> None:
+    await scene.delete(("p0", 4), force=True)
+    scene.shard.next_term()
+    assert await on_demand(scene, scene.name) == "JUST_DELETED"
+
+    scene.shard.clock.skip(FORCED_DELETION_PAUSE_MS)
+
+    assert await on_demand(scene, scene.name) == ""
+
+
+async def test_a_deletion_that_its_leader_outlived_by_the_pause_rests_no_more(
+    scene: Scene,
+) -> None:
+    await scene.delete(("p0", 4), force=True)
+    scene.shard.clock.skip(FORCED_DELETION_PAUSE_MS)
+    await scene.shard.state.proposer.propose([another_event(1)])
+    scene.shard.next_term()
+
+    assert await on_demand(scene, scene.name) == ""
+
+
+async def test_the_clock_of_the_next_leader_may_be_ahead(scene: Scene) -> None:
+    await scene.delete(("p0", 4), force=True)
+    scene.shard.clock.skip(3_600_000)
+    scene.shard.next_term()
+
+    assert await on_demand(scene, scene.name) == "JUST_DELETED"
+
+
+async def test_the_log_is_not_read_once_the_pause_of_the_term_is_over(scene: Scene) -> None:
+    await scene.delete(("p0", 4), force=True)
+    scene.shard.next_term()
+    scene.shard.clock.skip(FORCED_DELETION_PAUSE_MS)
+    scene.shard.log.read = None  # type: ignore[method-assign, assignment]
+
+    assert await on_demand(scene, scene.name) == ""
+
+
+@pytest.mark.parametrize(("later", "found"), [(-1, True), (0, False)])
+async def test_forced_deletion_events_max_are_read_and_one_further_back_is_not(
+    scene: Scene, later: int, found: bool
+) -> None:
+    deleted = TopicDeleted(scene.name, scene.topic_id, 2, forced=True)
+    await scene.shard.state.proposer.propose([deleted])
+    behind = [another_event(epoch) for epoch in range(1, FORCED_DELETION_EVENTS_MAX + later + 1)]
+    await scene.shard.state.proposer.propose(behind)
+    log = scene.shard.log
+    scene.shard.next_term()
+
+    forced = forced_before(log, log.status.term)
+
+    assert forced == ([scene.name] if found else [])
+
+
+def new_leader(monotonic: Callable[[], float]) -> Any:
+    """Return as much of a leader's state as a log without events needs."""
+    log = SimpleNamespace(status=SimpleNamespace(first_position=1, commit_position=0))
+    return SimpleNamespace(monotonic=monotonic, log=log, term=SimpleNamespace(number=1))
+
+
 def test_a_name_rests_for_its_pause_and_no_longer() -> None:
-    clock = SimpleNamespace(now=10.0)
-    forced = ForcedDeletions(lambda: clock.now)
+    now = 10.0
+    forced = ForcedDeletions(new_leader(lambda: now))
     forced.note("a")
 
-    clock.now += PAUSE_S - 0.001
+    now += PAUSE_S - 0.001
     assert forced.check("a") is not None
     assert forced.check("b") is None
-    clock.now += 0.001
+    now += 0.001
     assert forced.check("a") is None
 
 
 def test_forced_deletions_remembered_max_are_kept_and_one_more_forgets_the_oldest() -> None:
-    forced = ForcedDeletions(lambda: 10.0)
+    forced = ForcedDeletions(new_leader(lambda: 10.0))
     names = [f"n{number}" for number in range(FORCED_DELETIONS_REMEMBERED_MAX)]
     for name in names:
         forced.note(name)

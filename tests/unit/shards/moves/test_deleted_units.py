@@ -113,3 +113,56 @@ async def test_units_that_ended_for_a_deletion_that_was_lost_keep_their_messages
 
     assert set(broker.released) == {(topic, 1, "")}
     assert removed(broker) == []
+
+
+async def delete_idle(shard: Harness, topic: str) -> None:
+    """Delete by force a topic that was served and has no owner now."""
+    await shard.lookup(topic)
+    units = [UnitAssignment(name=topic)]
+    await shard.ask(unassign=pb.UnassignRequest(units=units, reason="unloaded"))
+    body = pb.DeleteTopic(name=topic, is_checked=True, force=True)
+    assert not (await shard.execute(delete_topic=body)).rejection_code
+
+
+@run_by(in_shard)
+async def test_the_messages_of_an_idle_topic_are_removed_too(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1", UNITS)
+    (topic,) = await shard.create_topics("orders")
+
+    await delete_idle(shard, topic)
+    await asyncio.sleep(0.5)
+
+    assert removed(broker) == [(topic, 1)]
+
+
+@run_by(in_shard)
+async def test_the_messages_of_an_idle_topic_wait_for_a_live_broker(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1", UNITS)
+    (topic,) = await shard.create_topics("orders")
+    await shard.lookup(topic)
+    units = [UnitAssignment(name=topic)]
+    await shard.ask(unassign=pb.UnassignRequest(units=units, reason="idle"))
+    broker.vanish()
+    await shard.wait_ended("broker-1")
+    body = pb.DeleteTopic(name=topic, is_checked=True, force=True)
+    await shard.execute(delete_topic=body)
+    await asyncio.sleep(SETTLED_S)
+
+    later = await shard.start_broker("broker-2", UNITS)
+    await asyncio.sleep(2 * SETTLED_S)
+
+    assert removed(later) == [(topic, 1)]
+
+
+@run_by(in_shard)
+async def test_the_next_leader_has_the_messages_of_an_idle_topic_removed(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1", UNITS)
+    (topic,) = await shard.create_topics("orders")
+    await delete_idle(shard, topic)
+    shard.next_term()
+    await broker.connect()
+    broker.deliveries.clear()
+
+    await asyncio.sleep(2 * SETTLED_S)
+
+    assert [name for name, _ in removed(broker)] == [topic]

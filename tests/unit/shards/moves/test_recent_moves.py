@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
+from nextgen.kernel.limits.cluster import STORED_INTEGER_MAX
+from nextgen.kernel.limits.placement import DELETED_UNITS_RECOVERED_MAX
 from nextgen.replication.ports import Record
-from protos.nextgen.v1.events_pb2 import DecidedCommand, Event, TopicAssigned, TopicUnassigned
+from protos.nextgen.v1.events_pb2 import (
+    DecidedCommand,
+    Event,
+    TopicAssigned,
+    TopicDeleted,
+    TopicUnassigned,
+)
 from shards.domain.assignment import Assignment
 from shards.moves import recent_moves as module
 from shards.moves.recent_moves import RECENT_MS, RecentMoves, recent_moves
@@ -76,7 +84,47 @@ async def test_what_ended_with_its_topic_counts_whatever_was_created_of_its_name
             Assignment("t-2", "p1", "p", 4, "", ""),
             Assignment("t-3", "", "moved", 1, "", ""),
         ],
+        [],
     )
+
+
+def gone(name: str, topic_id: str, partitions: int = 0) -> Event:
+    return Event(topic_deleted=TopicDeleted(name=name, topic_id=topic_id, partitions=partitions))
+
+
+@run_by(with_log)
+async def test_units_of_deleted_topics_without_an_owner_are_found_by_the_topic(
+    log: MemoryLog,
+) -> None:
+    await commit(log, gone("old", "t-0"), age_ms=RECENT_MS + 1)
+    await commit(log, gone("whole", "t-1"))
+    await commit(log, deleted("parts-partition-1", 4, "t-2", "p1"), gone("parts", "t-2", 3))
+    await commit(log, deleted("owned", 7, "t-3"), gone("owned", "t-3"))
+    log.become_leader()
+    await commit(log, gone("mine", "t-4"))
+
+    found = await recent_moves(log)
+
+    every = STORED_INTEGER_MAX
+    assert found.deleted_idle == [
+        Assignment("t-2", "p0", "parts-partition-0", every, "", ""),
+        Assignment("t-2", "p2", "parts-partition-2", every, "", ""),
+        Assignment("t-1", "", "whole", every, "", ""),
+    ]
+
+
+@run_by(with_log)
+async def test_deleted_units_recovered_max_are_found_and_one_more_is_left_out(
+    log: MemoryLog,
+) -> None:
+    await commit(log, gone("one-more", "t-0"))
+    await commit(log, gone("large", "t-1", DELETED_UNITS_RECOVERED_MAX))
+    log.become_leader()
+
+    found = (await recent_moves(log)).deleted_idle
+
+    assert len(found) == DELETED_UNITS_RECOVERED_MAX
+    assert {unit.topic_id for unit in found} == {"t-1"}
 
 
 @run_by(with_log)
@@ -103,7 +151,7 @@ async def test_what_is_recent_does_not_depend_on_another_leaders_clock(
 
 @run_by(with_log)
 async def test_an_empty_log_has_none_and_a_snapshot_hides_what_is_behind_it(log: MemoryLog) -> None:
-    assert await recent_moves(log) == RecentMoves({}, [])
+    assert await recent_moves(log) == RecentMoves({}, [], [])
 
     await commit(log, assigned("hidden", 2, "moved"))
     await log.take_snapshot()
