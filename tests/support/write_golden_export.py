@@ -24,6 +24,7 @@ from protos.nextgen.v1.events_pb2 import (
     QuotasSet,
     TenantQuota,
     TopicAssigned,
+    TopicDeleted,
 )
 from shards.wire.event import encode_decided
 from tests.support.export_logs import FakeLog
@@ -44,12 +45,14 @@ def golden_events() -> list[Any]:
         tenants=[TenantQuota(tenant="acme", units=5)],
         source="5ou4ce",
     )
+    forced = TopicDeleted(name="grown", topic_id="topic-9", partitions=3, forced=True)
     raised = TopicAssigned(topic_id="topic-1", epoch=8, reason="epoch_used", used_epoch=7)
     told = [
         *DecidedCommand.FromString(packed).events,
         Event(lookup_window_recorded=window),
         Event(quotas_set=quotas),
         Event(topic_assigned=raised),
+        Event(topic_deleted=forced),
     ]
     events = []
     for position, event in enumerate(told, start=1):

@@ -152,9 +152,9 @@ def test_partitions_per_topic_max_is_what_a_topic_may_grow_to_and_not_one_more()
 
 
 def test_deleting_removes_the_topic():
-    decision = decide(given_events(CREATED), DeleteTopic(NAME, "t-1"))
+    decision = decide(given_events(CREATED), DeleteTopic(NAME, "t-1", forced=True))
 
-    assert decision == Accepted((TopicDeleted(NAME, "t-1"),))
+    assert decision == Accepted((TopicDeleted(NAME, "t-1", 4, forced=True),))
     assert given_events(CREATED, TopicDeleted(NAME, "t-1")) is None
 
 

@@ -118,9 +118,11 @@ async def test_who_is_within_a_tenth_is_left_alone_though_a_rule_drives_a_unit_a
 
 @run_by(in_shard, units=1_000)
 async def test_a_unit_that_may_go_nowhere_is_named_and_not_planned(shard: Harness) -> None:
-    topics = await spread(shard, 2, "a", "b")
+    topics = await spread(shard, 2, "a", "b", "gone")
     await shard.move((topics[0], "b"))
     await pin(shard, topics[0], "gone")
+    shard.brokers["gone"].vanish()
+    await shard.wait_ended("gone")
 
     answer = await rebalance(shard, units_per_second=1_000)
 
