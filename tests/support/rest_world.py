@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -30,6 +30,8 @@ class WorldShards:
         self.world = world
         self.before: Callable[[pb.ShardRequest], None] | None = None
         """Called with each request; what it raises is what the caller gets."""
+        self.before_answer: Callable[[pb.ShardRequest], Awaitable[None]] | None = None
+        """The same, and awaited."""
         self.unloaded: list[str] = []
         self.moved: list[tuple[str, str]] = []
         self.unload_outcome = pb.UnassignOutcome(unassigned=True)
@@ -51,6 +53,8 @@ class WorldShards:
         if self.before is not None:
             self.before(request)
         request.shard_id = shard_id
+        if self.before_answer is not None:
+            await self.before_answer(request)
         shard = self.world.shards[shard_id]
         match request.WhichOneof("body"):
             case "execute":
@@ -58,7 +62,8 @@ class WorldShards:
             case "get":
                 return pb.ShardResponse(get=await shard.reader.get(request.get))
             case "list":
-                return pb.ShardResponse(list=await shard.reader.list(request.list))
+                found = await shard.reader.list(request.list)
+                return pb.ShardResponse(list=found, position=shard.reader.position)
             case "unassign":
                 names = [unit.name for unit in request.unassign.units]
                 self.unloaded += names
