@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from discovery.adapters.administration.policy_table import Policy
+from nextgen.pulsar.policies.policy_table import Policy
 
 SAMPLES: dict[str, Any] = {
     "retention": {"retentionTimeInMinutes": 10, "retentionSizeInMB": -1},

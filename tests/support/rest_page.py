@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from discovery.adapters.administration.policy_table import POLICIES, UNSET, Policy
 from discovery.adapters.administration.topic_policies import TOPIC_POLICIES
+from nextgen.pulsar.policies.policy_table import POLICIES, UNSET, Policy
 
 PAGE = Path(__file__).parents[2] / "docs" / "rest.md"
 REGENERATE = "run `.venv/bin/python -m tests.support.rest_page --write` and commit docs/rest.md"

@@ -10,7 +10,6 @@ from discovery.adapters.administration.clusters import Clusters, LocalCluster
 from discovery.adapters.administration.namespace_backlogs import NamespaceBacklogRoutes
 from discovery.adapters.administration.namespaces import NAMESPACE, Namespaces
 from discovery.adapters.administration.policy_routes import PolicyRoutes
-from discovery.adapters.administration.policy_table import POLICIES
 from discovery.adapters.administration.tenants import Tenants
 from discovery.adapters.administration.topic_policies import TopicPolicyRoutes
 from discovery.adapters.resources.lookups import Lookups
@@ -27,6 +26,7 @@ from discovery.service.tenancy.namespaces import NamespaceService
 from discovery.service.tenancy.object_policies import ObjectPolicies
 from discovery.service.tenancy.tenants import TenantService
 from nextgen.pulsar.metadata_commands import TopicDirectory
+from nextgen.pulsar.policies.policy_table import POLICIES
 
 
 @dataclass(frozen=True, slots=True)

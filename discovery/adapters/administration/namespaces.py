@@ -12,10 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from discovery.adapters.administration import whole_policies
-from discovery.adapters.administration.policy_types import Names
 from discovery.adapters.administration.quota_routes import QuotaRoutes
-from discovery.adapters.resources.lookups import WHOLE_BUNDLE
 from discovery.adapters.rest.answer import DONE, JSON, TEXT, Answer, RestFailure, content, text
 from discovery.adapters.rest.request import RestRequest, shown
 from discovery.adapters.rest.route import BOOLEAN, TEXT_VALUE, Body, Route
@@ -26,6 +23,9 @@ from discovery.service.tenancy.object_policies import ObjectPolicies
 from discovery.service.tenancy.tenants import TenantService
 from nextgen.client.wire.policies import policies_from_proto
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_MAX_MS
+from nextgen.pulsar.policies import whole_policies
+from nextgen.pulsar.policies.policy_types import Names
+from nextgen.pulsar.policies.whole_policies import WHOLE_BUNDLE
 from nextgen.runtime.security.authorization import Action
 
 _NAMESPACES = "/admin/v2/namespaces"

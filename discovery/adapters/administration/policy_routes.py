@@ -9,15 +9,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from discovery.adapters.administration.policy_table import UNSET, Policy
-from discovery.adapters.administration.policy_types import SchemaCompatibilityStrategy
 from discovery.adapters.rest.answer import DONE, JSON, TEXT, Answer, RestFailure, content
 from discovery.adapters.rest.request import RestRequest, shown
 from discovery.adapters.rest.route import BOOLEAN, TEXT_VALUE, Body, Route
-from discovery.domain.policy_values import quota_problem
 from discovery.service.admin.deadline import Deadline
 from discovery.service.tenancy.object_policies import ObjectPolicies
-from nextgen.kernel.governance.policies import NO_POLICIES, Policies
+from nextgen.kernel.governance.policies import Policies
+from nextgen.pulsar.policies.policy_table import (
+    UNSET,
+    Policy,
+    checked,
+    without_contradiction,
+)
 from nextgen.runtime.security.authorization import Action
 
 APPLIED = {"applied": BOOLEAN}
@@ -113,32 +116,6 @@ class PolicyRoutes:
             return without_contradiction(policy.write(policies, value), policies)
 
         await self.policies.change(self.name_of(request), change, Deadline(request.timeout_ms))
-
-
-def without_contradiction(after: Policies, before: Policies = NO_POLICIES) -> Policies:
-    """Return ``after``, unless it has a contradiction that ``before`` has not.
-
-    Raises:
-        RestFailure: 412.
-    """
-    problem = quota_problem(after)
-    if problem and not quota_problem(before):
-        raise RestFailure(412, problem)
-    return after
-
-
-def checked(policy: Policy, body: Any) -> Any:
-    """Return the value of a body that the policy's type has read; None removes the policy.
-
-    Raises:
-        RestFailure: It makes no sense.
-    """
-    value = policy.plain(body)
-    problem = policy.check(value) if policy.check is not None else ""
-    if problem:
-        raise RestFailure(policy.refused_with, f"{policy.name}: {problem}")
-    is_undefined = policy.kind is SchemaCompatibilityStrategy and value == "UNDEFINED"
-    return None if is_undefined else value
 
 
 def _of_query(policy: Policy, request: RestRequest) -> Any:

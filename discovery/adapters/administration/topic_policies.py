@@ -12,10 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from discovery.adapters.administration import policy_checks as checks
-from discovery.adapters.administration import policy_types as types
 from discovery.adapters.administration.policy_routes import APPLIED, PolicyRoutes
-from discovery.adapters.administration.policy_table import POLICIES, UNSET, Policy
 from discovery.adapters.administration.quota_routes import QuotaRoutes
 from discovery.adapters.resources.topics import TOPIC
 from discovery.adapters.rest.answer import DONE, Answer, RestFailure, content
@@ -24,6 +21,9 @@ from discovery.adapters.rest.route import Body, Route
 from discovery.service.admin.deadline import Deadline
 from discovery.service.tenancy.object_policies import ObjectPolicies
 from nextgen.kernel.governance.policies import Policies
+from nextgen.pulsar.policies import policy_checks as checks
+from nextgen.pulsar.policies import policy_types as types
+from nextgen.pulsar.policies.policy_table import POLICIES, UNSET, Policy
 from nextgen.runtime.security.authorization import Action
 
 _OF_NAMESPACES = {policy.name: policy for policy in POLICIES}

@@ -17,10 +17,8 @@ from discovery.ports import Directory
 from nextgen.kernel.errors import InvalidRequest, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.pulsar.metadata_commands import TopicDirectory
+from nextgen.pulsar.policies.whole_policies import WHOLE_BUNDLE
 from nextgen.runtime.security.authorization import Action
-
-WHOLE_BUNDLE = "0x00000000_0xffffffff"
-"""The bundle of every topic: a namespace has this one, because nothing is placed by bundles."""
 
 _SCHEMA_VERSION_BYTES = 8
 _TOPIC = "/{tenant}/{namespace}/{topic}"

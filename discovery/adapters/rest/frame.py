@@ -38,6 +38,7 @@ from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.input.short_text import shortened
 from nextgen.kernel.limits.inbound import LOG_FIELD_CHARACTERS_MAX
 from nextgen.kernel.routing.names import InvalidName
+from nextgen.pulsar.policies.refusal import PolicyRefused
 from nextgen.runtime.security import authorization
 from nextgen.runtime.security.authorization import ANONYMOUS, Resource
 
@@ -98,6 +99,8 @@ class RestFrame:
             return await self._dispatcher.answer(partial(route.work, wanted))
         except InvalidName as error:
             return failure(RestFailure(412, str(error)))
+        except PolicyRefused as error:
+            return failure(RestFailure(error.status, str(error)))
         except (RestFailure, MetadataError) as error:
             return failure(error)
         except Exception as error:

@@ -1,6 +1,6 @@
 """``docs/rest.md`` says which policies are enforced, as the table does."""
 
-from discovery.adapters.administration.policy_table import POLICIES
+from nextgen.pulsar.policies.policy_table import POLICIES
 from tests.support import rest_page
 
 

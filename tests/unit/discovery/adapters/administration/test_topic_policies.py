@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from discovery.adapters.administration.policy_table import POLICIES, UNSET
 from discovery.adapters.administration.topic_policies import TOPIC_POLICIES
 from nextgen.kernel.limits.placement import STORED_POLICIES_MAX, STORED_POLICY_NAME_BYTES_MAX
+from nextgen.pulsar.policies.policy_table import POLICIES, UNSET
 from protos.nextgen.v1 import policies_pb2
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC

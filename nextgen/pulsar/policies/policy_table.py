@@ -14,11 +14,12 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from discovery.adapters.administration import policy_checks as checks
-from discovery.adapters.administration import policy_types as types
-from discovery.domain import policy_values as values
-from discovery.domain.policy_values import Enforced, with_stored
-from nextgen.kernel.governance.policies import Policies
+from nextgen.kernel.governance.policies import NO_POLICIES, Policies
+from nextgen.pulsar.policies import policy_checks as checks
+from nextgen.pulsar.policies import policy_types as types
+from nextgen.pulsar.policies import policy_values as values
+from nextgen.pulsar.policies.policy_values import Enforced, with_stored
+from nextgen.pulsar.policies.refusal import PolicyRefused
 
 UNSET: Final = object()
 """While it is unset the answer has no content: 204."""
@@ -369,3 +370,29 @@ POLICIES: tuple[Policy, ...] = (
     ),
 )
 """In the order of the documentation: what is enforced comes first."""
+
+
+def without_contradiction(after: Policies, before: Policies = NO_POLICIES) -> Policies:
+    """Return ``after``, unless it has a contradiction that ``before`` has not.
+
+    Raises:
+        PolicyRefused: 412.
+    """
+    problem = values.quota_problem(after)
+    if problem and not values.quota_problem(before):
+        raise PolicyRefused(412, problem)
+    return after
+
+
+def checked(policy: Policy, body: Any) -> Any:
+    """Return the value of a body that the policy's type has read; None removes the policy.
+
+    Raises:
+        PolicyRefused: It makes no sense.
+    """
+    value = policy.plain(body)
+    problem = policy.check(value) if policy.check is not None else ""
+    if problem:
+        raise PolicyRefused(policy.refused_with, f"{policy.name}: {problem}")
+    is_undefined = policy.kind is types.SchemaCompatibilityStrategy and value == "UNDEFINED"
+    return None if is_undefined else value

@@ -6,14 +6,21 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, create_model
 
-from discovery.adapters.administration.policy_checks import at_least_minus_one
-from discovery.adapters.administration.policy_routes import checked, without_contradiction
-from discovery.adapters.administration.policy_table import POLICIES, UNSET, Policy
-from discovery.adapters.administration.policy_types import BacklogQuotaBody, BundlesData, Names
-from discovery.adapters.resources.lookups import WHOLE_BUNDLE
-from discovery.adapters.rest.answer import RestFailure
-from discovery.domain.policy_values import BACKLOG_QUOTA, with_stored
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
+from nextgen.pulsar.policies.policy_checks import at_least_minus_one
+from nextgen.pulsar.policies.policy_table import (
+    POLICIES,
+    UNSET,
+    Policy,
+    checked,
+    without_contradiction,
+)
+from nextgen.pulsar.policies.policy_types import BacklogQuotaBody, BundlesData, Names
+from nextgen.pulsar.policies.policy_values import BACKLOG_QUOTA, with_stored
+from nextgen.pulsar.policies.refusal import PolicyRefused
+
+WHOLE_BUNDLE = "0x00000000_0xffffffff"
+"""The only bundle of any namespace: topics are placed one by one."""
 
 STORAGE_QUOTA = "destination_storage"
 """The quota that is enforced: bytes."""
@@ -78,15 +85,17 @@ def policies_of(body: Any, cluster: str) -> Policies:
     """Return what a namespace is created with.
 
     Raises:
-        RestFailure: A value makes no sense, or a cluster does not exist.
+        PolicyRefused: A value makes no sense, or a cluster does not exist.
     """
     policies = NO_POLICIES
     if body is None:
         return policies
     if unknown := sorted(set(body.replication_clusters or ()) - {cluster}):
-        raise RestFailure(412, f"cluster {unknown[0][:80]!a} does not exist")
+        raise PolicyRefused(412, f"cluster {unknown[0][:80]!a} does not exist")
     if body.bundles is not None and not 0 <= body.bundles.numBundles <= _BUNDLES_MAX:
-        raise RestFailure(412, f"{body.bundles.numBundles} bundles, 1 to {_BUNDLES_MAX} are needed")
+        raise PolicyRefused(
+            412, f"{body.bundles.numBundles} bundles, 1 to {_BUNDLES_MAX} are needed"
+        )
     for policy in POLICIES:
         given = getattr(body, policy.field)
         if policy.is_by_cluster:
@@ -120,10 +129,10 @@ def with_quota(policies: Policies, kind: str, quota: BacklogQuotaBody | None) ->
     """Return ``policies`` with a quota of a kind, or without any of it.
 
     Raises:
-        RestFailure: 412, there is no such kind, or the quota makes no sense.
+        PolicyRefused: 412, there is no such kind, or the quota makes no sense.
     """
     if kind not in (STORAGE_QUOTA, AGE_QUOTA):
-        raise RestFailure(412, f"{kind[:80]!a} is neither {STORAGE_QUOTA} nor {AGE_QUOTA}")
+        raise PolicyRefused(412, f"{kind[:80]!a} is neither {STORAGE_QUOTA} nor {AGE_QUOTA}")
     if quota is None:
         if kind == STORAGE_QUOTA:
             return BACKLOG_QUOTA.write(policies, None)
@@ -132,7 +141,7 @@ def with_quota(policies: Policies, kind: str, quota: BacklogQuotaBody | None) ->
     plain = {**quota.model_dump(), "limitSize": -1 if limit is None else limit}
     problem = at_least_minus_one(min(plain["limitSize"], quota.limitTime))
     if problem:
-        raise RestFailure(412, f"backlogQuota: {problem}")
+        raise PolicyRefused(412, f"backlogQuota: {problem}")
     if kind == STORAGE_QUOTA:
         return BACKLOG_QUOTA.write(policies, plain)
     return with_stored(policies, _STORED_QUOTA, BacklogQuotaBody(**plain).model_dump_json())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from discovery.adapters.rest.request import shown
 from nextgen.kernel.limits.cluster import PARTITIONS_PER_TOPIC_MAX
 
 _TOPIC_TYPES = frozenset({"partitioned", "non-partitioned"})
@@ -42,7 +41,7 @@ def auto_creation(value: Any) -> str:
         return ""
     kind, partitions = value["topicType"], value["defaultNumPartitions"]
     if kind not in _TOPIC_TYPES:
-        return f"topicType is {shown(str(kind))}, it must be partitioned or non-partitioned"
+        return f"topicType is {str(kind)[:80]!a}, it must be partitioned or non-partitioned"
     if kind == "non-partitioned":
         return "defaultNumPartitions is for partitioned topics" if partitions is not None else ""
     if partitions is None or not 1 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
