@@ -17,7 +17,7 @@ def check_served(name: TopicName, topic: Topic | None) -> Rejected | None:
     if name.partition is None and topic.partitions:
         return Rejected(
             RejectionCode.PARTITIONED,
-            f"topic {name.base_text} has {topic.partitions} partitions, look one of them up",
+            f"topic {name.base_text} has {topic.partitions} partitions, name one of them",
         )
     if name.partition is not None and name.partition >= topic.partitions:
         return Rejected(

@@ -22,6 +22,7 @@ from protos.nextgen.v1.shard_service_pb2 import TopicMove
 from shards.assignment.shard_units import ShardUnits
 from shards.assignment.unit_flight import fail_future
 from shards.domain.assignment import MOVE_REASONS, Assignment
+from shards.domain.lookup import check_served
 from shards.moves.handover import Handover, PlannedMove
 from shards.moves.move_target import MoveTargets, PoliciesFound
 from shards.state.shard_state import ShardState
@@ -129,6 +130,11 @@ class TopicMover:
         planned: list[PlannedMove] = []
         loaded = self._units.reads.load(list(names.values()))
         for (text, name), (topic, assignment) in zip(names.items(), loaded, strict=True):
+            refused = check_served(name, topic)
+            if refused is not None:
+                partitions = topic.partitions if topic is not None else 0
+                answers[text] = self._answers.refused(text, refused, partitions)
+                continue
             if topic is None or assignment is None or not assignment.is_assigned:
                 why = f"{text} is not assigned, there is nothing to move"
                 answers[text] = self._answers.rejected(text, RejectionCode.NOT_FOUND, why)

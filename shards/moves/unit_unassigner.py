@@ -30,6 +30,7 @@ from shards.domain.assignment import (
     TopicUnassigned,
     UnassignTopic,
 )
+from shards.domain.lookup import check_served
 from shards.moves.move_finisher import MoveFinisher, UnfinishedMove
 from shards.state.proposer import Proposer
 
@@ -57,8 +58,9 @@ class UnitUnassigner:
         """Return, in order, whether each unit was taken from its broker, or why not.
 
         A unit given with an epoch or a session stays if it has another by now; an idle unit also
-        stays while it is looked up. Answers when the owners have released the units. The work goes
-        on when the caller is cancelled.
+        stays while it is looked up. What is to be unloaded and has no broker counts as taken: an
+        operator's command may be repeated. Answers when the owners have released the units. The
+        work goes on when the caller is cancelled.
 
         Raises:
             InvalidRequest: Too many units, or an unknown reason.
@@ -111,9 +113,12 @@ class UnitUnassigner:
         """Return the assignments that end, with their events; ``refused`` gets why a unit stays."""
         ended: list[tuple[Assignment, TopicUnassigned]] = []
         loaded = self._units.reads.load(list(names.values()))
-        for text, (_, assignment) in zip(names, loaded, strict=True):
+        for (text, name), (topic, assignment) in zip(names.items(), loaded, strict=True):
             if assignment is None or not assignment.is_assigned:
-                refused[text] = f"{text} is not assigned"
+                if reason == REASON_IDLE:
+                    refused[text] = f"{text} is not assigned"
+                elif (rejected := check_served(name, topic)) is not None:
+                    refused[text] = rejected.message
             elif (why := _is_another(units[text], assignment)) or (
                 why := self._is_looked_up(text, reason)
             ):

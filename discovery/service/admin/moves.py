@@ -121,9 +121,10 @@ class MoveService:
         wanted = shard_pb.UnassignRequest(units=units, reason=UNLOADED)
         request = shard_pb.ShardRequest(unassign=wanted)
         try:
-            # Done twice it would end what a lookup has assigned in between.
+            # Done twice it ends, at worst, what a lookup has assigned in between. One more handover
+            # costs less than an operator who does not know whether the topic was unloaded.
             response = await self._shards.call(
-                shard_id, request, timeout_ms=timeout_ms, idempotent=False
+                shard_id, request, timeout_ms=timeout_ms, idempotent=True
             )
         except MetadataError as error:
             under_way = isinstance(error, Indefinite)

@@ -57,8 +57,7 @@ async def ask_unloads(client: Caller, topics: Sequence[str]) -> list[UnassignOut
     """
     request = UnloadTopicsRequest(topics=topics)
     try:
-        # Done twice it would end what a lookup has assigned in between.
-        response = await client.call("UnloadTopics", request, is_repeatable=False)
+        response = await client.call("UnloadTopics", request)
     except Indefinite as error:
         return [UnassignOutcome(name=topic, message=str(error), under_way=True) for topic in topics]
     return list(response.outcomes)

@@ -113,6 +113,29 @@ async def test_what_is_not_as_it_was_said_is_left_alone(
 
 
 @run_by(in_shard)
+async def test_an_unload_of_what_no_broker_has_is_done_and_names_what_cannot_be_unloaded(
+    shard: Harness,
+) -> None:
+    # Given: a topic that was never assigned, one with partitions, and no other.
+    broker = await shard.start_broker("broker-1")
+    (never,) = await shard.create_topics("never")
+    (parted,) = await shard.create_topics("parted", partitions=2)
+    absent = never.replace("never", "absent")
+    partition, missing = f"{parted}-partition-1", f"{parted}-partition-2"
+
+    # When: all of them are unloaded.
+    names = (never, parted, absent, partition, missing)
+    outcomes = await unassign(shard, *(UnitAssignment(name=name) for name in names))
+
+    # Then: what has no broker is unloaded already; the others have three different answers.
+    assert [outcome.unassigned for outcome in outcomes] == [True, False, False, True, False]
+    assert "has 2 partitions, name one of them" in outcomes[1].message
+    assert "does not exist" in outcomes[2].message
+    assert "there is no partition 2" in outcomes[4].message
+    assert broker.released == []
+
+
+@run_by(in_shard)
 async def test_an_idle_unit_that_is_being_looked_up_stays(shard: Harness) -> None:
     broker = await shard.start_broker("broker-1")
     (topic,) = await shard.create_topics("orders")
