@@ -1,29 +1,41 @@
 """The output of commands: JSON for programs, tables and lines for people, all on stdout.
 
 All output goes through this module. Names are printed unchanged, also with brackets and colons;
-control characters for the terminal are shown as escapes.
+control characters for the terminal are shown as escapes. No cell is ever folded: an identifier can
+be copied from any terminal, however narrow. Without a terminal tables are as wide as they need.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
 from nextgen.kernel.input.printable import printable, printable_json
 
+_printed: list[bool] = []
 
-def plain_console(*, stderr: bool = False) -> Console:
+
+def has_printed() -> bool:
+    """Return whether this process has printed anything, or shows progress."""
+    return bool(_printed)
+
+
+def plain_console(*, stderr: bool = False, columns: int | None = None) -> Console:
     """Return a console without markup, on the present standard output or error.
 
-    It does not escape: pass it ``printable`` text.
+    It does not escape: pass it ``printable`` text. ``columns``: its width, else the terminal's.
     """
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    _printed[:] = [True]
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=columns)
 
 
 def print_line(text: str, *, style: str | None = None, stderr: bool = False) -> None:
@@ -33,22 +45,101 @@ def print_line(text: str, *, style: str | None = None, stderr: bool = False) -> 
 
 def print_json(value: object) -> None:
     """Print one JSON document on one line."""
-    document = json.dumps(value, ensure_ascii=False, default=str)
+    _printed[:] = [True]
+    document = json.dumps(value, ensure_ascii=not _takes_unicode(), default=str)
     sys.stdout.write(printable_json(document) + "\n")
     sys.stdout.flush()
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table; columns whose cells are numbers are aligned to the right."""
-    table = Table(
-        title=printable(title), title_justify="left", title_style="bold", header_style="dim"
-    )
-    for place, name in enumerate(columns):
-        is_number = bool(rows) and all(isinstance(row[place], int | float) for row in rows)
-        table.add_column(printable(name), justify="right" if is_number else "left", overflow="fold")
+def print_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    extra: Collection[str] = (),
+    wide: bool = False,
+) -> None:
+    """Print a table; columns whose cells are numbers are aligned to the right.
+
+    On a terminal that is too narrow the ``extra`` columns are left out, unless it is to be
+    ``wide``. If that is not enough, each row becomes a record, with one field a line.
+    """
+    if title:
+        print_line(title, style="bold")
+    if not rows:
+        print_line("(none)")
+        return
+    limit = None if wide else terminal_columns()
+    shown = list(range(len(columns)))
+    if not _fits(columns, rows, shown, limit):
+        shown = [place for place in shown if columns[place] not in extra]
+    if _fits(columns, rows, shown, limit):
+        _print_grid(columns, rows, shown)
+    else:
+        _print_records(columns, rows, shown)
+
+
+def terminal_columns() -> int | None:
+    """Return the width of the terminal; None if the output goes to a file or a pipe."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _fits(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    shown: Sequence[int],
+    limit: int | None,
+) -> bool:
+    return limit is None or _grid_width(columns, rows, shown) <= limit
+
+
+def _grid_width(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], shown: Sequence[int]
+) -> int:
+    widths = [
+        max(cell_len(printable(columns[place])), *(cell_len(_text(row[place])) for row in rows))
+        for place in shown
+    ]
+    return sum(widths) + 3 * len(widths) + 1  # Two spaces of padding and a line for each, and one.
+
+
+def _print_grid(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], shown: Sequence[int]
+) -> None:
+    table = Table(header_style="dim")
+    for place in shown:
+        is_number = all(isinstance(row[place], int | float) for row in rows)
+        table.add_column(
+            printable(columns[place]), justify="right" if is_number else "left", no_wrap=True
+        )
     for row in rows:
-        table.add_row(*[printable(_cell(value)) for value in row])
-    plain_console().print(table)
+        table.add_row(*[_text(row[place]) for place in shown])
+    plain_console(columns=_grid_width(columns, rows, shown)).print(table)
+
+
+def _print_records(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], shown: Sequence[int]
+) -> None:
+    for row in rows:
+        first, *rest = shown
+        print_line(_cell(row[first]))
+        for place in rest:
+            if (text := _cell(row[place])) != "":
+                print_line(f"  {columns[place]}: {text}" if columns[place] else f"  {text}")
+
+
+def about(name: str, sentence: str) -> str:
+    """Return ``sentence`` with its subject, which stands in it once."""
+    return subject(name, sentence) + sentence
+
+
+def subject(name: str, sentence: str) -> str:
+    """Return what to print before ``sentence`` so that it names its subject, "" if it does."""
+    local = name.rpartition("://")[2]
+    return "" if local and local in sentence else f"{name}: "
 
 
 def as_dict(message: Message) -> dict[str, Any]:
@@ -81,6 +172,14 @@ def _plain(field: Any, value: Any) -> Any:
     if isinstance(value, Message):
         return as_dict(value)
     return value.hex() if isinstance(value, bytes) else value
+
+
+def _text(value: object) -> str:
+    return printable(_cell(value))
+
+
+def _takes_unicode() -> bool:
+    return (sys.stdout.encoding or "").lower().startswith("utf")
 
 
 def _cell(value: object) -> str:
