@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nextgen.cli.local.cluster_state import remove_state, write_state
-from nextgen.cli.local.plan import MODULES, ClusterPlan, NodePlan
+from nextgen.cli.local.plan import MODULES, ClusterPlan, NodePlan, make_directory
 from nextgen.cli.local.readiness import readiness
 from nextgen.kernel.errors import DeadlineExceeded, RefusesToStart
 from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
@@ -117,7 +117,7 @@ class LocalCluster:
         self.plan.save(self.data_dir)
         make_cluster_secret(self.data_dir / SECRET_FILE)
         use_credentials(self.plan.credentials(self.data_dir))
-        self.logs_dir.mkdir(exist_ok=True)
+        make_directory(self.logs_dir)
         for node in self.plan.nodes:
             await self.start_node(node.node_id)
 

@@ -218,9 +218,35 @@ class ClusterPlan:
                 assert_port_free(HOST, port, purpose)
 
     def save(self, data_dir: Path) -> None:
-        """Store the plan in the data directory; create that if it does not exist."""
-        data_dir.mkdir(parents=True, exist_ok=True)
-        write_json(data_dir / PLAN_FILE, {"format": PLAN_FORMAT, **asdict(self)})
+        """Store the plan in the data directory; create that if it does not exist.
+
+        Raises:
+            RefusesToStart: The directory cannot be created or written.
+        """
+        make_directory(data_dir)
+        try:
+            write_json(data_dir / PLAN_FILE, {"format": PLAN_FORMAT, **asdict(self)})
+        except OSError as error:
+            raise _unusable(data_dir, error) from error
+
+
+def make_directory(directory: Path) -> None:
+    """Create a directory of the cluster's data unless it is there.
+
+    Raises:
+        RefusesToStart: It cannot be created, or something else has its name.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(directory, error) from error
+
+
+def _unusable(directory: Path, error: OSError) -> RefusesToStart:
+    return RefusesToStart(
+        f"the data directory {directory} cannot be used ({error.strerror or error}): "
+        "name another one with --data-dir"
+    )
 
 
 def _number_of(name: str, kind: str) -> int:

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 
 import psutil
@@ -16,7 +16,14 @@ import psutil
 from nextgen.cli.local.cluster import LocalCluster, child_environment
 from nextgen.cli.local.cluster_state import read_state
 from nextgen.cli.local.log_rotation import rotate_logs
-from nextgen.cli.local.plan import MINIMAL, ClusterPlan, ClusterSize, load_plan, make_plan
+from nextgen.cli.local.plan import (
+    MINIMAL,
+    ClusterPlan,
+    ClusterSize,
+    load_plan,
+    make_directory,
+    make_plan,
+)
 from nextgen.kernel.errors import DeadlineExceeded, RefusesToStart
 from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
 from nextgen.kernel.limits.inbound import LOG_FILES_CHECK_MS
@@ -32,7 +39,16 @@ RELOAD_SIGNAL = signal.SIGUSR1
 """Signal to a supervisor that its plan has changed. Not SIGHUP: a closed terminal ends the
 cluster."""
 
+SETTLE_MS_MAX = 8_000
+"""Time for leaderships to reach the preferred replicas: two seconds of stability, then a transfer
+for each. A cluster whose leaders do not settle serves all the same, so it is ready then too."""
+
+SETTLE_INTERVAL_MS = 100
+
 Notice = Callable[[str], None]
+
+Unsettled = Callable[[], Awaitable[Sequence[str]]]
+"""Returns a sentence for each shard that its preferred replica does not lead yet."""
 
 
 def choose_plan(
@@ -72,11 +88,18 @@ def _with_shards(size: ClusterSize, shards: int) -> ClusterSize:
 
 
 class Supervisor:
-    """Keeps a cluster running. ``notice`` is called with each sentence for the operator."""
+    """Keeps a cluster running. ``notice`` is called with each sentence for the operator.
 
-    def __init__(self, plan: ClusterPlan, data_dir: Path, notice: Notice) -> None:
+    The cluster counts as ready once every process is, and nothing is ``unsettled``: a leadership
+    that moves later would have the first commands fail or wait.
+    """
+
+    def __init__(
+        self, plan: ClusterPlan, data_dir: Path, notice: Notice, *, unsettled: Unsettled
+    ) -> None:
         self.cluster = LocalCluster(plan, data_dir, on_ended=self._ended)
         self._notice = notice
+        self._unsettled = unsettled
         self._stopping = asyncio.Event()
         self._restarts: set[asyncio.Task[None]] = set()
         self._reloading: asyncio.Task[None] | None = None
@@ -96,7 +119,7 @@ class Supervisor:
         rotating = keep("log_rotation", self._rotate_logs)
         try:
             async with self.cluster:
-                if await self._unless_stopping(self.cluster.wait_ready()):
+                if await self._unless_stopping(self._wait_ready()):
                     on_ready()
                     await self._stopping.wait()
                 for task in (*self._restarts, self._reloading):
@@ -106,6 +129,18 @@ class Supervisor:
             rotating.cancel()
             for number in (signal.SIGINT, signal.SIGTERM, RELOAD_SIGNAL):
                 loop.remove_signal_handler(number)
+
+    async def _wait_ready(self) -> None:
+        await self.cluster.wait_ready()
+        loop = asyncio.get_running_loop()
+        settle_until = loop.time() + SETTLE_MS_MAX / 1_000
+        while unsettled := await self._unsettled():
+            if loop.time() >= settle_until:
+                self._notice("; ".join(unsettled))
+                break
+            await asyncio.sleep(SETTLE_INTERVAL_MS / 1_000)
+        # Brokers join the next leader of their manager again.
+        await self.cluster.wait_ready()
 
     async def _rotate_logs(self) -> None:
         while True:
@@ -173,7 +208,7 @@ def start_detached(arguments: Sequence[str], data_dir: Path) -> None:
         RefusesToStart: It ended; the message has its last lines.
     """
     logs = data_dir / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
+    make_directory(logs)
     log_path = logs / "supervisor.log"
     with log_path.open("ab") as log:
         start = log.tell()

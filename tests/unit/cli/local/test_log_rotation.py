@@ -82,7 +82,11 @@ def test_without_a_directory_there_is_nothing_to_rotate(tmp_path: Path) -> None:
 
 
 async def test_rotation_goes_on_after_its_task_ended(tmp_path: Path) -> None:
-    supervisor = Supervisor(make_plan_on_free_ports(MINIMAL), tmp_path, lambda _sentence: None)
+    async def settled() -> list[str]:
+        return []
+
+    plan = make_plan_on_free_ports(MINIMAL)
+    supervisor = Supervisor(plan, tmp_path, lambda _sentence: None, unsettled=settled)
     rotating = keep("log_rotation", supervisor._rotate_logs)
     await asyncio.sleep(0)
 
