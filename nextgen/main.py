@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from nextgen.cli.brokers import commands as broker_commands
 from nextgen.cli.brokers import quota_commands, rebalance_command
 from nextgen.cli.cluster import commands as cluster_commands
 from nextgen.cli.cluster import node_commands
+from nextgen.cli.console.output import print_line
 from nextgen.cli.data import (
     bulk_commands,
     event_commands,
@@ -37,6 +39,7 @@ from nextgen.cli.topics import (
 )
 from nextgen.runtime.lifecycle.exit_code import run_program
 from nextgen.runtime.security.cluster_proof import CLUSTER_ID_VARIABLE, SECRET_FILE_VARIABLE
+from nextgen.runtime.telemetry.trace_export import version
 
 app = typer.Typer(
     name="nextgen",
@@ -45,11 +48,24 @@ app = typer.Typer(
     "70 broken, 78 cannot run like this.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print_line(f"nextgen {version()}")
+        raise typer.Exit
 
 
 @app.callback()
 def _options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the release and end.", is_eager=True, callback=_show_version
+        ),
+    ] = False,
     cluster_secret_file: Annotated[
         Path | None,
         typer.Option(
@@ -105,6 +121,8 @@ if importlib.util.find_spec("nextgen.harness") is not None:
 
 def main() -> None:
     """Run the command line."""
+    # A terminal without UTF-8 gets escapes for what it cannot show.
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     run_program(app)
 
 

@@ -17,7 +17,10 @@ JOBS = ("generate", "rebuild", "audit", "slo", "load", "quotas", "reshard", "bul
 def main() -> None:
     """Run the job that the command line names."""
     app = typer.Typer(
-        help="Spark jobs over the exported event log.", no_args_is_help=True, add_completion=False
+        help="Spark jobs over the exported event log.",
+        no_args_is_help=True,
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
 
     @app.callback()

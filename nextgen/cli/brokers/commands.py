@@ -9,7 +9,7 @@ import typer
 
 from nextgen.cli.brokers import drain_command
 from nextgen.cli.console.command_run import run_command
-from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
+from nextgen.cli.console.options import DataDir, JsonFlag, Target, Wide, endpoints_of
 from nextgen.cli.console.output import as_dict, print_json, print_table
 
 _MIB = 1024 * 1024
@@ -27,7 +27,10 @@ def register(app: typer.Typer) -> None:
 
 
 def list_brokers(
-    target: Target = None, data_dir: DataDir = None, json_output: JsonFlag = False
+    wide: Wide = False,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
 ) -> None:
     """Show every broker: whether it is given units, how full it is, what it carries.
 
@@ -42,7 +45,7 @@ def list_brokers(
         if json_output:
             print_json({"brokers": brokers})
         else:
-            _print_brokers(brokers)
+            _print_brokers(brokers, wide=wide)
 
     run_command(work())
 
@@ -104,7 +107,7 @@ def leases(target: Target = None, data_dir: DataDir = None, json_output: JsonFla
     run_command(work())
 
 
-def _print_brokers(brokers: list[dict[str, Any]]) -> None:
+def _print_brokers(brokers: list[dict[str, Any]], *, wide: bool = False) -> None:
     print_table(
         "brokers",
         (
@@ -119,6 +122,8 @@ def _print_brokers(brokers: list[dict[str, Any]]) -> None:
             )
             for each in brokers
         ],
+        extra=("zone/rack", "msg/s in", "msg/s out"),
+        wide=wide,
     )
 
 

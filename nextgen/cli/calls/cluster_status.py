@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient
-from nextgen.cli.console.output import as_dict, print_table
+from nextgen.cli.console.output import as_dict, print_line, print_table
 from nextgen.client.transport.channel import close_channel, open_channel
 from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.errors import MetadataError, Unauthenticated
@@ -22,6 +22,7 @@ from protos.nextgen.v1 import (
 )
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceStub
 from protos.nextgen.v1.cluster_service_pb2_grpc import ClusterServiceStub
+from protos.nextgen.v1.discovery_service_pb2_grpc import DiscoveryServiceStub
 from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
 
 ANSWER_TIMEOUT_MS = 1_500
@@ -31,7 +32,7 @@ ANSWER_TIMEOUT_MS = 1_500
 async def gather_status(
     discovery_endpoints: Sequence[str], manager_endpoints: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return one document with managers, shards, brokers and nodes.
+    """Return one document with managers, shards, discovery nodes, brokers and nodes.
 
     Raises:
         MetadataError: No discovery node answers. Any other process may be down: it is shown.
@@ -43,9 +44,13 @@ async def gather_status(
     managers = list(dict.fromkeys((*cluster.manager_endpoints, *manager_endpoints)))
     shard_nodes = [node for node in cluster.nodes if node.kind == "shard"]
     brokers = list(cluster.brokers)
-    manager_answers, node_answers, broker_answers = await asyncio.gather(
+    discovery_nodes = [node for node in cluster.nodes if node.kind == "discovery"]
+    manager_answers, node_answers, discovery_answers, broker_answers = await asyncio.gather(
         _ask_all(managers, ClusterServiceStub, "GetManagerStatus", _MANAGER_REQUEST),
         _ask_all([n.grpc for n in shard_nodes], ShardServiceStub, "GetNodeStatus", _NODE_REQUEST),
+        _ask_all(
+            [n.grpc for n in discovery_nodes], DiscoveryServiceStub, "GetCluster", _CLUSTER_REQUEST
+        ),
         _ask_all(
             [b.endpoints.grpc for b in brokers],
             BrokerServiceStub,
@@ -69,6 +74,7 @@ async def gather_status(
         "brokers": [
             {
                 "is_live": broker.is_live,
+                "draining": broker.draining,
                 "grpc": broker.endpoints.grpc,
                 "pulsar_url": broker.endpoints.pulsar_url,
             }
@@ -76,10 +82,22 @@ async def gather_status(
             | {"broker_id": broker.broker_id}
             for broker, answer in zip(brokers, broker_answers, strict=True)
         ],
+        "discovery": [
+            {"node_id": node.node_id, "grpc": node.grpc, "http": node.http, **_knows(answer)}
+            for node, answer in zip(discovery_nodes, discovery_answers, strict=True)
+        ],
         "nodes": [as_dict(node) for node in cluster.nodes],
     }
 
 
+def _knows(answer: Any) -> dict[str, Any]:
+    """Return what a discovery node knows of the cluster, or its error."""
+    if isinstance(answer, MetadataError):
+        return {"error": str(answer)}
+    return {"shard_map_version": answer.shard_map.version, "leaders_known": len(answer.leaders)}
+
+
+_CLUSTER_REQUEST = discovery_service_pb2.GetClusterRequest()
 _MANAGER_REQUEST = cluster_service_pb2.GetManagerStatusRequest()
 _NODE_REQUEST = shard_service_pb2.GetNodeStatusRequest()
 _BROKER_REQUEST = broker_service_pb2.GetBrokerStatusRequest()
@@ -157,8 +175,9 @@ def _stage(placement: events_pb2.ShardPlacement, node_id: str) -> str:
     return "joining" if node_id in placement.joining else "replica"
 
 
-def print_status(gathered: dict[str, Any]) -> None:
-    """Print the document as tables."""
+def print_status(gathered: dict[str, Any], *, wide: bool = False) -> None:
+    """Print the document: whether the cluster is well, then its tables."""
+    print_line(_verdict(gathered), style="bold")
     print_table(
         "cluster managers",
         ("replica", "address", "role", "term", "position", "elections"),
@@ -168,35 +187,72 @@ def print_status(gathered: dict[str, Any]) -> None:
             else ("?", m["grpc"], "unreachable", "", "", "")
             for m in gathered["managers"]
         ],
+        extra=("elections",),
+        wide=wide,
     )
     print_table(
         f"shards (map version {gathered['shard_map_version']})",
-        ("shard", "leader", "term", "position", "replicas: lag in positions"),
+        ("shard", "leader", "term", "position", "replicas"),
         [
             (
                 shard["shard_id"],
                 shard["leader"] or "none",
                 shard["term"],
                 shard["commit_position"],
-                ", ".join(f"{r['node_id']}: {_lag(r)}" for r in shard["replicas"]),
+                _replicas(shard["replicas"]),
             )
             for shard in gathered["shards"]
         ],
+        extra=("term",),
+        wide=wide,
+    )
+    print_table(
+        "discovery nodes",
+        ("node", "address", "HTTP", "map version", "leaders known"),
+        [
+            (d["node_id"], d["grpc"], d["http"], "unreachable", "")
+            if "error" in d
+            else (d["node_id"], d["grpc"], d["http"], d["shard_map_version"], d["leaders_known"])
+            for d in gathered["discovery"]
+        ],
+        extra=("HTTP",),
+        wide=wide,
     )
     synced = {s["session_id"]: s for s in gathered["sessions"]}
     print_table(
         "brokers",
         ("broker", "gRPC", "Pulsar", "live", "session", "epoch", "topics", "applied", "unsynced"),
         [_broker_row(broker, synced) for broker in gathered["brokers"]],
+        extra=("gRPC", "session", "applied", "unsynced"),
+        wide=wide,
     )
 
 
+def _verdict(gathered: dict[str, Any]) -> str:
+    problems = gathered["problems"]
+    if problems:
+        return f"{len(problems)} problem{'s' if len(problems) > 1 else ''}: {'; '.join(problems)}"
+    parts = (("managers", "cluster managers"), ("shards", "shards"))
+    counts = [f"{len(gathered[key])} {noun}" for key, noun in parts]
+    counts += [f"{len(gathered['discovery'])} discovery", f"{len(gathered['brokers'])} brokers"]
+    return f"healthy: {', '.join(counts)}"
+
+
+def _replicas(replicas: list[dict[str, Any]]) -> str:
+    """Return how many replicas are up to date, and which are not."""
+    others = [f"{each['node_id']}: {lag}" for each in replicas if (lag := _lag(each))]
+    up_to_date = f"{len(replicas) - len(others)} up to date"
+    return ", ".join([up_to_date, *others])
+
+
 def _lag(replica: dict[str, Any]) -> str:
+    """Return what there is to say about a replica, "" if it is up to date and stays."""
     role = replica["role"]
     stage = "" if replica["stage"] == "replica" else f" ({replica['stage']})"
-    if role in ("leader", "follower"):
-        return f"{replica['lag_positions']}{stage}"
-    return f"{role}{stage}"
+    if role not in ("leader", "follower"):
+        return f"{role}{stage}"
+    behind = replica["lag_positions"]
+    return f"{behind:,} behind{stage}" if behind or stage else ""
 
 
 def _broker_row(broker: dict[str, Any], sessions: dict[str, dict[str, Any]]) -> tuple[Any, ...]:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nextgen.cli.console.command_run import run_command
-from nextgen.cli.console.options import DataDir, JsonFlag, Target, data_dir_of, endpoints_of
+from nextgen.cli.console.options import (
+    DataDir,
+    JsonFlag,
+    Target,
+    Wide,
+    data_dir_of,
+    endpoints_of,
+)
 from nextgen.cli.console.output import print_json, print_line, print_table
 from nextgen.cli.local.plan import ClusterPlan, load_plan
 from nextgen.cli.local.supervise import Supervisor, choose_plan, start_detached, stop_running
@@ -46,17 +54,20 @@ def up(
     A process that is killed is started again. Data stays in the data directory.
     """
     directory = data_dir_of(data_dir)
+    began = time.monotonic()
     try:
         plan = choose_plan(directory, minimal=minimal, shards=shards, port_base=port_base)
+        plan.check_ports()
+        if not json_output:
+            print_line(f"starting {len(plan.nodes)} processes in {directory} …", stderr=True)
         if detach:
-            plan.check_ports()
             start_detached(_arguments(directory, minimal, shards, port_base), directory)
-            _announce(plan, directory, json_output)
+            _announce(plan, directory, began, json_output)
             return
     except MetadataError as error:
         print_error(str(error))
         raise typer.Exit(code_of(error)) from None
-    run_command(_run_in_foreground(plan, directory, json_output))
+    run_command(_run_in_foreground(plan, directory, began, json_output))
 
 
 def _arguments(
@@ -72,14 +83,24 @@ def _arguments(
     return arguments
 
 
-async def _run_in_foreground(plan: ClusterPlan, directory: Path, json_output: bool) -> None:
-    supervisor = Supervisor(plan, directory, print_error)
-    await supervisor.run(lambda: _announce(plan, directory, json_output))
+async def _run_in_foreground(
+    plan: ClusterPlan, directory: Path, began: float, json_output: bool
+) -> None:
+    from nextgen.cli.calls.leader_places import misplaced_leaders
+
+    supervisor = Supervisor(
+        plan,
+        directory,
+        print_error,
+        unsettled=lambda: misplaced_leaders(plan.discovery_endpoints),
+    )
+    await supervisor.run(lambda: _announce(plan, directory, began, json_output))
     if sys.stderr.isatty():
         print_error("the cluster is stopped, its data is kept")
 
 
-def _announce(plan: ClusterPlan, directory: Path, json_output: bool) -> None:
+def _announce(plan: ClusterPlan, directory: Path, began: float, json_output: bool) -> None:
+    """Print the addresses of the cluster, which is ready; ``began``: the monotonic time before."""
     if json_output:
         print_json(
             {
@@ -102,8 +123,8 @@ def _announce(plan: ClusterPlan, directory: Path, json_output: bool) -> None:
         ("process", "gRPC", "Pulsar", "HTTP: /metrics"),
         rows,
     )
-    said = f"service URL for Pulsar clients: {plan.service_url}"
-    print_line(said)
+    print_line(f"ready after {time.monotonic() - began:.1f} s")
+    print_line(f"service URL for Pulsar clients: {plan.service_url}")
 
 
 def down(data_dir: DataDir = None, json_output: JsonFlag = False) -> None:
@@ -116,34 +137,43 @@ def down(data_dir: DataDir = None, json_output: JsonFlag = False) -> None:
         raise typer.Exit(code_of(error)) from None
     if json_output:
         print_json({"stopped": was_running, "data_dir": str(directory)})
-    elif not was_running:
+    elif was_running:
+        print_line(f"stopped the cluster in {directory}; its data is kept")
+    else:
         print_error(f"no cluster runs in {directory}")
     if not was_running:
         raise typer.Exit(ExitCode.REFUSED)
 
 
-def status(target: Target = None, data_dir: DataDir = None, json_output: JsonFlag = False) -> None:
-    """Show shard leaders, log positions, lag, and broker sessions."""
+def status(
+    wide: Wide = False,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Show whether the cluster is well; shard leaders, positions, lag, brokers' sessions."""
+    from nextgen.cli.calls.cluster_problems import assessed
     from nextgen.cli.calls.cluster_status import gather_status, print_status
 
     async def show() -> None:
-        gathered = await gather_status(
-            endpoints_of(target, data_dir), _known_managers(target, data_dir)
-        )
+        plan = _local_plan(target, data_dir)
+        managers = tuple(node.grpc for node in plan.of_kind("cluster-manager")) if plan else ()
+        planned = frozenset(node.node_id for node in plan.nodes) if plan else None
+        gathered = await gather_status(endpoints_of(target, data_dir), managers)
+        gathered = assessed(gathered, planned)
         if json_output:
             print_json(gathered)
         else:
-            print_status(gathered)
+            print_status(gathered, wide=wide)
 
     run_command(show())
 
 
-def _known_managers(target: str | None, data_dir: Path | None) -> tuple[str, ...]:
-    """Return the cluster managers of the local plan; none for a named target."""
+def _local_plan(target: str | None, data_dir: Path | None) -> ClusterPlan | None:
+    """Return the plan of the local cluster; none for a named target."""
     if target:
-        return ()
+        return None
     try:
-        plan = load_plan(data_dir_of(data_dir))
+        return load_plan(data_dir_of(data_dir))
     except RefusesToStart:
-        return ()
-    return tuple(node.grpc for node in plan.of_kind("cluster-manager")) if plan else ()
+        return None

@@ -18,6 +18,9 @@ TARGET_VARIABLE = "NEXTGEN_TARGET"
 SERVICE_URL_VARIABLE = "NEXTGEN_SERVICE_URL"
 PULSAR_SCHEME = "pulsar://"
 
+Wide = Annotated[
+    bool, typer.Option("--wide", help="Show all columns, however narrow the terminal is.")
+]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 DataDir = Annotated[
     Path | None,
@@ -34,16 +37,16 @@ Target = Annotated[
     typer.Option(
         "--target",
         envvar=TARGET_VARIABLE,
-        help="host:port of discovery nodes, by commas. Default: those of the local cluster.",
+        help="host:port of discovery nodes (gRPC), by commas. Default: those of the local cluster.",
         show_default=False,
     ),
 ]
-PulsarTarget = Annotated[
+ServiceUrl = Annotated[
     str | None,
     typer.Option(
-        "--target",
+        "--service-url",
         envvar=SERVICE_URL_VARIABLE,
-        help="Service URL, or host:port of discovery's Pulsar ports, by commas. "
+        help="Where Pulsar clients go: pulsar://host:port of discovery nodes, by commas. "
         "Default: that of the local cluster.",
         show_default=False,
     ),
@@ -63,6 +66,15 @@ def data_dir_of(given: Path | None) -> Path:
     return Path(state_home).expanduser().absolute() / "nextgen"
 
 
+_called: list[str] = []
+"""The discovery nodes that this process calls."""
+
+
+def called_addresses() -> tuple[str, ...]:
+    """Return the discovery nodes that this command calls; none if it calls none, or not yet."""
+    return tuple(_called)
+
+
 def endpoints_of(target: str | None, data_dir: Path | None) -> tuple[str, ...]:
     """Return the discovery nodes to call; later calls to their cluster carry proofs.
 
@@ -73,8 +85,10 @@ def endpoints_of(target: str | None, data_dir: Path | None) -> tuple[str, ...]:
         RefusesToStart: No address is given and no local cluster runs, or the secret is unusable.
     """
     addresses = _addresses(target)
+    _called[:] = addresses
     if not addresses:
-        return _running_plan(data_dir).discovery_endpoints
+        _called[:] = _running_plan(data_dir).discovery_endpoints
+        return called_addresses()
     directory = data_dir_of(data_dir)
     plan = _plan_or_none(directory)
     if plan is not None and not set(addresses).isdisjoint(plan.discovery_endpoints):
@@ -84,24 +98,29 @@ def endpoints_of(target: str | None, data_dir: Path | None) -> tuple[str, ...]:
     return addresses
 
 
-def service_url_of(target: str | None, data_dir: Path | None) -> str:
+def service_url_of(given: str | None, data_dir: Path | None) -> str:
     """Return the service URL for Pulsar clients.
 
     Raises:
         RefusesToStart: None is given and no local cluster runs, or the given one is malformed.
     """
-    addresses = _addresses((target or "").removeprefix(PULSAR_SCHEME).rstrip("/"))
+    addresses = _addresses((given or "").removeprefix(PULSAR_SCHEME).rstrip("/"), "--service-url")
     if addresses:
         return PULSAR_SCHEME + ",".join(addresses)
     return _running_plan(data_dir).service_url
 
 
-def _addresses(target: str | None) -> tuple[str, ...]:
-    addresses = tuple(part.strip() for part in (target or "").split(",") if part.strip())
+def local_plan_or_none() -> ClusterPlan | None:
+    """Return the plan of the default data directory, whether its cluster runs or not."""
+    return _plan_or_none(data_dir_of(None))
+
+
+def _addresses(given: str | None, flag: str = "--target") -> tuple[str, ...]:
+    addresses = tuple(part.strip() for part in (given or "").split(",") if part.strip())
     for address in addresses:
         host, _, port = address.rpartition(":")
         if not host or "/" in host or not port.isdecimal():
-            raise RefusesToStart(f"--target names {address!r}, it must be host:port")
+            raise RefusesToStart(f"{flag} names {address!r}, it must be host:port")
     return addresses
 
 

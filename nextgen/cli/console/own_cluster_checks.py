@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from nextgen.cli.console.install_hint import install_hint
 from nextgen.kernel.errors import RefusesToStart
 
 _BROUGHT: dict[str, Callable[..., Any]] = {}
@@ -27,7 +28,6 @@ def check_of(command: str) -> Callable[..., Any]:
     """
     if command not in _BROUGHT:
         raise RefusesToStart(
-            f"'{command}' without --target needs the harness: install it with "
-            "pip install 'pulsar-nextgen[harness]'"
+            f"'{command}' without --target needs the harness: {install_hint('harness')}"
         )
     return _BROUGHT[command]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nextgen.cli.console.command_run import run_command
+from nextgen.cli.console.install_hint import install_hint
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import print_json, print_table
 from nextgen.kernel.errors import RefusesToStart
@@ -48,9 +49,7 @@ def load(
             from nextgen.bulk.loader import REFUSED, load_folder
             from nextgen.bulk.progress_bar import load_progress
         except ImportError as error:
-            raise RefusesToStart(
-                f"loading needs {error.name}: pip install 'pulsar-nextgen[export]'"
-            ) from error
+            raise RefusesToStart(f"loading needs {error.name}: {install_hint('export')}") from error
         with load_progress(is_shown=not json_output) as show:
             loaded = await load_folder(
                 directory,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -13,10 +14,31 @@ import typer
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import as_dict, print_json, print_line, print_table
-from nextgen.kernel.errors import InvalidRequest, MetadataError, PositionCompacted, Refused
+from nextgen.kernel.errors import (
+    InvalidRequest,
+    MetadataError,
+    PositionCompacted,
+    Refused,
+    Unavailable,
+)
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.input.short_text import shortened
 from nextgen.kernel.limits.stream import POSITION_MAX
+from nextgen.kernel.routing.names import parse_namespace, parse_topic
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
+
+ITEMS_SHOWN_MAX = 8
+"""Items of a list or map in a line; ``--json`` has all."""
+
+VALUE_CHARACTERS_MAX = 80
+"""Characters of one value in a line."""
+
+LINE_CHARACTERS_MAX = 400
+"""Characters of an event's fields in a line: five lines of a terminal."""
+
+_LOAD = "broker_load_reported"
+_COUNTED = frozenset({_LOAD})
+"""Types that are only counted, unless they are asked for: each broker reports once a minute."""
 
 LIMIT_MAX = 2**32 - 1
 """Largest ``--limit``: the request has 32 bits for it."""
@@ -28,7 +50,14 @@ def register(app: typer.Typer) -> None:
 
 
 def events(
-    shard: Annotated[int, typer.Argument(min=0, help="Shard id; 0: the cluster manager.")],
+    shard_or_name: Annotated[
+        str,
+        typer.Argument(
+            metavar="SHARD|NAME",
+            help="Shard id (0: the cluster manager), or a tenant, namespace or topic: then the "
+            "events about it, from its shard.",
+        ),
+    ],
     position: Annotated[
         str,
         typer.Option("--from", help="First position, as a number or SHARD:POSITION.", metavar="N"),
@@ -55,34 +84,63 @@ def events(
 ) -> None:
     """Show the committed events of a shard, oldest first; with --json one a line.
 
-    A position printed as SHARD:POSITION can be given back to --from.
+    A position printed as SHARD:POSITION can be given back to --from. Lines are summaries, and load
+    reports are only counted: --json, or their --type, shows them.
     """
 
     async def work() -> None:
         nodes = endpoints_of(target, data_dir)
+        shard, name = await _shard_and_name(shard_or_name, nodes)
         if readers:
             await _show_readers(nodes, shard, json_output=json_output)
             return
-        from nextgen.client.log.reader import LogNotDense, ShardLogReader
+        from nextgen.client.log.reader import ShardLogReader
 
         first = _position_of(position, shard)
         reader = ShardLogReader(
-            nodes, shard, prefer_follower=prefer_follower, types=types or (), key_prefix=prefix
+            nodes,
+            shard,
+            prefer_follower=prefer_follower,
+            types=types or (),
+            key_prefix=prefix or name,
         )
-        shown, end = 0, first
-        try:
-            async with aclosing(reader.pages(first, follow=follow, limit=limit)) as pages:
-                async for page in pages:
-                    _print_events(page.events, json_output=json_output)
-                    shown, end = shown + len(page.events), page.next_position
-        except PositionCompacted as error:
-            raise _with_advice(error, shard) from error
-        except LogNotDense as error:
-            raise CheckFailed(str(error)) from error
-        if not shown and not json_output and is_terminal():
-            print_line(_nothing(shard, first, end))
+        hidden = frozenset() if json_output or types else _COUNTED
+        pages = reader.pages(first, follow=follow, limit=limit)
+        await _show_events(pages, shard, first, hidden, json_output=json_output)
 
     run_command(work())
+
+
+async def _show_events(
+    pages: AsyncGenerator[Any, None],
+    shard: int,
+    first: int,
+    hidden: AbstractSet[str],
+    *,
+    json_output: bool,
+) -> None:
+    """Print the events of ``pages``; those of the ``hidden`` types are only counted.
+
+    Raises:
+        Refused: The log was cut behind ``first``. CheckFailed: It is not dense.
+    """
+    from nextgen.client.log.reader import LogNotDense
+
+    shown, left_out, end = 0, 0, first
+    try:
+        async with aclosing(pages):
+            async for page in pages:
+                printed = _print_events(page.events, hidden, json_output=json_output)
+                shown, end = shown + len(page.events), page.next_position
+                left_out += len(page.events) - printed
+    except PositionCompacted as error:
+        raise _with_advice(error, shard) from error
+    except LogNotDense as error:
+        raise CheckFailed(str(error)) from error
+    if left_out:
+        print_line(f"{left_out:,} load reports are not shown: see --type {_LOAD}", stderr=True)
+    if not shown and not json_output and is_terminal():
+        print_line(_nothing(shard, first, end))
 
 
 def is_terminal() -> bool:
@@ -110,12 +168,51 @@ def _position_of(text: str, shard: int) -> int:
     return max(1, position)
 
 
-def _print_events(events: Sequence[Any], *, json_output: bool) -> None:
+async def _shard_and_name(given: str, nodes: Sequence[str]) -> tuple[int, str]:
+    """Return the shard to read, and the name whose events are wanted, "" for all events.
+
+    Raises:
+        InvalidName: ``given`` is neither a shard id nor a name.
+        Unavailable: No shard map is known yet.
+    """
+    if given.isdecimal():
+        return int(given), ""
+    from nextgen.cli.calls.discovery_client import DiscoveryClient
+    from nextgen.kernel.routing.slots import SlotTable
+    from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
+
+    name, key = _name_and_key(given)
+    async with DiscoveryClient(nodes) as client:
+        shard_map = (await client.call("GetCluster", GetClusterRequest())).shard_map
+    if not shard_map.slot_owners:
+        raise Unavailable("discovery knows no shard map yet")
+    table = SlotTable.from_bytes(shard_map.version, shard_map.slot_owners)
+    return table.shard_for_key(key), name
+
+
+def _name_and_key(given: str) -> tuple[str, str]:
+    """Return the name that events about ``given`` begin with, and the key of its home shard."""
+    if "://" in given or given.count("/") > 1:
+        topic = parse_topic(given)
+        return topic.text, topic.routing_key
+    if "/" in given:
+        namespace = parse_namespace(given).text
+        return namespace, namespace
+    return given, given
+
+
+def _print_events(events: Sequence[Any], hidden: AbstractSet[str], *, json_output: bool) -> int:
+    """Print events but those of the ``hidden`` types; return how many were printed."""
+    printed = 0
     for event in events:
         if json_output:
             print_json(as_dict(event))
+        elif event.WhichOneof("payload") in hidden:
+            continue
         else:
             print_line(_line(event))
+        printed += 1
+    return printed
 
 
 def _with_advice(error: PositionCompacted, shard: int) -> Refused:
@@ -169,13 +266,22 @@ def _line(event: Any) -> str:
     payload = as_dict(getattr(event, kind)) if kind != "unknown" else {}
     time = datetime.fromtimestamp(event.time_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
     text = " ".join(f"{key}={_value(value)}" for key, value in payload.items() if value)
+    text = shortened(text, LINE_CHARACTERS_MAX)
     return f"{event.shard_id}:{event.position:<8} {time[:-3]} term {event.term} {kind} {text}"
 
 
 def _value(value: Any) -> str:
+    """Return a short form: of many items the first ones and their number."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{_value(one)}" for key, one in value.items()) + "}"
+        items = [f"{key}:{_value(one)}" for key, one in value.items()]
+        return "{" + _first(items) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(_value, value)) + "]"
-    text = str(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+        return "[" + _first([_value(one) for one in value[: ITEMS_SHOWN_MAX + 1]], len(value)) + "]"
+    return shortened(str(value), VALUE_CHARACTERS_MAX)
+
+
+def _first(items: Sequence[str], count: int | None = None) -> str:
+    count = len(items) if count is None else count
+    if count <= ITEMS_SHOWN_MAX:
+        return ",".join(items)
+    return f"{','.join(items[:ITEMS_SHOWN_MAX])}, … {count:,} in all"

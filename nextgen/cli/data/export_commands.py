@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from nextgen.cli.console.command_run import run_command
+from nextgen.cli.console.install_hint import install_hint
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, data_dir_of, endpoints_of
 from nextgen.cli.console.output import print_json, print_line, print_table
 from nextgen.kernel.errors import RefusesToStart
@@ -161,8 +162,7 @@ async def _with_libraries(work: Coroutine[Any, Any, None]) -> None:
         if (error.name or "").partition(".")[0] not in _LIBRARIES:
             raise
         raise RefusesToStart(
-            f"exports need {error.name}, which is not installed: "
-            "pip install 'pulsar-nextgen[export]'"
+            f"exports need {error.name}, which is not installed: {install_hint('export')}"
         ) from error
 
 

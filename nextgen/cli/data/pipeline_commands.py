@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from nextgen.cli.console.command_run import run_blocking
+from nextgen.cli.console.install_hint import install_hint
 from nextgen.cli.console.options import endpoints_of
 from nextgen.cli.console.own_cluster_checks import check_of
 from nextgen.kernel.errors import RefusesToStart
@@ -28,12 +29,15 @@ Arguments = Annotated[
     list[str] | None, typer.Argument(help="See the job's --help.", show_default=False)
 ]
 
+_HELP = frozenset({"--help", "-h"})
+"""Work without the libraries, and without a cluster."""
+
 _PASSED_ON = {"ignore_unknown_options": True, "help_option_names": []}
 
 SUMMARIES = {
     "generate": "Make a realistic history of a given size, for trying the others.",
     "rebuild": "Fold events into tenants, namespaces, topics, policies and assignments.",
-    "audit": "Find gaps, overlaps, orphans and broken rules; exit code 1 if any.",
+    "audit": "Find gaps, overlaps, orphans and broken rules; exit code 4 if any.",
     "slo": "Availability, error budget and worst minutes from recorded lookups.",
     "load": "Load history: percentiles, growth, skew, forecast.",
     "quotas": "Capacity and assignment quotas from history, as a file to apply.",
@@ -58,7 +62,8 @@ def run_pipeline(job: str, arguments: Sequence[str]) -> int:
     Raises:
         RefusesToStart: The libraries of pipelines are not installed.
     """
-    _check_libraries()
+    if not _HELP.intersection(arguments):
+        _check_libraries()
     target = _value_of("--target", arguments)
     if target is not None:
         # Finds the secret of the cluster there, which the job is given by its environment.
@@ -87,7 +92,7 @@ def run_rebuild(arguments: Sequence[str]) -> int:
         RefusesToStart: The libraries of pipelines, or the harness, are not installed.
     """
     has_target = _value_of("--target", arguments) is not None
-    if "--verify" not in arguments or "--help" in arguments or has_target:
+    if "--verify" not in arguments or _HELP.intersection(arguments) or has_target:
         return run_pipeline("rebuild", arguments)
     _check_libraries()
     return int(check_of("pipeline rebuild --verify")(arguments))
@@ -106,8 +111,8 @@ def _check_libraries() -> None:
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
         raise RefusesToStart(
-            f"pipelines need {', '.join(missing)}: install them with "
-            "pip install 'pulsar-nextgen[pipeline]'"
+            f"pipelines need {', '.join(missing)}, which are not installed: "
+            f"{install_hint('pipeline')}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,8 +14,16 @@ from typing import Annotated, Any
 import typer
 
 from nextgen.cli.console.command_run import run_blocking
-from nextgen.cli.console.options import DataDir, JsonFlag, PulsarTarget, service_url_of
+from nextgen.cli.console.options import (
+    PULSAR_SCHEME,
+    DataDir,
+    JsonFlag,
+    ServiceUrl,
+    local_plan_or_none,
+    service_url_of,
+)
 from nextgen.cli.console.output import print_json, print_line
+from nextgen.cli.console.protocol_check import Protocol, wrong_port
 from nextgen.cli.messages.stock_client import (
     IN_FLIGHT_MAX,
     Message,
@@ -22,6 +31,9 @@ from nextgen.cli.messages.stock_client import (
     stock_client,
     text_of_id,
 )
+from nextgen.cli.messages.topic_check import is_absent
+from nextgen.kernel.errors import Refused, RefusesToStart
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.routing.names import parse_topic
 
 Topic = Annotated[str, typer.Argument(help="Topic name; any accepted form.")]
@@ -65,7 +77,7 @@ def produce(
     count: Annotated[
         int, typer.Option("--count", "-n", min=1, help="Send the texts so many times.")
     ] = 1,
-    target: PulsarTarget = None,
+    service_url: ServiceUrl = None,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
@@ -87,7 +99,7 @@ def produce(
             if acknowledged and not json_output:
                 print_line(f"{acknowledged} acknowledged by {name}, the last as {last_id}")
 
-    _with_client(topic, target, data_dir, use)
+    _with_client(topic, service_url, data_dir, use)
 
 
 def consume(
@@ -105,13 +117,14 @@ def consume(
         float,
         typer.Option("--quiet-s", min=0.0, help="End when none came for so long; 0: never."),
     ] = 0.0,
-    target: PulsarTarget = None,
+    service_url: ServiceUrl = None,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
     """Show messages of a subscription as they come, and acknowledge each."""
 
-    def use(client: StockClient, _name: str) -> None:
+    def use(client: StockClient, name: str) -> None:
+        _say_waiting(name)
         for message in client.consume(
             subscription,
             kind=subscription_type.client_name,
@@ -121,7 +134,7 @@ def consume(
         ):
             _show(message, json_output)
 
-    _with_client(topic, target, data_dir, use)
+    _with_client(topic, service_url, data_dir, use)
 
 
 def read(
@@ -131,32 +144,68 @@ def read(
     ] = ReadFrom.EARLIEST,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as messages come.")] = False,
     count: Count = 0,
-    target: PulsarTarget = None,
+    service_url: ServiceUrl = None,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Show the messages that a topic has, oldest first; no subscription is made or moved."""
+    """Show the messages that a topic has, oldest first; no subscription is made or moved.
 
-    def use(client: StockClient, _name: str) -> None:
-        is_earliest = begin is ReadFrom.EARLIEST
-        # A reader that begins at the end of the topic has nothing to read.
-        for message in client.read(
-            earliest=is_earliest, follow=follow or not is_earliest, count=count
-        ):
+    The topic must exist: reading creates none.
+    """
+    is_earliest = begin is ReadFrom.EARLIEST
+    # A reader that begins at the end of the topic has nothing to read.
+    goes_on = follow or not is_earliest
+
+    def use(client: StockClient, name: str) -> None:
+        if goes_on:
+            _say_waiting(name)
+        shown = 0
+        for message in client.read(earliest=is_earliest, follow=goes_on, count=count):
             _show(message, json_output)
+            shown += 1
+        if not shown and not json_output:
+            print_line(f"0 messages in {name}", stderr=True)
 
-    _with_client(topic, target, data_dir, use)
+    _with_client(topic, service_url, data_dir, use, creates=False)
 
 
 def _with_client(
-    topic: str, target: str | None, data_dir: Path | None, use: Callable[[StockClient, str], None]
+    topic: str,
+    service_url: str | None,
+    data_dir: Path | None,
+    use: Callable[[StockClient, str], None],
+    *,
+    creates: bool = True,
 ) -> None:
+    """Use the stock client for a topic. Unless the command ``creates`` it, the topic must exist."""
+
     def work() -> None:
         name = parse_topic(topic).text
-        with stock_client(service_url_of(target, data_dir), name) as client:
+        url = service_url_of(service_url, data_dir)
+        if service_url:
+            _check_protocol(url)
+        if not creates and asyncio.run(is_absent(url, name)):
+            raise Refused(RejectionCode.NOT_FOUND, f"there is no topic {name}")
+        with stock_client(url, name) as client:
             use(client, name)
 
     run_blocking(work)
+
+
+def _check_protocol(service_url: str) -> None:
+    """Check that no address is one for gRPC or HTTP: the client would be silent for long.
+
+    Raises:
+        RefusesToStart: One is. The message names the right port.
+    """
+    addresses = service_url.removeprefix(PULSAR_SCHEME).split(",")
+    if wrong := wrong_port(addresses, Protocol.PULSAR, local_plan_or_none()):
+        raise RefusesToStart(wrong)
+
+
+def _say_waiting(name: str) -> None:
+    if sys.stderr.isatty():
+        print_line(f"waiting on {name}; Ctrl-C ends it", stderr=True)
 
 
 def _repeated(messages: Sequence[str], count: int) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from nextgen.cli.console.install_hint import install_hint
 from nextgen.kernel.errors import (
     DeadlineExceeded,
     MetadataError,
@@ -22,8 +23,6 @@ from nextgen.kernel.errors import (
     RefusesToStart,
     Unavailable,
 )
-
-INSTALL = "pip install 'pulsar-nextgen[client]'"
 
 OPERATION_TIMEOUT_S = 15
 """Time-out for a lookup or for creating a producer or consumer: longer than any failover."""
@@ -179,7 +178,7 @@ def stock_client(service_url: str, topic: str) -> Iterator[StockClient]:
         import pulsar
     except ImportError as error:
         raise RefusesToStart(
-            f"this command needs the Pulsar client for Python ({error}): {INSTALL}"
+            f"this command needs the Pulsar client for Python ({error}): {install_hint('client')}"
         ) from error
     _check_reachable(service_url)
     client = pulsar.Client(

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
-from nextgen.cli.console.output import as_dict, print_json, print_table
+from nextgen.cli.console.output import about, as_dict, print_json, print_line, print_table
 from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX, TOPICS_PER_CREATE_MAX
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.runtime.lifecycle.exit_code import ExitCode, print_error
+
+if TYPE_CHECKING:
+    from nextgen.cli.calls.discovery_client import DiscoveryClient
 
 Name = Annotated[str, typer.Argument(help="Its name.")]
 Names = Annotated[list[str], typer.Argument(help="Names; any accepted form.")]
@@ -38,13 +43,20 @@ class Inventory:
     get: str
     list: str
     delete: str
+    parent: str = ""
+    """The noun of what its objects are in, and the method that gets one."""
+    get_parent: str = ""
 
 
 TENANTS = Inventory("tenant", "CreateTenant", "GetTenant", "ListTenants", "DeleteTenant")
 NAMESPACES = Inventory(
-    "namespace", "CreateNamespace", "GetNamespace", "ListNamespaces", "DeleteNamespace"
+    *("namespace", "CreateNamespace", "GetNamespace", "ListNamespaces", "DeleteNamespace"),
+    *("tenant", "GetTenant"),
 )
-TOPICS = Inventory("topic", "CreateTopics", "GetTopic", "ListTopics", "DeleteTopic")
+TOPICS = Inventory(
+    *("topic", "CreateTopics", "GetTopic", "ListTopics", "DeleteTopic"),
+    *("namespace", "GetNamespace"),
+)
 
 topics_group = typer.Typer(
     help="Create, get, list, measure, place and delete topics.", no_args_is_help=True
@@ -137,13 +149,23 @@ def create_topics(
 
     response = run_command(work())
     outcomes = list(zip(names, response.topics, strict=True))
+    refused = [(name, outcome) for name, outcome in outcomes if outcome.rejection_code]
     if json_output:
         print_json({"topics": [{"name": n, **as_dict(outcome)} for n, outcome in outcomes]})
-    refused = [(name, outcome) for name, outcome in outcomes if outcome.rejection_code]
+    else:
+        _print_created(names, len(names) - len(refused), partitions)
     for name, outcome in refused:
-        print_error(f"{name}: {outcome.message} ({outcome.rejection_code})")
+        print_error(f"{about(name, outcome.message)} ({outcome.rejection_code})")
     if refused:
         raise typer.Exit(ExitCode.REFUSED)
+
+
+def _print_created(names: Sequence[str], created: int, partitions: int) -> None:
+    if not created:
+        return
+    which = parse_topic(names[0]).text if len(names) == 1 else f"{created:,} topics"
+    more = f" with {partitions} partitions{' each' if len(names) > 1 else ''}" if partitions else ""
+    print_line(f"created {which}{more}")
 
 
 def grow_topic(
@@ -173,6 +195,8 @@ def grow_topic(
     response = run_command(work())
     if json_output:
         print_json({"name": name, "partitions": partitions, **as_dict(response)})
+    else:
+        print_line(f"{name} has {partitions} partitions")
 
 
 def delete_topic(
@@ -251,7 +275,10 @@ def count_topics(
     async def work() -> Any:
         async with DiscoveryClient(nodes) as client:
             request = CountTopicsRequest(parent=namespace, prefix=prefix)
-            return await client.call("CountTopics", request)
+            count = await client.call("CountTopics", request)
+            if not count.topics:
+                await _check_parent(client, TOPICS, namespace)
+            return count
 
     count = run_command(work())
     if json_output:
@@ -279,7 +306,7 @@ def topic_stats(
         print_topic_stats(documents)
     failed = [one for one in documents if one.get("error")]
     for one in failed:
-        print_error(f"{one['topic']}: {one['error']}")
+        print_error(about(one["topic"], one["error"]))
     if failed:
         is_refused = any("rejection_code" in one for one in failed)
         raise typer.Exit(ExitCode.REFUSED if is_refused else ExitCode.NO_ANSWER)
@@ -334,6 +361,8 @@ def _create(
     response = run_command(work())
     if json_output:
         print_json({"name": name, **as_dict(response)})
+    else:
+        print_line(f"created {inventory.noun} {name}")
 
 
 def _get(inventory: Inventory, name: str, nodes: tuple[str, ...], json_output: bool) -> None:
@@ -381,6 +410,8 @@ def _list(
                 request.page_token = page.next_page_token
                 if not request.page_token:
                     break
+            if not items:
+                await _check_parent(client, inventory, parent)
         return items, request.page_token
 
     items, token = run_command(work())
@@ -392,6 +423,21 @@ def _list(
     print_table(f"{inventory.noun}s {parent}".rstrip(), ("name", "version", "properties"), rows)
     if token:
         print_error(f"there are more than {limit}: use --limit")
+
+
+async def _check_parent(client: DiscoveryClient, inventory: Inventory, parent: str) -> None:
+    """Check that the tenant or namespace of a listing without objects exists.
+
+    Raises:
+        Refused: It does not.
+    """
+    from protos.nextgen.v1.discovery_service_pb2 import GetObjectRequest
+
+    if not inventory.parent:
+        return
+    found = await client.call(inventory.get_parent, GetObjectRequest(name=parent))
+    if found.item.WhichOneof("value") is None:
+        raise Refused(RejectionCode.NOT_FOUND, f"there is no {inventory.parent} {parent!r}")
 
 
 def _delete(
@@ -413,6 +459,8 @@ def _delete(
     response = run_command(work())
     if json_output:
         print_json({"name": name, **as_dict(response)})
+    else:
+        print_line(f"deleted {inventory.noun} {name}")
 
 
 def _short(value: object) -> str:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from nextgen.cli.console.command_run import run_command
-from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
-from nextgen.cli.console.output import as_dict, print_json, print_table
+from nextgen.cli.console.options import DataDir, JsonFlag, Target, Wide, endpoints_of
+from nextgen.cli.console.output import as_dict, print_json, print_table, subject
 from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
 from nextgen.runtime.lifecycle.exit_code import print_error
 
@@ -32,6 +32,7 @@ def lookup(
     min_epoch: Annotated[
         int, typer.Option("--min-epoch", help="Ask them if a cache knows an earlier epoch only.")
     ] = 0,
+    wide: Wide = False,
     target: Target = None,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
@@ -59,7 +60,7 @@ def lookup(
                 await asyncio.sleep(RETRY_PAUSE_MS / 1000)
         return [answers[n] for n in range(len(topics))]
 
-    show_answers(run_command(work()), json_output)
+    show_answers(run_command(work()), json_output, wide=wide)
 
 
 def move(
@@ -84,7 +85,7 @@ def move(
     show_answers(run_command(work()), json_output)
 
 
-def show_answers(answers: list[Any], json_output: bool) -> None:
+def show_answers(answers: list[Any], json_output: bool, *, wide: bool = False) -> None:
     """Print where topics are served; ends the process if one is not, or not yet."""
     from nextgen.cli.topics.moves import exit_code_of, why_not_done
 
@@ -99,10 +100,11 @@ def show_answers(answers: list[Any], json_output: bool) -> None:
                 (a.topic, a.broker_id, a.broker_grpc, a.epoch, a.shard_id, a.position)
                 for a in served
             ],
+            extra=("address", "shard", "position"),
+            wide=wide,
         )
     for answer in answers:
         if answer.rejection_code:
-            more = f", look up its {answer.partitions} partitions" if answer.partitions else ""
-            print_error(f"{answer.topic}: {why_not_done(answer)}{more}")
+            print_error(subject(answer.topic, answer.message) + why_not_done(answer))
     if len(served) < len(answers):
         raise typer.Exit(exit_code_of(answers))

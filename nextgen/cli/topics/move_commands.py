@@ -8,7 +8,7 @@ import typer
 
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
-from nextgen.cli.console.output import as_dict, print_json, print_table
+from nextgen.cli.console.output import about, as_dict, print_json, print_table
 from nextgen.cli.topics.inventory_commands import topics_group
 from nextgen.cli.topics.lookup_commands import show_answers
 from nextgen.kernel.limits.cluster import MOVES_PER_REQUEST_MAX
@@ -59,7 +59,10 @@ def unload_topics(
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Take topics from their brokers. The next lookup assigns them again."""
+    """Take topics from their brokers. The next lookup assigns them again.
+
+    A topic that no broker serves counts as unloaded.
+    """
 
     async def work() -> list[Any]:
         from nextgen.cli.calls.discovery_client import DiscoveryClient
@@ -81,7 +84,7 @@ def unload_topics(
     failed = [outcome for outcome in outcomes if not outcome.unassigned]
     for outcome in failed:
         more = f"; {goes_on(outcome.name)}" if outcome.under_way else ""
-        print_error(f"{outcome.name}: {outcome.message}{more}")
+        print_error(f"{about(outcome.name, outcome.message)}{more}")
     if failed:
         are_unknown = all(outcome.under_way for outcome in failed)
         raise typer.Exit(ExitCode.NO_ANSWER if are_unknown else ExitCode.REFUSED)

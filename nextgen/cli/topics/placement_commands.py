@@ -316,7 +316,7 @@ def _check_one_unit(name: TopicName, item: Any) -> None:
         raise Refused(RejectionCode.NOT_FOUND, f"there is no topic {name.base_text}")
     partitions = item.topic.partitions
     if partitions and name.partition is None:
-        why = f"{name.text} has {partitions} partitions: ask for {name.text}-partition-0 and so on"
+        why = f"{name.text} has {partitions} partitions: name one, such as -partition-0"
         raise Refused(RejectionCode.PARTITIONED, why)
     if name.partition is not None and name.partition >= partitions:
         raise Refused(RejectionCode.NOT_FOUND, f"{name.base_text} has {partitions} partitions")

@@ -8,7 +8,7 @@ import typer
 
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target
-from nextgen.cli.console.output import as_dict, print_json, print_table
+from nextgen.cli.console.output import as_dict, print_json, print_line, print_table
 from nextgen.cli.topics.inventory_commands import endpoints
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ def set_policies(
     response = run_command(work())
     if json_output:
         print_json({"name": name, **as_dict(response)})
+    else:
+        print_line(f"policies of {name} changed, version {response.version}")
 
 
 async def alter_policies(

@@ -36,7 +36,9 @@ def demo(json_output: JsonFlag = False) -> None:
 
     async def work() -> None:
         from nextgen.harness.demo.run import run_demo
+        from nextgen.harness.load.pulsar.stock_client import load_pulsar
 
+        load_pulsar()  # Before a cluster is started for it.
         result = await run_demo(is_quiet=json_output)
         print_json({name: result[name] for name in RESULT_FIELDS})
         if result["complaints"]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from nextgen.cli.local.plan import make_plan
+from nextgen.cli.local.plan import MINIMAL, make_plan, make_plan_on_free_ports
 from nextgen.cli.local.supervise import choose_plan
 from nextgen.cli.topics.inventory_commands import parse_properties
 from nextgen.kernel.errors import (
@@ -61,6 +62,38 @@ def test_a_command_without_a_cluster_says_what_to_do(tmp_path: Path):
     assert result.exit_code == ExitCode.CANNOT_RUN
     assert "nextgen up" in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_is_short_too_at_any_depth(flag: str):
+    for path in ([], ["topics"], ["topics", "create"], ["pipeline"]):
+        result = runner.invoke(app, [*path, flag])
+
+        assert result.exit_code == 0
+        assert "Usage:" in result.output
+
+
+def test_the_release_is_shown():
+    result = runner.invoke(app, ["--version"])
+
+    assert result.exit_code == 0
+    assert re.fullmatch(r"nextgen \S+\n", result.output)
+
+
+@pytest.mark.parametrize("arguments", [["up"], ["up", "--detach"], ["status"], ["down"]])
+def test_a_data_directory_that_is_a_file_is_named_in_one_sentence(
+    tmp_path: Path, arguments: list[str]
+):
+    file = tmp_path / "file"
+    file.write_text("")
+    port_base = make_plan_on_free_ports(MINIMAL).nodes[0].grpc_port
+    options = ["--minimal", "--port-base", str(port_base)] if arguments[0] == "up" else []
+
+    result = runner.invoke(app, [*arguments, *options, "--data-dir", str(file / "below")])
+
+    assert result.exit_code in (ExitCode.CANNOT_RUN, ExitCode.REFUSED)
+    (sentence,) = [line for line in result.stderr.splitlines() if not line.startswith("starting ")]
+    assert str(file) in sentence
 
 
 def test_a_malformed_target_is_refused(tmp_path: Path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from nextgen.cli.messages.stock_client import INSTALL
+from nextgen.cli.console.install_hint import install_hint
 from nextgen.kernel.errors import RefusesToStart
 
 OPERATION_TIMEOUT_S = 30
@@ -22,7 +22,7 @@ def load_pulsar() -> Any:
         import pulsar
     except ImportError as error:
         raise RefusesToStart(
-            f"this needs the stock Pulsar client for Python ({error}): {INSTALL}"
+            f"this needs the stock Pulsar client for Python ({error}): {install_hint('client')}"
         ) from error
     return pulsar
 

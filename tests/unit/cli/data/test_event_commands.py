@@ -12,10 +12,12 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from nextgen.cli.data.event_commands import LINE_CHARACTERS_MAX, _name_and_key
 from nextgen.client.log import reader as event_log
 from nextgen.kernel.limits.stream import POSITION_MAX
 from nextgen.main import app
 from nextgen.runtime.lifecycle.exit_code import ExitCode
+from protos.nextgen.v1.shard_service_pb2 import EventBatch
 from tests.support.fake_log_replicas import FakeLogReplica, served
 
 
@@ -136,6 +138,69 @@ def test_on_a_terminal_a_filter_that_matches_nothing_says_what_was_looked_at(
     )
     assert "no event at 11 or behind it yet" in cluster.events("1", "--from", "11").stdout
     assert cluster.events("1", "--prefix", "nobody/", "--json").stdout == ""
+
+
+def test_a_line_is_a_summary_and_json_has_everything(cluster: Served) -> None:
+    # Given: an event with a thousand ranges of slots, as the first of a shard's log.
+    cluster.leader.damage = cluster.follower.damage = with_slots
+
+    # When: it is shown as a line, and as JSON.
+    line = cluster.events("1", "--limit", "1").stdout
+    document = cluster.events("1", "--limit", "1", "--json").stdout
+
+    # Then: the line names the first slots and their number; the document has all of them.
+    assert "ranges=[{first:10,last:11},{first:20,last:21}," in line
+    assert "… 1,000 in all]" in line
+    assert len(line) < LINE_CHARACTERS_MAX
+    assert len(json.loads(document)["slots_adopted"]["ranges"]) == 1_000
+
+
+def test_load_reports_are_counted_unless_they_are_wanted(cluster: Served) -> None:
+    cluster.leader.damage = cluster.follower.damage = with_loads
+
+    shown = cluster.events("1")
+    wanted = cluster.events("1", "--json")
+
+    assert shown.stdout.count("\n") == 9
+    assert "1 load reports are not shown: see --type broker_load_reported" in shown.stderr
+    assert wanted.stdout.count("\n") == 10
+    assert "not shown" not in wanted.stderr
+
+
+def with_slots(batch: EventBatch) -> None:
+    for event in batch.events:
+        if event.position == 1:
+            for number in range(1, 1_001):
+                event.slots_adopted.ranges.add(first=10 * number, last=10 * number + 1)
+
+
+def with_loads(batch: EventBatch) -> None:
+    for event in batch.events:
+        if event.position == 4:
+            event.broker_load_reported.broker_id = "broker-1"
+
+
+def test_a_name_is_read_from_its_shard_with_its_events_only(
+    cluster: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def home(_name: str, _nodes: object) -> tuple[int, str]:
+        return 1, "acme/orders/t-1"
+
+    monkeypatch.setattr("nextgen.cli.data.event_commands._shard_and_name", home)
+
+    assert cluster.positions("acme/orders/t-1") == [1, 10]
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "key"),
+    [
+        ("acme", "acme", "acme"),
+        ("acme/orders", "acme/orders", "acme/orders"),
+        ("acme/orders/paid", "persistent://acme/orders/paid", "acme/orders/paid"),
+    ],
+)
+def test_a_name_is_a_tenant_a_namespace_or_a_topic(given: str, name: str, key: str) -> None:
+    assert _name_and_key(given) == (name, key)
 
 
 def test_an_unknown_type_or_shard_is_refused_by_name(cluster: Served) -> None:

@@ -113,4 +113,4 @@ def test_without_the_libraries_the_extra_to_install_is_named(
     result = run(*arguments)
 
     assert result.exit_code == ExitCode.CANNOT_RUN
-    assert "pip install 'pulsar-nextgen[export]'" in result.stderr
+    assert "run make setup in" in result.stderr

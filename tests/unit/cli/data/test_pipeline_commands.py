@@ -52,4 +52,4 @@ def test_without_the_libraries_it_is_said_how_to_get_them(
     monkeypatch.setattr(pipeline_commands, "LIBRARIES", ("a_library_nobody_has",))
     result = run_job(tmp_path, monkeypatch, "exit 0")
     assert result.exit_code == ExitCode.CANNOT_RUN
-    assert "pulsar-nextgen[pipeline]" in result.stderr
+    assert "make setup-pipeline" in result.stderr

@@ -107,14 +107,14 @@ def test_without_a_cluster_it_says_what_to_do(tmp_path: Path, arguments: list[st
 def test_wrong_names_and_usage_are_told_before_anybody_is_asked(
     arguments: list[str], code: ExitCode
 ):
-    assert runner.invoke(app, [*arguments, "--target", "127.0.0.1:1"]).exit_code == code
+    assert runner.invoke(app, [*arguments, "--service-url", "a:1"]).exit_code == code
 
 
 def test_where_nobody_listens_the_exit_code_says_so():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # Nobody else can listen there meanwhile.
         target = f"127.0.0.1:{silent.getsockname()[1]}"
-        result = runner.invoke(app, ["produce", "t", "hello", "--target", target])
+        result = runner.invoke(app, ["produce", "t", "hello", "--service-url", target])
 
     assert result.exit_code == ExitCode.NO_ANSWER
     assert "no process listens" in result.stderr
