@@ -55,6 +55,7 @@ _EMPTY: tuple[tuple[str, str, Any], ...] = (
 
 _PERMISSIONS = "permissions are not kept before clients are authenticated"
 _NOT_HERE = "is not part of this cluster"
+_NOT_SERVED = "is not served here"
 _PLACEMENT = "topics are placed one by one here, by placement rules"
 _PACKAGES = f"the packages management {_NOT_HERE}"
 
@@ -84,7 +85,21 @@ _UNSERVED: tuple[tuple[str, str, str], ...] = (
             ("GET", "subscription/{subscription}/replicatedSubscriptionStatus", "replication"),
         )
     ),
+    *(
+        (method, f"{_TOPIC}/{path}", f"this {_NOT_SERVED}")
+        for method, path in (
+            ("GET", "messageid/{timestamp}"),
+            ("PUT", "backlogSize"),
+            ("POST", "subscription/{subscription}/analyzeBacklog"),
+            ("POST", "trim"),
+        )
+    ),
+    ("GET", "/admin/v2/schemas/{tenant}/{namespace}/{topic}/metadata", f"this {_NOT_SERVED}"),
     ("GET", f"{_NAMESPACE}/scanOffloadedLedgers", f"offloading {_NOT_HERE}"),
+    ("DELETE", f"{_NAMESPACE}/resourcegroup", f"a resource group {_NOT_HERE}"),
+    ("GET", "/admin/v2/namespaces/{cluster}/antiAffinity/{group}", _PLACEMENT),
+    ("POST", "/admin/v2/brokers/shutdown", f"this {_NOT_SERVED}: drain the broker"),
+    ("POST", f"{_CLUSTER}/migrate", f"another cluster {_NOT_HERE}"),
     ("POST", "/admin/v2/resource-quotas", _PLACEMENT),
     *(
         (method, "/admin/v2/resource-quotas/{tenant}/{namespace}/{bundle}", _PLACEMENT)
