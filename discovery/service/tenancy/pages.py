@@ -18,21 +18,16 @@ ListPage = Callable[[ListObjectsRequest, int], Awaitable[ListObjectsResponse]]
 
 
 async def every_item(
-    list_page: ListPage, deadline: Deadline, *, parent: str = "", domain: str = ""
+    list_page: ListPage, deadline: Deadline, *, parent: str = ""
 ) -> AsyncIterator[Item]:
-    """Yield all items by name, ascending; each page as of its own moment."""
-    token = ""
+    """Yield all items in the order of their names: name and number of partitions only."""
+    request = ListObjectsRequest(parent=parent, page_size=PAGE_ITEMS_MAX, names_only=True)
     while True:
-        page = await list_page(
-            ListObjectsRequest(
-                parent=parent, domain=domain, page_size=PAGE_ITEMS_MAX, page_token=token
-            ),
-            deadline.remaining_ms(),
-        )
+        page = await list_page(request, deadline.remaining_ms())
         for item in page.items:
             yield item
-        token = page.next_page_token
-        if not token:
+        request.page_token = page.next_page_token
+        if not request.page_token:
             return
 
 
