@@ -279,6 +279,11 @@ class ReplicatedLog(Protocol):
         ...
 
     @property
+    def applied_point(self) -> AppliedPoint:
+        """How far the view is. Cheap, unlike the whole ``status``."""
+        ...
+
+    @property
     def hears_leader(self) -> bool:
         """True while this replica leads, or heard its leader within the election timeout."""
         ...

@@ -80,7 +80,7 @@ class InventoryReader:
     @property
     def position(self) -> int:
         """The last event position in the view: answers from here on reflect it."""
-        return self._log.status.applied.position
+        return self._log.applied_point.position
 
     async def get(self, request: GetRequest) -> GetResponse:
         """Return the named objects in order; an absent one has no value."""

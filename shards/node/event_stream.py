@@ -163,7 +163,7 @@ def _naming_the_snapshot(replica: Replica) -> Iterator[None]:
     try:
         yield
     except PositionCompacted as error:
-        applied = replica.log.status.applied.position
+        applied = replica.log.applied_point.position
         raise PositionCompacted(error.asked, error.oldest, applied) from error
 
 

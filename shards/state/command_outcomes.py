@@ -36,7 +36,7 @@ class CommandOutcomes:
         self._log = log
         self._query = query
         self._pending: dict[bytes, PendingOutcome] = {}
-        self._retention = OutcomeRetention(monotonic, log.status.commit_position)
+        self._retention = OutcomeRetention(monotonic, log.commit_position)
 
     def __len__(self) -> int:
         """Return how many outcomes are pending."""
@@ -71,7 +71,7 @@ class CommandOutcomes:
             NotLeader: The term is over.
         """
         self._term.check()
-        return read_forgotten_position(self._query, self._log.status.applied.position)
+        return read_forgotten_position(self._query, self._log.applied_point.position)
 
     # For the proposer -------------------------------------------------------------------------
 

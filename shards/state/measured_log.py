@@ -51,6 +51,10 @@ class MeasuredLog:
         return self._log.commit_position
 
     @property
+    def applied_point(self) -> AppliedPoint:
+        return self._log.applied_point
+
+    @property
     def hears_leader(self) -> bool:
         return self._log.hears_leader
 

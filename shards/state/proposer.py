@@ -60,7 +60,7 @@ class Proposer:
         self._clock_ms = clock_ms
         self._in_flight: deque[_Proposal] = deque()
         self._last_commit: asyncio.Future[Commit] | None = None
-        self._position = log.status.commit_position
+        self._position = log.commit_position
         self._sequence = 0
 
     def __repr__(self) -> str:
@@ -179,7 +179,7 @@ class Proposer:
                 return
             index = oldest.commit.result().index
             if index > applied_index:
-                applied_index = self._log.status.applied.index
+                applied_index = self._log.applied_point.index
                 if index > applied_index:
                     return
             self._in_flight.popleft()

@@ -201,6 +201,10 @@ class MemoryLog:
         return self._next_position - 1
 
     @property
+    def applied_point(self) -> AppliedPoint:
+        return self._applied
+
+    @property
     def hears_leader(self) -> bool:
         return self._role is not Role.STOPPED and self._leader_id is not None
 

@@ -160,6 +160,10 @@ class PySyncObjGroup:
         return self._replica.commit_position
 
     @property
+    def applied_point(self) -> AppliedPoint:
+        return self._replica.applier.applied
+
+    @property
     def hears_leader(self) -> bool:
         replica = self._replica
         return not replica.stopped and (replica.is_ready_leader or replica.election.is_leader_alive)
