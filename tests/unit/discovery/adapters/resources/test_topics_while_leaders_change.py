@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -41,16 +42,18 @@ async def test_a_namespace_is_streamed_once_while_leaders_change_and_topics_go(r
     chance = random.Random(seed)
     passing = list(PASSING)
     listings = []
+    one_at_a_time = asyncio.Lock()
 
     async def change(request: ShardRequest) -> None:
         if not request.HasField("list"):
             return
-        listings.append(request.shard_id)
-        if passing and chance.random() < 0.5:
-            await rest.world.delete_topic(passing.pop(chance.randrange(len(passing))))
-        if chance.random() < 0.4:
-            rest.world.shards[request.shard_id].next_term()
-            raise chance.choice([NotLeader(request.shard_id, None), Unavailable("no leader")])
+        async with one_at_a_time:
+            listings.append(request.shard_id)
+            if passing and chance.random() < 0.5:
+                await rest.world.delete_topic(passing.pop(chance.randrange(len(passing))))
+            if chance.random() < 0.4:
+                rest.world.shards[request.shard_id].next_term()
+                raise chance.choice([NotLeader(request.shard_id, None), Unavailable("no leader")])
 
     rest.shards.before_answer = change
     status, names = await rest.get(f"/admin/v2/namespaces/{NAMESPACE}/topics")
