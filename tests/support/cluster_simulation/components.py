@@ -15,7 +15,7 @@ from brokers.config import BrokerConfig
 from cluster_manager import bootstrap as cluster_manager
 from cluster_manager.config import ManagerConfig, Peer
 from cluster_manager.service import lease_allocator
-from discovery import bootstrap as discovery
+from discovery.bootstrap import serve as discovery
 from discovery.config import DiscoveryConfig
 from nextgen.client.discovery import issued
 from nextgen.kernel.governance.policies import FOR_EVER

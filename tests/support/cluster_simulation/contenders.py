@@ -24,6 +24,7 @@ from nextgen.harness.history.model import LogEvent, Operation, Record, Run
 from nextgen.harness.history.record_file import history_of
 from nextgen.harness.load.recorded.recorded_calls import RecordedCalls
 from nextgen.kernel.errors import Definite, MetadataError, Refused
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.replication.ports import Entry
 from protos.nextgen.v1.events_pb2 import DecidedCommand
 from protos.nextgen.v1.policies_pb2 import Policies
@@ -106,9 +107,14 @@ def _settled(method: str, first: Any, second: Any) -> Any:
 
 
 def _outcome(answer: Any) -> str | None:
-    """Return what an answer says that a repetition must say again; None if it says nothing."""
+    """Return what an answer says that a repetition must say again; None if it says nothing.
+
+    An owner that still has clients refuses a deletion before its shard is asked (ADR 0076), so that
+    is no outcome of the command: the repetition finds what is there by then.
+    """
     if isinstance(answer, MetadataError):
-        return answer.code if isinstance(answer, Refused) else None
+        is_decided = isinstance(answer, Refused) and answer.code != RejectionCode.IN_USE
+        return answer.code if is_decided else None
     if hasattr(answer, "topics"):
         return " ".join(each.rejection_code or each.topic_id for each in answer.topics)
     return f"{answer.id} {answer.version}"
