@@ -148,6 +148,11 @@ class TopicLedger(LedgerReader, Protocol):
         ...
 
     @property
+    def last_time_ms(self) -> int:
+        """Publish time of the last entry, whether it is kept or not; 0 if nothing was published."""
+        ...
+
+    @property
     def producers(self) -> Mapping[str, int]:
         """Producer name → highest sequence id that was acknowledged, over restarts and owners.
 

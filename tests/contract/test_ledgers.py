@@ -115,7 +115,7 @@ async def test_an_empty_ledger_says_so(ledger: TopicLedger) -> None:
         0,
     )
     assert ledger.first == Position(-1, 0)
-    assert ledger.byte_count == 0
+    assert (ledger.byte_count, ledger.last_time_ms) == (0, 0)
     assert list(await ledger.read(BEFORE_ALL, entries_max=10, bytes_max=10)) == []
     assert await ledger.before_time(0) == BEFORE_ALL
     assert (dict(ledger.state), dict(ledger.producers)) == ({}, {})
@@ -129,6 +129,7 @@ async def test_what_is_appended_is_read_back_as_it_came(world: World, ledger: To
     assert position == Position(ledger_id_of(1, 0), 0)
     assert await read_all(ledger) == [Entry(position, b"\x00\xffpayload", 7, 5_000, "p\u00e4", 41)]
     assert (ledger.first, ledger.last, ledger.entry_count) == (position, position, 1)
+    assert ledger.last_time_ms == 5_000
 
 
 async def test_an_entry_without_payload_is_an_entry(ledger: TopicLedger) -> None:

@@ -84,6 +84,7 @@ def detailed_stats(topic: Topic) -> wire.TopicStats:
     found = _of_topic(topic)
     found.is_terminated = topic.is_terminated
     found.deduplicates = topic.policy.deduplicates
+    found.last_publish_time_ms = topic.ledger.last_time_ms
     _set_rate(found.rates_in, topic.rates.rate_in)
     _set_rate(found.rates_out, topic.rates.rate_out)
     rows_left = TOPIC_ADMIN_ROWS_MAX

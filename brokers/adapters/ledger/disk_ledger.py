@@ -93,6 +93,10 @@ class DiskLedger(TableReader, TopicLedger):
         return isinstance(self._failure, Fenced)
 
     @property
+    def last_time_ms(self) -> int:
+        return self._last_time_ms
+
+    @property
     def is_usable(self) -> bool:
         """Whether opening the epoch again may return this same ledger."""
         return self._released is None and self._failure is None

@@ -180,6 +180,10 @@ class MemoryLedger(MemoryReader, TopicLedger):
         return self._is_fenced
 
     @property
+    def last_time_ms(self) -> int:
+        return self._last_time_ms
+
+    @property
     def is_closed(self) -> bool:
         return self._is_closed
 

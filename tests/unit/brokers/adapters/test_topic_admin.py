@@ -328,6 +328,7 @@ async def test_statistics_have_a_row_for_each_client(world: BrokerWorld, admin: 
     assert (publisher.messages_in, publisher.bytes_in) == (2, stats.bytes_in)
     assert publisher.client.client_version == "test"
     assert publisher.client.connected_since_ms == world.wall_clock_ms
+    assert stats.last_publish_time_ms == world.broker().ledger().last_time_ms > 0
     (subscription,) = stats.subscriptions
     assert subscription.active_consumer == "billing"
     assert subscription.backlog_bytes == stats.bytes
