@@ -25,6 +25,7 @@ from discovery.service.admin.policies import PoliciesService
 from discovery.service.admin.positions import PositionService
 from discovery.service.report import Report, merged
 from discovery.service.status import StatusService
+from nextgen.client.brokers.namespaces import BrokerNamespaces
 from nextgen.client.routing.write_admission import WriteBounds
 from nextgen.client.transport.malformed_requests import MalformedRequests
 from nextgen.client.transport.member_gate import MemberGate
@@ -77,12 +78,14 @@ class DiscoveryNode:
         )
         self._registry = registry or REGISTRY
         self._collector = DiscoveryCollector(self._report)
+        self._held = BrokerNamespaces()
         self._server: GrpcServer | None = None
         self.workers: WorkerPool | None = None
         services = AdminServices(
             core.topics,
             core.owners,
             core.link,
+            self._held,
             inventory,
             listing,
             policies,
@@ -144,6 +147,7 @@ class DiscoveryNode:
                 self._server.stop(GRACE_MS), self.core.drain(), self._stop_workers()
             )
         await self._positions.stop()
+        await self._held.stop()
         await self.core.stop()
         await self._probes.stop()
         with suppress(KeyError):  # It was not registered if start failed early.

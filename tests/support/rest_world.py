@@ -93,8 +93,17 @@ class RestWorld:
         return answer.status, answer.json if answer.json is not None else answer.body.decode()
 
 
+class HeldNothing:
+    """Brokers without topics."""
+
+    async def at(self, _endpoint: str) -> list[str]:
+        return []
+
+
 @asynccontextmanager
-async def rest_world(topics: Any = None, owners: Any = None) -> AsyncIterator[RestWorld]:
+async def rest_world(
+    topics: Any = None, owners: Any = None, held: Any = None
+) -> AsyncIterator[RestWorld]:
     """Serve all routes, with two brokers of which one lives."""
     world = World(shards=2)
     shards = WorldShards(world)
@@ -116,6 +125,7 @@ async def rest_world(topics: Any = None, owners: Any = None) -> AsyncIterator[Re
         topics,
         owners,
         link,
+        held or HeldNothing(),
         inventory,
         listing,
         PoliciesService(port, inventory, counters, CapacityShares(inventory, listing, lambda: 0)),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from heapq import nsmallest
 from typing import Any
 
 import grpc.aio
@@ -24,6 +26,7 @@ from nextgen.kernel.limits.cluster import (
     TOPIC_TEXT_CHARACTERS_MAX,
 )
 from nextgen.kernel.limits.pulsar import TOPIC_STATS_NAMES_MAX
+from nextgen.kernel.limits.rest import HELD_NAMESPACES_PAGE_MAX, HELD_UNITS_PER_TURN
 from nextgen.kernel.routing.names import InvalidName, parse_topic
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceServicer
@@ -131,6 +134,22 @@ class BrokerServicer(BrokerServiceServicer):
             broker_id=self._broker_id,
             session_id=session.session_id,
             applied_sequence=session.applied_sequence,
+        )
+
+    async def ListHeldNamespaces(
+        self, request: wire.ListHeldNamespacesRequest, context: _Context
+    ) -> wire.ListHeldNamespacesResponse:
+        held = list(self._agent.session.holding.assignments.values())
+        names: set[str] = set()
+        for start in range(0, len(held), HELD_UNITS_PER_TURN):
+            units = held[start : start + HELD_UNITS_PER_TURN]
+            names.update(parse_topic(each.name).namespace_text for each in units)
+            await asyncio.sleep(0)
+        page = nsmallest(
+            HELD_NAMESPACES_PAGE_MAX + 1, (name for name in names if name > request.after)
+        )
+        return wire.ListHeldNamespacesResponse(
+            names=page[:HELD_NAMESPACES_PAGE_MAX], more=len(page) > HELD_NAMESPACES_PAGE_MAX
         )
 
     async def WatchAcknowledgements(

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from discovery.adapters.administration.clusters import LocalCluster
 from discovery.adapters.rest.answer import TEXT, Answer, RestFailure, content, text
 from discovery.adapters.rest.request import RestRequest, shown
 from discovery.adapters.rest.route import TEXT_VALUE, Route, Work
 from discovery.ports import Directory
+from nextgen.pulsar.policies.whole_policies import WHOLE_BUNDLE
 from nextgen.runtime.security.authorization import Action
+
+
+class HeldNamespaces(Protocol):
+    """``nextgen.client.brokers.namespaces.BrokerNamespaces`` or a fake."""
+
+    async def at(self, endpoint: str) -> list[str]: ...
+
 
 Readiness = Callable[[], tuple[bool, list[str]]]
 """Returns whether any topic can be answered, and what is missing."""
@@ -28,9 +36,15 @@ class Brokers:
     """Answers from the directory of brokers that every discovery node has."""
 
     def __init__(
-        self, directory: Directory, local: LocalCluster, readiness: Readiness, version: str
+        self,
+        directory: Directory,
+        held: HeldNamespaces,
+        local: LocalCluster,
+        readiness: Readiness,
+        version: str,
     ) -> None:
         self._directory = directory
+        self._held = held
         self._local = local
         self._readiness = readiness
         self._version = version
@@ -75,7 +89,7 @@ class Brokers:
             _read(
                 f"{_BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces",
                 self._owned,
-                "The bundles that a broker owns: none, because topics are placed one by one",
+                "The namespaces that have topics at a broker, each as its one bundle",
             ),
         ]
 
@@ -138,7 +152,10 @@ class Brokers:
         broker_id = request.parts["broker"]
         if broker_id not in self._live:
             raise RestFailure(404, f"broker {shown(broker_id)} is not alive")
-        return content({})
+        names = await self._held.at(self._directory.view.brokers[broker_id].endpoints.grpc)
+        # Other brokers have topics of the same namespaces: a bundle here is nobody's alone.
+        status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+        return content({f"{name}/{WHOLE_BUNDLE}": status for name in names})
 
     @property
     def _metadata_url(self) -> str:

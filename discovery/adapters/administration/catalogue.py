@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from discovery.adapters.administration.absent import absent_routes
-from discovery.adapters.administration.brokers import Brokers, Readiness
+from discovery.adapters.administration.brokers import Brokers, HeldNamespaces, Readiness
 from discovery.adapters.administration.clusters import Clusters, LocalCluster
 from discovery.adapters.administration.namespace_backlogs import NamespaceBacklogRoutes
 from discovery.adapters.administration.namespaces import NAMESPACE, Namespaces
@@ -36,6 +36,7 @@ class AdminServices:
     topics: TopicDirectory
     owners: Owners
     directory: Directory
+    held: HeldNamespaces
     inventory: InventoryService
     listing: ListingService
     policies: PoliciesService
@@ -63,5 +64,7 @@ def all_routes(services: AdminServices) -> list[Route]:
         *TopicPolicyRoutes(policies, local.name).routes(),
         *absent_routes(),
         *Clusters(local).routes(),
-        *Brokers(services.directory, local, services.readiness, services.version).routes(),
+        *Brokers(
+            services.directory, services.held, local, services.readiness, services.version
+        ).routes(),
     ]

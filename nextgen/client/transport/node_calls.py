@@ -51,7 +51,8 @@ NODE_CALLS = (
     | _of("nextgen.v1.BrokerSessionService", "Connect")
     | _of(
         "nextgen.v1.BrokerService",
-        *("GetBrokerStatus", "GetSchema", "GetTopicStats", "GetMetadata", "WatchAcknowledgements"),
+        *("GetBrokerStatus", "GetSchema", "GetTopicStats", "GetMetadata", "ListHeldNamespaces"),
+        *("WatchAcknowledgements",),
     )
     | _of(
         "nextgen.v1.TopicAdmin",

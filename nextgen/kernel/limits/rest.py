@@ -17,6 +17,12 @@ TOPIC_UNITS_CALLED_MAX = 32
 """Partitions of one topic that one request calls at a time, of up to ``PARTITIONS_PER_TOPIC_MAX``:
 their brokers and shards serve others meanwhile."""
 
+HELD_NAMESPACES_PAGE_MAX = 1_000
+"""Namespaces in one answer of a broker about what it holds: names have up to 500 bytes."""
+
+HELD_UNITS_PER_TURN = 2_000
+"""Units of a broker that are looked through in one turn of its loop: about a millisecond."""
+
 REST_MESSAGE_HEADERS_BYTES_MAX = 6 * 1024
 """Headers with a message's metadata, names included. Beyond it properties are left out: clients,
 aiohttp and Java's among them, take headers of 8 KiB in all."""

@@ -202,6 +202,20 @@ class MetadataRemoved(_message.Message):
     id: str
     def __init__(self, kind: _Optional[_Union[_inventory_pb2.Kind, str]] = ..., name: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
 
+class ListHeldNamespacesRequest(_message.Message):
+    __slots__ = ("after",)
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    after: str
+    def __init__(self, after: _Optional[str] = ...) -> None: ...
+
+class ListHeldNamespacesResponse(_message.Message):
+    __slots__ = ("names", "more")
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    more: bool
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., more: _Optional[bool] = ...) -> None: ...
+
 class WatchAcknowledgementsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -142,6 +142,11 @@ class BrokerServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataResponse.FromString,
                 _registered_method=True)
+        self.ListHeldNamespaces = channel.unary_unary(
+                '/nextgen.v1.BrokerService/ListHeldNamespaces',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.ListHeldNamespacesRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.ListHeldNamespacesResponse.FromString,
+                _registered_method=True)
         self.WatchAcknowledgements = channel.unary_stream(
                 '/nextgen.v1.BrokerService/WatchAcknowledgements',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.WatchAcknowledgementsRequest.SerializeToString,
@@ -193,6 +198,13 @@ class BrokerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListHeldNamespaces(self, request, context):
+        """The namespaces of the topics that are assigned to this broker, by name, page by page.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchAcknowledgements(self, request, context):
         """When this broker acknowledged messages, unit by unit: all intervals it remembers, then what
         changes, about once a second. For the auditor.
@@ -233,6 +245,11 @@ def add_BrokerServiceServicer_to_server(servicer, server):
                     servicer.GetMetadata,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataResponse.SerializeToString,
+            ),
+            'ListHeldNamespaces': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHeldNamespaces,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.ListHeldNamespacesRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.ListHeldNamespacesResponse.SerializeToString,
             ),
             'WatchAcknowledgements': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchAcknowledgements,
@@ -403,6 +420,33 @@ class BrokerService:
             '/nextgen.v1.BrokerService/GetMetadata',
             protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_broker__service__pb2.GetMetadataResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHeldNamespaces(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.BrokerService/ListHeldNamespaces',
+            protos_dot_nextgen_dot_v1_dot_broker__service__pb2.ListHeldNamespacesRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_broker__service__pb2.ListHeldNamespacesResponse.FromString,
             options,
             channel_credentials,
             insecure,

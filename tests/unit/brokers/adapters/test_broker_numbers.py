@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -18,6 +19,7 @@ from brokers.ports.ledger import StorageFailed
 from brokers.service.traffic import LATENCY_BOUNDS_S, Latency
 from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.limits.pulsar import TOPIC_STATS_NAMES_MAX
+from nextgen.kernel.limits.rest import HELD_NAMESPACES_PAGE_MAX
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, FakeBroker, settle
@@ -173,6 +175,31 @@ async def test_a_broker_without_clients_has_no_schemas_and_no_statistics(world: 
         await service.GetSchema(wire.GetSchemaRequest(topic=TOPIC), context)
 
     assert list(stats.topics) == []
+
+
+@pytest.mark.parametrize(("count", "pages"), [(0, 1), (1, 2)])
+async def test_held_namespaces_page_max_are_in_one_page_and_one_more_in_the_next(
+    world: BrokerWorld, count: int, pages: int
+):
+    broker = world.broker()
+    names = [f"acme/n-{number:04}" for number in range(HELD_NAMESPACES_PAGE_MAX + count)]
+    broker.agent.session.holding.assignments = {
+        (name, unit): SimpleNamespace(name=f"persistent://{name}/t-partition-{unit}")
+        for name in names
+        for unit in "012"
+    }
+    context: Any = Context()
+    found: list[str] = []
+    read = 0
+    more = True
+
+    while more:
+        request = wire.ListHeldNamespacesRequest(after=found[-1] if found else "")
+        page = await servicer(broker).ListHeldNamespaces(request, context)
+        found += page.names
+        more, read = page.more, read + 1
+
+    assert (found, read) == (names, pages)
 
 
 async def test_a_broker_counts_its_clients(world: BrokerWorld):

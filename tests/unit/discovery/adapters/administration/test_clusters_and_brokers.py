@@ -2,6 +2,8 @@
 
 import pytest
 
+from nextgen.kernel.errors import Unavailable
+from nextgen.pulsar.policies.whole_policies import WHOLE_BUNDLE
 from tests.support.fake_cluster import broker
 from tests.support.rest_world import rest_world
 
@@ -113,7 +115,32 @@ async def test_no_setting_can_be_changed(rest):
     assert (changed.status, removed.status) == (412, 412)
 
 
-async def test_a_broker_owns_no_bundles(rest):
+async def test_the_namespaces_at_a_broker_are_those_that_it_holds():
+    asked: list[str] = []
+
+    class Held:
+        async def at(self, endpoint: str) -> list[str]:
+            asked.append(endpoint)
+            if len(asked) > 1:
+                raise Unavailable("it does not answer")
+            return ["acme/orders", "acme/stock"]
+
+    async with rest_world(held=Held()) as rest:
+        endpoint = rest.link.view.brokers["b-2"].endpoints.grpc
+        code, found = await rest.get(f"{BROKERS}/local/b-2/ownedNamespaces")
+        failed = await rest.call("GET", f"{BROKERS}/local/b-2/ownedNamespaces")
+
+    assert (code, set(asked)) == (200, {endpoint})
+    assert list(found) == [f"acme/{name}/0x00000000_0xffffffff" for name in ("orders", "stock")]
+    assert found[f"acme/orders/{WHOLE_BUNDLE}"] == {
+        "broker_assignment": "shared",
+        "is_controlled": False,
+        "is_active": True,
+    }
+    assert failed.status == 503
+
+
+async def test_only_a_live_broker_of_this_cluster_has_namespaces(rest):
     assert await rest.get(f"{BROKERS}/local/b-2/ownedNamespaces") == (200, {})
     assert (await rest.get(f"{BROKERS}/local/b-1/ownedNamespaces"))[0] == 404
     assert (await rest.get(f"{BROKERS}/other/b-2/ownedNamespaces"))[0] == 404
