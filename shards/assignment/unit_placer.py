@@ -81,10 +81,17 @@ class UnitPlacer:
         now = self._clock.monotonic()
         wall_ms = self._clock.wall_ms()
         leased = {each.session_id: each for each in self._leases.candidates()}
+        live = [
+            each
+            for each in self._directory.live()
+            if not self._sync.has_ended(each.broker_id, each.session_id)
+        ]
+        # A quarantine is to spare other brokers. If there are none, it does not count (ADR 0083).
+        quarantines_count = any(
+            not each.draining and each.quarantined_until_ms <= wall_ms for each in live
+        )
         candidates = []
-        for broker in self._directory.live():
-            if self._sync.has_ended(broker.broker_id, broker.session_id):
-                continue
+        for broker in live:
             lease = leased.get(broker.session_id)
             load = self._directory.load(broker.session_id)
             units_reported = -1 if load is None else load.topics
@@ -104,17 +111,21 @@ class UnitPlacer:
                     broker.capacity_units,
                     units_reported,
                     0 if load is None else report_permille(load),
-                    self._why_closed(broker, now, wall_ms),
+                    self._why_closed(broker, now, wall_ms if quarantines_count else None),
                 )
             )
         return PlacementRound(
             candidates, self._reads, self._sync, self._leases, self._directory, self._draw
         )
 
-    def _why_closed(self, broker: BrokerRecorded, now: float, wall_ms: int) -> str:
+    def _why_closed(self, broker: BrokerRecorded, now: float, wall_ms: int | None) -> str:
+        """Return why a broker gets no units, "" if it may.
+
+        Without ``wall_ms`` a quarantine is no reason.
+        """
         if broker.draining:
             return "is draining"
-        if broker.quarantined_until_ms > wall_ms:
+        if wall_ms is not None and broker.quarantined_until_ms > wall_ms:
             return "is in quarantine"
         until = self._full_until.get(broker.session_id)
         if until is None:

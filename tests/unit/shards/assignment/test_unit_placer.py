@@ -244,6 +244,31 @@ async def test_brokers_that_drain_or_are_in_quarantine_get_nothing(shard: Harnes
     assert set(owners(await shard.lookup(*more))) == {"broker-1"}, "the emptier one"
 
 
+@pytest.mark.parametrize("is_one_draining", [True, False])
+@run_by(in_shard)
+async def test_without_an_open_broker_those_in_quarantine_are_used(
+    shard: Harness, *, is_one_draining: bool
+) -> None:
+    await started(shard)
+    topics = await shard.create_topics(*(f"t{number}" for number in range(9)))
+    records = [shard.cluster.broker(name) for name in BROKERS]
+    for record in records:
+        assert record is not None
+        record.quarantined_until_ms = shard.clock.wall_ms() + 60_000
+    draining, _, opening = records
+    assert draining is not None
+    assert opening is not None
+    if is_one_draining:
+        draining.draining, draining.quarantined_until_ms = True, 0
+
+    spread = set(owners(await shard.lookup(*topics)))
+    assert spread == {*BROKERS[is_one_draining:]}
+
+    opening.quarantined_until_ms = 0
+    more = await shard.create_topics(*(f"m{number}" for number in range(9)))
+    assert set(owners(await shard.lookup(*more))) == {BROKERS[2]}, "it is open again"
+
+
 @run_by(in_shard)
 async def test_every_decision_says_what_was_compared(shard: Harness) -> None:
     await started(shard)

@@ -162,3 +162,16 @@ async def test_other_policies_of_a_topic_change_while_its_pinned_broker_is_gone(
     result = await shard.execute(set_policies=body)
 
     assert result.rejection_code == ""
+
+
+@run_by(in_shard)
+async def test_brokers_that_rules_named_before_are_not_checked_again(shard: Harness) -> None:
+    await prepare(shard)
+    await set_rules(shard, KIND_NAMESPACE, NAMESPACE, rules("broker-2"))
+    shard.cluster.forget()
+
+    kept = await set_rules(shard, KIND_NAMESPACE, NAMESPACE, rules("broker-2", zones=("z",)))
+    added = await set_rules(shard, KIND_NAMESPACE, NAMESPACE, rules("broker-1", "broker-2"))
+
+    assert kept.rejection_code == ""
+    assert added.message == "no broker is called broker-1; none is known"
