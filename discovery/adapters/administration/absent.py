@@ -59,6 +59,9 @@ _NOT_SERVED = "is not served here"
 _PLACEMENT = "topics are placed one by one here, by placement rules"
 _PACKAGES = f"the packages management {_NOT_HERE}"
 
+_WORKER_KINDS = ("functions", "sources", "source", "sinks", "sink")
+"""Java's library has the singular."""
+
 _UNSERVED: tuple[tuple[str, str, str], ...] = (
     ("GET", f"{_NAMESPACE}/permissions", _PERMISSIONS),
     ("GET", f"{_NAMESPACE}/permissions/subscription", _PERMISSIONS),
@@ -129,7 +132,7 @@ _UNSERVED: tuple[tuple[str, str, str], ...] = (
     ),
     *(
         (method, f"/admin/v3/{kind}/{{tenant}}/{{namespace}}{path}", f"{_FUNCTIONS} {_NOT_HERE}")
-        for kind in ("functions", "sources", "sinks")
+        for kind in _WORKER_KINDS
         for method, path in (
             ("GET", ""),
             *((method, "/{name}") for method in ("GET", "POST", "PUT", "DELETE")),

@@ -49,6 +49,7 @@ class PolicyRoutes:
                 policy.type,
                 media_types=(JSON, TEXT) if policy.is_text else (JSON,),
                 is_text=policy.is_text,
+                is_required=not policy.is_removed_by_null,
             )
         refusals = {policy.refused_with: "A value that makes no sense."}
         routes = [

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from email.utils import format_datetime
 from typing import Any
 
 from discovery.adapters.resources.topic_codes import refused_as
@@ -121,7 +121,8 @@ def _headers(
         text = _printable(value)
         size += len(key) + len(text.encode())
         if size > REST_MESSAGE_HEADERS_BYTES_MAX:
-            break
+            size -= len(key) + len(text.encode())
+            continue
         headers[key] = text
     return headers
 
@@ -149,9 +150,11 @@ def _metadata_headers(
         yield "X-Pulsar-schema-version-b64encoded", b64encode(metadata.schema_version).decode()
     if metadata.HasField("null_value"):
         yield "X-Pulsar-null-value", str(metadata.null_value).lower()
-    for each in metadata.properties:
-        # Properties of any producer: a name that no header can have is left out.
-        key, value = _text(each.key), _text(each.value)
+    properties = {_text(each.key): _text(each.value) for each in metadata.properties}
+    if properties and sum(map(len, properties)) <= REST_MESSAGE_HEADERS_BYTES_MAX:
+        yield "X-Pulsar-PROPERTY", json.dumps(properties, separators=(",", ":"))
+    # Libraries of earlier lines read a header for each. A name that no header can have is left out.
+    for key, value in properties.items():
         if key.isascii() and key.isprintable() and not set(key) & set(' ()<>@,;:\\"/[]?={}'):
             yield f"X-Pulsar-PROPERTY-{key}", value
 
@@ -165,10 +168,12 @@ def _printable(text: str) -> str:
 
 
 def _date(unix_ms: int) -> str:
+    """Return a time as Java's library reads it."""
     try:
-        return format_datetime(datetime.fromtimestamp(unix_ms / 1_000, UTC), usegmt=True)
+        date = datetime.fromtimestamp(unix_ms / 1_000, UTC)
     except (OverflowError, ValueError, OSError):
         return str(unix_ms)  # A producer may have said anything.
+    return date.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _number(text: str, most: int) -> int:

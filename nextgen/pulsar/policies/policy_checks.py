@@ -31,8 +31,9 @@ def persistence(value: Any) -> str:
     acknowledged = value["bookkeeperAckQuorum"]
     if not ensemble >= write >= acknowledged > 0:
         return "bookkeeperEnsemble >= bookkeeperWriteQuorum >= bookkeeperAckQuorum > 0 is needed"
-    if value["managedLedgerMaxMarkDeleteRate"] < 0:
-        return "managedLedgerMaxMarkDeleteRate is negative"
+    # Java's library of the 4.2 line sends -1 for "as brokers are configured".
+    if problem := at_least_minus_one(value["managedLedgerMaxMarkDeleteRate"]):
+        return f"managedLedgerMaxMarkDeleteRate: {problem}"
     return ""
 
 

@@ -55,6 +55,8 @@ class Policy:
     """Its value travels as the query's parameter of its name."""
     stored_as: str = ""
     """What it is stored under if not its name: a topic's value must win over its namespace's."""
+    is_removed_by_null: bool = False
+    """Setting it to null, or without a body, removes it."""
     note: str = ""
 
     @cached_property
@@ -117,7 +119,7 @@ POLICIES: tuple[Policy, ...] = (
     Policy(
         "deduplication",
         "deduplicationEnabled",
-        bool,
+        types.Flag,
         "Whether a message that its producer repeats is stored once",
         enforced=values.DEDUPLICATION,
     ),
@@ -162,7 +164,7 @@ POLICIES: tuple[Policy, ...] = (
     Policy(
         "isAllowAutoUpdateSchema",
         "is_allow_auto_update_schema",
-        bool,
+        types.Flag,
         "Whether producers may add schemas",
         unset=True,
         removed_at=None,
@@ -170,7 +172,7 @@ POLICIES: tuple[Policy, ...] = (
     Policy(
         "schemaValidationEnforced",
         "schema_validation_enforced",
-        bool,
+        types.Flag,
         "Whether clients without a schema are refused",
         unset=False,
         removed_at=None,
@@ -204,7 +206,7 @@ POLICIES: tuple[Policy, ...] = (
     Policy(
         "replicateSubscriptionState",
         "replicate_subscription_state",
-        bool,
+        types.Flag,
         "Whether subscriptions are replicated to other clusters",
         removed_at=None,
     ),
@@ -262,7 +264,8 @@ POLICIES: tuple[Policy, ...] = (
         "Seconds between two snapshots of what producers sent",
         check=checks.not_negative,
         removed_at=None,
-        note="Set to null it is removed.",
+        is_removed_by_null=True,
+        note="Set to null, or without a body, it is removed.",
     ),
     Policy(
         "inactiveTopicPolicies",
@@ -281,7 +284,7 @@ POLICIES: tuple[Policy, ...] = (
     Policy(
         "encryptionRequired",
         "encryption_required",
-        bool,
+        types.Flag,
         "Whether unencrypted messages are refused",
         unset=False,
         removed_at=None,
@@ -341,7 +344,7 @@ POLICIES: tuple[Policy, ...] = (
     Policy(
         "dispatcherPauseOnAckStatePersistent",
         "dispatcherPauseOnAckStatePersistentEnabled",
-        bool,
+        types.Flag,
         "Whether dispatching waits for cursors to be stored",
         unset=False,
         set_without_body=True,
@@ -357,7 +360,7 @@ POLICIES: tuple[Policy, ...] = (
     Policy(
         "migration",
         "migrated",
-        bool,
+        types.Flag,
         "Whether it moves to another Pulsar cluster",
         unset=False,
         removed_at=None,

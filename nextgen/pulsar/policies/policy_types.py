@@ -6,13 +6,22 @@ reader refuses is 400: here.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 Int = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 Long = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Double = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _flag(value: Any) -> Any:
+    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+"""Go's library sends some flags as texts."""
+
 Scalar = bool | Long | Double | str | None
 Names = list[str]
 SomeNames = Annotated[list[str], Field(min_length=1)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, TypeAdapter, create_model
+from pydantic import BaseModel, BeforeValidator, TypeAdapter, create_model
 
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from nextgen.pulsar.policies.policy_checks import at_least_minus_one
@@ -37,11 +37,16 @@ def _by_cluster(kind: Any) -> Any:
     return dict.__class_getitem__((str, kind))
 
 
+def _given(value: Any) -> Any:
+    """Return None for an empty text: Go's library sends it where nothing was chosen."""
+    return None if value == "" else value
+
+
 def _fields() -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for policy in POLICIES:
         kind = _by_cluster(policy.kind) if policy.is_by_cluster else policy.kind
-        fields[policy.field] = (kind | None, None)
+        fields[policy.field] = (Annotated[kind | None, BeforeValidator(_given)], None)
     fields["replication_clusters"] = (Names | None, None)
     fields["bundles"] = (BundlesData | None, None)
     fields["backlog_quota_map"] = (dict[str, BacklogQuotaBody] | None, None)

@@ -87,6 +87,20 @@ async def test_a_namespace_is_created_with_its_policies_at_once(rest):
     assert (await stored_policies(rest)).items[0].namespace.policies_version == 1
 
 
+async def test_a_choice_that_the_go_library_sends_empty_is_none(rest):
+    body = {
+        "bundles": {"numBundles": 16},
+        "schema_compatibility_strategy": "",
+        "schema_auto_update_compatibility_strategy": "",
+        "subscription_auth_mode": "",
+    }
+
+    created = await rest.call("PUT", AT, json=body)
+
+    assert created.status == 204
+    assert (await rest.get(AT))[1]["schema_compatibility_strategy"] == "UNDEFINED"
+
+
 async def test_what_was_read_as_a_whole_can_be_created_elsewhere(rest):
     await rest.call("PUT", AT, json={"message_ttl_in_seconds": 5, "max_producers_per_topic": 2})
     whole = (await rest.get(AT))[1]

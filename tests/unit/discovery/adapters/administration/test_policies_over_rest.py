@@ -14,6 +14,7 @@ from tests.support.rest_world import rest_world
 
 AT = "/admin/v2/namespaces/acme/orders"
 
+BY_NAME = {policy.name: policy for policy in POLICIES}
 COMPATIBILITY = {"schemaCompatibilityStrategy", "schemaAutoUpdateCompatibilityStrategy"}
 """Two names of one policy."""
 
@@ -66,6 +67,25 @@ async def test_a_policy_is_set_read_and_removed(rest, policy):
     else:
         removed = await rest.call("DELETE", path)
         assert removed.status == 405
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "stored"),
+    [
+        ("encryptionRequired", b'"true"', True),  # Go
+        ("persistence", b'{"managedLedgerMaxMarkDeleteRate": -1.0}', None),  # Java 4.2
+        ("deduplicationSnapshotInterval", b"", UNSET),  # Java, to remove it
+    ],
+)
+async def test_what_the_admin_libraries_send_for_a_policy_is_understood(rest, name, body, stored):
+    path = f"{AT}/{name}"
+    set_before = await rest.call("POST", path, **as_sent(BY_NAME[name], sample(name)))
+
+    done = await rest.call("POST", path, data=body, headers={"Content-Type": "application/json"})
+
+    assert (set_before.status, done.status) == (204, 204)
+    read = as_read(await rest.call("GET", path))
+    assert read == stored if stored is not None else read["managedLedgerMaxMarkDeleteRate"] == -1
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
@@ -149,7 +169,10 @@ async def test_enforced_policies_get_fields_of_their_own(rest):
             406,
         ),
         ("persistence", {"bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 2}, 412),
-        ("persistence", {"managedLedgerMaxMarkDeleteRate": -1.0}, 412),
+        ("persistence", {"managedLedgerMaxMarkDeleteRate": -1.5}, 412),
+        ("encryptionRequired", [1], 400),
+        ("encryptionRequired", {"a": 1}, 400),
+        ("encryptionRequired", "maybe", 400),
         ("inactiveTopicPolicies", {"maxInactiveDurationSeconds": -1}, 412),
         ("delayedDelivery", {"tickTime": -1}, 412),
         ("antiAffinity", " ", 412),

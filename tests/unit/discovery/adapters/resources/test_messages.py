@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from typing import Any
 
@@ -80,7 +81,7 @@ async def test_a_message_is_found_as_the_path_says(client, owners, path, expecte
         "Message-ID": "4:9",
         "batch-size": "5",
         "num-batch-message": "3",
-        "publish-time": "Tue, 14 Nov 2023 22:13:20 GMT",
+        "publish-time": "2023-11-14T22:13:20.000Z",
         "producer-name": "p-1",
         "sequence-id": "7",
         "Is-Encrypted": "false",
@@ -105,8 +106,9 @@ async def test_properties_are_headers_and_hostile_ones_are_harmless(client, owne
     headers = headers_of(reply)
     assert reply.status == 200
     assert {name for name in headers if name.startswith("PROPERTY")} == (
-        {"PROPERTY-color", "PROPERTY-evil"}
+        {"PROPERTY", "PROPERTY-color", "PROPERTY-evil"}
     )
+    assert json.loads(headers["PROPERTY"]) == {each.key: each.value for each in properties}
     assert headers["PROPERTY-evil"] == "a  Set-Cookie: x"
     assert headers["event-time"] == str(2**63)
     assert "Set-Cookie" not in reply.headers
