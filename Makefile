@@ -48,7 +48,7 @@ nightly: setup-pipeline ## The tests that take too long for each change, and Spa
 newest-python-test: ## A short set of the tests on the newest Python that is installed, in .venv-newest
 	scripts/newest-python.sh
 
-clients-test: setup ## Java, JavaScript and Rust clients from their registries (skipped without tools)
+clients-test: setup ## Java, JavaScript, Rust and Go clients from their registries (skipped without tools)
 	$(TESTED) -n $(PROCESSES) --dist loadfile -m clients tests/e2e/clients $(ARGS)
 
 check: setup lint ## Formatting, lint, types, import directions, sizes and names, stubs not stale

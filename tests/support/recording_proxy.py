@@ -45,6 +45,9 @@ def recording(target: str) -> Iterator[Recording]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # An answer in two packets would wait for the client's acknowledgement of the first.
+        wbufsize = -1
+        disable_nagle_algorithm = True
 
         def _forward(self) -> None:
             size = int(self.headers.get("Content-Length") or 0)

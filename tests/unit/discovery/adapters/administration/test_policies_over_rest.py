@@ -79,7 +79,7 @@ async def test_a_policy_is_set_read_and_removed(rest, policy):
 )
 async def test_what_the_admin_libraries_send_for_a_policy_is_understood(rest, name, body, stored):
     path = f"{AT}/{name}"
-    set_before = await rest.call("POST", path, **as_sent(BY_NAME[name], sample(name)))
+    set_before = await rest.call("POST", path, **as_sent(BY_NAME[name], sample(BY_NAME[name])))
 
     done = await rest.call("POST", path, data=body, headers={"Content-Type": "application/json"})
 
