@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -12,9 +13,13 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 
-from discovery.adapters.resources.lookups import Lookups
+from discovery.adapters.administration.catalogue import AdminServices, all_routes
+from discovery.adapters.administration.clusters import LocalCluster
+from discovery.adapters.resources.topics import TOPIC
+from discovery.adapters.rest.route import Route
 from nextgen.client.transport.proving_channel import ProvingChannel
 from nextgen.kernel.limits.cluster import GRPC_MESSAGE_BYTES_MAX
+from nextgen.kernel.limits.rest import REST_QUERY_PARAMETERS_MAX
 from nextgen.tasks.timeouts import timeout
 from tests.support.costly_messages import costly_messages
 from tests.support.raw_calls import Method, Shape, call_once, every_method
@@ -30,6 +35,19 @@ LINE_BYTES = 8_000
 """A line or a header just below what an HTTP server takes."""
 
 MANY = 5_000
+LOOKUP = "/lookup/v2/topic/{topic-domain}/{tenant}/{namespace}/{topic}"
+TOPICS_OF_NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}/topics"
+
+NAMES = {
+    "domain": "persistent",
+    "topic-domain": "persistent",
+    "tenant": "stall",
+    "namespace": "rest",
+    "topic": "topic",
+    "subscription": "sub",
+    "cluster": "local",
+}
+"""Of objects in requests to the Admin REST; the cluster under test has no other use of them."""
 
 GIVEN: dict[str, Any] = {
     "cluster_id": "test",
@@ -81,62 +99,123 @@ async def _send_message(channel: grpc.aio.Channel, http: str, method: Method, da
 
 def http_requests(server: str) -> Iterator[tuple[str, bytes]]:
     """Yield requests to every route of a server: long, of many parts, or many at once."""
-    routes = [
-        *PROBE_ROUTES,
-        "/" + "x" * LINE_BYTES,
-        *(_discovery_routes() if server == "discovery" else ()),
-    ]
+    for path in (*PROBE_ROUTES, "/" + "x" * LINE_BYTES):
+        yield from _requests_to(path)
+    if server != "discovery":
+        return
+    routes = _discovery_routes()
+    # What every route has from the server and the frame is measured at two of them.
+    for path in (LOOKUP, TOPICS_OF_NAMESPACE):
+        assert any(path == route.path for route in routes)
+        yield from _requests_to(path)
     for route in routes:
-        shown = re.sub("x{20,}", "x...", route)
-        plain = re.sub(r"\{[\w-]+\}", "a", _with_domain(route))
-        for what, filler in (("long", "x"), ("escaped", "%C3%A9"), ("split", "/")):
-            room = LINE_BYTES // max(1, route.count("{")) // len(filler)
-            path = re.sub(r"\{[\w-]+\}", filler * room, _with_domain(route))
-            yield f"GET {shown} {what}", _get(path)
-        yield (
-            f"GET {shown} with a query of many",
-            _get(plain + "?" + "a&" * (LINE_BYTES // 2 - 200)),
+        yield from _requests_of(route)
+
+
+def _requests_to(route: str) -> Iterator[tuple[str, bytes]]:
+    """Yield requests that cost the server something before it looks for a route, or there."""
+    shown = re.sub("x{20,}", "x...", route)
+    plain = _filled(route)
+    for what, filler in (("long", "x"), ("escaped", "%C3%A9"), ("split", "/")):
+        yield f"GET {shown} {what}", _get(_long(route, filler))
+    yield f"GET {shown} with a query of many", _get(plain + "?" + "a&" * (LINE_BYTES // 2 - 200))
+    yield f"GET {shown} with a long query", _get(plain + "?mode=" + "x" * (LINE_BYTES - 200))
+    yield (
+        f"GET {shown} with many headers",
+        _get(plain, b"".join(b"a%d: b\r\n" % n for n in range(MANY))),
+    )
+    yield (
+        f"GET {shown} with long headers",
+        _get(plain, b"".join(b"a%d: %b\r\n" % (n, b"x" * LINE_BYTES) for n in range(50))),
+    )
+    yield f"GET {shown} with a body", _get(plain, b"Content-Length: 4000000\r\n") + bytes(4_000_000)
+    yield (
+        f"GET {shown} in many chunks",
+        _get(plain, b"Transfer-Encoding: chunked\r\n") + b"1\r\nx\r\n" * 500_000,
+    )
+    yield (
+        f"GET {shown} many at once",
+        _get(plain, b"", close=False) * (50 if route == "/metrics" else MANY),
+    )
+
+
+def _requests_of(route: Route) -> Iterator[tuple[str, bytes]]:
+    """Yield what one route reads, at its limits: names, a query, bodies of each form."""
+    shown = f"{route.method} {route.path}"
+    # What other requests name stays.
+    is_deletion = shown in (f"DELETE {TOPIC}", f"DELETE {TOPIC}/partitions")
+    plain = _filled(route.path.replace("{topic}", "gone") if is_deletion else route.path)
+    yield f"{shown} long", _request(route.method, _long(route.path, "x"))
+    many = "&".join(f"{name}={'x' * 100}" for name in _query_names(route))
+    yield f"{shown} with a full query", _request(route.method, f"{plain}?{many}")
+    if route.body is None:
+        yield shown, _request(route.method, plain)
+        return
+    for what, body in _costly_bodies(route.body.bytes_max):
+        headers = (
+            b"Connection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+            % len(body)
         )
-        yield f"GET {shown} with a long query", _get(plain + "?mode=" + "x" * (LINE_BYTES - 200))
-        yield (
-            f"GET {shown} with many headers",
-            _get(plain, b"".join(b"a%d: b\r\n" % n for n in range(MANY))),
-        )
-        yield (
-            f"GET {shown} with long headers",
-            _get(plain, b"".join(b"a%d: %b\r\n" % (n, b"x" * LINE_BYTES) for n in range(50))),
-        )
-        yield (
-            f"GET {shown} with a body",
-            _get(plain, b"Content-Length: 4000000\r\n") + bytes(4_000_000),
-        )
-        yield (
-            f"GET {shown} in many chunks",
-            _get(plain, b"Transfer-Encoding: chunked\r\n") + b"1\r\nx\r\n" * 500_000,
-        )
-        yield (
-            f"GET {shown} many at once",
-            _get(plain, b"", close=False) * (50 if route == "/metrics" else MANY),
-        )
+        data = _request(route.method, plain, headers) + body
+        yield f"{shown} with {what}", data
+
+
+def _query_names(route: Route) -> list[str]:
+    others = (f"a{number}" for number in range(REST_QUERY_PARAMETERS_MAX))
+    return [*route.query, *others][:REST_QUERY_PARAMETERS_MAX]
+
+
+def _costly_bodies(bytes_max: int) -> Iterator[tuple[str, bytes]]:
+    """Yield JSON of the largest size that takes long to read, or makes much of little."""
+    yield "nested lists", b"[" * bytes_max
+    yield "many numbers", _listed(b"1", bytes_max)
+    yield "many texts", _listed(b'"x"', bytes_max)
+    yield "one text", b'"%b"' % (b"x" * (bytes_max - 2))
+    yield "one number", b"9" * bytes_max
+    pairs = (json.dumps(f"{number:x}").encode() + b':""' for number in range(bytes_max // 8))
+    members = b",".join(pairs)[: bytes_max - 2].rpartition(b",")[0]
+    yield "many members", b"{%b}" % members
+
+
+def _listed(item: bytes, bytes_max: int) -> bytes:
+    return b"[" + b",".join([item] * ((bytes_max - 1) // (len(item) + 1))) + b"]"
 
 
 def http_sender(endpoint: str, data: bytes) -> Send:
     return partial(_send_request, endpoint, data)
 
 
-def _with_domain(route: str) -> str:
-    return route.replace("{domain}", "persistent").replace("{topic-domain}", "persistent")
+def _filled(path: str) -> str:
+    """Return a route's path with names of objects that may be there."""
+    return re.sub(r"\{([\w-]+)\}", lambda match: NAMES.get(match[1], "1"), path)
 
 
-def _discovery_routes() -> list[str]:
-    # Only the paths are looked at: nothing of it is called.
+def _long(path: str, filler: str) -> str:
+    """Return a route's path that is as long as a line may be."""
+    wanted = path.replace("{domain}", "persistent").replace("{topic-domain}", "persistent")
+    room = LINE_BYTES // max(1, path.count("{")) // len(filler)
+    return re.sub(r"\{[\w-]+\}", filler * room, wanted)
+
+
+def _discovery_routes() -> list[Route]:
+    # The routes are only looked at: nothing of them is called.
     nothing = cast(Any, None)
-    return [route.path for route in Lookups(nothing, nothing).routes()]
+    local = LocalCluster("local", "", "")
+    return all_routes(
+        AdminServices(
+            nothing, nothing, nothing, nothing, nothing, nothing, nothing, local, nothing, ""
+        )
+    )
 
 
 def _get(path: str, headers: bytes = b"", *, close: bool = True) -> bytes:
     ending = b"Connection: close\r\n" if close else b""
-    return b"GET %b HTTP/1.1\r\nHost: a\r\n%b%b\r\n" % (path.encode(), ending, headers)
+    return _request("GET", path, ending + headers)
+
+
+def _request(method: str, path: str, headers: bytes = b"Connection: close\r\n") -> bytes:
+    beginning = f"{method} {path} HTTP/1.1\r\nHost: a\r\n".encode()
+    return beginning + headers + b"\r\n"
 
 
 async def _send_request(endpoint: str, data: bytes) -> None:

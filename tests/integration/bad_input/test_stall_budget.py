@@ -45,6 +45,7 @@ pytestmark = [
 
 TOPIC = "persistent://stall/budget/topic"
 TOPIC_OF_HOLES = "persistent://stall/budget/holes"
+TOPIC_OF_REST = "persistent://stall/rest/topic"
 NODES = {
     "discovery": "discovery-1",
     "shard": "shard-node-1",
@@ -76,7 +77,8 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pro
         async with Client(list(running.plan.discovery_endpoints)) as client:
             await client.create_tenant("stall")
             await client.create_namespace("stall/budget")
-            await client.create_topics([TOPIC, TOPIC_OF_HOLES])
+            await client.create_namespace("stall/rest")
+            await client.create_topics([TOPIC, TOPIC_OF_HOLES, TOPIC_OF_REST])
             await client.lookup([TOPIC, TOPIC_OF_HOLES])
         yield running
 
