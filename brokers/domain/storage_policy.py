@@ -53,6 +53,9 @@ class StoragePolicy:
     schema_compatibility: SchemaCompatibility = SchemaCompatibility.FULL
     """How the next version of the topic's schema must be compatible with earlier ones."""
 
+    accepts_schemas: bool = True
+    """Whether clients may add versions to the topic's schema. Operators always may."""
+
     @property
     def keeps_by_time(self) -> bool:
         """Whether retention of acknowledged messages is limited by age."""
@@ -82,6 +85,11 @@ def effective(policies: Policies, own: StoragePolicy) -> StoragePolicy:
         message_ttl_ms=_value_or(policies.message_ttl_ms, own.message_ttl_ms),
         deduplicates=own.deduplicates if policies.deduplication is None else policies.deduplication,
         schema_compatibility=policies.schema_compatibility or own.schema_compatibility,
+        accepts_schemas=(
+            own.accepts_schemas
+            if policies.schema_auto_update is None
+            else policies.schema_auto_update
+        ),
     )
 
 

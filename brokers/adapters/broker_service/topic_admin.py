@@ -205,7 +205,7 @@ class TopicAdminServicer(GeneratedServicer):
         self, request: wire.AddSchemaRequest, context: _Context
     ) -> wire.AddSchemaResponse:
         async with self._topic(request, context) as topic:
-            version = await topic.schemas.add(valid_schema(request.schema))
+            version = await topic.schemas.add(valid_schema(request.schema), by_operator=True)
         return wire.AddSchemaResponse(version=version)
 
     async def DeleteSchema(

@@ -19,6 +19,7 @@ from brokers.domain.schemas.strategies import (
     reads_all,
     version_obstacles,
 )
+from brokers.domain.storage_policy import StoragePolicy
 from brokers.ports.ledger import TopicLedger
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
 from brokers.wire import schema_of_stored, stored_schema
@@ -40,11 +41,12 @@ deleted."""
 class TopicSchemas:
     """All versions, numbered from 0 on. A version never changes.
 
-    ``strategy`` applies to producers and consumers that connect later.
+    ``strategy`` applies to producers and consumers that connect later; so does ``accepts_new``,
+    whether they may add versions.
     """
 
-    def __init__(self, topic_name: str, ledger: TopicLedger, strategy: SchemaCompatibility) -> None:
-        self.strategy = strategy
+    def __init__(self, topic_name: str, ledger: TopicLedger, policy: StoragePolicy) -> None:
+        self.use_policy(policy)
         self._topic_name = topic_name
         self._ledger = ledger
         stored = {
@@ -58,6 +60,11 @@ class TopicSchemas:
         self._next = max(self._first, *(version + 1 for version in stored), 0)
         self._stored_bytes = sum(map(len, stored.values()))
         self._storing: dict[int, asyncio.Future[None]] = {}
+
+    def use_policy(self, policy: StoragePolicy) -> None:
+        """Set what applies to producers and consumers that connect later."""
+        self.strategy = policy.schema_compatibility
+        self.accepts_new = policy.accepts_schemas
 
     def __len__(self) -> int:
         """Return the number of versions that are not deleted."""
@@ -105,12 +112,14 @@ class TopicSchemas:
             self._check_room(len(stored_schema(schema)))
         return version
 
-    async def add(self, schema: Schema) -> int:
+    async def add(self, schema: Schema, *, by_operator: bool = False) -> int:
         """Return the version of ``schema``, when it is durable; add it if it is new.
 
         Raises:
-            Refusal: As of ``check``; or storage failed.
+            Refusal: As of ``check``; it is new, and a client may add none; or storage failed.
         """
+        if not (self.accepts_new or by_operator) and self.version_of(schema) is None:
+            raise self._incompatible("it is no version, and the policies let no client add one")
         version = await self.check(schema)
         if version is None:
             value = stored_schema(schema)

@@ -91,7 +91,7 @@ class Topic:
         self.traffic = Traffic(dependencies.traffic)
         self.policy = policy or dependencies.policy
         """The topic's effective policy; only ``use_policy`` changes it."""
-        self.schemas = TopicSchemas(unit.name, ledger, self.policy.schema_compatibility)
+        self.schemas = TopicSchemas(unit.name, ledger, self.policy)
         self.subscriptions: dict[str, Subscription] = {}
         self.failure: Exception | None = None
         """The error with which storage failed."""
@@ -209,7 +209,7 @@ class Topic:
     def use_policy(self, policy: StoragePolicy) -> None:
         """Set the policy. It applies to later messages and schemas; the rest at the next upkeep."""
         self.policy = policy
-        self.schemas.strategy = policy.schema_compatibility
+        self.schemas.use_policy(policy)
         self._publishing.recognise_duplicates(is_wanted=policy.deduplicates)
 
     def refuse_publishing(self, refusal: Refusal | None) -> None:

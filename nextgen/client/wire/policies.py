@@ -71,6 +71,7 @@ def policies_from_proto(message: pb.Policies) -> Policies:
         ),
         deduplication=_optional(message, "deduplication"),
         schema_compatibility=COMPATIBILITIES.get(message.schema_compatibility),
+        schema_auto_update=_optional(message, "schema_auto_update"),
         topics_max=_optional(message, "topics_max"),
         placement=PlacementRules(
             pinned_brokers=tuple(placement.pinned_brokers),
@@ -93,6 +94,7 @@ def policies_to_proto(policies: Policies) -> pb.Policies:
     message = pb.Policies.FromString(policies.unknown)
     _set(message, "message_ttl_ms", policies.message_ttl_ms)
     _set(message, "deduplication", policies.deduplication)
+    _set(message, "schema_auto_update", policies.schema_auto_update)
     _set(message, "topics_max", policies.topics_max)
     _set(message, "idle_time_ms", policies.idle_time_ms)
     _set(message, "capacity_share_percent", policies.capacity_share_percent)

@@ -142,6 +142,9 @@ class Policies:
     auto_creation: AutoCreation = NO_AUTO_CREATION
     deduplication: bool | None = None
     schema_compatibility: SchemaCompatibility | None = None
+    schema_auto_update: bool | None = None
+    """Whether clients may add versions to a topic's schema. Operators always may."""
+
     topics_max: int | None = None
     """Topics of one namespace; 0: no bound."""
 
@@ -220,6 +223,11 @@ def _over_fields(upper: Policies, lower: Policies) -> Policies:
             upper.deduplication if upper.deduplication is not None else lower.deduplication
         ),
         schema_compatibility=upper.schema_compatibility or lower.schema_compatibility,
+        schema_auto_update=(
+            upper.schema_auto_update
+            if upper.schema_auto_update is not None
+            else lower.schema_auto_update
+        ),
         topics_max=_first(upper.topics_max, lower.topics_max),
         placement=_rules_over(upper.placement, lower.placement),
         idle_time_ms=_first(upper.idle_time_ms, lower.idle_time_ms),

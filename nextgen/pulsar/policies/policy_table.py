@@ -165,9 +165,11 @@ POLICIES: tuple[Policy, ...] = (
         "isAllowAutoUpdateSchema",
         "is_allow_auto_update_schema",
         types.Flag,
-        "Whether producers may add schemas",
+        "Whether clients may add schemas",
         unset=True,
         removed_at=None,
+        enforced=values.AUTO_UPDATE_ALLOWED,
+        note="Operators may.",
     ),
     Policy(
         "schemaValidationEnforced",

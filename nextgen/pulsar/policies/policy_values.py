@@ -146,6 +146,14 @@ def _write_auto_update(policies: Policies, value: Any) -> Policies:
     return replace(policies, schema_compatibility=strategy)
 
 
+def _read_auto_update_allowed(policies: Policies) -> Any:
+    return policies.schema_auto_update
+
+
+def _write_auto_update_allowed(policies: Policies, value: Any) -> Policies:
+    return replace(policies, schema_auto_update=value)
+
+
 def _read_deduplication(policies: Policies) -> Any:
     return policies.deduplication
 
@@ -168,6 +176,7 @@ BACKLOG_QUOTA = Enforced(_read_quota, _write_quota)
 AUTO_CREATION = Enforced(_read_auto_creation, _write_auto_creation)
 COMPATIBILITY = Enforced(_read_compatibility, _write_compatibility)
 AUTO_UPDATE = Enforced(_read_auto_update, _write_auto_update)
+AUTO_UPDATE_ALLOWED = Enforced(_read_auto_update_allowed, _write_auto_update_allowed)
 DEDUPLICATION = Enforced(_read_deduplication, _write_deduplication)
 TOPICS_MAX = Enforced(_read_topics_max, _write_topics_max)
 

@@ -29,7 +29,7 @@ SCHEMA_COMPATIBILITY_FORWARD_TRANSITIVE: SchemaCompatibility
 SCHEMA_COMPATIBILITY_FULL_TRANSITIVE: SchemaCompatibility
 
 class Policies(_message.Message):
-    __slots__ = ("retention", "message_ttl_ms", "backlog_quota", "auto_creation", "deduplication", "schema_compatibility", "topics_max", "placement", "idle_time_ms", "capacity_share_percent", "stored")
+    __slots__ = ("retention", "message_ttl_ms", "backlog_quota", "auto_creation", "deduplication", "schema_compatibility", "topics_max", "placement", "idle_time_ms", "capacity_share_percent", "stored", "schema_auto_update")
     class StoredEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +48,7 @@ class Policies(_message.Message):
     IDLE_TIME_MS_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_SHARE_PERCENT_FIELD_NUMBER: _ClassVar[int]
     STORED_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_AUTO_UPDATE_FIELD_NUMBER: _ClassVar[int]
     retention: RetentionPolicy
     message_ttl_ms: int
     backlog_quota: BacklogQuota
@@ -59,7 +60,8 @@ class Policies(_message.Message):
     idle_time_ms: int
     capacity_share_percent: int
     stored: _containers.ScalarMap[str, str]
-    def __init__(self, retention: _Optional[_Union[RetentionPolicy, _Mapping]] = ..., message_ttl_ms: _Optional[int] = ..., backlog_quota: _Optional[_Union[BacklogQuota, _Mapping]] = ..., auto_creation: _Optional[_Union[AutoCreation, _Mapping]] = ..., deduplication: _Optional[bool] = ..., schema_compatibility: _Optional[_Union[SchemaCompatibility, str]] = ..., topics_max: _Optional[int] = ..., placement: _Optional[_Union[PlacementRules, _Mapping]] = ..., idle_time_ms: _Optional[int] = ..., capacity_share_percent: _Optional[int] = ..., stored: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    schema_auto_update: bool
+    def __init__(self, retention: _Optional[_Union[RetentionPolicy, _Mapping]] = ..., message_ttl_ms: _Optional[int] = ..., backlog_quota: _Optional[_Union[BacklogQuota, _Mapping]] = ..., auto_creation: _Optional[_Union[AutoCreation, _Mapping]] = ..., deduplication: _Optional[bool] = ..., schema_compatibility: _Optional[_Union[SchemaCompatibility, str]] = ..., topics_max: _Optional[int] = ..., placement: _Optional[_Union[PlacementRules, _Mapping]] = ..., idle_time_ms: _Optional[int] = ..., capacity_share_percent: _Optional[int] = ..., stored: _Optional[_Mapping[str, str]] = ..., schema_auto_update: _Optional[bool] = ...) -> None: ...
 
 class RetentionPolicy(_message.Message):
     __slots__ = ("time_ms", "size_bytes")

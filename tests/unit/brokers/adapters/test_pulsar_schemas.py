@@ -252,7 +252,7 @@ async def test_schema_versions_bytes_max_are_kept_of_all_versions_and_one_byte_m
         len(value) for key, value in topic.ledger.state.items() if key.startswith("schema/")
     )
     if is_reopened:
-        topic.schemas = schemas_module.TopicSchemas(TOPIC, topic.ledger, topic.schemas.strategy)
+        topic.schemas = schemas_module.TopicSchemas(TOPIC, topic.ledger, topic.policy)
     second = record("f1")
     room_bytes = 2 * stored_bytes - one_less
     monkeypatch.setattr(schemas_module, "SCHEMA_VERSIONS_BYTES_MAX", room_bytes)

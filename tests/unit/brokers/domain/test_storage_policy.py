@@ -37,6 +37,7 @@ def test_what_is_said_counts_field_by_field():
         backlog_quota=BacklogQuota(action=BacklogAction.PRODUCER_REQUEST_HOLD),
         deduplication=False,
         schema_compatibility=SchemaCompatibility.FORWARD,
+        schema_auto_update=False,
     )
 
     assert effective(said, OWN) == StoragePolicy(
@@ -47,6 +48,7 @@ def test_what_is_said_counts_field_by_field():
         message_ttl_ms=5,
         deduplicates=False,
         schema_compatibility=SchemaCompatibility.FORWARD,
+        accepts_schemas=False,
     )
 
 

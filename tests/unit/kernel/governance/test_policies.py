@@ -45,6 +45,7 @@ POLICIES = st.builds(
     auto_creation=st.builds(AutoCreation, FLAGS, FLAGS, st.none() | st.integers(1, 9)),
     deduplication=FLAGS,
     schema_compatibility=st.none() | st.sampled_from(SchemaCompatibility),
+    schema_auto_update=FLAGS,
     topics_max=st.none() | st.integers(0, COUNT_MAX),
     placement=st.builds(
         PlacementRules,

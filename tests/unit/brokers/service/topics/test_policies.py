@@ -12,6 +12,7 @@ import pytest
 from brokers.domain.holding import NamespaceMetadata, TenantMetadata, TopicMetadata
 from brokers.domain.position import Position
 from brokers.service.topics.upkeep import Upkeep
+from brokers.wire import schema_of_message
 from nextgen.kernel.governance.policies import (
     NO_POLICIES,
     BacklogAction,
@@ -410,6 +411,45 @@ async def test_a_transitive_strategy_asks_about_every_version(
 
     assert by_latest.producer_ready
     assert by_all.error == pulsar.IncompatibleSchema
+
+
+@pytest.mark.parametrize("is_reopened", [False, True])
+async def test_without_auto_update_clients_bring_known_versions_only(
+    world: BrokerWorld, delivered: DeliveredPolicies, is_reopened: bool
+):
+    fields: list[dict[str, object]] = [
+        {"name": name, "type": "string", "default": ""} for name in "abc"
+    ]
+    client = world.broker().client()
+    await client.producer(producer_id=1, schema=record(fields[0]))
+    delivered.namespace(Policies(schema_auto_update=False))
+    if is_reopened:
+        await topic_of(world).close()
+        client = world.broker().client()
+
+    known = await client.producer(producer_id=2, schema=record(fields[0]))
+    refused = await client.producer(producer_id=3, schema=record(*fields[:2]))
+    await topic_of(world).schemas.add(schema_of_message(record(*fields[:2])), by_operator=True)
+    added = await client.producer(producer_id=4, schema=record(*fields[:2]))
+    delivered.topic(Policies(schema_auto_update=True))
+    allowed = await client.producer(producer_id=5, schema=record(*fields))
+
+    assert known.producer_ready
+    assert refused.error == pulsar.IncompatibleSchema
+    assert "let no client add one" in refused.message
+    assert added.producer_ready
+    assert allowed.producer_ready
+
+
+async def test_without_auto_update_a_consumer_adds_no_first_version(
+    world: BrokerWorld, delivered: DeliveredPolicies
+):
+    delivered.namespace(Policies(schema_auto_update=False))
+    client = world.broker().client()
+
+    refused = await client.subscribe(schema=record(ID))
+
+    assert refused.error == pulsar.IncompatibleSchema
 
 
 async def test_of_those_who_bring_one_version_at_the_same_time_one_makes_it(

@@ -203,6 +203,13 @@ async def test_a_connected_producer_goes_on_behind_a_deletion(world, admin):
     assert again.schema_version == version_bytes(1)
 
 
+async def test_an_operator_adds_a_schema_where_clients_may_not(world, admin):
+    await add(admin, record("a"))
+    world.broker().topics.get(TOPIC).schemas.accepts_new = False
+
+    assert await add(admin, record("a", "b")) == 1
+
+
 async def test_a_listing_ends_where_an_answer_is_full(admin, monkeypatch):
     for fields in ("a",), ("a", "b"), ("a", "b", "c"):
         await add(admin, record(*fields))

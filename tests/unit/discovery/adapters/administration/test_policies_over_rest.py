@@ -114,6 +114,7 @@ async def test_enforced_policies_get_fields_of_their_own(rest):
         policy = next(each for each in POLICIES if each.name == name)
         await rest.call(policy.set_by, f"{AT}/{name}", **as_sent(policy, sample(policy)))
     await rest.call("PUT", f"{AT}/schemaCompatibilityStrategy", json="FORWARD")
+    await rest.call("POST", f"{AT}/isAllowAutoUpdateSchema", json=False)
     await rest.call(
         "POST",
         f"{AT}/backlogQuota",
@@ -130,6 +131,7 @@ async def test_enforced_policies_get_fields_of_their_own(rest):
             is_allowed=True, is_partitioned=True, default_partitions=3
         ),
         schema_compatibility=policies_pb2.SCHEMA_COMPATIBILITY_FORWARD,
+        schema_auto_update=False,
         backlog_quota=policies_pb2.BacklogQuota(
             size_bytes=5, action=policies_pb2.BacklogQuota.ACTION_CONSUMER_BACKLOG_EVICTION
         ),
