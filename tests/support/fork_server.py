@@ -43,8 +43,8 @@ NUMBER = struct.Struct("=i")
 ENTRIES = ("shards", "cluster_manager", "discovery", "brokers", "nextgen")
 """What may be started: ``python -m`` of these."""
 
-TREES = ("nextgen.cli", "nextgen.client")
-"""Packages whose modules commands import only when they run."""
+TREES = ("discovery.bootstrap", "nextgen.cli", "nextgen.client")
+"""Packages whose modules are imported only when a process runs."""
 
 
 class WarmProcess:
