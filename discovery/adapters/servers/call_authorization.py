@@ -10,7 +10,13 @@ from google.protobuf.message import Message
 
 from nextgen.kernel.routing.names import PARTITION_SUFFIX, Domain, InvalidName, parse_topic
 from nextgen.runtime.security import authorization
-from nextgen.runtime.security.authorization import ANONYMOUS, CLUSTER, Action, Resource
+from nextgen.runtime.security.authorization import (
+    ANONYMOUS,
+    CLUSTER,
+    Action,
+    Resource,
+    ResourceKind,
+)
 
 _ACTIONS: Mapping[str, Action] = MappingProxyType(
     {
@@ -66,13 +72,13 @@ def authorizer(method: str, request_type: type[Message]) -> Callable[[Any], None
 
 def _resource(name: str) -> Resource:
     """Return the object that ``name`` names: a tenant without a slash, a namespace with one."""
+    if name.startswith(_WRITTEN_OUT) and PARTITION_SUFFIX not in name:
+        return Resource(ResourceKind.TOPIC, name)  # Canonical already, as nearly all are.
     slashes = name.count("/")
     if slashes == 0:
         return Resource.tenant(name)
     if slashes == 1:
         return Resource.namespace(name)
-    if name.startswith(_WRITTEN_OUT) and PARTITION_SUFFIX not in name:
-        return Resource.topic(name)  # Canonical already, as nearly all are.
     try:
         return Resource.topic(parse_topic(name).base_text)
     except InvalidName:

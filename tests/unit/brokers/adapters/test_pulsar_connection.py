@@ -250,3 +250,28 @@ async def test_a_client_that_may_not_produce_or_consume_is_refused(
     assert (produced.error, produced.message) == (pulsar.AuthorizationError, "not you")
     assert (consumed.error, consumed.message) == (pulsar.AuthorizationError, "not you")
     assert asked == [("produce", TOPIC), ("consume", TOPIC)]
+
+
+async def test_a_message_and_its_acknowledgement_are_not_authorized_by_themselves(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def note(_principal: object, action: Action, _resource: Resource) -> None:
+        asked.append(action.value)
+
+    monkeypatch.setattr(authorization, "authorize", note)
+    world.assign(TOPIC, "a")
+    client = world.broker("a").client()
+    await client.producer()
+    await client.subscribe()
+    opened = [*asked]
+
+    for number in range(3):
+        client.send(number)
+    for message in await client.until_got(pulsar.BaseCommand.MESSAGE, 3):
+        client.ack(message)
+    await client.receipts(3)
+
+    assert opened[-2:] == ["produce", "consume"]
+    assert asked == opened

@@ -27,6 +27,7 @@ from nextgen.kernel.limits.pulsar import (
 from nextgen.pulsar.frames import encode_command
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import MetadataCommands
+from nextgen.runtime.security import authorization
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 from tests.support.pulsar_fast_path import KnowsEverything
 from tests.support.pulsar_frames import connect_frame, lookup_command
@@ -286,3 +287,14 @@ async def test_a_connection_that_closed_has_no_further_turns(cached):
     await rounds(10 * DISCOVERY_ROUNDS_BETWEEN_TURNS)
 
     assert len(answered(client)) == before
+
+
+async def test_a_lookup_that_the_cache_answers_is_not_authorized_by_itself(cached, monkeypatch):
+    transport = cached.connect()
+    asked = []
+    monkeypatch.setattr(authorization, "authorize", lambda *what: asked.append(what))
+
+    transport.receive(lookups(3))
+
+    assert answered(transport) == [1, 2, 3]
+    assert asked == []
