@@ -14,6 +14,7 @@ from pipelines.reporting.page import Page, plain_label
 
 _BAR = "#33506e"
 _MEGA = 1_000_000.0
+_DAY_MS = 86_400_000
 
 _SEEN = (
     "A broker reports its busiest topics and a sum of the others. So figures of topics, "
@@ -38,8 +39,8 @@ def write_report(path: Path, source: str, facts: Any, shown: Shown) -> None:
     page.add_plot(
         "Brokers by hour of the day", _heat(shown.heat), "Megabytes a second, in and out."
     )
-    page.add_table("When capacity runs out", *_table(shown.forecast, _FORECAST), _LINE)
-    page.add_table("Hot topics", *_table(shown.hot_topics, _STATISTICS), _SEEN)
+    page.add_table("When capacity runs out", *_forecast(shown.forecast, facts.last_ms), _LINE)
+    page.add_table("Hot topics", *_table(shown.hot_topics, _STATISTICS), f"{_UNITS} {_SEEN}")
     page.add_table("Tenants", *_table(shown.tenants, _STATISTICS))
     page.add_table("Brokers", *_table(shown.brokers, _STATISTICS))
     page.add_table("Skew", *_table(shown.skew, _SKEW), "1 is even: the most loaded by the mean.")
@@ -57,11 +58,31 @@ _STATISTICS = ("name", "hours", "mean", "p50", "p95", "p99", "max", "growth_per_
 _SKEW = ("level", "names", "mean", "most", "max_over_mean", "variation")
 _SHARDS = ("shard_id", "events", "topics_created", "assignments")
 _FORECAST = ("scope", "units_now", "units_per_day", "fit", "capacity_units", "days_left")
+_DAYS_SHOWN_MAX = 36_500
+"""Days for which the forecast names a date; a line that takes longer is as good as level."""
+
+_UNITS = (
+    "Mean, percentiles and maximum are bytes a second, in and out, of hourly means. "
+    "Growth is a part of the mean, each day."
+)
 
 
 def _table(rows: Sequence[Any], columns: Sequence[str]) -> tuple[list[str], list[list[Any]]]:
     headings = [name.replace("_", " ") for name in columns]
     return headings, [[row[name] for name in columns] for row in rows]
+
+
+def _forecast(rows: Sequence[Any], last_ms: int) -> tuple[list[str], list[list[Any]]]:
+    """Return the table of the forecast with the date on which capacity runs out."""
+    headings, cells = _table(rows, _FORECAST)
+    dates = [_date(row["days_left"], last_ms) for row in rows]
+    return [*headings, "date (UTC)"], [[*row, date] for row, date in zip(cells, dates, strict=True)]
+
+
+def _date(days_left: float | None, last_ms: int) -> str:
+    if days_left is None or days_left > _DAYS_SHOWN_MAX:
+        return ""
+    return f"{time_at(last_ms + round(days_left * _DAY_MS)):%Y-%m-%d}"
 
 
 def _shape(rows: Sequence[Any]) -> Figure:

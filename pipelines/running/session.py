@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 from pipelines.running.java import check_java
+from pipelines.running.jvm_noise import without_noise
 
 LOCAL_MASTER = "local[2]"
 """Default master: two cores of this machine."""
@@ -71,7 +72,8 @@ def open_session(
     builder = SparkSession.builder.master(master).appName(f"nextgen {job}")
     for name, value in (chosen | dict(settings or {})).items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with without_noise():
+        session = builder.getOrCreate()
     try:
         yield session
     finally:

@@ -39,6 +39,13 @@ class Summary:
     elapsed_s: float = 0.0
     outputs: dict[str, str] = field(default_factory=dict)
     """Written files and folders, by their kind."""
+    verdict: str = ""
+    """The answer in one sentence; without one, the number of findings is."""
+
+    @property
+    def sentence(self) -> str:
+        """The last line for people: what the job found."""
+        return self.verdict or f"{self.job}: {self.findings_total:,} findings"
 
     @property
     def is_ok(self) -> bool:
@@ -103,6 +110,7 @@ def print_summary(summary: Summary, *, as_json: bool) -> None:
     more = summary.findings_total - len(summary.findings)
     if more:
         console.print(f"and {more:,} findings more")
+    console.print(printable(summary.sentence), style="bold", soft_wrap=True)
 
 
 def _flat(numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -110,7 +118,18 @@ def _flat(numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
     for name, value in numbers.items():
         label = name.replace("_", " ")
         if isinstance(value, Mapping):
-            rows += [(f"{label}: {key}", value_text(one)) for key, one in value.items()]
+            rows += [(f"{label}: {key}", _words(one)) for key, one in value.items()]
+        elif isinstance(value, list | tuple):
+            rows += [(label, _words(one)) for one in value]
         else:
             rows.append((label, value_text(value)))
     return rows
+
+
+def _words(value: Any) -> str:
+    """Return a value in words: of a map its parts, each after its name."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key.replace('_', ' ')} {_words(one)}" for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_words, value))
+    return value_text(value)

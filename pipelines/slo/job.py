@@ -35,6 +35,7 @@ from pipelines.slo.transform import (
     worst_minutes,
     worst_topics,
 )
+from pipelines.slo.verdict import slo_verdict
 from pipelines.slo.windows import COUNTED, IMPOSSIBLE, OUTSIDE, REPEATED, WINDOW_EVENT, classified
 from pipelines.slo.windows import recorded_windows as recorded
 
@@ -84,6 +85,7 @@ def run(
         notes = _gap_notes(export) + _clock_notes(facts)
         summary.numbers = _numbers(tables.read("minutes"), answer, question) | {"notes": notes}
         _find(windows, facts, summary)
+        summary.verdict = slo_verdict(summary.numbers)
         if question.is_checked:
             _find_missed_months(answer, question, summary)
     summary.outputs = {name: str(out / name) for name in tables.names}

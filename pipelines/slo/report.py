@@ -18,6 +18,7 @@ from pipelines.iso_time import time_at
 from pipelines.reporting.page import Page
 from pipelines.running.summary import Summary
 from pipelines.slo.model import Answer, Question
+from pipelines.slo.verdict import one_row_a_minute
 
 _GOOD, _BAD, _LINE = "#2f7d5b", "#b8433a", "#33506e"
 
@@ -44,7 +45,8 @@ def write_report(
     numbers = summary.numbers
     page = Page(
         "Availability of lookups",
-        f"{source}: {numbers['minutes']:,} minutes with lookups, {numbers['bad_minutes']:,} bad, "
+        f"{summary.sentence}. {source}: {numbers['minutes']:,} minutes with lookups, "
+        f"{numbers['bad_minutes']:,} bad, "
         f"{numbers['availability_per_cent']} % good; objective {question.objective_per_cent} %",
     )
     page.add_text("What a bad minute is", _RULE)
@@ -91,18 +93,18 @@ def _add_tables(page: Page, answer: Answer) -> None:
     )
     page.add_table(
         "Worst minutes",
-        ("minute (UTC)", "node", "lookups", "failed %", "above 1 s %", "ownership changes", "why"),
+        ("minute (UTC)", "bad for", "lookups", "failed %", "above 1 s %", "changes", "why"),
         [
             (
                 _minute(row["began_at_ms"]),
-                row["node_id"] or "all nodes",
+                ", ".join(["the cluster"] * (not row["node_id"]) + nodes),
                 row["lookups"],
                 row["failed_per_cent"],
                 row["slow_per_cent"],
                 row["changes"] or 0,
                 row["why_bad"],
             )
-            for row in answer.worst_minutes
+            for row, nodes in one_row_a_minute(answer.worst_minutes)
         ],
     )
     page.add_table(
@@ -137,7 +139,9 @@ def _availability(days: Sequence[Any], question: Question) -> Figure:
     shares = [row["availability_per_cent"] for row in days]
     colours = [_BAD if share < question.objective_per_cent else _GOOD for share in shares]
     axes.bar([row["day"] for row in days], shares, color=colours, width=0.8)
-    axes.axhline(question.objective_per_cent, color=_LINE, linewidth=1)
+    objective = question.objective_per_cent
+    axes.axhline(objective, color=_LINE, linewidth=1, label=f"objective {objective:g} %")
+    axes.legend(loc="lower left", fontsize="small")
     lowest = min([*shares, question.objective_per_cent])
     # The interesting values lie right below a hundred.
     axes.set_ylim(max(0.0, lowest - (100 - lowest) * 0.2 - 0.01), 100)

@@ -45,6 +45,26 @@ def test_a_table_names_what_became_of_the_rows(capsys: pytest.CaptureFixture[str
     assert "finding: positions 3 to 4 are missing" in told
 
 
+def test_a_job_ends_in_its_verdict_and_prints_no_python(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    months = {"2026-11": {"bad_minutes": 3, "is_met": False}}
+    notes = ["a gap", "a late window"]
+    judged = Summary("slo", numbers={"months": months, "notes": notes}, verdict="SLO missed: x")
+    print_summary(judged, as_json=False)
+    audited = Summary("audit")
+    print_summary(audited, as_json=False)
+    printed = capsys.readouterr().out
+
+    lines = printed.splitlines()
+    assert "bad minutes 3, is met no" in printed
+    assert not set("{}[]'") & set(printed)
+    assert [line for line in lines if ": " in line and "│" not in line] == [
+        "SLO missed: x",
+        "audit: 0 findings",
+    ]
+
+
 @pytest.mark.parametrize("name", ["a[/b]", "a[red]b", "a:cat:b"])
 def test_names_are_shown_as_they_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     summary = Summary("load", numbers={"busiest_topic": name, "growth": {name: 0.5}})
