@@ -21,11 +21,16 @@ _KINDS = {
     "FAILOVER": "Failover",
     "KEY_SHARED": "Key_Shared",
 }
-_UNSUMMED = ("averageMsgSize", "topicEpoch")
+_UNSUMMED = ("averageMsgSize", "topicEpoch", "lastPublishTimeStamp")
+"""Of a topic with partitions these are the largest of its partitions."""
 
 
 def topic_stats(
-    stats: pb.TopicStats, *, with_publishers: bool = True, with_consumers: bool = True
+    stats: pb.TopicStats,
+    created_time_ms: int = 0,
+    *,
+    with_publishers: bool = True,
+    with_consumers: bool = True,
 ) -> Content:
     """Return ``TopicStats`` of the admin libraries."""
     return {
@@ -54,6 +59,7 @@ def topic_stats(
         "replication": {},
         "deduplicationStatus": "Enabled" if stats.deduplicates else "Disabled",
         "topicEpoch": stats.epoch,
+        "topicCreationTimeStamp": created_time_ms,
         "lastPublishTimeStamp": stats.last_publish_time_ms,
         "compaction": {},
         "terminated": stats.is_terminated,

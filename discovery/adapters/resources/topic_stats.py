@@ -63,9 +63,9 @@ class TopicStats:
         ]
 
     async def _stats(self, request: RestRequest) -> Answer:
-        unit = await self._unit(request)
+        unit, created_time_ms = await self._unit_with_age(request)
         stats = await self._operations.call(unit, admin_pb.GetStatsRequest())
-        return content(stats_content.topic_stats(stats, **_excluded(request)))
+        return content(stats_content.topic_stats(stats, created_time_ms, **_excluded(request)))
 
     async def _partitioned_stats(self, request: RestRequest) -> Answer:
         units = await self._partitions(request)
@@ -136,11 +136,17 @@ class TopicStats:
             RestFailure: It has partitions.
             Refused: NOT_FOUND.
         """
+        return (await self._unit_with_age(request, partitioned=partitioned))[0]
+
+    async def _unit_with_age(
+        self, request: RestRequest, *, partitioned: int = 404
+    ) -> tuple[TopicName, int]:
+        """As ``_unit``, with the Unix milliseconds at which the topic was created."""
         name = request.topic()
         topic = await self._operations.topic(name, request.timeout_ms)
         if topic.partitions and name.partition is None:
             raise RestFailure(partitioned, f"topic {name.text} has partitions: name one of them")
-        return name
+        return name, topic.created_time_ms
 
     async def _partitions(self, request: RestRequest, *, absent: int = 404) -> list[TopicName]:
         name = request.topic()

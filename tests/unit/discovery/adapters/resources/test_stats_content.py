@@ -68,6 +68,12 @@ def test_statistics_have_the_names_that_tools_read():
     assert consumer.items() >= CONNECTED.items()
 
 
+def test_statistics_have_the_times_of_the_creation_and_of_the_last_message():
+    content = topic_stats(pb.TopicStats(last_publish_time_ms=9_000), 3_000)
+
+    assert (content["topicCreationTimeStamp"], content["lastPublishTimeStamp"]) == (3_000, 9_000)
+
+
 def test_clients_are_left_out_on_demand():
     content = topic_stats(stats(), with_publishers=False, with_consumers=False)
 
@@ -77,6 +83,7 @@ def test_clients_are_left_out_on_demand():
 
 def test_partitions_are_added_up_and_their_clients_joined():
     first, second = topic_stats(stats(4, 100)), topic_stats(stats(6, 200))
+    first["lastPublishTimeStamp"], second["lastPublishTimeStamp"] = 7_000, 5_000
 
     whole = sum_of([first, second])
 
@@ -86,6 +93,7 @@ def test_partitions_are_added_up_and_their_clients_joined():
         30,
     )
     assert whole["msgRateIn"] == 5.0
+    assert whole["lastPublishTimeStamp"] == 7_000, "a time is no count"
     assert (whole["topicEpoch"], whole["deduplicationStatus"]) == (3, "Enabled")
     assert len(whole["publishers"]) == 2
     assert whole["subscriptions"]["s"]["msgBacklog"] == 10
