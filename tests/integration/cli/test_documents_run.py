@@ -43,7 +43,7 @@ OTHERWISE_TESTED = {
     "make setup": "it made the environment of this test",
     "nextgen up --detach": "tests/integration/cli/test_command_line.py",
     "pip install pulsar-client": "it is installed",
-    "pulsar-admin": "tests/e2e/clients/test_pulsar_admin.py",
+    "pulsar-admin": "tests/e2e/clients/test_admin_tools.py",
     "nextgen shards verify": "a cluster of its own: tests/chaos",
     "nextgen chaos": "minutes: tests/chaos",
     "nextgen down": "tests/integration/cli/test_command_line.py",
