@@ -99,11 +99,13 @@ class TopicPolicyRoutes:
             refused_with=403,
         )
         given = (TOPIC, self._policies, _topic, True)
-        return [
+        routes = [
             *PolicyRoutes(*given).routes((*TOPIC_POLICIES, clusters)),
             *QuotaRoutes(*given).routes(),
             *self._of_subscriptions(),
         ]
+        partition = {405: "A partition has no policies of its own."}
+        return [replace(route, answers={**route.answers, **partition}) for route in routes]
 
     def _of_subscriptions(self) -> list[Route]:
         path = f"{TOPIC}/{{subscription}}/dispatchRate"
