@@ -24,6 +24,7 @@ from nextgen.cli.data import (
     bulk_commands,
     event_commands,
     export_commands,
+    migration_commands,
     pipeline_commands,
     watch_commands,
 )
@@ -104,6 +105,7 @@ event_commands.register(app)
 export_commands.register(app)
 pipeline_commands.register(app)
 bulk_commands.register(app)
+migration_commands.register(app)
 watch_commands.register(app)
 node_commands.register(app)
 broker_commands.register(app)

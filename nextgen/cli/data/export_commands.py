@@ -22,7 +22,9 @@ from nextgen.runtime.lifecycle.exit_code import CheckFailed
 EXPORT_FOLDER = "export"
 _LIBRARIES = frozenset({"pyarrow", "fsspec"})
 
-app = typer.Typer(help="The event log as Parquet files.", no_args_is_help=True)
+app = typer.Typer(
+    help="The event log as Parquet files, and metadata as JSON lines.", no_args_is_help=True
+)
 
 Directory = Annotated[
     str | None,

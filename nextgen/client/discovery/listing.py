@@ -15,6 +15,8 @@ from nextgen.client.model import (
     tenant_of,
     topic_of,
 )
+from nextgen.client.wire.policies import policies_from_proto
+from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import Item
@@ -48,6 +50,18 @@ class Listings:
         request = pb.ListObjectsRequest(parent=namespace, domain=domain, prefix=prefix)
         async for item in self._items("ListTopics", request):
             yield topic_of(item.topic)
+
+    async def list_topics_and_policies(
+        self, namespace: str
+    ) -> AsyncIterator[tuple[Topic, Policies]]:
+        """Yield what ``list_topics`` yields, each with the policies that are its own."""
+        request = pb.ListObjectsRequest(parent=namespace)
+        async for item in self._items("ListTopics", request):
+            topic = item.topic
+            policies = NO_POLICIES
+            if topic.HasField("policies"):
+                policies = policies_from_proto(topic.policies)
+            yield topic_of(topic), policies
 
     async def topic_names_page(
         self,

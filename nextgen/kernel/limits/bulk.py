@@ -1,4 +1,4 @@
-"""Limits of loading topics in bulk, each with its unit and its reason."""
+"""Limits of loading topics in bulk and of importing metadata, each with its unit and its reason."""
 
 from __future__ import annotations
 
@@ -27,3 +27,21 @@ log."""
 
 BULK_REQUEST_TIMEOUT_MS = 30_000
 """Time-out of one request, the wait for room and an election included."""
+
+METADATA_LINE_BYTES_MAX = 1024 * 1024
+"""A line of a metadata file: properties and policies of one object have less. A larger one is
+refused before it is parsed."""
+
+SOURCE_ANSWER_BYTES_MAX = 256 * 1024 * 1024
+"""An answer of the Admin REST that is imported from. The names of a namespace come in one answer:
+a million of them have some 60 MB."""
+
+SOURCE_REQUESTS_MAX = 16
+"""Requests in flight at the Admin REST that is imported from: it serves its clients meanwhile."""
+
+IMPORT_BATCHES_MAX = 8
+"""Requests of an import in flight that create topics, ``TOPICS_PER_CREATE_MAX`` in each: enough for
+every shard to have one, and few enough that single creates of others come between."""
+
+IMPORT_WRITES_MAX = 32
+"""Other requests of an import in flight: a shard commits several in one entry of its log."""

@@ -291,6 +291,36 @@ def test_a_consumer_that_got_too_few_messages_says_how_many(nextgen: CommandLine
     assert result.stderr == "nextgen: 1 of 2 messages came, then none for 6 s\n"
 
 
+def test_metadata_that_was_exported_is_imported_and_repeating_it_changes_nothing(
+    nextgen: CommandLine, tmp_path: Path
+):
+    file = tmp_path / "metadata.jsonl"
+    nextgen.json("tenants", "create", "moved", "--property", "team=a")
+    nextgen.json("namespaces", "create", "moved/there")
+    nextgen.json("policies", "set", "moved/there", "message_ttl_ms=60000")
+    nextgen.json("topics", "create", "moved/there/parts", "--partitions", "3")
+    counts = nextgen.json("export", "metadata", str(file))
+    # The same under another name: one process serves as both clusters.
+    lines = [line for line in file.read_text().splitlines() if "moved" in line]
+    end = {"end": {"tenants": 1, "namespaces": 1, "topics": 1}}
+    copy = [file.read_text().splitlines()[0], *lines, json.dumps(end), ""]
+    file.write_text("\n".join(copy).replace("moved", "moved2"))
+
+    first, second = (nextgen.json("import", "metadata", str(file)) for _ in range(2))
+
+    assert counts["topics"] >= 1
+    created = {"read": 1, "created": 1, "completed": 0, "same": 0, "different": 0, "refused": 0}
+    same = {**created, "created": 0, "same": 1}
+    for level in ("tenants", "namespaces", "topics"):
+        assert (first[level], second[level]) == (created, same)
+    policies = nextgen.json("policies", "get", "moved2/there")
+    assert policies["policies"]["message_ttl_ms"] == 60_000
+    http = load_plan(nextgen.data_dir).nodes[0].http
+    rest = nextgen.json("import", "pulsar", f"http://{http}")
+    assert rest["topics"]["read"] == rest["topics"]["same"] > 1
+    assert rest["refusals"]["count"] == 0
+
+
 def test_a_second_cluster_in_the_same_directory_is_refused(nextgen: CommandLine):
     result = nextgen.run("up", "--minimal")
 

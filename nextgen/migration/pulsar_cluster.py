@@ -1,0 +1,248 @@
+"""The records of a Pulsar cluster, over its Admin REST v2 (any version from 2.8 on).
+
+Roles and clusters of a tenant become its properties, as with the Admin REST here. Not carried, and
+remarked for each object: permissions, replication to other clusters, migrations, values that no
+Pulsar would take, and partitions whose partitioned topic is gone. Policies and messages of single
+topics, schemas, subscriptions and positions are not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+from pydantic import ValidationError
+
+from nextgen.kernel.governance.policies import NO_POLICIES, Policies, PolicyLevel
+from nextgen.kernel.limits.bulk import SOURCE_ANSWER_BYTES_MAX, SOURCE_REQUESTS_MAX
+from nextgen.kernel.routing.names import Domain, InvalidName, parse_topic
+from nextgen.migration.records import Record, Remarks, SourceFailed
+from nextgen.pulsar.policies import whole_policies
+from nextgen.pulsar.policies.refusal import PolicyRefused
+from nextgen.tasks.background import cancel_and_wait, join
+
+ATTEMPTS = 5
+"""Requests for one answer: a broker that restarts is back after the last pause."""
+
+PAUSE_S = 0.5
+"""Pause before the second request; it doubles with each."""
+
+REQUEST_TIMEOUT_S = 60.0
+
+_TENANT_FIELDS = ("adminRoles", "allowedClusters")
+_PASSING = frozenset({408, 429, 500, 502, 503, 504})
+_GONE = frozenset({404, 409, 412})
+_KNOWN_FIELDS = frozenset(whole_policies.PoliciesBody.model_fields) | {"auth_policies", "deleted"}
+
+
+class PulsarCluster:
+    """The cluster whose Admin REST is at ``url``, such as ``http://broker:8080``. Close it.
+
+    ``headers`` go with each request: an ``Authorization``, if the cluster wants one.
+    """
+
+    def __init__(
+        self, url: str, *, properties: bool = True, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self._admin = f"{url.rstrip('/')}/admin/v2"
+        self._with_properties = properties
+        self._requests = asyncio.Semaphore(SOURCE_REQUESTS_MAX)
+        self._session = aiohttp.ClientSession(
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S),
+            connector=aiohttp.TCPConnector(limit=SOURCE_REQUESTS_MAX),
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+    async def records(self, remarks: Remarks) -> AsyncIterator[Record]:
+        """See ``Source``. An object that is deleted while this reads may be left out."""
+        tenants = _names(await self._get("tenants"), "tenants")
+        namespaces: list[str] = []
+        for name in tenants:
+            if record := await self._tenant(name):
+                yield record
+                namespaces += _names(await self._get(f"namespaces/{_part(name)}") or [], name)
+        for name in namespaces:
+            if record := await self._namespace(name, remarks):
+                yield record
+        for name in namespaces:
+            async for record in self._topics(name, remarks):
+                yield record
+
+    async def _tenant(self, name: str) -> Record | None:
+        info = await self._get(f"tenants/{_part(name)}")
+        if info is None:
+            return None
+        try:
+            lists = {field: list(info.get(field) or ()) for field in _TENANT_FIELDS}
+        except (AttributeError, TypeError) as error:
+            raise SourceFailed(f"tenant {name!r} is answered with {info!r:.200}") from error
+        # As the Admin REST here stores them.
+        properties = {field: json.dumps(value) for field, value in lists.items() if value}
+        return Record(PolicyLevel.TENANT, name, properties)
+
+    async def _namespace(self, name: str, remarks: Remarks) -> Record | None:
+        body = await self._get(f"namespaces/{_path(name)}")
+        if body is None:
+            return None
+        if not isinstance(body, dict):
+            raise SourceFailed(f"the policies of {name!r} are answered with {body!r:.200}")
+        if body.get("deleted"):
+            remarks.add(name, "it is being deleted")
+            return None
+        properties = body.get("properties") or {}
+        return Record(PolicyLevel.NAMESPACE, name, properties, policies_in(name, body, remarks))
+
+    async def _topics(self, namespace: str, remarks: Remarks) -> AsyncIterator[Record]:
+        for domain in (Domain.PERSISTENT, Domain.NON_PERSISTENT):
+            path = f"{domain.value}/{_path(namespace)}"
+            partitioned = set(_names(await self._get(f"{path}/partitioned") or [], namespace))
+            names = sorted(set(_names(await self._get(path) or [], namespace)) | partitioned)
+            async for record in self._in_turn(names, partitioned, remarks):
+                yield record
+
+    async def _in_turn(
+        self, names: Sequence[str], partitioned: set[str], remarks: Remarks
+    ) -> AsyncIterator[Record]:
+        """Yield the topics of ``names`` in order, asking for several at a time."""
+        under_way: list[asyncio.Task[Record | None]] = []
+        try:
+            for name in names:
+                under_way.append(join(self._topic(name, partitioned, remarks)))
+                if len(under_way) > SOURCE_REQUESTS_MAX and (record := await under_way.pop(0)):
+                    yield record
+            while under_way:
+                if record := await under_way.pop(0):
+                    yield record
+        finally:
+            await cancel_and_wait(*under_way)
+
+    async def _topic(self, name: str, partitioned: set[str], remarks: Remarks) -> Record | None:
+        try:
+            topic = parse_topic(name)
+        except InvalidName as error:
+            remarks.add(name, f"no such name is possible here: {error}")
+            return None
+        if topic.local_name.startswith("__"):
+            return None  # Pulsar's own.
+        if topic.partition is not None:
+            if topic.base_text not in partitioned:
+                remarks.add(name, "a partition without its partitioned topic")
+            return None
+        path = f"{topic.domain.value}/{_path(topic.namespace_text)}/{_part(topic.local_name)}"
+        partitions = 0
+        if name in partitioned:
+            found = await self._get(f"{path}/partitions")
+            if found is None:
+                return None
+            partitions = found.get("partitions", 0) if isinstance(found, dict) else 0
+            if not isinstance(partitions, int) or partitions < 1:
+                raise SourceFailed(f"the partitions of {name!r} are answered with {found!r:.200}")
+        properties: Any = {}
+        if self._with_properties and topic.domain is Domain.PERSISTENT:
+            properties = await self._get(f"{path}/properties") or {}
+        return Record(PolicyLevel.TOPIC, name, properties, partitions=partitions)
+
+    async def _get(self, path: str) -> Any:
+        """Return the JSON at ``path``, None if there is nothing any more.
+
+        Raises:
+            SourceFailed: There is no answer, or none that is JSON.
+        """
+        url, problem = f"{self._admin}/{path}", ""
+        async with self._requests:
+            for attempt in range(ATTEMPTS):
+                if attempt:
+                    await asyncio.sleep(PAUSE_S * 2 ** (attempt - 1))
+                try:
+                    async with self._session.get(url) as answer:
+                        content = await _bounded(answer)
+                        status = answer.status
+                except (aiohttp.ClientError, TimeoutError) as error:
+                    problem = str(error) or type(error).__name__
+                    continue
+                if status in _GONE:
+                    return None
+                if status == 200:
+                    return _json(url, content)
+                problem = f"HTTP {status} {content[:200]!r}"
+                if status not in _PASSING:
+                    break
+        raise SourceFailed(f"{url} does not answer: {problem}")
+
+
+def policies_in(name: str, body: Mapping[str, Any], remarks: Remarks) -> Policies:
+    """Return the policies in a namespace's whole object; ``remarks`` gets what is left out."""
+    if any((body.get("auth_policies") or {}).values()):
+        remarks.add(name, "permissions (auth_policies)")
+    clusters = body.get("replication_clusters") or []
+    if len(clusters) > 1:
+        remarks.add(name, f"replication to {len(clusters)} clusters")
+    fields: dict[str, Any] = {}
+    for field, value in body.items():
+        if field in _KNOWN_FIELDS:
+            fields[field] = value
+        elif value not in (None, False, 0, "", [], {}):
+            remarks.add(name, f"the policy {field}")
+    for field in ("auth_policies", "deleted", "replication_clusters", "bundles", "properties"):
+        fields.pop(field, None)
+    try:
+        return _read(fields)
+    except (ValidationError, PolicyRefused):
+        return _one_by_one(name, fields, remarks)
+
+
+def _one_by_one(name: str, fields: Mapping[str, Any], remarks: Remarks) -> Policies:
+    """Return the policies of those fields that are fine together."""
+    taken: dict[str, Any] = {}
+    policies = NO_POLICIES
+    for field, value in fields.items():
+        try:
+            policies = _read({**taken, field: value})
+        except (ValidationError, PolicyRefused) as error:
+            remarks.add(name, f"the policy {field}: {' '.join(str(error).split())}")
+        else:
+            taken[field] = value
+    return policies
+
+
+def _read(fields: Mapping[str, Any]) -> Policies:
+    body = whole_policies.BODY.validate_python(dict(fields))
+    return whole_policies.policies_of(body, "")
+
+
+async def _bounded(answer: aiohttp.ClientResponse) -> bytes:
+    content = bytearray()
+    async for chunk in answer.content.iter_chunked(1 << 16):
+        content += chunk
+        if len(content) > SOURCE_ANSWER_BYTES_MAX:
+            raise SourceFailed(f"{answer.url} answers more than {SOURCE_ANSWER_BYTES_MAX} bytes")
+    return bytes(content)
+
+
+def _json(url: str, content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise SourceFailed(f"{url} does not answer JSON: {content[:80]!r}") from error
+
+
+def _names(found: Any, of: str) -> list[str]:
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise SourceFailed(f"the names in {of!r} are answered with {found!r:.200}")
+    return sorted(set(found))
+
+
+def _part(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _path(namespace: str) -> str:
+    return "/".join(_part(part) for part in namespace.split("/"))
