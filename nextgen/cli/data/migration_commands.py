@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
-from nextgen.cli.console.output import print_json, print_line, print_table
+from nextgen.cli.console.output import plain_console, print_json, print_line, print_table
 from nextgen.cli.data.export_commands import app as export_app
 from nextgen.client.client import Client
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
@@ -168,7 +167,7 @@ def _progress(*, is_shown: bool) -> Iterator[Any]:
     if not is_shown or not sys.stderr.isatty():
         yield lambda _text: None
         return
-    with Console(stderr=True).status("reading") as status:
+    with plain_console(stderr=True).status("reading") as status:
         yield status.update
 
 
