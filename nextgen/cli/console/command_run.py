@@ -17,6 +17,7 @@ from nextgen.kernel.errors import MetadataError, RefusesToStart
 from nextgen.kernel.routing.names import InvalidName
 from nextgen.runtime.lifecycle.exit_code import CheckFailed, ExitCode, code_of, print_error
 from nextgen.runtime.telemetry.logs import LEVEL_VARIABLE, configure_logging
+from nextgen.tasks.background import start
 
 QUIET_MS_MAX = 1_000
 """Time for an answer before a command shows what it waits for."""
@@ -34,33 +35,41 @@ def run_command(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _watched(work: Coroutine[Any, Any, T]) -> T:
-    task = asyncio.ensure_future(work)
+    # The command stays the loop's main task: an exit or an interrupt of it ends the loop.
+    command = asyncio.current_task()
+    assert command is not None, "it runs on an event loop"
+    wrong: list[str] = []
+
+    async def look() -> None:
+        await asyncio.sleep(QUIET_MS_MAX / 1_000)
+        wrong.extend(await _look_at(called_addresses()))
+        if wrong:
+            command.cancel()
+
+    watching = start("quiet_watch", look())
     try:
-        await asyncio.wait({task}, timeout=QUIET_MS_MAX / 1_000)
-        if not task.done():
-            await _look_at(called_addresses(), task)
-        return await task
+        return await work
+    except asyncio.CancelledError:
+        if not wrong:
+            raise
+        raise RefusesToStart(wrong[0]) from None
     finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait({task})
+        watching.cancel()
 
 
-async def _look_at(addresses: Sequence[str], task: asyncio.Future[Any]) -> None:
+async def _look_at(addresses: Sequence[str]) -> list[str]:
     """Show that the command waits for these discovery nodes.
 
-    Raises:
-        RefusesToStart: One of them is no port for gRPC.
+    Returns a sentence if one of them is no port for gRPC; nothing if the command has printed.
     """
     if not addresses or has_printed():
-        return
+        return []
     wrong = await asyncio.to_thread(wrong_port, addresses, Protocol.GRPC, local_plan_or_none())
-    if task.done() or has_printed():
-        return
-    if wrong:
-        raise RefusesToStart(wrong)
-    if sys.stderr.isatty():
+    if has_printed():
+        return []
+    if wrong is None and sys.stderr.isatty():
         print_error(f"nothing yet from {', '.join(addresses)}: waiting; Ctrl-C ends it")
+    return [wrong] if wrong else []
 
 
 def run_blocking(work: Callable[[], T]) -> T:
