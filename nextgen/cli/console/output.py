@@ -125,7 +125,7 @@ def _print_records(
 ) -> None:
     for row in rows:
         first, *rest = shown
-        print_line(_cell(row[first]))
+        print_line(f"{columns[first]} {_cell(row[first])}".lstrip())
         for place in rest:
             if (text := _cell(row[place])) != "":
                 print_line(f"  {columns[place]}: {text}" if columns[place] else f"  {text}")

@@ -16,6 +16,7 @@ import typer
 from nextgen.cli.console.command_run import run_blocking
 from nextgen.cli.console.install_hint import install_hint
 from nextgen.cli.console.options import endpoints_of
+from nextgen.cli.console.output import print_line
 from nextgen.cli.console.own_cluster_checks import check_of
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.runtime.lifecycle.exit_code import ExitCode, print_error
@@ -62,8 +63,12 @@ def run_pipeline(job: str, arguments: Sequence[str]) -> int:
     Raises:
         RefusesToStart: The libraries of pipelines are not installed.
     """
-    if not _HELP.intersection(arguments):
-        _check_libraries()
+    if _HELP.intersection(arguments) and _missing():
+        print_line(f"pipeline {job}: {SUMMARIES[job]}")
+        print_line("Its options are in docs/flows/pipelines.md; to run it:")
+        print_line(install_hint("pipeline"))
+        return ExitCode.DONE
+    _check_libraries()
     target = _value_of("--target", arguments)
     if target is not None:
         # Finds the secret of the cluster there, which the job is given by its environment.
@@ -107,9 +112,12 @@ def _value_of(flag: str, arguments: Sequence[str]) -> str | None:
     return None
 
 
+def _missing() -> list[str]:
+    return [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+
+
 def _check_libraries() -> None:
-    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
-    if missing:
+    if missing := _missing():
         raise RefusesToStart(
             f"pipelines need {', '.join(missing)}, which are not installed: "
             f"{install_hint('pipeline')}"

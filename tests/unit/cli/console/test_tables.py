@@ -53,7 +53,7 @@ def test_a_table_that_fits_no_way_becomes_records(
 ) -> None:
     out = printed(capsys, monkeypatch, 40, extra=("session",))
 
-    assert out.splitlines()[1:3] == [TOPIC, "  broker: broker-1"]
+    assert out.splitlines()[1:3] == [f"topic {TOPIC}", "  broker: broker-1"]
 
 
 def test_a_table_without_rows_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,6 +46,17 @@ def test_a_job_that_was_killed_is_told_so(tmp_path: Path, monkeypatch: pytest.Mo
     assert "killed by SIGKILL" in result.stderr
 
 
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_works_without_the_libraries(monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
+    monkeypatch.setattr(pipeline_commands, "LIBRARIES", ("a_library_nobody_has",))
+
+    result = CliRunner().invoke(app, ["pipeline", "audit", flag])
+
+    assert result.exit_code == ExitCode.DONE
+    assert "Find gaps, overlaps" in result.output
+    assert "make setup-pipeline" in result.output
+
+
 def test_without_the_libraries_it_is_said_how_to_get_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
