@@ -55,13 +55,13 @@ def decoded_answer(encoded: bytes) -> LookupAnswer:
 def answer_facts(answer: LookupAnswer) -> AnswerFacts:
     """Return the facts of an answer that the cache needs."""
     return AnswerFacts(
-        topic=answer.topic,
-        topic_id=answer.topic_id,
-        epoch=answer.epoch,
-        broker_id=answer.broker_id,
-        session_id=answer.session_id,
-        position=answer.position,
-        broker_url=answer.broker_url,
+        answer.topic,
+        answer.topic_id,
+        answer.epoch,
+        answer.broker_id,
+        answer.session_id,
+        answer.position,
+        answer.broker_url,
     )
 
 

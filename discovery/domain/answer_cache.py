@@ -21,13 +21,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 NEVER = float("-inf")
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerFacts:
-    """The facts that decide whether an answer is valid. It was true at ``position``."""
+class AnswerFacts(NamedTuple):
+    """The facts that decide whether an answer is valid. It was true at ``position``.
+
+    A tuple, because each first lookup and each change of an assignment makes one.
+    """
 
     topic: str
     topic_id: str

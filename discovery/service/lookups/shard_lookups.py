@@ -23,7 +23,7 @@ from functools import partial
 import structlog
 
 from discovery.domain.absent_names import AbsentNames
-from discovery.domain.answer_cache import AnswerCache
+from discovery.domain.answer_cache import AnswerCache, AnswerFacts
 from discovery.ports import Clock, Directory, Shards
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.line import LookupLine
@@ -296,10 +296,12 @@ class ShardLookups:
             again: list[_Flight] = []
             for flight, answer in zip(flights, answers, strict=True):
                 is_patient = pause_ms is not None and answer.rejection_code == _NO_BROKER
-                if is_patient or self._has_ended(answer) or self._is_outdated(shard_id, answer):
+                facts = None if answer.rejection_code else answer_facts(answer)
+                is_outdated = facts is not None and self._cache.is_outdated(shard_id, facts)
+                if is_patient or is_outdated or self._has_ended(answer):
                     again.append(flight)
                 else:
-                    self._take(shard_id, flight, answer)
+                    self._take(shard_id, flight, answer, facts)
             self._counters.add_cold(latency_ms, len(names) - len(again))
             # A superseded one gets the answer of the flight that superseded it: a repeated request
             # could have a later answer than that.
@@ -318,18 +320,18 @@ class ShardLookups:
             answer.broker_id, answer.session_id
         )
 
-    def _is_outdated(self, shard_id: int, answer: LookupAnswer) -> bool:
-        return not answer.rejection_code and self._cache.is_outdated(shard_id, answer_facts(answer))
-
-    def _take(self, shard_id: int, flight: _Flight, answer: LookupAnswer) -> None:
+    def _take(
+        self, shard_id: int, flight: _Flight, answer: LookupAnswer, facts: AnswerFacts | None
+    ) -> None:
+        """Give an answer to those who wait for it; ``facts`` is None for a rejection."""
         if flight.future.done():
             # A flight that superseded it was faster, and may have had a later answer.
             return
         encoded = encoded_answer(answer)
         self._note_absence(shard_id, answer, encoded)
-        if not answer.rejection_code:
+        if facts is not None:
             self._counters.lookups_by_result["assigned"] += 1
-            self._cache.insert(shard_id, encoded, answer_facts(answer))
+            self._cache.insert(shard_id, encoded, facts)
         else:
             self._counters.lookups_by_result[answer.rejection_code] += 1
         self._settle(flight, encoded)
