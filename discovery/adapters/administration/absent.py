@@ -84,7 +84,7 @@ _UNSERVED: tuple[tuple[str, str, str], ...] = (
             ("DELETE", "shadowTopics", "a shadow topic"),
             ("POST", "resourceGroup", "a resource group"),
             ("DELETE", "resourceGroup", "a resource group"),
-            ("PUT", "subscription/{subscription}/replicatedSubscriptionStatus", "replication"),
+            ("POST", "subscription/{subscription}/replicatedSubscriptionStatus", "replication"),
             ("GET", "subscription/{subscription}/replicatedSubscriptionStatus", "replication"),
         )
     ),

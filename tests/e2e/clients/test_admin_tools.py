@@ -182,6 +182,7 @@ def running(program: Program, system: PulsarSystem) -> Iterator[Caller]:
 @pytest.mark.parametrize("program", [TOOL, JAVA, GO], ids=lambda program: program.name)
 def test_every_call_is_answered_as_a_pulsar_answers_it(program: Program, system: PulsarSystem):
     tenant = program.name.replace("_", "-")
+    system.start_dead()
     system.command("tenants", "create", tenant, "--json")
     system.command("namespaces", "create", f"{tenant}/orders", "--json")
     rows: list[str] = []

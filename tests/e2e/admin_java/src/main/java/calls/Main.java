@@ -12,6 +12,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Optional;
 import java.util.TreeSet;
+import java.util.concurrent.CompletableFuture;
 import org.apache.pulsar.client.admin.PulsarAdmin;
 import org.apache.pulsar.client.admin.PulsarAdminException;
 import org.apache.pulsar.client.api.Message;
@@ -85,6 +86,9 @@ public final class Main {
     private static String outcome(Method method, Object part, Object[] values) throws Exception {
         try {
             Object returned = method.invoke(part, values);
+            if (returned instanceof CompletableFuture<?> coming) {
+                returned = coming.join();
+            }
             return "ok\t" + shown(returned);
         } catch (InvocationTargetException error) {
             if (error.getCause() instanceof PulsarAdminException refused) {
