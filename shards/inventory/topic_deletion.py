@@ -1,4 +1,4 @@
-"""Deleting topics: whether all owners of a topic's units have let go of them, and what ends.
+"""Deletes topics: checks that the owners of all units have ended their epochs, and ends the rest.
 
 A deletion that was checked names the epochs that owners have ended for it (ADR 0076). Here these
 are compared with the units as they are at the decision: a unit that was assigned since then may
