@@ -35,8 +35,11 @@ REQUEST_TIMEOUT_S = 60.0
 
 _TENANT_FIELDS = ("adminRoles", "allowedClusters")
 _PASSING = frozenset({408, 429, 500, 502, 503, 504})
+_DONE = frozenset({200, 204})
 _GONE = frozenset({404, 409, 412})
 _KNOWN_FIELDS = frozenset(whole_policies.PoliciesBody.model_fields) | {"auth_policies", "deleted"}
+# Each namespace of Pulsar 5 has it; it says something only where there are replicators.
+_OF_REPLICATION = "is_allow_auto_update_schema_with_replicator"
 
 
 class PulsarCluster:
@@ -151,7 +154,7 @@ class PulsarCluster:
         return Record(PolicyLevel.TOPIC, name, properties, partitions=partitions)
 
     async def _get(self, path: str) -> Any:
-        """Return the JSON at ``path``, None if there is nothing any more.
+        """Return the JSON at ``path``, None if there is nothing: unset, or not any more.
 
         Raises:
             SourceFailed: There is no answer, or none that is JSON.
@@ -168,9 +171,9 @@ class PulsarCluster:
                 except (aiohttp.ClientError, TimeoutError) as error:
                     problem = str(error) or type(error).__name__
                     continue
-                if status in _GONE:
+                if status in _GONE or (status in _DONE and not content):
                     return None
-                if status == 200:
+                if status in _DONE:
                     return _json(url, content)
                 problem = f"HTTP {status} {content[:200]!r}"
                 if status not in _PASSING:
@@ -189,7 +192,7 @@ def policies_in(name: str, body: Mapping[str, Any], remarks: Remarks) -> Policie
     for field, value in body.items():
         if field in _KNOWN_FIELDS:
             fields[field] = value
-        elif value not in (None, False, 0, "", [], {}):
+        elif field != _OF_REPLICATION and value not in (None, False, 0, "", [], {}):
             remarks.add(name, f"the policy {field}")
     for field in ("auth_policies", "deleted", "replication_clusters", "bundles", "properties"):
         fields.pop(field, None)

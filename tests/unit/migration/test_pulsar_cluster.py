@@ -137,6 +137,12 @@ def test_a_broker_that_stays_away_ends_the_import() -> None:
         read(broker)
 
 
+def test_properties_that_were_never_set_are_an_empty_answer() -> None:
+    records = read(Broker({f"persistent/{ORDERS}/eu/properties": b""}))
+
+    assert records[2] == Record(PolicyLevel.TOPIC, EU, partitions=2)
+
+
 def test_what_is_deleted_meanwhile_is_left_out() -> None:
     broker = Broker({f"namespaces/{ORDERS}": 404, f"persistent/{ORDERS}": 404})
     broker.answers[f"persistent/{ORDERS}/partitioned"] = 404
