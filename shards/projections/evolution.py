@@ -119,15 +119,19 @@ def evolve_all(events: Iterable[DomainEvent], load: LoadStates) -> States:
         states[kind].update(load(kind, keys))
 
     sums: Counter[tuple[StateKind, str]] = Counter()
+    totals: Counter[StateKind] = Counter()
+    assigned = StateKind.ASSIGNMENT
     for route, key, event in routed:
         known = states[route.kind]
         before: Any = known[key]
         after: Any = route.evolve(before, event)
         known[key] = after
         if route.total:
-            sums[StateKind.TOTAL, route.kind.value] += route.total
-        elif route.kind is StateKind.ASSIGNMENT:
+            totals[route.kind] += route.total
+        elif route.kind is assigned:
             _count_units(sums, before, after)
+    for of_kind, change in totals.items():
+        sums[StateKind.TOTAL, of_kind.value] += change
     _add_sums(states, sums, load)
     return states
 
