@@ -130,8 +130,8 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
         "test_watches_streams_and_names_are_bounded",
     ),
     "WATCH_BACKLOG_EVENTS_MAX": (
-        "test_who_is_a_little_behind_does_not",
-        "test_who_is_far_behind_catches_up_on_a_stream_of_its_own",
+        "test_a_watch_that_is_a_little_behind_catches_up_on_the_shared_stream",
+        "test_a_watch_that_is_far_behind_catches_up_on_a_stream_of_its_own",
     ),
     "WATCH_HUB_EVENTS_MAX": ("test_a_hub_that_cannot_keep_up_leaves_the_rest_to_the_log",),
     "WATCH_NAMES_MAX": ("test_names_are_bounded",),

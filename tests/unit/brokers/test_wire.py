@@ -170,7 +170,7 @@ def test_held_bytes_per_message_max_are_one_page_and_one_byte_more_is_two(monkey
     assert [len(page.objects) for page in held_pages(holding_of_topics(0))] == [1, 1]
 
 
-def test_who_holds_nothing_says_so():
+def test_a_broker_that_holds_nothing_reports_an_empty_page():
     assert list(held_pages(Holding())) == [wire.HeldMetadata(complete=True)]
 
 

@@ -74,7 +74,7 @@ async def test_stale_quotas_are_refused_and_change_nothing(one: ManagerUnderTest
     assert (await one.manager.quotas()).quotas == FIRST
 
 
-async def test_who_is_refused_for_quotas_that_are_not_committed_waits_for_them(
+async def test_a_refusal_waits_until_the_quotas_behind_it_are_committed(
     one: ManagerUnderTest,
 ) -> None:
     one.log.hold_commits()

@@ -73,7 +73,7 @@ def test_a_second_exporter_is_refused_until_the_lease_ends(url: str) -> None:
     second.acquire()
 
 
-def test_who_slept_longer_than_its_lease_writes_nothing_more(url: str) -> None:
+def test_a_writer_that_slept_longer_than_its_lease_writes_nothing_more(url: str) -> None:
     clock = Clock()
     first, second = store_at(url, clock), store_at(url, clock)
     first.acquire()

@@ -400,7 +400,7 @@ async def test_nothing_more_is_read_from_a_client_that_does_not_read() -> None:
     assert connection.events == ["resumed"]
 
 
-async def test_who_sends_in_bulk_learns_at_once_that_it_is_too_much() -> None:
+async def test_a_client_that_sends_too_much_is_refused_at_once() -> None:
     connection, _ = opened(is_read=False)
 
     connection.send(bytes(PULSAR_WRITE_PAUSE_BYTES + 1))

@@ -103,7 +103,7 @@ def test_slow_disks_make_an_election_longer_and_not_endless(disk_ms: int) -> Non
 
 
 @run_by(simulated)
-async def test_who_takes_part_in_an_election_helps_no_other_candidate(
+async def test_a_candidate_grants_no_pre_vote_to_another(
     simulation: RaftSimulation,
 ) -> None:
     leader = await simulation.leader()

@@ -283,7 +283,9 @@ async def test_a_second_change_waits_for_the_first_to_be_committed(
 
 
 @run_by(membership)
-async def test_who_does_not_lead_changes_nothing(simulation: MembershipSimulation) -> None:
+async def test_a_replica_that_does_not_lead_changes_no_members(
+    simulation: MembershipSimulation,
+) -> None:
     follower = (await simulation.followers_of_three())[0]
     with pytest.raises(NotLeader):
         await log_of(follower).change_members(MemberChange(ADD, NodeId("node-4")))

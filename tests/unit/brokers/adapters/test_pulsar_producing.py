@@ -138,7 +138,7 @@ async def test_a_producer_that_comes_back_goes_on_where_it_was(world: BrokerWorl
 
 
 @pytest.mark.parametrize("stored", [0, 2])
-async def test_who_numbers_on_while_messages_of_its_are_under_way_loses_none(
+async def test_a_producer_that_numbers_on_while_messages_are_in_flight_loses_none(
     world: BrokerWorld, stored: int
 ):
     """Clients of C++ without a receipt number on behind what they are told, and send what they
@@ -446,7 +446,7 @@ async def test_an_exclusive_producer_is_alone_and_its_epoch_lasts(world: BrokerW
     assert (shared.error, second.error) == (pulsar.ProducerBusy, pulsar.ProducerFenced)
 
 
-async def test_who_waits_for_exclusive_access_is_told_twice(world: BrokerWorld):
+async def test_a_producer_that_waits_for_exclusive_access_is_answered_twice(world: BrokerWorld):
     client, other = world.broker().client(), world.broker().client()
     await client.producer(producer_access_mode=pulsar.Exclusive)
     asked = other.start(
@@ -467,7 +467,7 @@ async def test_who_waits_for_exclusive_access_is_told_twice(world: BrokerWorld):
     assert len(await other.receipts(1)) == 1
 
 
-async def test_who_waits_and_leaves_is_out_of_the_queue(world: BrokerWorld):
+async def test_a_waiting_producer_that_leaves_is_out_of_the_queue(world: BrokerWorld):
     client, other = world.broker().client(), world.broker().client()
     await client.producer(producer_access_mode=pulsar.Exclusive)
     other.start(
@@ -619,7 +619,7 @@ async def test_a_connection_waits_while_its_ledger_is_congested(world: BrokerWor
     assert not client.transport.is_reading_paused
 
 
-async def test_who_cannot_be_found_is_not_ready(world: BrokerWorld):
+async def test_a_topic_that_cannot_be_located_is_not_ready(world: BrokerWorld):
     world.directory.error = Unavailable("no leader")
 
     refused = await world.broker().client().producer()

@@ -181,7 +181,7 @@ def test_a_claim_that_has_nobody_to_seal_is_durable_when_it_is_served(
 # The seal -------------------------------------------------------------------------------------
 
 
-def test_who_is_too_late_with_its_seal_goes_by_the_winners(directory: UnitDirectory) -> None:
+def test_an_owner_whose_seal_comes_too_late_uses_the_winners(directory: UnitDirectory) -> None:
     """The winner has measured before a round that came in front of the fence, or behind."""
     files = opened(directory, 1)
     store(files, round_of(1, 0))

@@ -157,7 +157,7 @@ async def test_a_name_is_locked_for_one_at_a_time_and_then_forgotten():
     assert len(locks) == 0
 
 
-async def test_who_gives_up_waiting_for_a_name_leaves_it_to_the_others(world: BrokerWorld):
+async def test_a_caller_that_gives_up_waiting_for_a_name_leaves_it_to_others(world: BrokerWorld):
     locks = NameLocks()
     waiting: asyncio.Task[None]
 

@@ -173,7 +173,7 @@ def test_a_rebalance_that_is_over_says_what_is_left(
         assert "2 moves, 2 of them not shown" in result.stdout
 
 
-async def test_who_waits_too_long_is_told_what_is_left_and_that_it_goes_on() -> None:
+async def test_a_wait_that_times_out_says_what_is_left_and_that_it_goes_on() -> None:
     discovery = Discovery(counted(30, under_way=30))
 
     with pytest.raises(DeadlineExceeded, match=r"30 of 30 units are left .* the drain goes on"):
@@ -182,7 +182,7 @@ async def test_who_waits_too_long_is_told_what_is_left_and_that_it_goes_on() -> 
         await follow_rebalance(discovery, lambda _: None, timeout_ms=1)
 
 
-async def test_who_waits_sees_for_how_long_no_unit_has_left(
+async def test_a_wait_shows_for_how_long_no_unit_has_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seconds = iter([100.0, 101.0, 103.0, 107.0, 115.0])

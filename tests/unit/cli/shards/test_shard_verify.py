@@ -74,7 +74,7 @@ def test_two_that_differ_are_both_named():
     ]
 
 
-def test_who_does_not_cover_the_position_is_not_compared_there():
+def test_a_replica_that_does_not_cover_the_position_is_not_compared_there():
     assert differences_between([result("a"), result("b", at_position=None)], 5) == []
 
 

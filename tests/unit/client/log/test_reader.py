@@ -109,7 +109,7 @@ async def test_only_the_leader_says_that_a_position_lies_in_the_future(world: Wo
     assert len(world.leader.asked) == 1
 
 
-async def test_who_is_ahead_of_a_follower_goes_on_at_the_leader(world: World) -> None:
+async def test_a_reader_that_is_ahead_of_a_follower_goes_on_at_the_leader(world: World) -> None:
     for replica in (world.second, world.third):
         replica.committed = 2
 

@@ -306,7 +306,7 @@ async def test_a_change_of_what_may_be_created_counts_at_once(directory, world):
     assert refused.code == "NOT_FOUND"
 
 
-async def test_who_asks_behind_a_read_does_not_share_its_answer(directory, world):
+async def test_a_question_that_comes_after_a_read_began_does_not_share_its_answer(directory, world):
     """1. One asks, and what he is told is read. 2. It changes. 3. Another asks: he is to see it."""
 
     def times_asked():

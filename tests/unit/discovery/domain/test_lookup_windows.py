@@ -57,7 +57,7 @@ def test_whoever_waited_too_long_was_failed_whatever_the_answer():
     assert (tally.errors, tally.latency_counts[-1], tally.latency_counts[-2]) == (4, 4, 1)
 
 
-def test_who_gave_up_counts_only_after_the_time_we_promised():
+def test_a_lookup_that_was_given_up_counts_only_after_the_promised_time():
     tally = LookupTally()
     tally.given_up(LOOKUP_MS_MAX)
     assert sum(tally.counts()) == 0

@@ -102,7 +102,7 @@ def test_what_was_heard_after_the_log_was_read_is_not_judged_by_it():
     assert audit.unknown == 1
 
 
-def test_who_acknowledges_under_the_epoch_of_another_is_found():
+def test_an_acknowledgement_under_the_epoch_of_another_is_found():
     expected = "t was acknowledged by broker c under epoch 2, which the log gave to b at 1:2"
 
     assert messages([interval(2, 10, 20, "c")]) == [expected]

@@ -40,7 +40,7 @@ def test_a_deletion_that_began_later_is_no_reason() -> None:
     assert len(list(check_parents([MADE, DENIED, replace(DELETE, invoked_ns=7)]))) == 1
 
 
-def test_who_is_whose_parent() -> None:
+def test_the_parent_of_a_topic_is_its_namespace_and_of_that_its_tenant() -> None:
     assert parent_of(TOPIC) == NAMESPACE
     assert parent_of(NAMESPACE) == "acme"
     assert parent_of("acme") == ""

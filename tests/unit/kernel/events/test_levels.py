@@ -28,7 +28,7 @@ def test_this_program_knows_more_than_one_that_says_nothing():
         ),
     ],
 )
-def test_who_is_behind_is_named(members, sentence):
+def test_members_that_are_behind_are_named(members, sentence):
     refused = not_known_everywhere("shard 3", members, "such events")
 
     assert str(refused) == sentence

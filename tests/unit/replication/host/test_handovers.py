@@ -26,7 +26,7 @@ async def test_whoever_waits_goes_on_when_the_last_handover_is_over() -> None:
 
 
 @run_by(run_virtual)
-async def test_who_begins_meanwhile_is_waited_for_too() -> None:
+async def test_a_handover_that_begins_meanwhile_is_waited_for_too() -> None:
     handovers = Handovers()
     handovers.begin()
     waiting = asyncio.ensure_future(handovers.wait())

@@ -162,7 +162,7 @@ async def test_a_third_that_comes_back_decides_who_is_right(cluster: RaftCluster
 
 @pytest.mark.parametrize("is_cut", [False, True])
 @run_by(run, small_segments=True)
-async def test_who_stopped_is_built_anew_at_its_next_start(
+async def test_a_replica_that_diverged_is_built_anew_at_its_next_start(
     cluster: RaftCluster, *, tmp_path, is_cut
 ) -> None:
     """From its own log; if the beginning of that was cut off, by the leader's snapshot."""

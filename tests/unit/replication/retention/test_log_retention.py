@@ -112,7 +112,7 @@ async def test_files_go_a_few_at_a_time() -> None:
     assert log.first_index == 501
 
 
-async def test_who_waits_for_a_cut_goes_on_when_it_is_durable_and_when_everything_ends() -> None:
+async def test_a_wait_for_a_cut_ends_when_it_is_durable_and_when_everything_ends() -> None:
     log = CountedLog()
     retention = LogRetention(log)
     retention.allow_cut_before(101)

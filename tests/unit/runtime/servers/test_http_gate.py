@@ -105,7 +105,7 @@ async def test_http_connections_per_address_max_are_kept_and_one_more_closes_one
     gate.close()
 
 
-async def test_who_is_being_answered_does_not_make_room_for_others() -> None:
+async def test_a_client_that_is_being_answered_does_not_make_room_for_others() -> None:
     gate = new_gate(connections_max=2, per_address_max=2)
     wires = [Wire(gate) for _ in range(2)]
     for wire in wires:

@@ -152,7 +152,7 @@ async def test_a_new_leader_gives_a_broker_of_an_earlier_release_nothing_before_
 
 
 @run_by(in_shard)
-async def test_who_waits_for_the_report_of_a_session_that_ends_is_told(shard: Harness) -> None:
+async def test_a_wait_for_the_report_of_a_session_that_ends_fails(shard: Harness) -> None:
     await shard.create_topics("t-1")
     broker = await shard.start_broker("broker-1", capacity_units=1)
     await assign(shard, broker, 1)

@@ -89,7 +89,7 @@ def test_a_node_that_is_not_there_keeps_nobody_else_waiting() -> None:
     assert next_step(wish, without_c) == Wait("d is not there")
 
 
-def test_who_goes_waits_for_who_comes() -> None:
+def test_a_removal_waits_for_the_promotion_of_the_newcomer() -> None:
     wish = Wish(THREE, joining=("d",), leaving=("c",))
 
     assert next_step(wish, situation()) == AddLearner("d")

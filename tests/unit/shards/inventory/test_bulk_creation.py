@@ -311,7 +311,7 @@ async def test_a_leader_that_is_deposed_answers_nobody(world: World) -> None:
     assert told(await bulk(shard, wanted)) == (0, 5, {})
 
 
-async def test_who_waits_for_views_learns_that_the_leader_is_deposed(world: World) -> None:
+async def test_a_wait_for_views_fails_when_the_leader_is_deposed(world: World) -> None:
     shard = world.shards[1]
     wanted = names(world, 1, BULK_RECORDS_AHEAD_MAX + 1)
     shard.log.hold_applies()

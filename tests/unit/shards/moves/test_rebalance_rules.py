@@ -100,7 +100,7 @@ async def test_a_rebalance_is_under_way_while_it_plans_what_is_left(shard: Harne
 
 
 @run_by(in_shard, units=1_000)
-async def test_who_is_within_a_tenth_is_left_alone_though_a_rule_drives_a_unit_away(
+async def test_a_broker_within_a_tenth_is_left_alone_though_a_rule_drives_a_unit_away(
     shard: Harness,
 ) -> None:
     """27 and 23 are within a tenth of 25, though not within the twentieth that a round aims at."""

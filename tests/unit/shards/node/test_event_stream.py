@@ -379,7 +379,7 @@ def test_others_have_a_turn_within_a_large_entry(
 
 
 @run_by(in_shard)
-async def test_who_follows_a_replica_that_stops_is_sent_elsewhere(shard: Harness) -> None:
+async def test_a_reader_of_a_replica_that_stops_is_redirected(shard: Harness) -> None:
     following = asyncio.create_task(read(shard, follow=True))
     await shard.create_topics("a")
     assert not following.done()
@@ -391,7 +391,7 @@ async def test_who_follows_a_replica_that_stops_is_sent_elsewhere(shard: Harness
 
 
 @run_by(in_shard)
-async def test_who_follows_a_replica_without_a_leader_is_sent_elsewhere(shard: Harness) -> None:
+async def test_a_reader_of_a_replica_without_a_leader_is_redirected(shard: Harness) -> None:
     stream = batches(shard, follow=True)
     await anext(stream)
 

@@ -266,7 +266,7 @@ async def test_a_new_leader_reports_the_sessions_that_ended_as_well(shard: Harne
 
 
 @run_by(in_shard)
-async def test_requests_for_a_session_that_is_over_are_told_so(shard: Harness) -> None:
+async def test_requests_for_an_ended_session_are_refused_as_expired(shard: Harness) -> None:
     (topic,) = await shard.create_topics("t")
     broker = await shard.start_broker("broker-1")
     broker.session_id = "0" * 24
@@ -282,7 +282,7 @@ async def test_requests_for_a_session_that_is_over_are_told_so(shard: Harness) -
 
 @pytest.mark.parametrize("asked", ["grant", "drain"])
 @run_by(in_shard)
-async def test_that_a_session_is_over_is_said_once_its_end_is_committed(
+async def test_the_end_of_a_session_is_answered_once_it_is_committed(
     shard: Harness, *, asked: str
 ) -> None:
     """The cluster manager never believes in a session again of which it was told that."""

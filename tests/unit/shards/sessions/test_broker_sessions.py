@@ -485,7 +485,7 @@ async def test_a_broker_that_asks_again_while_it_is_registered_has_begun_one_ses
 
 
 @run_by(in_shard)
-async def test_a_broker_that_says_something_else_of_itself_begins_another_session(
+async def test_a_broker_that_registers_with_another_capacity_begins_another_session(
     shard: Harness,
 ) -> None:
     await hang_up_too_early(shard, FakeBroker(shard, "broker-1", capacity_units=100))
@@ -499,7 +499,7 @@ async def test_a_broker_that_says_something_else_of_itself_begins_another_sessio
 
 
 @run_by(in_shard)
-async def test_who_registers_when_leadership_moves_is_told_so(shard: Harness) -> None:
+async def test_a_registration_fails_when_leadership_moves(shard: Harness) -> None:
     shard.log.hold_commits()
     asking = asyncio.create_task(FakeBroker(shard, "broker-1").connect())
     await asyncio.sleep(RECORDING_S)
@@ -510,7 +510,7 @@ async def test_who_registers_when_leadership_moves_is_told_so(shard: Harness) ->
 
 
 @run_by(in_shard)
-async def test_what_is_said_on_a_stream_whose_session_is_over_is_not_about_the_next_one(
+async def test_a_message_on_the_stream_of_an_ended_session_does_not_reach_the_next(
     shard: Harness,
 ) -> None:
     await shard.start_broker("broker-2")
@@ -546,7 +546,7 @@ async def test_of_two_that_register_at_the_same_time_one_has_a_session(shard: Ha
 
 
 @run_by(in_shard)
-async def test_who_registers_gets_no_session_that_ended_before_it_was_answered(
+async def test_a_registration_is_not_answered_with_a_session_that_has_ended(
     shard: Harness,
 ) -> None:
     """1. The session is committed. 2. The leader steps down. 3. Its broker would be answered."""
@@ -603,7 +603,9 @@ async def test_a_session_is_only_of_the_broker_that_began_it(shard: Harness) -> 
 
 
 @run_by(in_shard)
-async def test_who_waits_for_a_broker_that_never_comes_is_refused(shard: Harness) -> None:
+async def test_a_wait_for_a_broker_that_never_connects_ends_with_its_session(
+    shard: Harness,
+) -> None:
     broker = await shard.start_broker("broker-1")
     shard.next_term()
     sessions = shard.leader.brokers.sessions

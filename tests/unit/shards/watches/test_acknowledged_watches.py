@@ -100,7 +100,7 @@ async def test_a_write_that_waits_for_a_reader_waits_for_its_watch_from_when_tha
 
 
 @run_by(in_watch_world)
-async def test_a_write_is_effective_once_the_watch_has_taken_it_in_and_said_so(
+async def test_a_write_is_effective_once_the_watch_has_acknowledged_it(
     world: WatchWorld,
 ) -> None:
     await led_world(world)
@@ -120,7 +120,7 @@ async def test_a_write_is_effective_once_the_watch_has_taken_it_in_and_said_so(
 
 
 @run_by(in_watch_world)
-async def test_what_was_said_before_a_watch_began_does_not_count_for_it(world: WatchWorld) -> None:
+async def test_acknowledgements_from_before_a_watch_began_do_not_count(world: WatchWorld) -> None:
     """1. A subscriber is at 2. 2. It adds a watch. 3. What it said before is no word on that."""
     await led_world(world)
     subscriber = world.subscriber()
@@ -145,7 +145,7 @@ async def test_what_was_said_before_a_watch_began_does_not_count_for_it(world: W
 
 
 @run_by(in_watch_world)
-async def test_one_who_was_gone_for_a_moment_takes_in_what_he_missed_first(
+async def test_a_watch_that_reconnects_receives_what_it_missed_before_it_acknowledges(
     world: WatchWorld,
 ) -> None:
     await led_world(world)
@@ -169,7 +169,7 @@ async def test_one_who_was_gone_for_a_moment_takes_in_what_he_missed_first(
     await waiting
 
 
-def test_one_who_does_not_come_back_delays_a_write_for_one_time_to_live(
+def test_a_watch_that_never_reconnects_delays_a_write_by_one_time_to_live(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(effective_writes, "_TTL_SECONDS", 0.5)

@@ -108,7 +108,7 @@ def in_world(scenario: Any, **arguments: float) -> None:
 
 
 @run_by(in_world)
-async def test_with_nobody_to_wait_for_a_write_is_effective_once_leadership_is_confirmed(
+async def test_without_subscribers_a_write_is_effective_once_leadership_is_confirmed(
     world: World,
 ) -> None:
     await world.writes.wait(10, {TENANT})
@@ -169,7 +169,7 @@ async def test_a_manager_that_is_back_is_waited_for_as_any_subscriber(world: Wor
 
 
 @run_by(in_world)
-async def test_subscribers_who_want_the_name_are_waited_for_and_others_are_not(
+async def test_only_subscribers_that_match_the_name_delay_a_write(
     world: World,
 ) -> None:
     concerned, other = Stream("a", TENANT), Stream("b", NAMESPACE)
@@ -206,7 +206,7 @@ async def test_leased_subscribers_are_waited_for(world: World) -> None:
 
 
 @run_by(in_world)
-async def test_a_subscriber_who_renews_without_having_taken_it_in_is_waited_for_without_end(
+async def test_a_subscriber_that_renews_without_acknowledging_delays_a_write_without_end(
     world: World,
 ) -> None:
     """As long as a session lives that has not synced, its manager says so twice a second."""
@@ -225,7 +225,7 @@ async def test_a_subscriber_who_renews_without_having_taken_it_in_is_waited_for_
 
 
 @run_by(in_world)
-async def test_one_who_is_silent_counts_for_one_time_to_live(world: World) -> None:
+async def test_a_silent_subscriber_delays_a_write_by_one_time_to_live(world: World) -> None:
     world.join(Stream("a", TENANT))
     write = world.write(TENANT)
     await world.wait_done(write, after_s=TTL_S)
@@ -245,7 +245,7 @@ async def test_a_broker_manager_counts_until_its_successor_can_know_what_brokers
 
 
 @run_by(in_world)
-async def test_one_whose_stream_broke_counts_whatever_is_written(world: World) -> None:
+async def test_a_subscriber_whose_stream_broke_delays_every_write(world: World) -> None:
     """Nobody knows any more what it wanted."""
     world.join(Stream("a", TENANT)).leave()
     write = world.write(NAMESPACE)
@@ -253,7 +253,9 @@ async def test_one_whose_stream_broke_counts_whatever_is_written(world: World) -
 
 
 @run_by(in_world)
-async def test_one_who_comes_back_is_known_once_it_has_added_its_watches(world: World) -> None:
+async def test_a_subscriber_that_returns_is_known_once_it_has_added_its_watches(
+    world: World,
+) -> None:
     world.join(Stream("a", TENANT)).leave()
     back = Stream("a", NAMESPACE)
     subscriber = world.join(back)
@@ -268,7 +270,7 @@ async def test_one_who_comes_back_is_known_once_it_has_added_its_watches(world: 
 
 
 @run_by(in_world)
-async def test_an_older_stream_of_a_subscriber_says_nothing_any_more(world: World) -> None:
+async def test_acknowledgements_of_an_older_stream_are_ignored(world: World) -> None:
     old = world.join(Stream("a", TENANT))
     stream = Stream("a", TENANT)
     subscriber = world.join(stream)
@@ -561,7 +563,7 @@ def test_the_writes_that_wait_are_bounded(monkeypatch, excess):
 
 
 @run_by(in_world)
-async def test_who_waits_when_leadership_moves_learns_that_it_is_committed_and_no_more(
+async def test_a_write_that_waits_when_leadership_moves_is_answered_as_committed_only(
     world: World,
 ) -> None:
     stream = Stream("a", TENANT)
@@ -579,7 +581,7 @@ async def test_who_waits_when_leadership_moves_learns_that_it_is_committed_and_n
 
 
 @run_by(in_world)
-async def test_one_who_was_replaced_without_noticing_answers_nothing(world: World) -> None:
+async def test_a_replaced_leader_that_has_not_noticed_answers_nothing(world: World) -> None:
     world.leadership.error = NotLeader(1)
 
     with pytest.raises(ProposalLost):
@@ -587,7 +589,7 @@ async def test_one_who_was_replaced_without_noticing_answers_nothing(world: Worl
 
 
 @run_by(in_world)
-async def test_what_was_refused_is_not_waited_for(world: World) -> None:
+async def test_a_refused_write_is_not_waited_for(world: World) -> None:
     world.join(Stream("a", TENANT))
     command = pb.Command(delete_tenant=pb.DeleteTenant(name="acme"))
     request = pb.ExecuteRequest(commands=[command, command])

@@ -123,7 +123,7 @@ def test_fencing_ends_everybody_else():
     assert access.leave("a") == Left(None)
 
 
-def test_who_leaves_twice_leaves_once():
+def test_a_producer_that_leaves_twice_has_left_once():
     access = ProducerAccess(None)
     access.ask(exclusive("a"))
     access.ask(waiting("b"))

@@ -34,7 +34,7 @@ def test_keys_are_shared_about_evenly() -> None:
     assert all(0.15 < share < 0.36 for share in shares)
 
 
-def test_who_comes_or_goes_moves_only_its_own_slots() -> None:
+def test_a_consumer_that_joins_or_leaves_moves_only_its_own_slots() -> None:
     ranges: SplitRanges[str] = SplitRanges()
     for name in "abc":
         ranges.add(name, name, ())

@@ -24,7 +24,7 @@ def test_everybody_has_a_turn_of_so_many() -> None:
     assert drawn(turns, 9) == "aabbccaab"
 
 
-def test_who_is_not_ready_is_passed_over_and_keeps_its_place() -> None:
+def test_a_member_that_is_not_ready_is_passed_over_and_keeps_its_place() -> None:
     turns: RoundRobin[Member] = RoundRobin(turn_entries=1)
     a, b = Member("a"), Member("b", is_ready=False)
     turns.set_members([a, b, Member("c")])

@@ -52,7 +52,7 @@ async def test_a_broker_without_units_leaves_at_once_and_asks_nobody():
     assert (broker.now_ms, broker.asked) == (0, [])
 
 
-async def test_one_whose_units_nobody_can_take_leaves_at_once():
+async def test_a_broker_whose_units_nobody_can_take_leaves_at_once():
     broker = Broker(10, others=False)
 
     assert await broker.leave() == 10

@@ -178,7 +178,7 @@ async def test_an_acknowledgement_that_nobody_waits_for_is_stored_soon() -> None
     assert world.subscription.is_drained
 
 
-async def test_who_wants_to_know_is_told_when_everything_is_stored() -> None:
+async def test_stored_ends_once_everything_is_stored() -> None:
     world = await SubscriptionWorld().open(SHARED)
     consumer = world.join(permits=10)
     positions = await world.publish(2)

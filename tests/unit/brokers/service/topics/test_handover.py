@@ -94,7 +94,7 @@ async def test_what_is_about_to_go_is_served_on(world: BrokerWorld):
     assert not client.got(CLOSE_PRODUCER)
 
 
-async def test_who_is_fenced_while_its_unit_goes_sends_its_clients_there(world: BrokerWorld):
+async def test_a_fenced_owner_whose_unit_moves_redirects_its_clients(world: BrokerWorld):
     """The target's first client came before the source was told to let go."""
     client = world.broker("a").client()
     await client.producer(producer_name="p")

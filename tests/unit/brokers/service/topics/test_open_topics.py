@@ -89,7 +89,7 @@ async def test_a_topic_that_may_not_be_created_is_not_found(world: BrokerWorld):
     assert refused.error == pulsar.TopicNotFound
 
 
-async def test_who_cannot_ask_serves_what_is_open_and_nothing_else(world: BrokerWorld):
+async def test_a_broker_that_cannot_ask_serves_open_topics_only(world: BrokerWorld):
     world.assign(TOPIC, "a")
     client = world.broker("a").client()
     await client.producer()
@@ -103,7 +103,7 @@ async def test_who_cannot_ask_serves_what_is_open_and_nothing_else(world: Broker
     assert refused.error == pulsar.ServiceNotReady
 
 
-async def test_who_cannot_ask_serves_nothing_that_was_fenced(world: BrokerWorld):
+async def test_a_broker_that_cannot_ask_serves_no_fenced_topic(world: BrokerWorld):
     world.assign(TOPIC, "a")
     client = world.broker("a").client()
     await client.producer()
@@ -313,7 +313,7 @@ async def test_why_an_owner_gets_no_higher_epoch_is_said(world: BrokerWorld):
     assert world.broker("a").topics.errors == {TOPIC: "taken for damage"}
 
 
-async def test_who_is_fenced_sends_its_clients_to_look_the_topic_up(world: BrokerWorld):
+async def test_a_fenced_owner_sends_its_clients_to_look_the_topic_up(world: BrokerWorld):
     client = world.broker("a").client()
     await client.producer()
     await client.subscribe()
@@ -350,7 +350,7 @@ async def test_a_topic_whose_small_facts_cannot_be_read_is_not_opened(
     assert len(world.broker("a").topics) == 0
 
 
-async def test_who_has_only_consumers_finds_out_that_a_later_owner_is_there(world: BrokerWorld):
+async def test_an_owner_with_consumers_only_notices_a_later_owner(world: BrokerWorld):
     client = world.broker("a").client()
     await client.subscribe()
     world.directory.error = Unavailable("no leader")

@@ -156,7 +156,7 @@ async def test_a_shard_that_is_not_among_the_positions_begins_with_its_snapshot(
     assert (await world.reading(2)).from_position == 0
 
 
-async def test_who_is_far_behind_catches_up_on_a_stream_of_its_own(one_shard):
+async def test_a_watch_that_is_far_behind_catches_up_on_a_stream_of_its_own(one_shard):
     one_shard.streams.positions = {1: 10 + WATCH_BACKLOG_EVENTS_MAX + 1}
     watch = one_shard.open(known=[(1, 10)])
     reading = await one_shard.reading(1)
@@ -170,7 +170,7 @@ async def test_who_is_far_behind_catches_up_on_a_stream_of_its_own(one_shard):
     assert positions(await one_shard.read(watch)) == {1: 11}
 
 
-async def test_who_is_a_little_behind_does_not(one_shard):
+async def test_a_watch_that_is_a_little_behind_catches_up_on_the_shared_stream(one_shard):
     one_shard.streams.positions = {1: 10 + WATCH_BACKLOG_EVENTS_MAX}
     one_shard.open(known=[(1, 10)])
     assert (await one_shard.followed(1)).from_position == 10

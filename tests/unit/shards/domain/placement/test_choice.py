@@ -108,7 +108,7 @@ def test_a_closed_broker_gets_nothing_and_the_reason_is_given() -> None:
     assert "draining or in quarantine" in refused.message
 
 
-def test_who_is_to_be_avoided_is_avoided() -> None:
+def test_an_avoided_broker_is_not_chosen() -> None:
     brokers = [broker("a", 0, 10), broker("b", 5, 10)]
 
     assert chosen(brokers, avoid={"s-a"}) == {"b"}

@@ -108,7 +108,7 @@ async def test_a_key_moves_at_once_where_order_does_not_matter() -> None:
     assert world.subscription.is_drained
 
 
-async def test_who_leaves_leaves_its_keys_in_order() -> None:
+async def test_keys_of_a_consumer_that_leaves_stay_in_order() -> None:
     world = await SubscriptionWorld().open(KEY_SHARED)
     leaving = world.join(permits=3)
     positions = await world.publish(5, key="k")

@@ -47,7 +47,7 @@ async def test_a_lower_level_gets_what_the_higher_has_no_room_for() -> None:
     assert low.numbers == [10, 11]
 
 
-async def test_who_cannot_be_written_to_is_passed_over() -> None:
+async def test_a_consumer_that_cannot_be_written_to_is_passed_over() -> None:
     world = await SubscriptionWorld().open(SHARED)
     stuck, reading = world.join(permits=10), world.join(permits=10)
     stuck.is_writable = False
@@ -86,7 +86,7 @@ async def test_what_others_have_cannot_be_given_back() -> None:
     assert owner.counts == [0, 1]
 
 
-async def test_who_leaves_leaves_its_messages_to_the_others_in_order() -> None:
+async def test_messages_of_a_consumer_that_leaves_go_to_the_others_in_order() -> None:
     world = await SubscriptionWorld().open(SHARED)
     leaving, staying = world.join(permits=10), world.join()
     positions = await world.publish(5)
@@ -194,7 +194,7 @@ async def test_a_consumer_with_too_much_unacknowledged_gets_no_more_until_half_i
     assert slow.consumer.unacked_messages == CONSUMER_UNACKED_MAX // 2 + batch
 
 
-async def test_who_gives_its_messages_back_is_not_blocked_by_them() -> None:
+async def test_a_consumer_that_returns_its_messages_is_not_blocked_by_them() -> None:
     world = await SubscriptionWorld().open(SHARED)
     consumer = world.join(permits=900_000)
     await world.publish(10, messages=CONSUMER_UNACKED_MAX // 5)
