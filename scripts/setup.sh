@@ -92,7 +92,7 @@ fi
 if ! is_of_wanted_python || ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
   "$python" -m venv --clear "$venv"
 fi
-echo "setup: $("$venv/bin/python" --version), installing the locked dependencies into $venv" >&2
+echo "setup: $("$venv/bin/python" --version), installing the locked dependencies into $venv: a minute or two" >&2
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 "$venv/bin/python" -m pip install --quiet --use-pep517 --require-hashes --requirement "$lock"
 "$venv/bin/python" -m pip install --quiet --quiet --no-deps --no-build-isolation --editable .
