@@ -3,6 +3,7 @@
 import faulthandler
 import gc
 import logging
+import os
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
 MARKED_FOLDERS = ("integration", "chaos", "simulation")
+
+# pytest-xdist sets a terminal's width in its workers, to which commands would fit their tables.
+os.environ.pop("COLUMNS", None)
 
 STUCK_AFTER = 1.5
 """Times its time limit a test may take, cleaning up included, before its process is ended."""
