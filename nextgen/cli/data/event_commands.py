@@ -24,7 +24,7 @@ from nextgen.kernel.errors import (
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.input.short_text import shortened
 from nextgen.kernel.limits.stream import POSITION_MAX
-from nextgen.kernel.routing.names import parse_namespace, parse_topic
+from nextgen.kernel.routing.names import PARTITION_SUFFIX, parse_namespace, parse_topic
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 ITEMS_SHOWN_MAX = 8
@@ -106,7 +106,7 @@ def events(
         )
         hidden = frozenset() if json_output or types else _COUNTED
         pages = reader.pages(first, follow=follow, limit=limit)
-        await _show_events(pages, shard, first, hidden, json_output=json_output)
+        await _show_events(pages, shard, first, hidden, name, json_output=json_output)
 
     run_command(work())
 
@@ -116,10 +116,13 @@ async def _show_events(
     shard: int,
     first: int,
     hidden: AbstractSet[str],
+    name: str,
     *,
     json_output: bool,
 ) -> None:
-    """Print the events of ``pages``; those of the ``hidden`` types are only counted.
+    """Print the events of ``pages``, with a ``name`` those about it.
+
+    Those of the ``hidden`` types are only counted.
 
     Raises:
         Refused: The log was cut behind ``first``. CheckFailed: It is not dense.
@@ -130,9 +133,10 @@ async def _show_events(
     try:
         async with aclosing(pages):
             async for page in pages:
-                printed = _print_events(page.events, hidden, json_output=json_output)
-                shown, end = shown + len(page.events), page.next_position
-                left_out += len(page.events) - printed
+                events = [each for each in page.events if not name or _is_about(each, name)]
+                printed = _print_events(events, hidden, json_output=json_output)
+                shown, end = shown + len(events), page.next_position
+                left_out += len(events) - printed
     except PositionCompacted as error:
         raise _with_advice(error, shard) from error
     except LogNotDense as error:
@@ -199,6 +203,14 @@ def _name_and_key(given: str) -> tuple[str, str]:
         namespace = parse_namespace(given).text
         return namespace, namespace
     return given, given
+
+
+def _is_about(event: Any, name: str) -> bool:
+    """Return whether ``event`` is about the named object, or a partition of it."""
+    from nextgen.client.log.event_keys import event_key
+
+    key = event_key(event)
+    return key == name or key.startswith(f"{name}{PARTITION_SUFFIX}")
 
 
 def _print_events(events: Sequence[Any], hidden: AbstractSet[str], *, json_output: bool) -> int:
