@@ -7,8 +7,9 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -199,13 +200,8 @@ def _long(path: str, filler: str) -> str:
 
 def _discovery_routes() -> list[Route]:
     # The routes are only looked at: nothing of them is called.
-    nothing = cast(Any, None)
-    local = LocalCluster("local", "", "")
-    return all_routes(
-        AdminServices(
-            nothing, nothing, nothing, nothing, nothing, nothing, nothing, local, nothing, ""
-        )
-    )
+    services: dict[str, Any] = dict.fromkeys(each.name for each in fields(AdminServices))
+    return all_routes(AdminServices(**services | {"local": LocalCluster("local", "", "")}))
 
 
 def _get(path: str, headers: bytes = b"", *, close: bool = True) -> bytes:
