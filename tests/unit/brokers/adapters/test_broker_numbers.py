@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,13 +42,6 @@ class Context:
 
     def set_trailing_metadata(self, _: Any) -> None:
         return
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[BrokerWorld]:
-    world = BrokerWorld()
-    yield world
-    await world.stop()
 
 
 def servicer(broker: FakeBroker, *, serves_clients: bool = True) -> BrokerServicer:

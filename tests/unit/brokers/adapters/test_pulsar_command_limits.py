@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
-
-import pytest
 
 from brokers.domain.position import ledger_id_of
 from nextgen.kernel.limits.pulsar import (
@@ -22,13 +19,6 @@ from tests.support.broker_world import TOPIC, BrokerWorld, FakeClient, settle
 
 LEDGER = ledger_id_of(1, 0)
 EARLIEST = {"initialPosition": pulsar.CommandSubscribe.Earliest}
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[BrokerWorld]:
-    world = BrokerWorld()
-    yield world
-    await world.stop()
 
 
 async def consuming(world: BrokerWorld, count: int) -> FakeClient:

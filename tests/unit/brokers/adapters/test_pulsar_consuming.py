@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -20,13 +19,6 @@ from tests.support.broker_world import TOPIC, BrokerWorld, FakeClient, settle
 LEDGER = ledger_id_of(1, 0)
 EARLIEST = {"initialPosition": pulsar.CommandSubscribe.Earliest}
 VOLATILE = "non-persistent://public/default/ticks"
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[BrokerWorld]:
-    world = BrokerWorld()
-    yield world
-    await world.stop()
 
 
 async def produced(world: BrokerWorld, count: int, topic: str = TOPIC) -> FakeClient:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -24,13 +23,6 @@ from tests.support.virtual_time import run_virtual
 
 LEDGER = ledger_id_of(1, 0)
 DUPLICATE = -1
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[BrokerWorld]:
-    world = BrokerWorld()
-    yield world
-    await world.stop()
 
 
 async def test_a_message_is_acknowledged_when_it_is_stored(world: BrokerWorld):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -25,13 +24,6 @@ LEDGER = ledger_id_of(1, 0)
 EARLIEST = {"initialPosition": pulsar.CommandSubscribe.Earliest}
 SHARED = pulsar.CommandSubscribe.Shared
 INT32_MAX = 2**31 - 1
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[BrokerWorld]:
-    world = BrokerWorld()
-    yield world
-    await world.stop()
 
 
 async def with_messages(world: BrokerWorld, count: int, **subscribing: object) -> FakeClient:

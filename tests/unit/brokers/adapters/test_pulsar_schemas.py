@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -34,13 +33,6 @@ NEEDS_MORE = pulsar.Schema(
     type=pulsar.Schema.Avro,
     schema_data=b'{"type":"record","name":"Order","fields":[{"name":"new","type":"long"}]}',
 )
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[BrokerWorld]:
-    world = BrokerWorld()
-    yield world
-    await world.stop()
 
 
 async def schema_of(world: BrokerWorld, version: bytes | None = None) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -26,18 +25,6 @@ from tests.support.topic_admin_calls import Admin, unit_of
 
 NON_PERSISTENT = TOPIC.replace("persistent", "non-persistent")
 EARLIEST = wire.TopicPlace(earliest=wire.Earliest())
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[BrokerWorld]:
-    world = BrokerWorld()
-    yield world
-    await world.stop()
-
-
-@pytest.fixture
-def admin(world: BrokerWorld) -> Admin:
-    return Admin(world)
 
 
 async def published(world: BrokerWorld, count: int) -> list[tuple[int, int]]:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-
-import pytest
 
 from brokers.domain.holding import Assignment, TopicMetadata
 from brokers.ports.ledger import Fenced
@@ -22,13 +19,6 @@ from nextgen.kernel.limits.pulsar import (
 from nextgen.kernel.routing.names import parse_topic
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.broker_world import TOPIC, BrokerWorld, FakeClient, settle, until
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[BrokerWorld]:
-    world = BrokerWorld()
-    yield world
-    await world.stop()
 
 
 async def test_a_topic_has_so_many_producers_and_no_more(world: BrokerWorld):

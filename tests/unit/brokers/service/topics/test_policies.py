@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -56,13 +55,6 @@ class DeliveredPolicies:
 
     def _deliver(self, payload: Any) -> None:
         self._world.broker(self._broker_id).deliver(payload)
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[BrokerWorld]:
-    world = BrokerWorld()
-    yield world
-    await world.stop()
 
 
 @pytest.fixture

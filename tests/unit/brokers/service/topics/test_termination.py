@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -19,18 +18,6 @@ from tests.support.topic_admin_calls import Admin
 
 REACHED_END = pulsar.BaseCommand.REACHED_END_OF_TOPIC
 MESSAGE = pulsar.BaseCommand.MESSAGE
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[BrokerWorld]:
-    world = BrokerWorld()
-    yield world
-    await world.stop()
-
-
-@pytest.fixture
-def admin(world: BrokerWorld) -> Admin:
-    return Admin(world)
 
 
 async def terminate(admin: Admin) -> tuple[int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -31,18 +30,6 @@ def record(*fields: str) -> bytes:
 
 def schema(data: bytes, kind: int = AVRO) -> wire.TopicSchema:
     return wire.TopicSchema(name="plain", kind=kind, data=data, properties={"k": "v"})
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[BrokerWorld]:
-    world = BrokerWorld()
-    yield world
-    await world.stop()
-
-
-@pytest.fixture
-def admin(world: BrokerWorld) -> Admin:
-    return Admin(world)
 
 
 async def add(admin: Admin, data: bytes) -> int:

@@ -1,0 +1,22 @@
+"""One broker with its cluster in memory, for the tests of its services and protocols."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.broker_world import BrokerWorld
+from tests.support.topic_admin_calls import Admin
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[BrokerWorld]:
+    world = BrokerWorld()
+    yield world
+    await world.stop()
+
+
+@pytest.fixture
+def admin(world: BrokerWorld) -> Admin:
+    return Admin(world)
