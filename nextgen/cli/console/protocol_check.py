@@ -13,8 +13,6 @@ from contextlib import suppress
 from enum import StrEnum
 
 from nextgen.cli.local.plan import ClusterPlan, NodePlan
-from nextgen.pulsar.frames import encode_command
-from protos.pulsar.PulsarApi_pb2 import BaseCommand
 
 PROBE_TIMEOUT_S = 0.5
 """Time-out to connect, and for the first bytes of an answer: a live port sends them at once."""
@@ -58,6 +56,9 @@ def wrong_port(
 
 def protocol_at(address: str) -> Protocol | None:
     """Return what the process at ``host:port`` speaks, None if that cannot be recognised."""
+    from nextgen.pulsar.frames import encode_command
+    from protos.pulsar.PulsarApi_pb2 import BaseCommand
+
     greeting = BaseCommand(type=BaseCommand.CONNECT)
     greeting.connect.client_version = "nextgen"
     greeting.connect.protocol_version = 21

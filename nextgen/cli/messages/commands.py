@@ -31,7 +31,6 @@ from nextgen.cli.messages.stock_client import (
     stock_client,
     text_of_id,
 )
-from nextgen.cli.messages.topic_check import is_absent
 from nextgen.kernel.errors import Refused, RefusesToStart
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.routing.names import parse_topic
@@ -178,6 +177,8 @@ def _with_client(
     creates: bool = True,
 ) -> None:
     """Use the stock client for a topic. Unless the command ``creates`` it, the topic must exist."""
+
+    from nextgen.cli.messages.topic_check import is_absent
 
     def work() -> None:
         name = parse_topic(topic).text
