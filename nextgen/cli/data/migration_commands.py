@@ -15,7 +15,6 @@ from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import plain_console, print_json, print_line, print_table
 from nextgen.cli.data.export_commands import app as export_app
-from nextgen.client.client import Client
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 if TYPE_CHECKING:
@@ -105,6 +104,7 @@ def export_metadata(
     """
 
     async def work() -> None:
+        from nextgen.client.client import Client
         from nextgen.kernel.governance.policies import PolicyLevel
         from nextgen.migration.metadata_lines import write_lines
         from nextgen.migration.own_cluster import OwnCluster
@@ -129,6 +129,7 @@ def export_metadata(
 async def _import(
     source: Source, target: str | None, data_dir: Path | None, *, json_output: bool
 ) -> None:
+    from nextgen.client.client import Client
     from nextgen.migration.importer import Importer
 
     async with Client(endpoints_of(target, data_dir)) as client:
