@@ -194,10 +194,11 @@ class AnswerCache:
             return False
         permit = shard.permits.get(facts.session_id)
         if permit is None:
-            url = facts.broker_url
-            route = self._route_of(url) if url else NO_ROUTE
-            permit = _Permit(facts.broker_id, shard.until, route)
+            permit = _Permit(facts.broker_id, shard.until, NO_ROUTE)
             shard.permits[facts.session_id] = permit
+        if not permit.route and facts.broker_url:
+            # Not of the first answer alone: a session may begin before its broker speaks Pulsar.
+            permit.route = self._route_of(facts.broker_url)
         self._old.pop(facts.topic, None)
         self._keep(facts.topic, (encoded, permit))
         return True

@@ -131,6 +131,26 @@ def test_there_is_no_route_to_a_broker_without_a_url(cache):
     assert cache.has_answer(TOPIC, 0.0)
 
 
+def test_a_session_has_a_route_as_soon_as_one_of_its_answers_has_a_url():
+    cache = AnswerCache(
+        decode,
+        answers_max=100,
+        aliases_max=10,
+        deltas_max=10,
+        route_of=lambda url: (url.encode(),),
+    )
+    cache.reset(SHARD, 10)
+    cache.renew(SHARD, 100.0)
+    early = AnswerFacts("early", "id", 1, "broker-1", "s-1", 10)
+    insert(cache, early)
+    assert cache.route("early", 0.0) == ()
+
+    insert(cache, routed_facts("pulsar://b:1"))
+
+    assert cache.route(TOPIC, 0.0) == (b"pulsar://b:1",)
+    assert cache.route("early", 0.0) == (b"pulsar://b:1",)
+
+
 def test_a_route_is_found_by_another_spelling_and_in_either_generation():
     cache = AnswerCache(
         decode, answers_max=4, aliases_max=10, deltas_max=10, route_of=lambda url: (url.encode(),)
