@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from google.protobuf.message import Message
 
+from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
 from nextgen.kernel.routing.names import PARTITION_SUFFIX, Domain, InvalidName, parse_topic
 from nextgen.runtime.security import authorization
 from nextgen.runtime.security.authorization import (
@@ -49,16 +51,17 @@ def authorizer(method: str, request_type: type[Message]) -> Callable[[Any], None
     """Return what authorizes a request of ``method``, once for each object that it names.
 
     A name that is none is left to the service, which refuses it. What is returned raises
-    ``Forbidden``.
+    ``Forbidden``, and ``InvalidRequest`` if the request names more objects than any call takes:
+    before it makes something of each.
     """
     action = action_of(method)
     fields = {field.name for field in request_type.DESCRIPTOR.fields}
 
     def names(request: Any) -> Iterable[str]:
         if "moves" in fields:
-            return [move.topic for move in request.moves]
+            return [move.topic for move in _bounded(request.moves)]
         if "topics" in fields:
-            return [getattr(topic, "name", topic) for topic in request.topics]
+            return [getattr(topic, "name", topic) for topic in _bounded(request.topics)]
         name = request.name if "name" in fields else request.parent if "parent" in fields else ""
         return (name,) if name else ()
 
@@ -68,6 +71,14 @@ def authorizer(method: str, request_type: type[Message]) -> Callable[[Any], None
             authorization.authorize(ANONYMOUS, action, resource)
 
     return authorize
+
+
+def _bounded(named: Sequence[Any]) -> Sequence[Any]:
+    if len(named) > NAMES_PER_LOOKUP_MAX:
+        raise InvalidRequest(
+            f"a request names {len(named)} objects, at most {NAMES_PER_LOOKUP_MAX} are allowed"
+        )
+    return named
 
 
 def _resource(name: str) -> Resource:

@@ -3,7 +3,8 @@
 import pytest
 
 from discovery.adapters.servers.call_authorization import action_of, authorizer
-from nextgen.kernel.errors import Forbidden
+from nextgen.kernel.errors import Forbidden, InvalidRequest
+from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
 from nextgen.runtime.security import authorization
 from nextgen.runtime.security.authorization import CLUSTER, Action, Resource
 from protos.nextgen.v1 import discovery_service_pb2 as pb
@@ -74,3 +75,18 @@ def test_one_object_that_may_not_be_touched_ends_the_call(monkeypatch):
 
     with pytest.raises(Forbidden):
         authorizer("UnloadTopics", pb.UnloadTopicsRequest)(request)
+
+
+def test_a_call_that_names_more_objects_than_any_takes_is_refused_before_it_is_authorized(
+    monkeypatch,
+):
+    authorized = []
+    monkeypatch.setattr(authorization, "authorize", lambda *what: authorized.append(what))
+    authorize = authorizer("UnloadTopics", pb.UnloadTopicsRequest)
+
+    authorize(pb.UnloadTopicsRequest(topics=[PAID] * NAMES_PER_LOOKUP_MAX))
+    assert len(authorized) == NAMES_PER_LOOKUP_MAX
+
+    with pytest.raises(InvalidRequest, match="1025 objects, at most 1024"):
+        authorize(pb.UnloadTopicsRequest(topics=[PAID] * (NAMES_PER_LOOKUP_MAX + 1)))
+    assert len(authorized) == NAMES_PER_LOOKUP_MAX
