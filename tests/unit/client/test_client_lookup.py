@@ -73,7 +73,10 @@ def test_a_later_reason_replaces_an_earlier_one():
 
 
 def test_a_refused_lookup_comes_back_no_earlier_than_its_answer_says():
-    """Each attempt takes 200 ms of the two seconds: five fit without a pause, two with one of 900 ms or more."""
+    """Each attempt takes 200 ms of the two seconds.
+
+    Five fit without a pause, two with one of 900 ms or up to half as long again.
+    """
     nodes = ScriptedNodes(["OVERLOADED"], retry_after_ms=900)
 
     (location,) = run_virtual(lambda: locations(nodes))
