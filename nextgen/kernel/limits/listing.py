@@ -1,4 +1,4 @@
-"""Limits of listings: pages over all shards, streams of names, counts."""
+"""Limits of listings: pages over all shards, streams of names, counts, topic lists by pattern."""
 
 from __future__ import annotations
 
@@ -29,3 +29,19 @@ LISTINGS_STREAMED_MAX = 32
 
 LISTING_STEP_MS_MAX = 30_000
 """Time-out of one step of a streamed listing, elections included: then the stream is cut off."""
+
+# Topic lists by pattern ------------------------------------------------------------------------
+
+SUBSCRIPTION_PATTERN_CHARACTERS = 50
+"""Longest pattern that is evaluated here, unless configured: ``subscriptionPatternMaxLength`` of
+Pulsar. It counts UTF-16 code units, as Java does."""
+
+SUBSCRIPTION_PATTERN_CHARACTERS_MAX = 1_024
+"""The highest that it may be configured to: as long as a topic's local name."""
+
+PATTERN_PROGRAM_BYTES_MAX = 32 * 1024
+"""Memory of one compiled pattern. Matching takes time in proportion to it, whatever the pattern:
+the worst measured needs some 4 ms for the longest name, an ordinary one a thousandth of that."""
+
+PATTERNS_COMPILED_MAX = 256
+"""Compiled patterns that are kept for the next client with the same one."""
