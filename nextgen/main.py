@@ -1,65 +1,206 @@
-"""The ``nextgen`` command. Each group of commands is a module that is loaded with it.
+"""The ``nextgen`` command. Each group of commands is a module that registers it.
 
-This module alone registers the harness's commands, if it is installed.
-
-Modules that import gRPC do so inside the command: ``--help`` and completion stay fast.
+A run imports the modules of the command that it names, and all of them for help and completion:
+a command answers sooner without the others'. This module alone names those of the harness, if it
+is installed. Modules that import gRPC do so inside the command.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nextgen.cli.brokers import commands as broker_commands
-from nextgen.cli.brokers import quota_commands, rebalance_command
-from nextgen.cli.cluster import commands as cluster_commands
-from nextgen.cli.cluster import node_commands
 from nextgen.cli.console.output import print_line
-from nextgen.cli.data import (
-    bulk_commands,
-    event_commands,
-    export_commands,
-    migration_commands,
-    pipeline_commands,
-    watch_commands,
-)
-from nextgen.cli.messages import commands as message_commands
-from nextgen.cli.observability import audit_command, slo_command, trace_command
-from nextgen.cli.shards import commands as shard_commands
-from nextgen.cli.topics import (
-    inventory_commands,
-    lookup_commands,
-    move_commands,
-    placement_commands,
-    policy_commands,
-)
 from nextgen.runtime.lifecycle.exit_code import run_program
 from nextgen.runtime.security.cluster_proof import CLUSTER_ID_VARIABLE, SECRET_FILE_VARIABLE
-from nextgen.runtime.telemetry.trace_export import version
 
-app = typer.Typer(
-    name="nextgen",
-    help="Pulsar NextGen: a metadata and topic-ownership layer for Apache Pulsar.",
-    epilog="Exit codes: 0 done, 1 refused, 2 wrong usage, 3 no answer, 4 a check failed, "
-    "70 broken, 78 cannot run like this.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+if TYPE_CHECKING:
+    app: typer.Typer
+
+PLAIN_HELP_COLUMNS_MAX = 60
+"""Up to this width help has no frames: they would cut the names of options."""
+
+_OPTIONS_WITH_VALUE = frozenset({"--cluster-secret-file", "--cluster-id"})
+
+
+def _cluster() -> Sequence[ModuleType]:
+    from nextgen.cli.cluster import commands
+
+    return (commands,)
+
+
+def _lookup() -> Sequence[ModuleType]:
+    from nextgen.cli.topics import lookup_commands
+
+    return (lookup_commands,)
+
+
+def _topics() -> Sequence[ModuleType]:
+    from nextgen.cli.topics import inventory_commands, move_commands, placement_commands
+
+    return inventory_commands, placement_commands, move_commands
+
+
+def _policies() -> Sequence[ModuleType]:
+    from nextgen.cli.topics import policy_commands
+
+    return (policy_commands,)
+
+
+def _messages() -> Sequence[ModuleType]:
+    from nextgen.cli.messages import commands
+
+    return (commands,)
+
+
+def _events() -> Sequence[ModuleType]:
+    from nextgen.cli.data import event_commands
+
+    return (event_commands,)
+
+
+def _export() -> Sequence[ModuleType]:
+    from nextgen.cli.data import export_commands, migration_commands
+
+    return export_commands, migration_commands
+
+
+def _pipeline() -> Sequence[ModuleType]:
+    from nextgen.cli.data import pipeline_commands
+
+    return (pipeline_commands,)
+
+
+def _bulk() -> Sequence[ModuleType]:
+    from nextgen.cli.data import bulk_commands
+
+    return (bulk_commands,)
+
+
+def _watch() -> Sequence[ModuleType]:
+    from nextgen.cli.data import watch_commands
+
+    return (watch_commands,)
+
+
+def _nodes() -> Sequence[ModuleType]:
+    from nextgen.cli.cluster import node_commands
+
+    return (node_commands,)
+
+
+def _brokers() -> Sequence[ModuleType]:
+    from nextgen.cli.brokers import commands, quota_commands, rebalance_command
+
+    return commands, quota_commands, rebalance_command
+
+
+def _shards() -> Sequence[ModuleType]:
+    from nextgen.cli.shards import commands
+
+    return (commands,)
+
+
+def _observability() -> Sequence[ModuleType]:
+    from nextgen.cli.observability import audit_command, slo_command, trace_command
+
+    return trace_command, slo_command, audit_command
+
+
+def _harness() -> Sequence[ModuleType]:
+    if importlib.util.find_spec("nextgen.harness") is None:
+        return ()
+    from nextgen.harness import commands
+
+    return (commands,)
+
+
+_MODULES_OF: Sequence[tuple[Callable[[], Sequence[ModuleType]], frozenset[str]]] = (
+    (_cluster, frozenset({"up", "down", "status"})),
+    (_lookup, frozenset({"lookup", "move"})),
+    (_topics, frozenset({"tenants", "namespaces", "topics"})),
+    (_policies, frozenset({"policies"})),
+    (_messages, frozenset({"produce", "consume", "read"})),
+    (_events, frozenset({"events"})),
+    (_export, frozenset({"export", "import"})),
+    (_pipeline, frozenset({"pipeline"})),
+    (_bulk, frozenset({"bulk"})),
+    (_watch, frozenset({"watch"})),
+    (_nodes, frozenset({"nodes"})),
+    (_brokers, frozenset({"brokers", "leases", "quotas", "rebalance"})),
+    (_shards, frozenset({"shards"})),
+    (_observability, frozenset({"trace", "slo", "audit"})),
+    # It also brings checks that two commands of operators carry out on a cluster of their own.
+    (_harness, frozenset({"perf", "demo", "chaos", "history", "shards", "pipeline"})),
 )
+"""Modules by the commands that need them, in the order in which help lists the commands."""
+
+
+def program(command: str | None = None, *, columns: int | None = None) -> typer.Typer:
+    """Return the program with ``command`` and its neighbours, or with all commands.
+
+    ``columns``: the width of the terminal, else that of standard output's.
+    """
+    width = shutil.get_terminal_size().columns if columns is None else columns
+    made = typer.Typer(
+        name="nextgen",
+        help="Pulsar NextGen: a metadata and topic-ownership layer for Apache Pulsar.",
+        epilog="Exit codes: 0 done, 1 refused, 2 wrong usage, 3 no answer, 4 a check failed, "
+        "70 broken, 78 cannot run like this.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        rich_markup_mode="rich" if width > PLAIN_HELP_COLUMNS_MAX else None,
+    )
+    made.callback()(_options)
+    for modules, commands in _MODULES_OF:
+        if command is None or command in commands:
+            for module in modules():
+                module.register(made)
+    return made
+
+
+def command_in(arguments: Iterable[str]) -> str | None:
+    """Return the command that the arguments of the program name, None if they name none.
+
+    "" if all that they ask for is the version.
+    """
+    rest = iter(arguments)
+    for word in rest:
+        if word == "--version":
+            return ""
+        if word in _OPTIONS_WITH_VALUE:
+            next(rest, None)
+        elif not word.startswith("-"):
+            return word if any(word in commands for _, commands in _MODULES_OF) else None
+    return None
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """Return the program with all commands as ``app``: made when something asks for it."""
+    if name != "app":
+        raise AttributeError(name)
+    whole = program()
+    globals()["app"] = whole
+    return whole
 
 
 def _show_version(is_wanted: bool) -> None:
     if is_wanted:
+        from nextgen.runtime.telemetry.trace_export import version
+
         print_line(f"nextgen {version()}")
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     _version: Annotated[
         bool,
@@ -94,38 +235,11 @@ def _options(
         os.environ[CLUSTER_ID_VARIABLE] = cluster_id
 
 
-cluster_commands.register(app)
-lookup_commands.register(app)
-inventory_commands.register(app)
-policy_commands.register(app)
-placement_commands.register(app)
-move_commands.register(app)
-message_commands.register(app)
-event_commands.register(app)
-export_commands.register(app)
-pipeline_commands.register(app)
-bulk_commands.register(app)
-migration_commands.register(app)
-watch_commands.register(app)
-node_commands.register(app)
-broker_commands.register(app)
-quota_commands.register(app)
-rebalance_command.register(app)
-shard_commands.register(app)
-trace_command.register(app)
-slo_command.register(app)
-audit_command.register(app)
-if importlib.util.find_spec("nextgen.harness") is not None:
-    from nextgen.harness.commands import register as register_harness
-
-    register_harness(app)
-
-
 def main() -> None:
     """Run the command line."""
     # A terminal without UTF-8 gets escapes for what it cannot show.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    run_program(app)
+    run_program(program(command_in(sys.argv[1:])))
 
 
 if __name__ == "__main__":
