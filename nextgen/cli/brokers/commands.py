@@ -102,6 +102,7 @@ def leases(target: Target = None, data_dir: DataDir = None, json_output: JsonFla
             "leases of live sessions, in units",
             ("broker", "capacity", "granted", "shard", "leased", "used", "version", "until (UTC)"),
             rows,
+            extra=("capacity", "granted", "version"),
         )
 
     run_command(work())

@@ -16,7 +16,7 @@ from nextgen.cli.brokers.rebalance_command import (
 )
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
-from nextgen.cli.console.output import as_dict, print_json, print_line
+from nextgen.cli.console.output import as_dict, counted, print_json, print_line
 from nextgen.kernel.limits.placement import DRAIN_UNITS_PER_SECOND
 
 
@@ -60,7 +60,8 @@ def drain(
             print_line(f"{broker} is being emptied")
         else:
             print_line(
-                f"{broker} is empty: {done.total:,} units left it in {done.seconds:,.1f} s",
+                f"{broker} is empty: {counted(done.total, 'unit')} left it "
+                f"in {done.seconds:,.1f} s",
             )
 
     run_command(work())

@@ -10,7 +10,14 @@ import typer
 
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
-from nextgen.cli.console.output import as_dict, plain_console, print_json, print_line, print_table
+from nextgen.cli.console.output import (
+    as_dict,
+    counted,
+    plain_console,
+    print_json,
+    print_line,
+    print_table,
+)
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.input.printable import printable
 from nextgen.kernel.limits.placement import DRAIN_UNITS_PER_SECOND, DRAIN_UNITS_PER_SECOND_MAX
@@ -157,7 +164,7 @@ def _print_plan(
         moves = [(move.name, move.from_broker_id, move.to_broker_id or "any") for move in shown]
         print_table("moves", ("unit", "from", "to"), moves)
     more = answer.count - len(shown)
-    sentence = f"{answer.count:,} moves"
+    sentence = counted(answer.count, "move")
     if more:
         sentence += f", {more:,} of them not shown"
     if done is not None:

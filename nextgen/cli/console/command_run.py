@@ -19,6 +19,9 @@ from nextgen.runtime.lifecycle.exit_code import CheckFailed, ExitCode, code_of, 
 from nextgen.runtime.telemetry.logs import LEVEL_VARIABLE, configure_logging
 from nextgen.tasks.background import start
 
+LOOK_MS = 200
+"""Time for an answer before a command looks whether the port speaks its protocol."""
+
 QUIET_MS_MAX = 1_000
 """Time for an answer before a command shows what it waits for."""
 
@@ -28,8 +31,8 @@ T = TypeVar("T")
 def run_command(work: Coroutine[Any, Any, T]) -> T:
     """Run a command's coroutine; see ``nextgen.runtime.lifecycle.exit_code`` for how it ends.
 
-    If it takes longer than ``QUIET_MS_MAX``, the terminal shows what it waits for, and an address
-    of the command line that speaks another protocol than gRPC ends it.
+    If nothing is printed within ``LOOK_MS``, an address of the command line that speaks another
+    protocol than gRPC ends it; within ``QUIET_MS_MAX``, the terminal shows what it waits for.
     """
     return run_blocking(lambda: asyncio.run(_watched(work)))
 
@@ -41,10 +44,13 @@ async def _watched(work: Coroutine[Any, Any, T]) -> T:
     wrong: list[str] = []
 
     async def look() -> None:
-        await asyncio.sleep(QUIET_MS_MAX / 1_000)
-        wrong.extend(await _look_at(called_addresses()))
+        await asyncio.sleep(LOOK_MS / 1_000)
+        wrong.extend(await _wrong_ports(called_addresses()))
         if wrong:
             command.cancel()
+            return
+        await asyncio.sleep((QUIET_MS_MAX - LOOK_MS) / 1_000)
+        _show_wait(called_addresses())
 
     watching = start("quiet_watch", look())
     try:
@@ -57,19 +63,18 @@ async def _watched(work: Coroutine[Any, Any, T]) -> T:
         watching.cancel()
 
 
-async def _look_at(addresses: Sequence[str]) -> list[str]:
-    """Show that the command waits for these discovery nodes.
-
-    Returns a sentence if one of them is no port for gRPC; nothing if the command has printed.
-    """
+async def _wrong_ports(addresses: Sequence[str]) -> list[str]:
+    """Return a sentence if one of them is no port for gRPC; nothing if the command has printed."""
     if not addresses or has_printed():
         return []
     wrong = await asyncio.to_thread(wrong_port, addresses, Protocol.GRPC, local_plan_or_none())
-    if has_printed():
-        return []
-    if wrong is None and sys.stderr.isatty():
+    return [wrong] if wrong and not has_printed() else []
+
+
+def _show_wait(addresses: Sequence[str]) -> None:
+    """Show on a terminal that the command waits, unless it has printed something."""
+    if addresses and not has_printed() and sys.stderr.isatty():
         print_error(f"nothing yet from {', '.join(addresses)}: waiting; Ctrl-C ends it")
-    return [wrong] if wrong else []
 
 
 def run_blocking(work: Callable[[], T]) -> T:

@@ -123,12 +123,21 @@ def _print_grid(
 def _print_records(
     columns: Sequence[str], rows: Sequence[Sequence[object]], shown: Sequence[int]
 ) -> None:
+    if len(shown) == 2 and not columns[shown[0]]:
+        for row in rows:
+            print_line(": ".join(_cell(row[place]) for place in shown))
+        return
     for row in rows:
         first, *rest = shown
         print_line(f"{columns[first]} {_cell(row[first])}".lstrip())
         for place in rest:
             if (text := _cell(row[place])) != "":
                 print_line(f"  {columns[place]}: {text}" if columns[place] else f"  {text}")
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number of things, such as "1 move" or "1,200 moves"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def about(name: str, sentence: str) -> str:

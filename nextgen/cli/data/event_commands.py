@@ -13,7 +13,7 @@ import typer
 
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
-from nextgen.cli.console.output import as_dict, print_json, print_line, print_table
+from nextgen.cli.console.output import as_dict, counted, print_json, print_line, print_table
 from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,
@@ -90,10 +90,18 @@ def events(
 
     async def work() -> None:
         nodes = endpoints_of(target, data_dir)
-        shard, name = await _shard_and_name(shard_or_name, nodes)
-        if readers:
-            await _show_readers(nodes, shard, json_output=json_output)
-            return
+        nothing = ""
+        for shard, name in await _shards_and_names(shard_or_name, nodes):
+            if readers:
+                await _show_readers(nodes, shard, json_output=json_output)
+                return
+            nothing = await show(nodes, shard, name)
+            if not nothing:
+                return
+        if not json_output and (is_terminal() or not shard_or_name.isdecimal()):
+            print_line(nothing)
+
+    async def show(nodes: Sequence[str], shard: int, name: str) -> str:
         from nextgen.client.log.reader import ShardLogReader
 
         first = _position_of(position, shard)
@@ -106,7 +114,7 @@ def events(
         )
         hidden = frozenset() if json_output or types else _COUNTED
         pages = reader.pages(first, follow=follow, limit=limit)
-        await _show_events(pages, shard, first, hidden, name, json_output=json_output)
+        return await _show_events(pages, shard, first, hidden, name, json_output=json_output)
 
     run_command(work())
 
@@ -119,10 +127,10 @@ async def _show_events(
     name: str,
     *,
     json_output: bool,
-) -> None:
+) -> str:
     """Print the events of ``pages``, with a ``name`` those about it.
 
-    Those of the ``hidden`` types are only counted.
+    Those of the ``hidden`` types are only counted. Returns a sentence if there are none.
 
     Raises:
         Refused: The log was cut behind ``first``. CheckFailed: It is not dense.
@@ -142,9 +150,8 @@ async def _show_events(
     except LogNotDense as error:
         raise CheckFailed(str(error)) from error
     if left_out:
-        print_line(f"{left_out:,} load reports are not shown: see --type {_LOAD}", stderr=True)
-    if not shown and not json_output and is_terminal():
-        print_line(_nothing(shard, first, end))
+        print_line(f"{counted(left_out, 'load report')} not shown: see --type {_LOAD}", stderr=True)
+    return "" if shown else _nothing(shard, first, end, name)
 
 
 def is_terminal() -> bool:
@@ -172,37 +179,38 @@ def _position_of(text: str, shard: int) -> int:
     return max(1, position)
 
 
-async def _shard_and_name(given: str, nodes: Sequence[str]) -> tuple[int, str]:
-    """Return the shard to read, and the name whose events are wanted, "" for all events.
+async def _shards_and_names(given: str, nodes: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the shards to read until one has events, and the name that these are about.
+
+    The name is "" for all events. Only a single word can mean two things: a tenant or a topic.
 
     Raises:
         InvalidName: ``given`` is neither a shard id nor a name.
         Unavailable: No shard map is known yet.
     """
     if given.isdecimal():
-        return int(given), ""
+        return [(int(given), "")]
     from nextgen.cli.calls.discovery_client import DiscoveryClient
     from nextgen.kernel.routing.slots import SlotTable
     from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
-    name, key = _name_and_key(given)
+    names_and_keys = _names_and_keys(given)
     async with DiscoveryClient(nodes) as client:
         shard_map = (await client.call("GetCluster", GetClusterRequest())).shard_map
     if not shard_map.slot_owners:
         raise Unavailable("discovery knows no shard map yet")
     table = SlotTable.from_bytes(shard_map.version, shard_map.slot_owners)
-    return table.shard_for_key(key), name
+    return [(table.shard_for_key(key), name) for name, key in names_and_keys]
 
 
-def _name_and_key(given: str) -> tuple[str, str]:
-    """Return the name that events about ``given`` begin with, and the key of its home shard."""
-    if "://" in given or given.count("/") > 1:
-        topic = parse_topic(given)
-        return topic.text, topic.routing_key
-    if "/" in given:
+def _names_and_keys(given: str) -> list[tuple[str, str]]:
+    """Return the names that events about ``given`` begin with, and the keys of their shards."""
+    if "/" in given and "://" not in given and given.count("/") == 1:
         namespace = parse_namespace(given).text
-        return namespace, namespace
-    return given, given
+        return [(namespace, namespace)]
+    topic = parse_topic(given)
+    of_topic = (topic.text, topic.routing_key)
+    return [of_topic] if "/" in given else [(given, given), of_topic]
 
 
 def _is_about(event: Any, name: str) -> bool:
@@ -237,8 +245,10 @@ def _with_advice(error: PositionCompacted, shard: int) -> Refused:
     )
 
 
-def _nothing(shard: int, first: int, end: int) -> str:
+def _nothing(shard: int, first: int, end: int, name: str) -> str:
     looked_at = end - first
+    if name:
+        return f"no event of shard {shard} from {first} to {max(first, end - 1)} is about {name}"
     if not looked_at:
         return f"shard {shard} has no event at {first} or behind it yet"
     return f"none of the {looked_at} events of shard {shard} from {first} to {end - 1} matches"

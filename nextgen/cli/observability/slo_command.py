@@ -170,7 +170,7 @@ def _show(found: Objective) -> None:
         for window in windows
     ]
     columns = ("minute (UTC)", "node", "lookups", "failed", "p50", "p99", "")
-    print_table("Lookups, minute by minute", columns, sorted(rows))
+    print_table("Lookups, minute by minute", columns, sorted(rows), extra=("p50",))
     print_line(found.sentence)
 
 

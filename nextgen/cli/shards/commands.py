@@ -173,6 +173,6 @@ def _print_replicas(gathered: dict[str, Any]) -> None:
     ]
     print_table(
         f"replicas (map version {gathered['shard_map_version']})",
-        ("shard", "node", "in the map", "in its group", "entries behind", "connected"),
+        ("shard", "node", "in map", "in group", "entries behind", "connected"),
         rows,
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import grpc
 
-from nextgen.cli.console.output import as_dict, print_line, print_table
+from nextgen.cli.console.output import as_dict, print_table
 from nextgen.client import Client, TopicLocation
 from nextgen.client.transport.channel import close_channel, open_channel
 from nextgen.client.wire.errors import error_of_rpc
@@ -90,35 +91,48 @@ def _document(located: TopicLocation, stats: dict[str, dict[str, Any]]) -> dict[
 
 
 def print_topic_stats(documents: Sequence[dict[str, Any]]) -> None:
-    """Print the topics that could be shown: a line each, and a table of its subscriptions."""
-    for shown in documents:
-        if shown.get("error"):
-            continue
-        print_line(_line(shown))
-        if shown.get("subscriptions"):
-            print_table(
-                "",
-                ("subscription", "type", "consumers", "backlog", "unacked", "mark delete"),
-                [_row(each) for each in shown["subscriptions"]],
-            )
+    """Print two tables for each topic: its partitions and where they are, and subscriptions."""
+    shown = [each for each in documents if not each.get("error")]
+    for topic, units in groupby(shown, key=lambda each: _topic_and_unit(each["topic"])[0]):
+        _print_topic(topic, list(units))
 
 
-def _line(shown: dict[str, Any]) -> str:
-    where = f"{shown['topic']} at {shown['broker_id']}"
+def _print_topic(topic: str, units: Sequence[dict[str, Any]]) -> None:
+    columns = ("unit", "broker", "state", "epoch", "producers", "entries", "bytes", "in", "out")
+    print_table(topic, columns, [_unit_row(each) for each in units], extra=("epoch",))
+    rows = [
+        _subscription_row(_topic_and_unit(unit["topic"])[1], each)
+        for unit in units
+        for each in unit.get("subscriptions", ())
+    ]
+    if rows:
+        print_table(
+            "subscriptions",
+            ("unit", "subscription", "type", "consumers", "backlog", "unacked", "mark delete"),
+            rows,
+            extra=("mark delete",),
+        )
+
+
+def _topic_and_unit(name: str) -> tuple[str, str]:
+    """Return the name of the topic, and "all" or the number of the partition."""
+    base, suffix, number = name.rpartition(PARTITION_SUFFIX)
+    return (base, number) if suffix and number.isdecimal() else (name, "all")
+
+
+def _unit_row(shown: dict[str, Any]) -> tuple[Any, ...]:
+    where = (_topic_and_unit(shown["topic"])[1], shown["broker_id"])
     if not shown["is_open"]:
-        return f"{where}: not open, it has no clients"
+        return (*where, "no clients", "", "", "", "", "", "")
+    counts = ("epoch", "producers", "entries", "bytes", "messages_in", "messages_out")
     state = "fenced" if shown["is_fenced"] else "open"
-    return (
-        f"{where}: {state}, epoch {shown['epoch']}, {shown['producers']:,} producers, "
-        f"{shown['entries']:,} entries of {shown['bytes']:,} bytes, "
-        f"{shown['messages_in']:,} messages in, {shown['messages_out']:,} out"
-    )
+    return (*where, state, *(shown[each] for each in counts))
 
 
-def _row(shown: dict[str, Any]) -> tuple[Any, ...]:
+def _subscription_row(unit: str, shown: dict[str, Any]) -> tuple[Any, ...]:
     mark = shown.get("mark_delete", {"ledger_id": -1, "entry_id": -1})
     return (
-        *(shown["name"], shown["kind"].lower(), shown["consumers"]),
+        *(unit, shown["name"], shown["kind"].lower(), shown["consumers"]),
         *(shown["backlog_entries"], shown["unacked_messages"]),
         f"{mark['ledger_id']}:{mark['entry_id']}",
     )

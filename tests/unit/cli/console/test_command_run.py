@@ -15,6 +15,7 @@ from nextgen.runtime.lifecycle.exit_code import ExitCode
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_run, "LOOK_MS", 0)
     monkeypatch.setattr(command_run, "QUIET_MS_MAX", 0)
     monkeypatch.setattr(command_run, "has_printed", lambda: False)
     monkeypatch.setattr(command_run, "called_addresses", lambda: ("127.0.0.1:17003",))

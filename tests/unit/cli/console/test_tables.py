@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from nextgen.cli.console.output import print_json, print_table
+from nextgen.cli.console.output import counted, print_json, print_table
 
 TOPIC = "persistent://acme/orders/a-topic-with-a-rather-long-name-partition-17"
 COLUMNS = ("topic", "broker", "session")
@@ -54,6 +54,21 @@ def test_a_table_that_fits_no_way_becomes_records(
     out = printed(capsys, monkeypatch, 40, extra=("session",))
 
     assert out.splitlines()[1:3] == [f"topic {TOPIC}", "  broker: broker-1"]
+
+
+def test_a_description_that_does_not_fit_is_a_field_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+
+    print_table("broker-1", ("", ""), [("status", "live"), ("session", "s" * 36)])
+
+    assert capsys.readouterr().out == f"broker-1\nstatus: live\nsession: {'s' * 36}\n"
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 moves"), (1, "1 move"), (1_200, "1,200 moves")])
+def test_a_number_of_things_names_them_in_its_number(count: int, text: str) -> None:
+    assert counted(count, "move") == text
 
 
 def test_a_table_without_rows_says_so(capsys: pytest.CaptureFixture[str]) -> None:

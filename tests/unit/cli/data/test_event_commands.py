@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from nextgen.cli.data.event_commands import LINE_CHARACTERS_MAX, _name_and_key
+from nextgen.cli.data.event_commands import LINE_CHARACTERS_MAX, _names_and_keys
 from nextgen.client.log import reader as event_log
 from nextgen.kernel.limits.stream import POSITION_MAX
 from nextgen.main import app
@@ -162,7 +162,7 @@ def test_load_reports_are_counted_unless_they_are_wanted(cluster: Served) -> Non
     wanted = cluster.events("1", "--json")
 
     assert shown.stdout.count("\n") == 9
-    assert "1 load reports are not shown: see --type broker_load_reported" in shown.stderr
+    assert "1 load report not shown: see --type broker_load_reported" in shown.stderr
     assert wanted.stdout.count("\n") == 10
     assert "not shown" not in wanted.stderr
 
@@ -183,25 +183,49 @@ def with_loads(batch: EventBatch) -> None:
 def test_a_name_is_read_from_its_shard_with_its_events_only(
     cluster: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def home(_name: str, _nodes: object) -> tuple[int, str]:
-        return 1, "acme/orders/t-1"
-
-    monkeypatch.setattr("nextgen.cli.data.event_commands._shard_and_name", home)
+    reads_as(monkeypatch, (1, "acme/orders/t-1"))
 
     # Position 10 is of t-10, which begins with the name and is another topic.
     assert cluster.positions("acme/orders/t-1") == [1]
 
 
+def test_a_word_that_is_no_tenant_is_looked_for_as_a_topic(
+    cluster: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads_as(monkeypatch, (1, "t-1"), (1, "acme/orders/t-1"))
+
+    assert cluster.positions("t-1") == [1]
+    assert "no event" not in cluster.events("t-1").stdout
+
+
+def test_a_name_without_events_is_said_to_have_none(
+    cluster: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads_as(monkeypatch, (1, "t-77"))
+
+    assert cluster.events("t-77").stdout == "no event of shard 1 from 1 to 10 is about t-77\n"
+
+
+def reads_as(monkeypatch: pytest.MonkeyPatch, *shards_and_names: tuple[int, str]) -> None:
+    async def homes(_name: str, _nodes: object) -> list[tuple[int, str]]:
+        return list(shards_and_names)
+
+    monkeypatch.setattr("nextgen.cli.data.event_commands._shards_and_names", homes)
+
+
 @pytest.mark.parametrize(
-    ("given", "name", "key"),
+    ("given", "found"),
     [
-        ("acme", "acme", "acme"),
-        ("acme/orders", "acme/orders", "acme/orders"),
-        ("acme/orders/paid", "persistent://acme/orders/paid", "acme/orders/paid"),
+        ("acme", [("acme", "acme"), ("persistent://public/default/acme", "public/default/acme")]),
+        ("acme/orders", [("acme/orders", "acme/orders")]),
+        ("acme/orders/paid", [("persistent://acme/orders/paid", "acme/orders/paid")]),
+        ("topic://a/b/c", [("topic://a/b/c", "a/b/c")]),
     ],
 )
-def test_a_name_is_a_tenant_a_namespace_or_a_topic(given: str, name: str, key: str) -> None:
-    assert _name_and_key(given) == (name, key)
+def test_a_name_is_a_tenant_a_namespace_or_a_topic(
+    given: str, found: list[tuple[str, str]]
+) -> None:
+    assert _names_and_keys(given) == found
 
 
 def test_an_unknown_type_or_shard_is_refused_by_name(cluster: Served) -> None:
