@@ -29,7 +29,7 @@ from nextgen.export.writing.shard_files import FileLimits
 from pipelines.running.session import HEAP, LOCAL_MASTER, open_session
 from pipelines.stream.job import JOB, StreamOptions, run
 from protos.nextgen.v1 import events_pb2 as e
-from tests.support.export_logs import FakeLog
+from tests.support.logs.export_logs import FakeLog
 
 TIME_MS = 1_764_000_000_000
 BROKERS = 20

@@ -26,8 +26,8 @@ from nextgen.cli.local.plan import ClusterSize
 from nextgen.client import Client
 from nextgen.client.log.reader import read_events
 from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX, TOPICS_PER_CREATE_MAX
-from tests.support.local_cluster import running_cluster
-from tests.support.steady_load import SteadyLoad, steady_load
+from tests.support.callers.steady_load import SteadyLoad, steady_load
+from tests.support.processes.local_cluster import running_cluster
 
 ROLLED = "rolled/topics"
 BATCH = min(500, NAMES_PER_LOOKUP_MAX, TOPICS_PER_CREATE_MAX)

@@ -21,9 +21,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from nextgen.cli.local.plan import ClusterSize
-from tests.support.local_cluster import running_cluster
-from tests.support.rolling import restart_one_by_one
-from tests.support.steady_load import steady_load
+from tests.support.callers.steady_load import steady_load
+from tests.support.processes.local_cluster import running_cluster
+from tests.support.processes.rolling import restart_one_by_one
 
 
 async def measure(directory: Path, shards: int, rounds: int) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from shards.projections.fold import fold
 from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
 from shards.state.shard_state import ShardState
-from tests.support.memory_log import MemoryLog
+from tests.support.logs.memory_log import MemoryLog
 
 NAMESPACES = 20
 

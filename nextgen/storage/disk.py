@@ -1,8 +1,8 @@
 """The disk for replicas, their nodes and the ledgers of brokers: ports, and the real disk.
 
 Every call that makes something durable carries a ``label`` that names its call site. The real disk
-ignores it; the simulated one (tests/support/sim_disk.py) can be set to ignore one labelled sync,
-which proves that each one is needed.
+ignores it; the simulated one (tests/support/simulated/disk.py) can be set to ignore one labelled
+sync, which proves that each one is needed.
 
 An ``OSError`` is not translated here: the caller decides what to do about a full or a broken disk.
 ``is_full`` recognises a full one.

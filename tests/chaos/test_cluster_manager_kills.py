@@ -28,8 +28,8 @@ from protos.nextgen.v1 import events_pb2 as events_pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1 import shard_service_pb2_grpc as shard_grpc
 from tests.integration.cluster_manager.managers import READY_S_MAX, Managers, link_of, ready
-from tests.support.fake_shard_server import FakeShardServer
-from tests.support.member_channel import member_channel
+from tests.support.callers.member_channel import member_channel
+from tests.support.discovery.fake_shard_server import FakeShardServer
 
 KILLS = 20
 BETWEEN_KILLS_S = 1.0

@@ -13,15 +13,15 @@ from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
 from nextgen.tasks.groups import TaskGroup
 from nextgen.tasks.timeouts import timeout
-from tests.support.chaos_load import Ledger, assert_ledger_holds, write_until
-from tests.support.cluster_questions import (
+from tests.support.callers.chaos_load import Ledger, assert_ledger_holds, write_until
+from tests.support.callers.cluster_questions import (
     NAMESPACE,
     busiest_shard_leader,
     client_of,
     manager_leader,
     prepare_namespace,
 )
-from tests.support.local_cluster import running_cluster
+from tests.support.processes.local_cluster import running_cluster
 
 KILLS = 20
 WRITERS = 4

@@ -14,13 +14,13 @@ import pytest
 
 from nextgen.cli.local.plan import ClusterSize
 from nextgen.client import Client
-from tests.support.cluster_questions import (
+from tests.support.callers.cluster_questions import (
     NAMESPACE,
     busiest_shard_leader,
     client_of,
     prepare_namespace,
 )
-from tests.support.local_cluster import LocalCluster, running_cluster
+from tests.support.processes.local_cluster import LocalCluster, running_cluster
 
 TOPICS = 20_000
 TOPICS_PER_CREATE = 500

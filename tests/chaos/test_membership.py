@@ -13,9 +13,9 @@ from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import ClusterSize
 from nextgen.kernel.errors import MetadataError
 from nextgen.tasks.timeouts import timeout
-from tests.support.local_cluster import running_cluster
-from tests.support.replica_world import change, shards_of, wait_level
-from tests.support.steady_load import SteadyLoad, steady_load
+from tests.support.callers.replica_world import change, shards_of, wait_level
+from tests.support.callers.steady_load import SteadyLoad, steady_load
+from tests.support.processes.local_cluster import running_cluster
 
 SEED = 17
 ROUNDS = 6

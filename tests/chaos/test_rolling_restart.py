@@ -10,10 +10,10 @@ import pytest
 
 from nextgen.cli.local.plan import ClusterSize
 from nextgen.kernel.governance.policies import Policies
-from tests.support.local_cluster import running_cluster
-from tests.support.mixed_cluster import ROOT, mixed_cluster, older_tree
-from tests.support.rolling import restart_one_by_one
-from tests.support.steady_load import NAMESPACE, SteadyLoad, steady_load
+from tests.support.callers.steady_load import NAMESPACE, SteadyLoad, steady_load
+from tests.support.processes.local_cluster import running_cluster
+from tests.support.processes.mixed_cluster import ROOT, mixed_cluster, older_tree
+from tests.support.processes.rolling import restart_one_by_one
 
 OLDER_COMMIT = "1673976"
 """The last one before fallbacks to binaries of before 0.1.0 went."""

@@ -19,10 +19,10 @@ from nextgen.kernel.events.levels import EVENT_LEVEL
 from nextgen.replication.mesh.event_levels_file import EventLevelsFile
 from nextgen.storage.disk import DiskStorage
 from nextgen.tasks.timeouts import timeout
-from tests.support.mixed_cluster import ROOT, MixedCluster, mixed_cluster, older_tree
-from tests.support.rolling import ORDER, in_order, restart_one_by_one
-from tests.support.steady_load import steady_load
-from tests.support.upgrade_load import upgrade_load
+from tests.support.callers.steady_load import steady_load
+from tests.support.callers.upgrade_load import upgrade_load
+from tests.support.processes.mixed_cluster import ROOT, MixedCluster, mixed_cluster, older_tree
+from tests.support.processes.rolling import ORDER, in_order, restart_one_by_one
 
 RELEASES = (os.environ.get("OLD") or "e8462bf,bd76f3c").split(",")
 """One with this cluster secret and event level, and one that is older than both."""

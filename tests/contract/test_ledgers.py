@@ -23,7 +23,7 @@ from brokers.ports.ledger import (
 )
 from nextgen.kernel.limits import pulsar as pulsar_limits
 from nextgen.tasks.timeouts import timeout
-from tests.support.sim_disk import SimDisk
+from tests.support.simulated.disk import SimDisk
 
 TOPIC = "0a1b00112233445566778899"
 NAME = "persistent://public/default/orders"

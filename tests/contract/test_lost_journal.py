@@ -10,7 +10,7 @@ import pytest
 from nextgen.replication.journal.recovery import Outcome
 from nextgen.replication.journal.unverified import UNKNOWN_INDEX
 from nextgen.replication.ports import NodeId, Record, Role
-from tests.support.raft_cluster import GROUP, STEADY, RaftCluster, eventually
+from tests.support.logs.raft_cluster import GROUP, STEADY, RaftCluster, eventually
 
 RECORDS = [Record(str(number).encode(), events=1) for number in range(5)]
 

@@ -30,9 +30,9 @@ from nextgen.replication.ports import (
     Role,
     RoleChange,
 )
-from tests.support.dict_state_machine import DictStateMachine
-from tests.support.memory_log import MemoryLog
-from tests.support.raft_cluster import SMALL_SEGMENTS, STEADY, RaftCluster, eventually
+from tests.support.logs.dict_state_machine import DictStateMachine
+from tests.support.logs.memory_log import MemoryLog
+from tests.support.logs.raft_cluster import SMALL_SEGMENTS, STEADY, RaftCluster, eventually
 
 EVERYTHING = 1 << 30
 

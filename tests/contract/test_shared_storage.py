@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nextgen.storage.disk import DiskStorage, SharedStorage
-from tests.support.sim_disk import SimDisk
+from tests.support.simulated.disk import SimDisk
 
 Place = tuple[SharedStorage, str]
 

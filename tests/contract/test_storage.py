@@ -13,8 +13,8 @@ from nextgen.storage.disk import (
     read_content,
     replace_content,
 )
-from tests.support.shadow_disk import ShadowDisk
-from tests.support.sim_disk import SimDisk
+from tests.support.simulated.disk import SimDisk
+from tests.support.simulated.shadow_disk import ShadowDisk
 
 
 @pytest.fixture(params=["disk", "shadow", "simulated"])

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pulsar
 import pytest
 
-from tests.support.stock_client import PulsarSystem, running_system
+from tests.support.callers.stock_client import PulsarSystem, running_system
 
 
 @pytest.fixture(scope="session")

@@ -22,8 +22,7 @@ from nextgen.cli.local.plan import LEDGERS_FOLDER, MINIMAL
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.tasks.timeouts import timeout
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandPing
-from tests.support.small_disks import MIB, MountRefused, SmallDisk, small_disks
-from tests.support.stock_client import (
+from tests.support.callers.stock_client import (
     PulsarSystem,
     numbered,
     read,
@@ -32,6 +31,7 @@ from tests.support.stock_client import (
     send_all,
     texts,
 )
+from tests.support.processes.small_disks import MIB, MountRefused, SmallDisk, small_disks
 
 BROKER = "broker-1"
 DISK_MIB = 16

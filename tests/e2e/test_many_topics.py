@@ -9,7 +9,7 @@ import pulsar
 import pytest
 from pulsar import InitialPosition, PartitionsRoutingMode
 
-from tests.support.stock_client import (
+from tests.support.callers.stock_client import (
     PulsarSystem,
     numbered,
     read_all,

@@ -9,7 +9,7 @@ import pulsar
 import pytest
 from pulsar import ConsumerType, InitialPosition, MessageId
 
-from tests.support.stock_client import (
+from tests.support.callers.stock_client import (
     RECEIVE_MS,
     ClusterSize,
     PulsarSystem,
@@ -20,7 +20,11 @@ from tests.support.stock_client import (
     send_all,
     texts,
 )
-from tests.support.stock_load import SEND_TIMEOUT_MS, SteadyProducer, assert_stored_once_in_order
+from tests.support.callers.stock_load import (
+    SEND_TIMEOUT_MS,
+    SteadyProducer,
+    assert_stored_once_in_order,
+)
 
 SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=2, brokers=3, shards=2)
 MOVES = 3

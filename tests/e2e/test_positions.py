@@ -9,7 +9,7 @@ import pytest
 from pulsar import ConsumerType, InitialPosition, MessageId
 from pulsar.schema import StringSchema
 
-from tests.support.stock_client import (
+from tests.support.callers.stock_client import (
     RECEIVE_MS,
     PulsarSystem,
     nothing_arrives,

@@ -10,7 +10,7 @@ import pulsar
 import pytest
 from pulsar import CompressionType, InitialPosition, ProducerAccessMode
 
-from tests.support.stock_client import (
+from tests.support.callers.stock_client import (
     PulsarSystem,
     nothing_arrives,
     numbered,

@@ -9,7 +9,7 @@ import pulsar
 import pytest
 from pulsar.schema import Float, Integer, JsonSchema, Record, String, StringSchema
 
-from tests.support.stock_client import PulsarSystem, received
+from tests.support.callers.stock_client import PulsarSystem, received
 
 
 class Order(Record):

@@ -13,7 +13,7 @@ import pytest
 from pulsar import InitialPosition
 
 from nextgen.tasks.timeouts import timeout
-from tests.support.stock_client import (
+from tests.support.callers.stock_client import (
     PulsarSystem,
     numbered,
     received,

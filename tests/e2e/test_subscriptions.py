@@ -11,7 +11,7 @@ import pulsar
 import pytest
 from pulsar import ConsumerDeadLetterPolicy, ConsumerType, InitialPosition
 
-from tests.support.stock_client import (
+from tests.support.callers.stock_client import (
     RECEIVE_MS,
     PulsarSystem,
     nothing_arrives,

@@ -22,13 +22,13 @@ with atheris.instrument_imports(include=["nextgen.pulsar"]):
     from nextgen.pulsar.frames import FrameReader, MalformedFrame
     from tests.fuzz.test_codec import what_becomes_of
     from tests.fuzz.test_connection import GREETING, AnsweringConnection
-    from tests.support.pulsar_frames import (
+    from tests.support.pulsar.frames import (
         connect_frame,
         every_command,
         frame_of,
         plausible_session,
     )
-    from tests.support.pulsar_transport import MemoryTransport
+    from tests.support.pulsar.transport import MemoryTransport
 
 from nextgen.pulsar.keep_alive import KeepAlive
 

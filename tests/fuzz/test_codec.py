@@ -12,8 +12,8 @@ import pytest
 
 from nextgen.pulsar.frames import FrameReader, MalformedFrame, RawFrame, parse_command
 from nextgen.pulsar.payload import ChecksumMismatch, open_payload
-from tests.support.pulsar_fast_path import read_fast
-from tests.support.pulsar_frames import FrameMutator
+from tests.support.pulsar.fast_path import read_fast
+from tests.support.pulsar.frames import FrameMutator
 
 FRAMES = [30_000, pytest.param(120_000, marks=pytest.mark.slow)]
 FRESH_STARTS = 0.5

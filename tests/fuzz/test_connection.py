@@ -27,9 +27,9 @@ from protos.pulsar.PulsarApi_pb2 import (
     CommandSendError,
     ServerError,
 )
-from tests.support.pulsar_fast_path import KnowsEverything, framed
-from tests.support.pulsar_frames import FrameMutator, connect_frame, lookup_command
-from tests.support.pulsar_transport import MemoryTransport
+from tests.support.pulsar.fast_path import KnowsEverything, framed
+from tests.support.pulsar.frames import FrameMutator, connect_frame, lookup_command
+from tests.support.pulsar.transport import MemoryTransport
 
 FRAMES = [30_000, pytest.param(120_000, marks=pytest.mark.slow)]
 FRAMES_PER_CONNECTION_MAX = 50

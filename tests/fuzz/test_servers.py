@@ -10,8 +10,8 @@ import pytest
 
 from nextgen.pulsar.server import PulsarServer
 from tests.fuzz.test_connection import GREETING, AnsweringConnection
-from tests.support.local_cluster import MINIMAL, running_cluster
-from tests.support.pulsar_fuzz import FuzzCounts, fuzz_server
+from tests.support.processes.local_cluster import MINIMAL, running_cluster
+from tests.support.pulsar.fuzz import FuzzCounts, fuzz_server
 
 FRAMES_IN_PROCESS = 10_000
 FRAMES_PER_SERVER = [6_000, pytest.param(20_000, marks=pytest.mark.slow)]

@@ -12,10 +12,10 @@ from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import ClusterSize
 from nextgen.client import Client, NewTopic
 from nextgen.kernel.limits.cluster import JOURNAL_SEGMENT_BYTES, PROPERTY_VALUE_BYTES_MAX
-from tests.support.cluster_questions import NAMESPACE, client_of, prepare_namespace
-from tests.support.local_cluster import running_cluster
-from tests.support.refusals import LOCK, start_refused, tree
-from tests.support.replica_questions import SHARD, leader_and_followers, wait_caught_up
+from tests.support.callers.cluster_questions import NAMESPACE, client_of, prepare_namespace
+from tests.support.callers.replica_questions import SHARD, leader_and_followers, wait_caught_up
+from tests.support.processes.local_cluster import running_cluster
+from tests.support.processes.refusals import LOCK, start_refused, tree
 
 THREE = ClusterSize(cluster_managers=1, shard_nodes=3, discovery=1, brokers=1, shards=1)
 BATCH = 100

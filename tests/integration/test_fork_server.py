@@ -13,7 +13,7 @@ import pytest
 
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from tests.integration.cluster_manager.managers import Managers
-from tests.support.fork_server import IS_AVAILABLE, ROOT, run_warm, start_warm
+from tests.support.processes.fork_server import IS_AVAILABLE, ROOT, run_warm, start_warm
 
 pytestmark = pytest.mark.skipif(not IS_AVAILABLE, reason="processes fork on Linux only")
 
@@ -21,7 +21,7 @@ ENDS_S_MAX = 60
 
 OWNER = """
 import os, sys
-from tests.support.fork_server import start_warm
+from tests.support.processes.fork_server import start_warm
 environment = {**os.environ, "NEXTGEN_LIFELINE": "stdin"}
 process = start_warm("cluster_manager", sys.argv[1:], environment=environment)
 print(process.pid, flush=True)

@@ -19,10 +19,10 @@ from nextgen.client import Client, NewTopic
 from nextgen.kernel.errors import DeadlineExceeded, Indefinite, MetadataError, RefusesToStart
 from nextgen.kernel.limits.cluster import DISK_RESERVE_BYTES, PROPERTY_VALUE_BYTES_MAX
 from nextgen.tasks.timeouts import timeout
-from tests.support.cluster_questions import NAMESPACE, client_of, prepare_namespace
-from tests.support.local_cluster import LocalCluster
-from tests.support.replica_questions import leader_and_followers, wait_caught_up
-from tests.support.small_disks import MIB, MountRefused, SmallDisk, small_disks
+from tests.support.callers.cluster_questions import NAMESPACE, client_of, prepare_namespace
+from tests.support.callers.replica_questions import leader_and_followers, wait_caught_up
+from tests.support.processes.local_cluster import LocalCluster
+from tests.support.processes.small_disks import MIB, MountRefused, SmallDisk, small_disks
 
 THREE = ClusterSize(cluster_managers=1, shard_nodes=3, discovery=1, brokers=1, shards=1)
 DISK_MIB = 200

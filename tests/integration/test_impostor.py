@@ -24,8 +24,8 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerSessionServiceStub
 from protos.nextgen.v1.events_pb2 import BrokerEndpoints
-from tests.support.local_cluster import MINIMAL, LocalCluster
-from tests.support.raw_calls import call, methods
+from tests.support.callers.raw_calls import call, methods
+from tests.support.processes.local_cluster import MINIMAL, LocalCluster
 
 TOPICS = [f"persistent://acme/orders/t-{number}" for number in range(12)]
 ITS_URL = "pulsar://127.0.0.1:1"

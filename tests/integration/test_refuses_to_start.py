@@ -12,9 +12,9 @@ import pytest
 
 from nextgen.cli.local.plan import MINIMAL, PORTS_PER_NODE, ClusterPlan, make_plan_on_free_ports
 from nextgen.client import BlockingClient
-from tests.support.fork_server import run_warm
-from tests.support.local_cluster import BlockingCluster, blocking_cluster
-from tests.support.refusals import LOCK, REFUSED, start_refused, tree
+from tests.support.processes.fork_server import run_warm
+from tests.support.processes.local_cluster import BlockingCluster, blocking_cluster
+from tests.support.processes.refusals import LOCK, REFUSED, start_refused, tree
 
 NODES = ("shard-node-1", "cluster-manager-1")
 EVERY_KIND = (*NODES, "discovery-1", "broker-1")

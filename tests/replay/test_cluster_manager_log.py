@@ -14,7 +14,7 @@ from cluster_manager.adapters.stored_view import StoredView, open_view_store
 from cluster_manager.domain.cluster import INITIAL, fold_events
 from nextgen.replication.ports import Entry, Record
 from protos.nextgen.v1.events_pb2 import DecidedCommand
-from tests.support.write_golden_cluster_log import described
+from tests.support.golden.cluster_log import described
 
 LOGS = Path(__file__).parent / "logs"
 GOLDEN = sorted(LOGS.glob("cluster-manager-*"))

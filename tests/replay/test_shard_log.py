@@ -10,9 +10,9 @@ from nextgen.replication.protocol.entry_codec import decode_records
 from protos.nextgen.v1.events_pb2 import DecidedCommand
 from shards.projections.evolution import ROUTES
 from shards.wire.event import decode_events
-from tests.support.shard_events import entries_of
-from tests.support.shard_world import MemoryView
-from tests.support.write_golden_shard_log import LOGS, dump_text
+from tests.support.golden.shard_log import LOGS, dump_text
+from tests.support.shards.events import entries_of
+from tests.support.shards.world import MemoryView
 
 HAVE_POLICIES = ("tenants", "namespaces", "topics")
 COUNTED_LATER = "tenant_usage"

@@ -18,9 +18,9 @@ from brokers.domain.position import Position, ledger_id_of
 from brokers.ports.ledger import LedgerDamaged, NewEntry, StorageFailed
 from protos.nextgen.v1 import events_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
-from tests.support.cluster_simulation.invariants import Invariants
-from tests.support.cluster_simulation.ledgers import LEDGERS, Rot, Storage, newest_records
-from tests.support.cluster_simulation.residents import Resident
+from tests.support.cluster_simulation.clients.residents import Resident
+from tests.support.cluster_simulation.judges.invariants import Invariants
+from tests.support.cluster_simulation.judges.ledgers import LEDGERS, Rot, Storage, newest_records
 
 UNIT = ("t-1", "")
 NAME = "persistent://acme/orders/paid"

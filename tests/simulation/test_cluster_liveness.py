@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from nextgen.replication.ports import Role
-from tests.support.cluster_simulation.liveness import LED_S_MAX, LOOK_S, Liveness
+from tests.support.cluster_simulation.judges.liveness import LED_S_MAX, LOOK_S, Liveness
 from tests.support.cluster_simulation.network import DELAY_MS_TYPICAL
 
 NAMES = ("shard-1", "shard-2", "shard-3")

@@ -30,10 +30,10 @@ from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.policies_pb2 import Policies
 from protos.nextgen.v1.shard_service_pb2 import CONSISTENCY_EFFECTIVE, TopicMove
 from tests.support.cluster_simulation.components import ClusterPlan
-from tests.support.cluster_simulation.faults import Faults
-from tests.support.cluster_simulation.in_touch import BACK_S
-from tests.support.cluster_simulation.ledger_faults import LedgerFaults
-from tests.support.cluster_simulation.ledgers import LEDGERS
+from tests.support.cluster_simulation.faults.injection import Faults
+from tests.support.cluster_simulation.faults.ledgers import LedgerFaults
+from tests.support.cluster_simulation.judges.in_touch import BACK_S
+from tests.support.cluster_simulation.judges.ledgers import LEDGERS
 from tests.support.cluster_simulation.network import pair_of
 from tests.support.cluster_simulation.run import ClusterRun
 from tests.support.cluster_simulation.simulation import ClusterSimulation

@@ -13,7 +13,7 @@ import pytest
 
 from nextgen.harness.history.model import Operation, OperationKind
 from tests.simulation.report import SeedReport
-from tests.support.cluster_simulation.contenders import TOPICS, Records, judge
+from tests.support.cluster_simulation.clients.contenders import TOPICS, Records, judge
 from tests.support.cluster_simulation.run import ClusterRun
 
 SEEDS = (1, 2)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster_simulation.disk_faults import LAST_HANG_S, DiskFaults
-from tests.support.virtual_time import IsolatedLoop, run_virtual
+from tests.support.cluster_simulation.faults.disks import LAST_HANG_S, DiskFaults
+from tests.support.simulated.virtual_time import IsolatedLoop, run_virtual
 
 
 class FakeSimulation:

@@ -12,8 +12,8 @@ from nextgen.tasks.timeouts import timeout
 from tests.simulation.engine.liveness import Liveness
 from tests.simulation.engine.outage import DOWN_S, LED_S, LOOK_S, STAY_DOWN_S, Outage
 from tests.simulation.engine.simulation import EngineSimulation
-from tests.support.sim_node import DATA, GROUP, SimNode
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.node import DATA, GROUP, SimNode
+from tests.support.simulated.virtual_time import run_virtual
 
 Scenario = Callable[[EngineSimulation], Coroutine[Any, Any, None]]
 

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.support.cluster_simulation.in_touch import BACK_S, COUNTED_S, InTouch
+from tests.support.cluster_simulation.judges.in_touch import BACK_S, COUNTED_S, InTouch
 from tests.support.cluster_simulation.network import Network, pair_of
 from tests.support.cluster_simulation.virtual_loop import SimulatedLoop
 

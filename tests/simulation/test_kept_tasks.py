@@ -13,7 +13,12 @@ from nextgen.tasks.background import failures
 from nextgen.tasks.timeouts import timeout
 from tests.simulation.test_cluster_scenarios import Told, names, tell
 from tests.support.cluster_simulation.components import ClusterPlan
-from tests.support.kept_tasks import break_kept, has_begun_again, kept_tasks, names_of_kept_tasks
+from tests.support.processes.kept_tasks import (
+    break_kept,
+    has_begun_again,
+    kept_tasks,
+    names_of_kept_tasks,
+)
 
 KEPT_ELSEWHERE = {
     "event_loop_lag": "test_measuring_goes_on_after_its_task_ended",

@@ -17,8 +17,8 @@ from nextgen.runtime.telemetry import tracing
 from tests.support.cluster_simulation.components import ClusterPlan
 from tests.support.cluster_simulation.run import ClusterRun
 from tests.support.cluster_simulation.simulation import ClusterSimulation
-from tests.support.lookup_traces import Mark, check_lookup_trace, marks_by_trace
-from tests.support.traced import recorded_traces
+from tests.support.observability.lookup_traces import Mark, check_lookup_trace, marks_by_trace
+from tests.support.observability.traced import recorded_traces
 
 NAMESPACES = 4
 BATCH = 100

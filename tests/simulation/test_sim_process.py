@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.support import virtual_time
 from tests.support.cluster_simulation.network import Network
 from tests.support.cluster_simulation.outside_world import simulated_world
 from tests.support.cluster_simulation.virtual_loop import SimulatedLoop
-from tests.support.sim_process import SimProcess
-from tests.support.virtual_time import IsolatedLoop, VirtualTimeLoop, run_virtual
+from tests.support.simulated import virtual_time
+from tests.support.simulated.process import SimProcess
+from tests.support.simulated.virtual_time import IsolatedLoop, VirtualTimeLoop, run_virtual
 
 
 def now() -> float:

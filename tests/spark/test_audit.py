@@ -21,13 +21,13 @@ from pipelines.audit.job import LAG_S, audited_events, run
 from pipelines.audit.report import write_report
 from pipelines.audit.rules import places
 from pipelines.audit.transform import Clocks, rule_findings
-from tests.support.export_logs import FakeLog
-from tests.support.spark_breakages import LOG_BREAKAGES
-from tests.support.spark_file_breakages import FILE_BREAKAGES
-from tests.support.spark_histories import PAID, told_history
-from tests.support.spark_log_breakages import history_with_map
-from tests.support.spark_plans import plan_of, unwanted_in
-from tests.support.spark_side_by_side import SHARDS_APART, Place, side_by_side
+from tests.support.logs.export_logs import FakeLog
+from tests.support.spark.breakages import LOG_BREAKAGES
+from tests.support.spark.file_breakages import FILE_BREAKAGES
+from tests.support.spark.histories import PAID, told_history
+from tests.support.spark.log_breakages import history_with_map
+from tests.support.spark.plans import plan_of, unwanted_in
+from tests.support.spark.side_by_side import SHARDS_APART, Place, side_by_side
 
 PLANNED_ONCE = {"spark.sql.adaptive.enabled": "false"}
 INTERPRETED = PLANNED_ONCE | {

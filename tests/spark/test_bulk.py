@@ -23,7 +23,7 @@ from pipelines.bulk.transform import distinct_by_shard, placed, validated
 from pipelines.columns.slots import slot_owners
 from pipelines.errors import JobRefused
 from shards.domain.topic import check_creatable
-from tests.support.spark_plans import plan_of, unwanted_in
+from tests.support.spark.plans import plan_of, unwanted_in
 
 TABLE = initial_table((1, 2, 3))
 

@@ -28,7 +28,7 @@ from pipelines.generate.payloads import events as events_of_narrow
 from pipelines.generate.transform import numbered, unit_events
 from pipelines.generate.world import STARTS_MS, World
 from pipelines.running.summary import Summary
-from tests.support.spark_plans import plan_of, unwanted_in
+from tests.support.spark.plans import plan_of, unwanted_in
 
 WORLD = World(topics=250, days=2, seed=11, shards=2, brokers=3)
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from nextgen.export.format.schema import SCHEMA_VERSION
 from pipelines.exports.input import open_export
-from tests.support.write_golden_export import GOLDEN, read_events
+from tests.support.golden.export import GOLDEN, read_events
 
 VERSIONS = tuple(f"v{number}" for number in range(1, SCHEMA_VERSION + 1))
 

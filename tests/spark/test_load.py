@@ -20,9 +20,9 @@ from pipelines.load import job, transform
 from pipelines.load.job import TABLES, run
 from pipelines.running.summary import Summary
 from protos.nextgen.v1 import events_pb2 as e
-from tests.support.export_logs import FakeLog, events
-from tests.support.spark_histories import DAY_MS, HOUR_MS, History
-from tests.support.spark_plans import plan_of, unwanted_in
+from tests.support.logs.export_logs import FakeLog, events
+from tests.support.spark.histories import DAY_MS, HOUR_MS, History
+from tests.support.spark.plans import plan_of, unwanted_in
 
 HOURS = 48
 FIRST, SECOND = "broker-b", "broker-a"

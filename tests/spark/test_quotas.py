@@ -20,8 +20,8 @@ from pipelines.quotas import transform
 from pipelines.quotas.job import FILE, TENANTS, run
 from pipelines.quotas.model import Question, Shares
 from protos.nextgen.v1 import events_pb2 as e
-from tests.support.spark_histories import HOUR_MS, History
-from tests.support.spark_plans import plan_of, unwanted_in
+from tests.support.spark.histories import HOUR_MS, History
+from tests.support.spark.plans import plan_of, unwanted_in
 
 NAMESPACE = "acme/orders"
 TOPICS = [f"persistent://{NAMESPACE}/t{number}" for number in range(12)]

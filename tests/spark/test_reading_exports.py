@@ -17,7 +17,7 @@ from nextgen.export.writing.shard_files import FileLimits
 from pipelines.errors import JobRefused
 from pipelines.exports.event_schema import spark_schema
 from pipelines.exports.input import damage_refused, open_export, read_events
-from tests.support.export_logs import FakeLog, events
+from tests.support.logs.export_logs import FakeLog, events
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from pipelines.rebuild import tables, transform
 from pipelines.rebuild.as_of import AsOf
 from pipelines.rebuild.job import choose_input, read_table, run
 from protos.nextgen.v1.events_pb2 import Event, TopicCreated, TopicPropertiesSet
-from tests.support.export_logs import FakeLog
-from tests.support.spark_histories import HOUR_MS, TOLD_FROM_MS, told_history
-from tests.support.spark_plans import plan_of, unwanted_in
+from tests.support.logs.export_logs import FakeLog
+from tests.support.spark.histories import HOUR_MS, TOLD_FROM_MS, told_history
+from tests.support.spark.plans import plan_of, unwanted_in
 
 
 async def test_a_time_cuts_each_shard_before_its_first_later_event(

@@ -16,9 +16,9 @@ from pipelines.rebuild.tables import NAMESPACES, POLICIES, TENANTS, TOPICS
 from pipelines.rebuild.verify import DIFFERENCES, run_verified
 from pipelines.running.summary import Summary
 from protos.nextgen.v1.inventory_pb2 import Item
-from tests.support.spark_histories import History
-from tests.support.spark_live import FakeCluster, Items, items_of, serving
-from tests.support.spark_rebuilds import (
+from tests.support.spark.histories import History
+from tests.support.spark.live import FakeCluster, Items, items_of, serving
+from tests.support.spark.rebuilds import (
     States,
     in_order,
     random_history,

@@ -21,8 +21,8 @@ from pipelines.reshard.job import ReshardOptions, run
 from pipelines.reshard.maps import table_after, table_of_export, table_of_file
 from pipelines.reshard.transform import generated_keys, volumes_of_events
 from protos.nextgen.v1.events_pb2 import ShardMapChanged
-from tests.support.spark_histories import History, told_history
-from tests.support.spark_plans import plan_of, unwanted_in
+from tests.support.spark.histories import History, told_history
+from tests.support.spark.plans import plan_of, unwanted_in
 
 NAMES = 20_000
 

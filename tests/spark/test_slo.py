@@ -31,8 +31,8 @@ from pipelines.slo.transform import (
 )
 from pipelines.slo.windows import classified, recorded_windows
 from protos.nextgen.v1 import events_pb2 as e
-from tests.support.export_logs import FakeLog
-from tests.support.spark_plans import plan_of, unwanted_in
+from tests.support.logs.export_logs import FakeLog
+from tests.support.spark.plans import plan_of, unwanted_in
 
 MINUTE_MS = LOOKUP_WINDOW_MS
 NOVEMBER_MS = 1_793_491_200_000

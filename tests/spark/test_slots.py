@@ -17,7 +17,7 @@ from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import initial_table
 from pipelines.columns.slots import slot_owners, topic_routing_key, unit_routing_key, with_slot
-from tests.support.spark_plans import plan_of, unwanted_in
+from tests.support.spark.plans import plan_of, unwanted_in
 
 ALPHABETS = ("abcdefghijklmnopqrstuvwxyz0123456789-_./:=", "aé漢😀\x00 ~", "0")
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.spark_rebuilds import (
+from tests.support.spark.rebuilds import (
     in_order,
     random_history,
     rebuilt_rows,
     view_rows,
     view_states,
 )
-from tests.support.spark_standalone import standalone_cluster, wait_for
+from tests.support.spark.standalone import standalone_cluster, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

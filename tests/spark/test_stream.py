@@ -25,9 +25,9 @@ from pipelines.running.summary import Summary
 from pipelines.stream.job import StreamOptions, StreamTables, run, start
 from pipelines.stream.transform import ROWS_SCHEMA, merged
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned
-from tests.support.export_logs import FakeLog
-from tests.support.spark_histories import DAY_MS, MINUTE_MS, History, told_history
-from tests.support.spark_plans import plan_of, unwanted_in
+from tests.support.logs.export_logs import FakeLog
+from tests.support.spark.histories import DAY_MS, MINUTE_MS, History, told_history
+from tests.support.spark.plans import plan_of, unwanted_in
 
 PATIENT_MS = 30 * DAY_MS
 """Longer than any history here: nothing is late."""

@@ -19,7 +19,7 @@ from prometheus_client.registry import CollectorRegistry
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import KINDS, ClusterSize
 from nextgen.export.writing.progress import ProgressMetrics
-from tests.support.local_cluster import running_cluster
+from tests.support.processes.local_cluster import running_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "metrics.md"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.promtool import (
+from tests.support.observability.promtool import (
     ALERTS,
     DASHBOARDS,
     DEPLOYED,

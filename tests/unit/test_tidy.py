@@ -34,6 +34,8 @@ PACKAGE_DEPTH_MAX = 10
 
 GENERATED = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
 
+TESTS_MODULE = re.compile(r"(?:from |import |\"-m\", \"|python -m )(tests\.[\w.]*\w)")
+
 # In pieces, so that this file does not contain what it looks for.
 UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
 THIS_MACHINE = re.compile(
@@ -125,6 +127,31 @@ def test_no_folder_of_unit_tests_has_more_modules_than_a_room_may() -> None:
     assert len(set(folders)) > 50
     too_many = {name_of(each) for each in folders if folders.count(each) > ROOM_MODULES_MAX}
     assert too_many == set(), "tests stand in the folder of the room that they test"
+
+
+def test_no_folder_of_test_support_has_more_modules_than_a_room_may() -> None:
+    folders = [path.parent for path in (ROOT / "tests" / "support").rglob("*.py")]
+
+    assert len(set(folders)) > 10
+    too_many = {name_of(each) for each in folders if folders.count(each) > ROOM_MODULES_MAX + 1}
+    assert too_many == set(), "divide this folder by what its modules are for"
+
+
+def test_every_module_of_the_tests_that_is_imported_or_started_exists() -> None:
+    """Some are imported by a process that a test starts, and some only by nightly tests."""
+    missing = {
+        (name_of(path), name)
+        for path in python_files("tests", "benchmarks")
+        for name in TESTS_MODULE.findall(path.read_text())
+        if not _is_module_or_package(name)
+    }
+
+    assert missing == set()
+
+
+def _is_module_or_package(name: str) -> bool:
+    path = ROOT / name.replace(".", "/")
+    return path.is_dir() or path.with_suffix(".py").exists()
 
 
 def test_every_room_says_in_three_lines_what_lives_there_and_who_calls_it() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.stock_client import ClusterSize, PulsarSystem, running_system
+from tests.support.callers.stock_client import ClusterSize, PulsarSystem, running_system
 
 SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=3, shards=1)
 

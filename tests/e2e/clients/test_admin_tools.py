@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.foreign_client import ROOT, built, require_tools
-from tests.support.recording_proxy import Exchange, Recording, recording
-from tests.support.stock_client import PulsarSystem
+from tests.support.callers.foreign_client import ROOT, built, require_tools
+from tests.support.callers.stock_client import PulsarSystem
+from tests.support.processes.recording_proxy import Exchange, Recording, recording
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
 

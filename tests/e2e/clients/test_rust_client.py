@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tests.support.foreign_client import ROOT, Checked, built, run_checks
-from tests.support.stock_client import PulsarSystem
+from tests.support.callers.foreign_client import ROOT, Checked, built, run_checks
+from tests.support.callers.stock_client import PulsarSystem
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
 

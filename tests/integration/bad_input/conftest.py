@@ -12,7 +12,7 @@ import pytest
 
 from nextgen.client import BlockingClient
 from nextgen.kernel.errors import MetadataError
-from tests.support.local_cluster import MINIMAL, BlockingCluster, blocking_cluster
+from tests.support.processes.local_cluster import MINIMAL, BlockingCluster, blocking_cluster
 
 # Not among the names that random messages carry: those may well delete what they name.
 TOPIC = "persistent://well/kept/topic"

@@ -18,8 +18,8 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.routing.names import TopicName
 from nextgen.pulsar.metadata_commands import Located, StoredSchema
 from protos.nextgen.v1 import shard_service_pb2 as pb
-from tests.support.fake_owners import FakeOwners
-from tests.support.rest_world import RestWorld, rest_world
+from tests.support.discovery.fake_owners import FakeOwners
+from tests.support.discovery.rest_world import RestWorld, rest_world
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -24,7 +24,7 @@ from protos.pulsar.PulsarApi_pb2 import (
     MessageIdData,
 )
 from tests.integration.bad_input.conftest import TOPIC, Site
-from tests.support.pulsar_frames import connect_frame, lookup_command
+from tests.support.pulsar.frames import connect_frame, lookup_command
 
 READ_BYTES = 64 * 1024
 RSS_GROWTH_BYTES_MAX = 32 * 1024 * 1024

@@ -12,8 +12,8 @@ from nextgen.tasks.groups import TaskGroup
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import discovery_service_pb2 as discovery_pb
 from tests.integration.bad_input.conftest import TOPIC, Site
-from tests.support.member_channel import member_channel
-from tests.support.raw_calls import (
+from tests.support.callers.member_channel import member_channel
+from tests.support.callers.raw_calls import (
     UNLIMITED,
     Method,
     Outcome,

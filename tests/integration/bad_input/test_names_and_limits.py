@@ -28,8 +28,8 @@ from nextgen.kernel.limits.cluster import (
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from tests.integration.bad_input.conftest import NAMESPACE, TOPIC, Site
-from tests.support.member_channel import member_channel
-from tests.support.raw_calls import Outcome, call, methods
+from tests.support.callers.member_channel import member_channel
+from tests.support.callers.raw_calls import Outcome, call, methods
 
 METHODS = {method.name: method for method in methods() if method.server == "discovery"}
 NOWHERE = f"persistent://{NAMESPACE}"

@@ -15,7 +15,7 @@ from nextgen.replication.mesh.frames import HELLO_MAGIC, MESH_PROTOCOL_VERSION
 from nextgen.replication.ports import Record
 from nextgen.tasks.timeouts import timeout
 from tests.integration.bad_input.conftest import Site
-from tests.support.raft_cluster import STEADY, RaftCluster
+from tests.support.logs.raft_cluster import STEADY, RaftCluster
 
 SEED = 4_711
 CLOSED_S_MAX = HELLO_DEADLINE_S + 30

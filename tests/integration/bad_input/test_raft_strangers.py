@@ -26,7 +26,7 @@ from nextgen.replication.mesh.frames import (
 from nextgen.replication.mesh.handshake import NONCE_BYTES, ClusterSecret
 from nextgen.replication.ports import NodeId, Record
 from nextgen.tasks.timeouts import timeout
-from tests.support.raft_cluster import GROUP, STEADY, RaftCluster, eventually
+from tests.support.logs.raft_cluster import GROUP, STEADY, RaftCluster, eventually
 
 SECRET = ClusterSecret(b"the secret of a test cluster")
 LENIENT = ClusterSecret(SECRET.key, is_required=False)

@@ -19,8 +19,8 @@ from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import events_pb2 as events_pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from tests.integration.bad_input.conftest import TOPIC, Site
-from tests.support.member_channel import member_channel
-from tests.support.raw_calls import Method, Outcome, call, methods
+from tests.support.callers.member_channel import member_channel
+from tests.support.callers.raw_calls import Method, Outcome, call, methods
 
 METHODS = {method.name: method for method in methods()}
 LONG = "a" * (ADDRESS_BYTES_MAX + 1)

@@ -17,8 +17,8 @@ from nextgen.kernel.limits.cluster import (
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, KIND_TOPIC
 from tests.integration.bad_input.conftest import TOPIC, Site
-from tests.support.member_channel import member_channel
-from tests.support.raw_calls import call, methods, random_message
+from tests.support.callers.member_channel import member_channel
+from tests.support.callers.raw_calls import call, methods, random_message
 
 SHARD = 1
 SEED = 7_151

@@ -23,9 +23,11 @@ from nextgen.kernel.limits.pulsar import (
     CURSOR_HOLES_MAX,
     PULSAR_FRAME_BYTES_MAX,
 )
-from tests.support import costly_pulsar, costly_requests, raw_calls
-from tests.support.member_channel import member_channel
-from tests.support.stall_budget import (
+from tests.support.callers import raw_calls
+from tests.support.callers.member_channel import member_channel
+from tests.support.costs import pulsar as costly_pulsar
+from tests.support.costs import requests as costly_requests
+from tests.support.costs.stall_budget import (
     LOG_BYTES_MAX,
     Cost,
     Frame,

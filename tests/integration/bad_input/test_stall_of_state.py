@@ -14,11 +14,17 @@ import pytest_asyncio
 
 from nextgen.client import Client
 from nextgen.kernel.governance.policies import Policies, SchemaCompatibility
-from tests.support.costly_key_shared import deliver_large_keys
-from tests.support.costly_pulsar import Target
-from tests.support.costly_schema_commands import register, state_schema
-from tests.support.costly_schemas import CASES, versions
-from tests.support.stall_budget import Measuring, ProbedCluster, judge, measure, probed_cluster
+from tests.support.costs.key_shared import deliver_large_keys
+from tests.support.costs.pulsar import Target
+from tests.support.costs.schema_commands import register, state_schema
+from tests.support.costs.schemas import CASES, versions
+from tests.support.costs.stall_budget import (
+    Measuring,
+    ProbedCluster,
+    judge,
+    measure,
+    probed_cluster,
+)
 
 pytestmark = [
     pytest.mark.integration,

@@ -44,7 +44,7 @@ from protos.nextgen.v1.inventory_pb2 import (
     Topic,
 )
 from protos.nextgen.v1.shard_service_pb2 import ObjectName, TopicAssignment
-from tests.support.fork_server import start_warm
+from tests.support.processes.fork_server import start_warm
 
 WAIT_S = 30
 NAME = "persistent://acme/orders/paid"

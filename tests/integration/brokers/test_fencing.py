@@ -29,7 +29,7 @@ import pytest
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.domain.position import BEFORE_ALL, epoch_of
 from brokers.ports.ledger import Entry, LedgerReader
-from tests.support.ledger_owner import CURSOR, TOPIC, TOPIC_NAME
+from tests.support.processes.ledger_owner import CURSOR, TOPIC, TOPIC_NAME
 
 pytestmark = pytest.mark.integration
 
@@ -51,13 +51,13 @@ DECIDED_STEPS = {"fence looked for", "acknowledged"}
 
 
 class Owners:
-    """The parent of the owners; see ``tests.support.ledger_owner``."""
+    """The parent of the owners; see ``tests.support.processes.ledger_owner``."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._running: dict[str, int] = {}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.ledger_owner"],
+            [sys.executable, "-m", "tests.support.processes.ledger_owner"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -17,7 +17,7 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item
 from protos.nextgen.v1.shard_service_pb2 import GetNodeStatusRequest, ObjectName
 from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
-from tests.support.cluster_questions import (
+from tests.support.callers.cluster_questions import (
     NAMESPACE,
     busiest_shard_leader,
     client_of,
@@ -25,7 +25,7 @@ from tests.support.cluster_questions import (
     wait_brokers_used,
     wait_settled,
 )
-from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
+from tests.support.processes.local_cluster import ClusterSize, LocalCluster, running_cluster
 
 SIZE = ClusterSize(1, 3, 1, 2, shards=2)
 TOPICS = [f"persistent://{NAMESPACE}/t-{number}" for number in range(8)]

@@ -16,9 +16,8 @@ from nextgen.pulsar.client import PulsarClientConnection
 from protos.nextgen.v1 import topic_admin_pb2 as admin
 from protos.nextgen.v1.broker_service_pb2 import MessagePosition
 from protos.pulsar import PulsarApi_pb2 as protocol
-from tests.support.local_cluster import MINIMAL
-from tests.support.old_client import OldProducer
-from tests.support.stock_client import (
+from tests.support.callers.old_client import OldProducer
+from tests.support.callers.stock_client import (
     SMALL,
     PulsarSystem,
     nothing_arrives,
@@ -28,6 +27,7 @@ from tests.support.stock_client import (
     send_all,
     texts,
 )
+from tests.support.processes.local_cluster import MINIMAL
 
 pytestmark = pytest.mark.integration
 

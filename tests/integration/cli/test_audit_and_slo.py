@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.local_cluster import BlockingCluster, ClusterSize
-from tests.support.stock_client import PulsarSystem, running_system
-from tests.support.stock_load import SteadyProducer
+from tests.support.callers.stock_client import PulsarSystem, running_system
+from tests.support.callers.stock_load import SteadyProducer
+from tests.support.processes.local_cluster import BlockingCluster, ClusterSize
 
 pytestmark = pytest.mark.integration
 

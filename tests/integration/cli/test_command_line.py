@@ -16,7 +16,7 @@ import pytest
 from nextgen.cli.local.cluster_state import RunningCluster, read_state
 from nextgen.cli.local.plan import MINIMAL, load_plan, make_plan_on_free_ports
 from nextgen.runtime.lifecycle.exit_code import ExitCode
-from tests.support.fork_server import run_warm
+from tests.support.processes.fork_server import run_warm
 
 pytestmark = pytest.mark.integration
 

@@ -21,7 +21,12 @@ from nextgen.export.writing.run import run_export
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.events.generations import GENERATION_BITS
 from nextgen.tasks.timeouts import timeout
-from tests.support.local_cluster import MINIMAL, ClusterSize, LocalCluster, running_cluster
+from tests.support.processes.local_cluster import (
+    MINIMAL,
+    ClusterSize,
+    LocalCluster,
+    running_cluster,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

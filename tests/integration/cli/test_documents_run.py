@@ -26,8 +26,8 @@ from nextgen.cli.local.plan import PORT_BASE_DEFAULT
 from nextgen.main import app
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from nextgen.runtime.security.cluster_proof import environment_of_child
-from tests.support.fork_server import start_warm
-from tests.support.local_cluster import BlockingCluster, ClusterSize, blocking_cluster
+from tests.support.processes.fork_server import start_warm
+from tests.support.processes.local_cluster import BlockingCluster, ClusterSize, blocking_cluster
 
 pytestmark = pytest.mark.integration
 

@@ -22,8 +22,8 @@ from nextgen.kernel.errors import MetadataError
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from nextgen.runtime.security.cluster_proof import environment_of_child
 from nextgen.tasks.timeouts import timeout
-from tests.support.cluster_questions import client_of, prepare_namespace, wait_brokers_used
-from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
+from tests.support.callers.cluster_questions import client_of, prepare_namespace, wait_brokers_used
+from tests.support.processes.local_cluster import ClusterSize, LocalCluster, running_cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -13,7 +13,7 @@ from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.cli.local.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.harness.demo.topics import DemoTopics, served_by
 from nextgen.harness.load.pulsar.traffic import Traffic, TrafficPlan
-from tests.support.local_cluster import LocalCluster
+from tests.support.processes.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

@@ -17,7 +17,7 @@ from nextgen.cli.local.plan import MINIMAL, make_plan_on_free_ports
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.kernel.limits.inbound import LOG_FILE_BYTES_MAX
 from nextgen.tasks.timeouts import timeout
-from tests.support.local_cluster import LocalCluster, running_cluster
+from tests.support.processes.local_cluster import LocalCluster, running_cluster
 
 pytestmark = pytest.mark.integration
 

@@ -17,8 +17,8 @@ from nextgen.runtime.security.cluster_proof import environment_of_child
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import TopicSpec
-from tests.support.fork_server import run_warm
-from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
+from tests.support.processes.fork_server import run_warm
+from tests.support.processes.local_cluster import ClusterSize, LocalCluster, running_cluster
 
 pytestmark = pytest.mark.integration
 

@@ -19,8 +19,8 @@ from nextgen.client import Client
 from nextgen.kernel.routing.slots import SlotTable, initial_table
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from nextgen.runtime.security.cluster_proof import environment_of_child
-from tests.support.load_folders import write_load_folder
-from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
+from tests.support.logs.load_folders import write_load_folder
+from tests.support.processes.local_cluster import ClusterSize, LocalCluster, running_cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

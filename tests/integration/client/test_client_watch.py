@@ -21,7 +21,7 @@ from nextgen.kernel.errors import (
 from nextgen.runtime.servers.grpc_server import new_server
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchRequest, WatchUpdate
-from tests.support.fake_shard_changes import created, topic_item
+from tests.support.discovery.fake_shard_changes import created, topic_item
 
 PREFIX = "persistent://t/n/"
 

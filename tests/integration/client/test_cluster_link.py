@@ -13,7 +13,7 @@ from nextgen.runtime.security.cluster_proof import ClusterCredentials
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, QuotasSet
-from tests.support.fake_cluster import FakeClusterServer, full_update
+from tests.support.discovery.fake_cluster import FakeClusterServer, full_update
 
 WAIT_S = 30
 """For what must happen. Only a failing test waits that long."""

@@ -25,7 +25,7 @@ from nextgen.runtime.security.cluster_proof import (
 )
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
-from tests.support.fake_shard_server import FakeShardServer
+from tests.support.discovery.fake_shard_server import FakeShardServer
 
 TIMEOUT_MS = 90_000
 FAST_S_MAX = 30

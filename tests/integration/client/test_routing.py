@@ -22,8 +22,8 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import NodeRegistered
-from tests.support.fake_cluster import StaticLink, full_update, shard_map
-from tests.support.fake_shard_server import FakeShardServer
+from tests.support.discovery.fake_cluster import StaticLink, full_update, shard_map
+from tests.support.discovery.fake_shard_server import FakeShardServer
 
 TIMEOUT_MS = 90_000
 FAST_S_MAX = 30

@@ -14,9 +14,9 @@ from nextgen.client.cluster.link import ClusterLink, ClusterView
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import cluster_service_pb2_grpc as cluster_grpc
-from tests.support.fork_server import WarmProcess, start_warm
-from tests.support.free_ports import free_ports
-from tests.support.member_channel import member_channel
+from tests.support.callers.member_channel import member_channel
+from tests.support.processes.fork_server import WarmProcess, start_warm
+from tests.support.processes.free_ports import free_ports
 
 ROOT = Path(__file__).parents[3]
 READY_S_MAX = 60.0

@@ -24,7 +24,7 @@ from tests.integration.cluster_manager.managers import (
     ready,
     report,
 )
-from tests.support.member_channel import member_channel
+from tests.support.callers.member_channel import member_channel
 
 PUSH_MS_MAX = 200.0
 REJOIN_MS_MAX = 60_000

@@ -39,9 +39,9 @@ from tests.integration.cluster_manager.managers import (
     ready,
     report,
 )
-from tests.support.fake_shard_server import FakeShardServer
-from tests.support.fork_server import run_warm
-from tests.support.member_channel import member_channel
+from tests.support.callers.member_channel import member_channel
+from tests.support.discovery.fake_shard_server import FakeShardServer
+from tests.support.processes.fork_server import run_warm
 
 READY = json.dumps({"ready": True, "reasons": []})
 

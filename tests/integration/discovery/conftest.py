@@ -18,8 +18,8 @@ from nextgen.runtime.settings import Address
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
-from tests.support.fake_cluster import FakeClusterServer, broker, full_update
-from tests.support.fake_shard_server import TTL_MS, FakeShard, FakeShardServer
+from tests.support.discovery.fake_cluster import FakeClusterServer, broker, full_update
+from tests.support.discovery.fake_shard_server import TTL_MS, FakeShard, FakeShardServer
 
 SHARDS = (1, 2, 3)
 WAIT_S = 30

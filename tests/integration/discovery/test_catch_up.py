@@ -17,8 +17,8 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import WatchShardRequest, WatchShardUpdate
 from tests.integration.discovery.conftest import WAIT_S
-from tests.support.fake_cluster import StaticLink, full_update
-from tests.support.fake_shard_changes import created, topic_item
+from tests.support.discovery.fake_cluster import StaticLink, full_update
+from tests.support.discovery.fake_shard_changes import created, topic_item
 
 NAME = "persistent://t/n/x"
 

@@ -21,7 +21,7 @@ from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX, SHARDS_MAX, TOPICS_PER
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from tests.integration.discovery.conftest import TIMEOUT_MS, started_node
-from tests.support.member_channel import member_channel
+from tests.support.callers.member_channel import member_channel
 
 
 async def call(site, method, request, response_type):

@@ -10,8 +10,8 @@ from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX, WATCH_TTL_MARGIN
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from tests.integration.discovery.conftest import TIMEOUT_MS, WAIT_S, directory
-from tests.support.fake_cluster import broker
-from tests.support.member_channel import member_channel
+from tests.support.callers.member_channel import member_channel
+from tests.support.discovery.fake_cluster import broker
 
 TOPIC = "persistent://acme/orders/paid"
 

@@ -15,8 +15,8 @@ from nextgen.cli.local.plan import MINIMAL, NodePlan, make_plan_on_free_ports
 from nextgen.client.client import Client
 from nextgen.tasks.timeouts import timeout
 from tests.integration.discovery.conftest import TIMEOUT_MS, started_node
-from tests.support.fake_cluster import FakeClusterServer
-from tests.support.member_channel import member_channel
+from tests.support.callers.member_channel import member_channel
+from tests.support.discovery.fake_cluster import FakeClusterServer
 
 ROOT = Path(__file__).resolve().parents[3]
 TOPIC = "persistent://acme/orders/paid"

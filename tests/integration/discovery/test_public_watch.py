@@ -28,8 +28,13 @@ from nextgen.client.wire.errors import error_of_rpc, from_detail
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, PositionAhead
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import WatchRequest, WatchUpdate
-from tests.support.local_cluster import MINIMAL, ClusterSize, LocalCluster, running_cluster
-from tests.support.member_channel import member_channel
+from tests.support.callers.member_channel import member_channel
+from tests.support.processes.local_cluster import (
+    MINIMAL,
+    ClusterSize,
+    LocalCluster,
+    running_cluster,
+)
 
 pytestmark = pytest.mark.integration
 

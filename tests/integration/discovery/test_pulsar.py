@@ -22,7 +22,7 @@ from tests.integration.discovery.conftest import (
     pulsar_broker,
     started_node,
 )
-from tests.support.fake_cluster import FakeClusterServer
+from tests.support.discovery.fake_cluster import FakeClusterServer
 
 TOPIC = "persistent://acme/orders/paid"
 URL = "pulsar://broker-1.example:6650"

@@ -18,7 +18,7 @@ from protos.pulsar.PulsarApi_pb2 import (
     CommandLookupTopic,
     ServerError,
 )
-from tests.support.local_cluster import MINIMAL, BlockingCluster, blocking_cluster
+from tests.support.processes.local_cluster import MINIMAL, BlockingCluster, blocking_cluster
 
 pytestmark = pytest.mark.integration
 

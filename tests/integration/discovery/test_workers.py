@@ -22,7 +22,7 @@ from nextgen.tasks.timeouts import timeout
 from tests.integration.discovery.conftest import TIMEOUT_MS, WAIT_S
 from tests.integration.discovery.test_process import ROOT, free_place
 from tests.integration.discovery.test_pulsar import TOPIC, URL, located
-from tests.support.kept_tasks import break_kept, has_begun_again
+from tests.support.processes.kept_tasks import break_kept, has_begun_again
 
 pytestmark = pytest.mark.integration
 

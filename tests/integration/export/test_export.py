@@ -21,7 +21,7 @@ from nextgen.export.stores.layout import MANIFEST
 from nextgen.kernel.errors import MetadataError
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from nextgen.runtime.security.cluster_proof import environment_of_child
-from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
+from tests.support.processes.local_cluster import ClusterSize, LocalCluster, running_cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -9,8 +9,8 @@ from nextgen.export.errors import ExportStopped
 from nextgen.export.stores.local import LocalStore
 from nextgen.export.writing.run import export_log
 from nextgen.export.writing.shard_files import FileLimits
-from tests.support.export_logs import FakeLog, events
-from tests.support.small_disks import MountRefused, small_disks
+from tests.support.logs.export_logs import FakeLog, events
+from tests.support.processes.small_disks import MountRefused, small_disks
 
 pytestmark = pytest.mark.integration
 

@@ -12,8 +12,7 @@ import pytest_asyncio
 
 from nextgen.client.model import NewTopic
 from nextgen.kernel.limits.trace import METRIC_SERIES_PER_PROCESS_MAX, METRIC_SERIES_PER_SHARD_MAX
-from tests.support.cluster_questions import NAMESPACE, client_of, prepare_namespace
-from tests.support.local_cluster import running_cluster
+from tests.support.callers.cluster_questions import NAMESPACE, client_of, prepare_namespace
 from tests.support.metric_pages import (
     SMALL,
     Described,
@@ -24,7 +23,13 @@ from tests.support.metric_pages import (
     series_count,
     tables,
 )
-from tests.support.promtool import ALERTS, dashboard_expressions, metrics_named_in, promtool
+from tests.support.observability.promtool import (
+    ALERTS,
+    dashboard_expressions,
+    metrics_named_in,
+    promtool,
+)
+from tests.support.processes.local_cluster import running_cluster
 
 TOPICS = 1_000
 LABELS = {"shard", "outcome", "kind"}

@@ -21,15 +21,15 @@ from nextgen.runtime.settings import TraceSettings
 from nextgen.runtime.telemetry import tracing
 from nextgen.runtime.telemetry.trace_export import start_tracing
 from nextgen.tasks.timeouts import timeout
-from tests.support.cluster_questions import (
+from tests.support.callers.cluster_questions import (
     client_of,
     prepare_namespace,
     wait_brokers_used,
     wait_settled,
 )
-from tests.support.local_cluster import ClusterSize, running_cluster
-from tests.support.lookup_traces import check_lookup_trace, marks_by_trace
-from tests.support.trace_files import WrittenTrace, read_spans, trace_of
+from tests.support.observability.lookup_traces import check_lookup_trace, marks_by_trace
+from tests.support.observability.trace_files import WrittenTrace, read_spans, trace_of
+from tests.support.processes.local_cluster import ClusterSize, running_cluster
 
 SMALL = ClusterSize(cluster_managers=1, shard_nodes=2, discovery=1, brokers=1, shards=2)
 WARM_UP = "warm/up"

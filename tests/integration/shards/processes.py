@@ -30,9 +30,9 @@ from tests.integration.cluster_manager.managers import (
     ENDS_S_MAX,
     Managers,
 )
-from tests.support.fork_server import WarmProcess, start_warm
-from tests.support.free_ports import free_ports
-from tests.support.member_channel import member_channel
+from tests.support.callers.member_channel import member_channel
+from tests.support.processes.fork_server import WarmProcess, start_warm
+from tests.support.processes.free_ports import free_ports
 
 NAMESPACE = "acme/orders"
 READY_S_MAX = 60.0

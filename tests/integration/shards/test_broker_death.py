@@ -16,8 +16,8 @@ from nextgen.client.log.reader import read_events
 from nextgen.kernel.limits.cluster import SESSION_RESUME_MS
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event
-from tests.support.cluster_questions import client_of, prepare_namespace, wait_settled
-from tests.support.local_cluster import ClusterSize, running_cluster
+from tests.support.callers.cluster_questions import client_of, prepare_namespace, wait_settled
+from tests.support.processes.local_cluster import ClusterSize, running_cluster
 
 SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=2, shards=1)
 WAIT_S = 60

@@ -29,7 +29,7 @@ from protos.nextgen.v1.discovery_service_pb2 import (
     CreateTenantRequest,
     DeleteRequest,
 )
-from tests.support.local_cluster import running_cluster
+from tests.support.processes.local_cluster import running_cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -19,8 +19,8 @@ from nextgen.kernel.errors import Refused
 from nextgen.kernel.governance.policies import Policies
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Kind
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
-from tests.support.cluster_questions import NAMESPACE, prepare_namespace, wait_brokers_used
-from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
+from tests.support.callers.cluster_questions import NAMESPACE, prepare_namespace, wait_brokers_used
+from tests.support.processes.local_cluster import ClusterSize, LocalCluster, running_cluster
 
 pytestmark = pytest.mark.integration
 

@@ -17,9 +17,9 @@ from nextgen.kernel.errors import MetadataError, PositionAhead, PositionCompacte
 from nextgen.tasks.groups import TaskGroup
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import PinLogResponse
-from tests.support.cluster_questions import NAMESPACE, client_of, prepare_namespace
-from tests.support.local_cluster import ClusterSize, LocalCluster
-from tests.support.replica_questions import SHARD, leader_and_followers
+from tests.support.callers.cluster_questions import NAMESPACE, client_of, prepare_namespace
+from tests.support.callers.replica_questions import SHARD, leader_and_followers
+from tests.support.processes.local_cluster import ClusterSize, LocalCluster
 
 SIZE = ClusterSize(cluster_managers=1, shard_nodes=3, discovery=1, brokers=0, shards=1)
 KILLS = 2
@@ -38,7 +38,7 @@ class QuickCutCluster(LocalCluster):
     def command_of(self, node: NodePlan) -> list[str]:
         command = super().command_of(node)
         if node.kind == "shard-node":
-            command[1:3] = ["-m", "tests.support.quick_cut_node"]
+            command[1:3] = ["-m", "tests.support.processes.quick_cut_node"]
         return command
 
 

@@ -20,7 +20,7 @@ from tests.integration.shards.processes import (
     running,
     serves,
 )
-from tests.support.fork_server import start_warm
+from tests.support.processes.fork_server import start_warm
 
 BUSY_MACHINE_S = 15
 """Slack: six processes, a busy machine. Whoever waits until a request is given up waits far longer,

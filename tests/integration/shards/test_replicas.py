@@ -15,8 +15,7 @@ import pytest
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.tasks.timeouts import timeout
-from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
-from tests.support.replica_world import (
+from tests.support.callers.replica_world import (
     add_shard_node,
     change,
     change_everywhere,
@@ -25,7 +24,8 @@ from tests.support.replica_world import (
     wait_level,
     wait_members,
 )
-from tests.support.steady_load import SteadyLoad, steady_load
+from tests.support.callers.steady_load import SteadyLoad, steady_load
+from tests.support.processes.local_cluster import ClusterSize, LocalCluster, running_cluster
 
 SIZE = ClusterSize(cluster_managers=1, discovery=1, brokers=1, shards=2)
 THREE = ["shard-node-1", "shard-node-2", "shard-node-3"]

@@ -23,7 +23,7 @@ from tests.integration.shards.processes import (
     calling,
     serves,
 )
-from tests.support.member_channel import member_channel
+from tests.support.callers.member_channel import member_channel
 
 WAIT_S = 30
 """For what must happen. Only a failing test waits that long."""

@@ -11,8 +11,8 @@ from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from tests.integration.shards.processes import NAMESPACE, READY_S_MAX, Caller, running
-from tests.support.watch_server import eventually
-from tests.support.watch_world import Recorder
+from tests.support.shards.watch_server import eventually
+from tests.support.shards.watch_world import Recorder
 
 PREFIX = f"persistent://{NAMESPACE}/"
 

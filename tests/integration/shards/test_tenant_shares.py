@@ -14,7 +14,7 @@ from nextgen.client import Client, NewTopic
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.governance.policies import Policies
 from nextgen.tasks.timeouts import timeout
-from tests.support.local_cluster import LocalCluster
+from tests.support.processes.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

@@ -18,7 +18,7 @@ from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from tests.integration.cluster_manager.managers import Managers
 from tests.integration.shards.processes import TIMEOUT_MS, Caller, Nodes, calling
-from tests.support.vanishing_host import VanishingHost
+from tests.support.processes.vanishing_host import VanishingHost
 
 BUSY_MACHINE_S = 15
 """Slack: eight processes, a busy machine. Whoever waits until a request is given up waits far

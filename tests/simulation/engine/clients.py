@@ -15,7 +15,7 @@ from tests.simulation.engine.history import (
     holds_entry,
     require,
 )
-from tests.support.sim_node import SimNode
+from tests.support.simulated.node import SimNode
 
 REQUEST_DEADLINE_S = 3.0
 """After which a client gives up; what it asked for may still happen."""

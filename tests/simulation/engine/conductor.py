@@ -16,7 +16,7 @@ from tests.simulation.engine.faults import BY_NAME, FAULTS, Fault
 from tests.simulation.engine.membership import Membership
 from tests.simulation.engine.simulation import EngineSimulation
 from tests.simulation.engine.states import State, is_in
-from tests.support.sim_node import SimNode
+from tests.support.simulated.node import SimNode
 
 HUNT_S_MAX = 3.0
 """For a state to come about, once the stage is set."""

@@ -14,8 +14,8 @@ from typing import Protocol
 
 from tests.simulation.engine.outage import Outage, Struck
 from tests.simulation.engine.states import State
-from tests.support.sim_network import SimNetwork
-from tests.support.sim_node import SimNode
+from tests.support.simulated.network import SimNetwork
+from tests.support.simulated.node import SimNode
 
 CLOCK_LEAP_S_MAX = 30.0
 WALL_JUMP_S = 3_600.0

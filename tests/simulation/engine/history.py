@@ -13,8 +13,8 @@ from nextgen.replication.journal.journal import JournalEntry
 from nextgen.replication.journal.recovery import JournalState, recover
 from nextgen.replication.ports import Commit, Entry, NodeId
 from nextgen.replication.protocol.entry_codec import encode_records
-from tests.support.sim_disk import SimDisk
-from tests.support.sim_node import DATA, GROUP
+from tests.support.simulated.disk import SimDisk
+from tests.support.simulated.node import DATA, GROUP
 
 JOURNAL = DATA / f"group-{GROUP}" / "journal"
 

@@ -21,7 +21,7 @@ from tests.simulation.engine.history import (
     require,
 )
 from tests.simulation.engine.states import configuration_known_by
-from tests.support.sim_node import SimNode
+from tests.support.simulated.node import SimNode
 
 SLACK_MS = 60.0
 """On top of a bound in time: timers fire in turns of the loop, messages take some."""

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.ports import NodeId
-from tests.support.sim_network import SimNetwork
-from tests.support.sim_node import SimNode
+from tests.support.simulated.network import SimNetwork
+from tests.support.simulated.node import SimNode
 
 LOOK_EVERY_S = 0.25
 

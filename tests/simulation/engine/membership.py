@@ -11,7 +11,7 @@ from nextgen.kernel.errors import MetadataError
 from nextgen.replication.ports import ChangeKind, MemberChange, NodeId
 from nextgen.tasks.timeouts import timeout
 from tests.simulation.engine.simulation import EngineSimulation
-from tests.support.sim_node import SimNode
+from tests.support.simulated.node import SimNode
 
 CHANGE_DEADLINE_S = 5.0
 VOTERS_MAX = 5

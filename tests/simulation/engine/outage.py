@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from nextgen.replication.ports import NodeId, Record
 from tests.simulation.engine.clients import Clients
-from tests.support.sim_network import SimNetwork
-from tests.support.sim_node import SimNode
+from tests.support.simulated.network import SimNetwork
+from tests.support.simulated.node import SimNode
 
 CUT_OFF_S = (0.05, 0.5)
 DOWN_S = (2.0, 40.0)

@@ -17,8 +17,8 @@ from tests.simulation.engine.conductor import Conductor
 from tests.simulation.engine.history import Violation, check_end
 from tests.simulation.engine.simulation import EngineSimulation
 from tests.simulation.report import SeedReport
-from tests.support.sim_process import PROCESS
-from tests.support.virtual_time import IsolatedLoop, run_virtual
+from tests.support.simulated.process import PROCESS
+from tests.support.simulated.virtual_time import IsolatedLoop, run_virtual
 
 ROUNDS = 40
 """Things that go wrong in one run, some of them several at a time."""

@@ -32,10 +32,10 @@ from tests.simulation.engine.states import (
 )
 from tests.simulation.engine.view import ChainView
 from tests.simulation.trace import Trace
-from tests.support.raft_simulation import RaftSimulation
-from tests.support.sim_node import DATA, USUAL_DELAY_MS, SimNode
-from tests.support.sim_process import SimProcess
-from tests.support.virtual_time import VirtualTimeLoop
+from tests.support.simulated.node import DATA, USUAL_DELAY_MS, SimNode
+from tests.support.simulated.process import SimProcess
+from tests.support.simulated.raft import RaftSimulation
+from tests.support.simulated.virtual_time import VirtualTimeLoop
 
 CONFIG = RaftConfig(
     journal_segment_bytes=8 * 1024,

@@ -8,7 +8,7 @@ from typing import Protocol
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import NodeId, Role
 from nextgen.replication.raft.replica import RaftReplica
-from tests.support.sim_node import SimNode
+from tests.support.simulated.node import SimNode
 
 BEHIND_ENTRIES = 20
 """A follower that lacks more than this is behind."""

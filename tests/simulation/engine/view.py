@@ -9,8 +9,8 @@ from pathlib import Path
 
 from nextgen.replication.ports import AppliedPoint, Entry, ViewDigest
 from nextgen.replication.view.digest import next_digest_position
-from tests.support.sim_disk import SimDisk
-from tests.support.sim_view import SimView
+from tests.support.simulated.disk import SimDisk
+from tests.support.simulated.view import SimView
 
 FILLER_CHARACTERS = 8_000
 """So that a snapshot takes several chunks."""

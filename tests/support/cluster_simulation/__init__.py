@@ -1,25 +1,24 @@
 """The whole cluster in one thread, in virtual time, on a seed.
 
     run.py           run_seed(seed) -> SeedReport
-    simulation.py    the cluster: processes, faults, workload, invariants, put together
-    faults.py        what goes wrong, one thing at a time
-    disk_faults.py   what goes wrong with disks, first starts on new ones included
-    ledger_faults.py  what goes wrong with the disk that brokers share
-    workload.py      clients that create, look up, move and retry
-    administrators.py  somebody who sets policies, drains brokers, unloads topics
-    residents.py     clients of the brokers: producers, which also read what was acknowledged
-    ledgers.py       the disk that brokers share, and what of it has to be there in the end
-    contenders.py    clients that use the same topics, judged by their history at the end
-    invariants.py    what may never be seen, checked as it happens
-    in_touch.py      whom effective writes have to wait for
-    settled.py       replicas at rest, and whether their views agree
-    liveness.py      a healthy majority has a leader in time
+    simulation.py    the cluster: processes, faults, clients and judges, put together
     process.py       one process: what dies with it, and what stays on its disk
     components.py    what each kind of process runs: the components' own ``serve``
+    cluster_secret.py  which runs have a cluster secret
     raft_environment.py  mesh, disk and views of a process with Raft groups
     outside_world.py clocks, randomness, ports and gRPC, replaced for the time of a run
-    virtual_loop.py  the event loop; whoever is dead or paused runs nothing on it
-    network.py       links and connections; ``tests.support.sim_grpc`` speaks over them
+    virtual_loop.py  the event loop; a process that is dead or paused runs nothing on it
+    network.py       links and connections; ``tests.support.simulated.grpc`` uses them
+
+    faults/          injection.py: one at a time. disks.py: disks, and first starts on new ones
+                     ledgers.py: the disk that brokers share
+    clients/         workload.py: create, look up, move, retry. administrators.py: policies, drains,
+                     unloads. residents.py: producers that read what was acknowledged
+                     contenders.py: clients of the same topics, judged by their history at the end
+    judges/          invariants.py: what must never be observed. in_touch.py: subscribers for which
+                     effective writes have to wait. freshness.py: age of answers. ledgers.py: what
+                     the brokers' disk must hold at the end. settled.py: equal views at rest
+                     liveness.py: a healthy majority has a leader in time
 
 Every process runs the ``serve`` of its component's bootstrap. What is replaced is what lies outside
 our code: sockets, gRPC's core, threads, disks, clocks, randomness.

@@ -21,7 +21,7 @@ from nextgen.kernel.errors import MetadataError
 from nextgen.runtime.security import cluster_proof
 from nextgen.runtime.security.cluster_proof import ClusterCredentials, Proof
 from tests.support.cluster_simulation.process import SimulatedProcess
-from tests.support.sim_process import PROCESS
+from tests.support.simulated.process import PROCESS
 
 _SECRET = b"the secret of every simulated cluster"
 

@@ -30,9 +30,9 @@ from nextgen.runtime.servers import ports_check
 from tests.support.cluster_simulation.network import Network
 from tests.support.cluster_simulation.process import SimulatedProcess
 from tests.support.cluster_simulation.virtual_loop import SimulatedLoop
-from tests.support.sim_grpc import SimulatedChannel
-from tests.support.sim_grpc_server import SimulatedServer
-from tests.support.sim_process import PROCESS
+from tests.support.simulated.grpc import SimulatedChannel
+from tests.support.simulated.grpc_server import SimulatedServer
+from tests.support.simulated.process import PROCESS
 
 EPOCH_MS = 1_767_225_600_000
 """The wall clock when the loop's is 0: the beginning of 2026."""

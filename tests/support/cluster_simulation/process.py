@@ -10,8 +10,8 @@ from typing import Any
 
 from nextgen.runtime.security.cluster_proof import ClusterCredentials
 from tests.support.cluster_simulation.virtual_loop import OUTSIDE, SimulatedLoop, SimulatedTask
-from tests.support.sim_process import Condition, SimProcess
-from tests.support.virtual_time import VirtualWorker
+from tests.support.simulated.process import Condition, SimProcess
+from tests.support.simulated.virtual_time import VirtualWorker
 
 DISK_DELAY_MS = 0.4
 """A typical write or sync; a view's transaction takes as long."""

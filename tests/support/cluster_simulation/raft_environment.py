@@ -23,8 +23,8 @@ from nextgen.replication.ports import AppliedPoint, Entry, GroupId, NodeId, Role
 from nextgen.runtime.lifecycle.data_directory import LOCK_FILE
 from tests.support.cluster_simulation.network import Network
 from tests.support.cluster_simulation.process import SimulatedProcess
-from tests.support.sim_disk import SimDisk
-from tests.support.sim_network import LENGTH_BYTES, MeshEnd
+from tests.support.simulated.disk import SimDisk
+from tests.support.simulated.network import LENGTH_BYTES, MeshEnd
 
 RAFT_CONFIG = RaftConfig(
     journal_segment_bytes=48 * 1024,

@@ -24,22 +24,22 @@ from nextgen.tasks.background import failures
 from nextgen.tasks.timeouts import timeout
 from shards.assignment.lease_keeper import _RETRY_SECONDS_MAX as LEASE_GROWTH_S_MAX
 from tests.simulation.report import SeedReport
-from tests.support.cluster_simulation.administrators import Administrator
+from tests.support.cluster_simulation.clients.administrators import Administrator
+from tests.support.cluster_simulation.clients.contenders import Contender, Records, judge
+from tests.support.cluster_simulation.clients.workload import Ledger, Workload, check_at_end
 from tests.support.cluster_simulation.cluster_secret import proven_calls
 from tests.support.cluster_simulation.components import ClusterPlan, limits_of
-from tests.support.cluster_simulation.contenders import Contender, Records, judge
-from tests.support.cluster_simulation.faults import Faults
-from tests.support.cluster_simulation.freshness import Seeker
-from tests.support.cluster_simulation.ledger_faults import LedgerFaults
-from tests.support.cluster_simulation.ledgers import shared_storage
-from tests.support.cluster_simulation.liveness import LOOK_S, Liveness
+from tests.support.cluster_simulation.faults.injection import Faults
+from tests.support.cluster_simulation.faults.ledgers import LedgerFaults
+from tests.support.cluster_simulation.judges.freshness import Seeker
+from tests.support.cluster_simulation.judges.ledgers import shared_storage
+from tests.support.cluster_simulation.judges.liveness import LOOK_S, Liveness
+from tests.support.cluster_simulation.judges.settled import check_views, is_settled
 from tests.support.cluster_simulation.outside_world import collect_garbage, simulated_world
 from tests.support.cluster_simulation.process import SimulatedProcess
-from tests.support.cluster_simulation.settled import check_views, is_settled
 from tests.support.cluster_simulation.simulation import ClusterSimulation
 from tests.support.cluster_simulation.virtual_loop import SimulatedLoop
-from tests.support.cluster_simulation.workload import Ledger, Workload, check_at_end
-from tests.support.sim_process import PROCESS
+from tests.support.simulated.process import PROCESS
 
 FAULTS_PER_SEED = 30
 CLIENTS = 3

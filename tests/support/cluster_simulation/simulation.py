@@ -20,6 +20,7 @@ from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.ports import Role
 from nextgen.runtime.lifecycle.process import Shutdown
 from nextgen.runtime.security.cluster_proof import ClusterCredentials
+from tests.support.cluster_simulation.clients.residents import Resident
 from tests.support.cluster_simulation.cluster_secret import write_secret
 from tests.support.cluster_simulation.components import (
     CLUSTER_ID,
@@ -27,9 +28,9 @@ from tests.support.cluster_simulation.components import (
     has_disk,
     serve_of,
 )
-from tests.support.cluster_simulation.in_touch import InTouch
-from tests.support.cluster_simulation.invariants import Invariants
-from tests.support.cluster_simulation.ledgers import Storage
+from tests.support.cluster_simulation.judges.in_touch import InTouch
+from tests.support.cluster_simulation.judges.invariants import Invariants
+from tests.support.cluster_simulation.judges.ledgers import Storage
 from tests.support.cluster_simulation.network import Network
 from tests.support.cluster_simulation.process import SimulatedProcess
 from tests.support.cluster_simulation.raft_environment import (
@@ -37,7 +38,6 @@ from tests.support.cluster_simulation.raft_environment import (
     MeshFabric,
     SimulatedHost,
 )
-from tests.support.cluster_simulation.residents import Resident
 from tests.support.cluster_simulation.virtual_loop import OUTSIDE, SimulatedLoop
 
 REPLICAS_MS_MAX = 20_000

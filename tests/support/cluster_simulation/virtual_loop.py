@@ -14,8 +14,8 @@ from concurrent.futures import Executor
 from contextvars import Context, copy_context
 from typing import Any, Protocol, TypeVar
 
-from tests.support.sim_process import PROCESS
-from tests.support.virtual_time import IsolatedLoop, VirtualWorker
+from tests.support.simulated.process import PROCESS
+from tests.support.simulated.virtual_time import IsolatedLoop, VirtualWorker
 
 T = TypeVar("T")
 

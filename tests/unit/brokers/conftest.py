@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.broker_world import BrokerWorld
-from tests.support.topic_admin_calls import Admin
+from tests.support.brokers.topic_admin_calls import Admin
+from tests.support.brokers.world import BrokerWorld
 
 
 @pytest.fixture

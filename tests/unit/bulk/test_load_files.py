@@ -15,7 +15,7 @@ from nextgen.bulk.errors import LoadRefused
 from nextgen.bulk.manifest import LOAD_MANIFEST, check_files, read_load_manifest
 from nextgen.kernel.limits.bulk import BULK_NAMES_BYTES_MAX, BULK_NAMES_MAX
 from nextgen.kernel.routing.slots import initial_table
-from tests.support.load_folders import write_file, write_load_folder
+from tests.support.logs.load_folders import write_file, write_load_folder
 
 TABLE = initial_table((1, 2))
 NAMES = [f"persistent://acme/orders/t-{number:05d}" for number in range(5_000)]

@@ -31,7 +31,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ShardRequest,
     ShardResponse,
 )
-from tests.support.load_folders import write_load_folder
+from tests.support.logs.load_folders import write_load_folder
 
 NAMES = [f"persistent://acme/orders/t-{number:05d}" for number in range(9_000)]
 

@@ -12,7 +12,7 @@ from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits.cluster import LOOKUP_STALENESS_MS_MAX
 from protos.nextgen.v1.discovery_service_pb2 import LookupResponse
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 TOPIC = "persistent://acme/orders/paid"
 

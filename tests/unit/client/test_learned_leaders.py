@@ -10,7 +10,7 @@ from nextgen.client.cluster.link import ClusterLink, ClusterView
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, Hello, LeaderReport
 from protos.nextgen.v1.events_pb2 import NodeRegistered
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 PUSHED = LeaderReport(shard_id=1, term=3, node_id="node-1", grpc="node-1:1")
 

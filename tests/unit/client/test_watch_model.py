@@ -29,7 +29,7 @@ from protos.nextgen.v1.events_pb2 import (
     TopicUnassigned,
 )
 from protos.nextgen.v1.policies_pb2 import Policies
-from tests.support.fake_shard_changes import created, deleted, properties_set, topic_item
+from tests.support.discovery.fake_shard_changes import created, deleted, properties_set, topic_item
 
 
 def update(shard_id=1, position=0, **more) -> WatchUpdate:

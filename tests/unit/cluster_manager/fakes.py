@@ -17,7 +17,7 @@ from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID, NodeId
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import events_pb2 as events_pb
-from tests.support.memory_log import MemoryLog
+from tests.support.logs.memory_log import MemoryLog
 
 ENDPOINTS = {f"cm-{number}": f"127.0.0.1:{7_000 + number}" for number in (1, 2, 3)}
 

@@ -10,7 +10,7 @@ from cluster_manager.service.peer_keeper import LOOK_AGAIN_S, PeerKeeper
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.replication.ports import ChangeKind, MemberChange, NodeId, ReplicatedLog
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 PEERS = [NodeId(f"cm-{number}") for number in (1, 2, 3)]
 

@@ -13,7 +13,7 @@ from nextgen.export.stores.local import Disk, LocalStore
 from nextgen.export.writing.progress import ProgressMetrics, ShardProgress
 from nextgen.export.writing.run import export_log
 from nextgen.kernel.limits.stream import EXPORT_PAGES_WAITING
-from tests.support.export_logs import PAGE_EVENTS, FakeLog, events
+from tests.support.logs.export_logs import PAGE_EVENTS, FakeLog, events
 
 
 async def row_groups(directory: Path, count: int) -> list[int]:

@@ -15,7 +15,7 @@ from nextgen.export.report import FINDINGS_TOLD_MAX, CheckReport
 from nextgen.export.stores.local import LocalStore
 from nextgen.export.writing.run import export_log
 from nextgen.export.writing.shard_files import FileLimits
-from tests.support.export_logs import FakeLog, event, events
+from tests.support.logs.export_logs import FakeLog, event, events
 
 PROMISED = {
     *("ok", "shards", "events", "files", "bytes", "bytes_per_event"),

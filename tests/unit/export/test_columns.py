@@ -12,7 +12,7 @@ from nextgen.export.format.columns import INT64_MAX, EventColumns
 from nextgen.export.format.rows import events_of
 from nextgen.export.format.schema import payload_fields
 from protos.nextgen.v1.events_pb2 import Event, TenantCreated
-from tests.support.export_logs import envelope, events
+from tests.support.logs.export_logs import envelope, events
 
 BEYOND_63_BITS = 2**64 - 1
 

@@ -14,7 +14,7 @@ from nextgen.export.writing.run import export_log
 from nextgen.export.writing.shard_files import FileLimits
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits.stream import EXPORT_FILES_MAX
-from tests.support.export_logs import FakeLog, event, events
+from tests.support.logs.export_logs import FakeLog, event, events
 
 
 class Following:

@@ -13,7 +13,7 @@ from nextgen.export.stores.urls import open_store
 from nextgen.export.writing.run import export_log
 from nextgen.export.writing.shard_files import FileLimits
 from nextgen.kernel.limits.stream import EXPORT_LEASE_MS, EXPORT_LEASE_RENEWED_MS
-from tests.support.export_logs import FakeLog, events
+from tests.support.logs.export_logs import FakeLog, events
 
 SMALL = FileLimits(rows=10)
 

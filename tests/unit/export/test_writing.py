@@ -15,7 +15,7 @@ from nextgen.export.format.manifest import decode_manifest, encode_manifest
 from nextgen.export.stores.local import Disk, LocalStore
 from nextgen.export.writing.run import export_log
 from nextgen.export.writing.shard_files import FileLimits
-from tests.support.export_logs import DAY_MS, TIME_MS, FakeLog, event, events
+from tests.support.logs.export_logs import DAY_MS, TIME_MS, FakeLog, event, events
 
 SMALL = FileLimits(rows=10)
 

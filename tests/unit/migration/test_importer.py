@@ -15,7 +15,7 @@ from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
 from nextgen.migration.importer import CHARACTERS_MAX, Importer, ImportReport
 from nextgen.migration.own_cluster import OwnCluster
 from nextgen.migration.records import Record, Remarks
-from tests.support.fake_inventory import FakeInventory
+from tests.support.discovery.fake_inventory import FakeInventory
 
 POLICIES = replace(NO_POLICIES, message_ttl_ms=60_000)
 OTHER_POLICIES = replace(NO_POLICIES, message_ttl_ms=1)

@@ -30,10 +30,10 @@ from protos.pulsar.PulsarApi_pb2 import (
     FeatureFlags,
     ServerError,
 )
-from tests.support.pulsar_frames import connect_frame, lookup_command
-from tests.support.pulsar_transport import MemoryTransport
+from tests.support.pulsar.frames import connect_frame, lookup_command
+from tests.support.pulsar.transport import MemoryTransport
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 KEEP_ALIVE_S = PULSAR_KEEP_ALIVE_MS / 1000 + 0.01
 """One interval, and what the timer that ends with it does."""

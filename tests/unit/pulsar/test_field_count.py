@@ -17,7 +17,7 @@ from nextgen.pulsar.field_count import (
 from nextgen.pulsar.frames import FIELD_OF_TYPE, MalformedFrame, parse_command
 from nextgen.pulsar.payload import open_payload
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandProducer, MessageMetadata
-from tests.support.pulsar_frames import FrameMutator, every_command, metadata
+from tests.support.pulsar.frames import FrameMutator, every_command, metadata
 
 LONG_TEXT = "x" * COMMAND_COUNTED_BYTES_MIN
 """Makes a command long enough to be counted."""

@@ -20,8 +20,8 @@ from nextgen.pulsar.frames import (
     request_id_of,
 )
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
-from tests.support.processor_time import processor_time
-from tests.support.pulsar_frames import (
+from tests.support.costs.processor_time import processor_time
+from tests.support.pulsar.frames import (
     FrameMutator,
     command,
     every_command,

@@ -26,11 +26,11 @@ from nextgen.pulsar.inbound import InboundBudget
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandProducer, CommandSend
-from tests.support.pulsar_fast_path import KnowsEverything
-from tests.support.pulsar_frames import connect_frame, lookup_command
-from tests.support.pulsar_transport import MemoryTransport
+from tests.support.pulsar.fast_path import KnowsEverything
+from tests.support.pulsar.frames import connect_frame, lookup_command
+from tests.support.pulsar.transport import MemoryTransport
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 from tests.unit.pulsar.test_connection import PONG, opened
 
 LOOKUP = encode_command(lookup_command(request_id=3))

@@ -6,7 +6,7 @@ import asyncio
 
 from nextgen.pulsar.keep_alive import TICK_MS_MIN, KeepAlive
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 
 class Client:

@@ -14,8 +14,8 @@ from protos.pulsar.PulsarApi_pb2 import (
     CommandPartitionedTopicMetadataResponse,
     KeyValue,
 )
-from tests.support.pulsar_fast_path import FastQuestion, read_fast
-from tests.support.pulsar_frames import TOPIC, FrameMutator, lookup_command, partitions_command
+from tests.support.pulsar.fast_path import FastQuestion, read_fast
+from tests.support.pulsar.frames import TOPIC, FrameMutator, lookup_command, partitions_command
 
 request_ids = st.one_of(
     st.integers(0, 2**63 - 1),

@@ -15,7 +15,7 @@ from nextgen.pulsar.payload import (
     open_payload,
 )
 from protos.pulsar.PulsarApi_pb2 import MessageMetadata
-from tests.support.pulsar_frames import batch_body, metadata, with_broker_entry_metadata
+from tests.support.pulsar.frames import batch_body, metadata, with_broker_entry_metadata
 
 
 def without_checksum(payload: bytes) -> bytes:

@@ -36,7 +36,7 @@ from protos.pulsar.PulsarApi_pb2 import (
     CommandPing,
     CommandSuccess,
 )
-from tests.support.pulsar_frames import connect_frame, lookup_command, partitions_command
+from tests.support.pulsar.frames import connect_frame, lookup_command, partitions_command
 
 GREETING = Greeting()
 PAGE = bytes(64 * 1024)

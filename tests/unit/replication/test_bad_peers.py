@@ -16,8 +16,8 @@ import pytest
 import nextgen.replication
 from nextgen.replication.mesh.frames import RemoteProtocolError, decode_frame, parse_hello
 from nextgen.replication.protocol.messages import check_message
-from tests.support.raft_simulation import RaftSimulation
 from tests.support.scenarios import run_by
+from tests.support.simulated.raft import RaftSimulation
 from tests.unit.replication.test_group import log_of, others_than, propose, simulated
 
 PACKAGE = Path(nextgen.replication.__file__).parent

@@ -26,9 +26,9 @@ from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import Commit, Entry, NodeId, Record, Role, RoleChange
 from nextgen.storage.disk import Handle
 from nextgen.tasks.timeouts import timeout
-from tests.support.raft_simulation import CONFIG, DATA, RaftSimulation, SimNode
-from tests.support.sim_disk import PowerCut, SimDisk
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.disk import PowerCut, SimDisk
+from tests.support.simulated.raft import CONFIG, DATA, RaftSimulation, SimNode
+from tests.support.simulated.virtual_time import run_virtual
 
 RESTART_AFTER_S = 0.05
 STEP_TIMEOUT_S = 3.0

@@ -9,8 +9,8 @@ import pytest
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.ports import Record
 from nextgen.tasks.timeouts import timeout
-from tests.support.raft_simulation import RaftSimulation
 from tests.support.scenarios import run_by
+from tests.support.simulated.raft import RaftSimulation
 from tests.unit.replication.election.test_timers import (
     LONG_S,
     freeze,

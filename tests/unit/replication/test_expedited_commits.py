@@ -9,8 +9,8 @@ import pytest
 from nextgen.replication.mesh.frames import RemoteProtocolError
 from nextgen.replication.protocol.messages import EXPEDITE_FIELD, check_message
 from nextgen.replication.raft.leading import COMMIT_NOTICE_S, EXPEDITED_NOTICE_S
-from tests.support.raft_simulation import RaftSimulation, SimNode
 from tests.support.scenarios import run_by
+from tests.support.simulated.raft import RaftSimulation, SimNode
 from tests.unit.replication.test_group import log_of, now, others_than, propose, simulated
 
 HEARD_S = 0.5

@@ -19,9 +19,9 @@ from nextgen.replication.journal.worker import InlineRunner
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import Commit, NodeId, Record, Role, RoleChange
 from nextgen.tasks.timeouts import timeout
-from tests.support.raft_simulation import DATA, GROUP, RaftSimulation, SimNode
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.raft import DATA, GROUP, RaftSimulation, SimNode
+from tests.support.simulated.virtual_time import run_virtual
 
 Scenario = Callable[[RaftSimulation], Coroutine[Any, Any, None]]
 

@@ -15,7 +15,8 @@ from nextgen.replication.ports import (
     Role,
 )
 from nextgen.replication.protocol.entry_codec import NO_RECORDS
-from tests.support.membership_simulation import (
+from tests.support.scenarios import run_by
+from tests.support.simulated.membership import (
     ADD,
     REMOVE,
     MembershipSimulation,
@@ -26,8 +27,7 @@ from tests.support.membership_simulation import (
     membership,
     until,
 )
-from tests.support.raft_simulation import DATA, GROUP, SimNode
-from tests.support.scenarios import run_by
+from tests.support.simulated.raft import DATA, GROUP, SimNode
 
 
 async def cut_the_log(simulation: MembershipSimulation, *nodes: SimNode) -> None:

@@ -15,7 +15,8 @@ from nextgen.replication.ports import (
     Role,
 )
 from nextgen.tasks.timeouts import timeout
-from tests.support.membership_simulation import (
+from tests.support.scenarios import run_by
+from tests.support.simulated.membership import (
     ADD,
     PROMOTE,
     MembershipSimulation,
@@ -26,7 +27,6 @@ from tests.support.membership_simulation import (
     membership,
     until,
 )
-from tests.support.scenarios import run_by
 
 
 @run_by(membership)

@@ -21,7 +21,8 @@ from nextgen.replication.ports import (
     Role,
 )
 from nextgen.tasks.timeouts import timeout
-from tests.support.membership_simulation import (
+from tests.support.scenarios import run_by
+from tests.support.simulated.membership import (
     ADD,
     PROMOTE,
     REMOVE,
@@ -33,8 +34,7 @@ from tests.support.membership_simulation import (
     membership,
     until,
 )
-from tests.support.raft_simulation import SimNode
-from tests.support.scenarios import run_by
+from tests.support.simulated.raft import SimNode
 
 # In and out ------------------------------------------------------------------------------------
 

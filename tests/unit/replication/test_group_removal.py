@@ -12,7 +12,8 @@ from nextgen.replication.ports import (
     NodeId,
     Role,
 )
-from tests.support.membership_simulation import (
+from tests.support.scenarios import run_by
+from tests.support.simulated.membership import (
     PROMOTE,
     REMOVE,
     MembershipSimulation,
@@ -23,7 +24,6 @@ from tests.support.membership_simulation import (
     membership,
     until,
 )
-from tests.support.scenarios import run_by
 
 
 def test_a_leader_that_removes_itself_hands_over_when_that_is_committed() -> None:

@@ -19,9 +19,9 @@ import pytest
 
 from nextgen.replication.ports import Record, Role
 from nextgen.storage.disk import Handle
-from tests.support.raft_simulation import DATA, RaftSimulation, SimNode
-from tests.support.sim_disk import PowerCut, SimDisk
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.disk import PowerCut, SimDisk
+from tests.support.simulated.raft import DATA, RaftSimulation, SimNode
+from tests.support.simulated.virtual_time import run_virtual
 
 NEVER_S = 6.0
 """Three times the longest silence after which a voter campaigns."""

@@ -10,14 +10,14 @@ import pytest
 from nextgen.kernel.errors import MetadataError
 from nextgen.replication.ports import ChangeKind, MemberChange, Record
 from nextgen.tasks.timeouts import timeout
-from tests.support.membership_simulation import (
+from tests.support.simulated.membership import (
     MembershipSimulation,
     engine_of,
     log_of,
     membership,
     until,
 )
-from tests.support.raft_simulation import SimNode
+from tests.support.simulated.raft import SimNode
 
 ROUNDS = 40
 SEEDS = range(8)

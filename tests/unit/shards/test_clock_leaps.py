@@ -10,7 +10,7 @@ from nextgen.kernel.limits.cluster import CAPACITY_LEASE_TTL_MS
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import NAMESPACE, Harness, VirtualClock, in_shard
+from tests.support.shards.harness import NAMESPACE, Harness, VirtualClock, in_shard
 
 HOUR_MS = 3_600_000
 ID_1 = b"command-00000001"

@@ -16,9 +16,9 @@ from nextgen.kernel.limits.cluster import ELECTION_WAIT_MS, FOLLOWER_READ_WAIT_M
 from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
-from tests.support.leased_subscriber import LeasedSubscriber, to_its_end
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import NAMESPACE, FakeBroker, Harness, in_shard
+from tests.support.shards.harness import NAMESPACE, FakeBroker, Harness, in_shard
+from tests.support.shards.leased_subscriber import LeasedSubscriber, to_its_end
 from tests.unit.shards.sessions.test_broker_manager import assign_request, release_request
 
 ID_1 = bytes(15) + b"1"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nextgen.storage.disk import DiskStorage, Handle, is_full, make_directory_durably
-from tests.support.shadow_disk import ShadowDisk
-from tests.support.sim_disk import PowerCut, SimDisk
+from tests.support.simulated.disk import PowerCut, SimDisk
+from tests.support.simulated.shadow_disk import ShadowDisk
 
 DATA = Path("/data")
 FILE = DATA / "file"

@@ -21,7 +21,7 @@ from nextgen.kernel.limits.pulsar import TOPIC_STATS_NAMES_MAX
 from nextgen.kernel.limits.rest import HELD_NAMESPACES_PAGE_MAX
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.broker_world import TOPIC, BrokerWorld, FakeBroker, settle
+from tests.support.brokers.world import TOPIC, BrokerWorld, FakeBroker, settle
 
 STRING = pulsar.Schema(name="String", type=pulsar.Schema.String, schema_data=b"")
 

@@ -21,7 +21,7 @@ what was freed, and up to twice as much stays resident, a different part of it a
 @pytest.mark.parametrize("work", ["waiting_producers", "opening_consumers", "waiting_lookups"])
 def test_a_command_is_not_kept_while_it_waits_nor_behind_its_connection(work: str):
     measured = subprocess.run(
-        [sys.executable, "-m", "tests.support.memory_rounds", work],
+        [sys.executable, "-m", "tests.support.costs.memory_rounds", work],
         check=True,
         capture_output=True,
         timeout=ROUND_S_MAX,

@@ -15,7 +15,7 @@ from nextgen.kernel.limits.pulsar import (
     SUBSCRIPTION_PROPERTIES_MAX,
 )
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.broker_world import TOPIC, BrokerWorld, FakeClient, settle
+from tests.support.brokers.world import TOPIC, BrokerWorld, FakeClient, settle
 
 LEDGER = ledger_id_of(1, 0)
 EARLIEST = {"initialPosition": pulsar.CommandSubscribe.Earliest}

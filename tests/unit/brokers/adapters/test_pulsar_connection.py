@@ -12,7 +12,7 @@ from nextgen.pulsar.frames import FIELD_OF_TYPE
 from nextgen.runtime.security import authorization
 from nextgen.runtime.security.authorization import Action, Resource
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.broker_world import TOPIC, BrokerWorld, settle
+from tests.support.brokers.world import TOPIC, BrokerWorld, settle
 
 _TRANSACTIONS = [
     pulsar.BaseCommand.NEW_TXN,

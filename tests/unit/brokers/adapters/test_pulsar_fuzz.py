@@ -8,9 +8,9 @@ from structlog.testing import capture_logs
 from brokers.domain.position import ledger_id_of
 from nextgen.pulsar.payload import message_payload
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.broker_world import TOPIC, BrokerWorld, FakeClient, settle, until
-from tests.support.pulsar_extremes import ExtremeCommands
-from tests.support.pulsar_frames import FrameMutator
+from tests.support.brokers.world import TOPIC, BrokerWorld, FakeClient, settle, until
+from tests.support.pulsar.extremes import ExtremeCommands
+from tests.support.pulsar.frames import FrameMutator
 
 FRAMES = [2_000, pytest.param(6_000, marks=pytest.mark.slow)]
 FRAMES_PER_CLIENT = 150

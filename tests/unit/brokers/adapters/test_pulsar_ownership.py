@@ -16,8 +16,8 @@ from brokers.ports.ledger import StorageFailed
 from nextgen.kernel.errors import Unavailable
 from nextgen.pulsar.keep_alive import KeepAlive
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.broker_world import TOPIC, BrokerWorld, FakeBroker, FakeClient, settle
-from tests.support.virtual_time import run_virtual
+from tests.support.brokers.world import TOPIC, BrokerWorld, FakeBroker, FakeClient, settle
+from tests.support.simulated.virtual_time import run_virtual
 
 UNIT = ("id-persistentpublicdefaultorders", "")
 STEPS = 400

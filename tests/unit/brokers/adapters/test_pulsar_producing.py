@@ -17,9 +17,9 @@ from nextgen.kernel.limits.pulsar import (
     PULSAR_BATCH_MESSAGES_MAX,
 )
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.broker_world import TOPIC, BrokerWorld, settle
+from tests.support.brokers.world import TOPIC, BrokerWorld, settle
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 LEDGER = ledger_id_of(1, 0)
 DUPLICATE = -1

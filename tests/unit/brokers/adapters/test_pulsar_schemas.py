@@ -14,7 +14,7 @@ from brokers.service.topics import schemas as schemas_module
 from nextgen.kernel.governance.policies import SchemaCompatibility
 from nextgen.kernel.limits.pulsar import SCHEMA_BYTES_MAX, SCHEMA_VERSIONS_MAX
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.broker_world import TOPIC, BrokerWorld, settle
+from tests.support.brokers.world import TOPIC, BrokerWorld, settle
 
 STRING = pulsar.Schema(name="String", type=pulsar.Schema.String, schema_data=b"")
 

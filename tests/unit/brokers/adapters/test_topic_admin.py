@@ -20,8 +20,8 @@ from nextgen.kernel.limits.pulsar import (
 from protos.nextgen.v1 import topic_admin_pb2 as wire
 from protos.nextgen.v1.broker_service_pb2 import MessagePosition
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.broker_world import TOPIC, BrokerWorld, FakeClient
-from tests.support.topic_admin_calls import Admin, unit_of
+from tests.support.brokers.topic_admin_calls import Admin, unit_of
+from tests.support.brokers.world import TOPIC, BrokerWorld, FakeClient
 
 NON_PERSISTENT = TOPIC.replace("persistent", "non-persistent")
 EARLIEST = wire.TopicPlace(earliest=wire.Earliest())

@@ -16,8 +16,8 @@ from nextgen.pulsar.payload import open_payload
 from protos.nextgen.v1 import topic_admin_pb2 as wire
 from protos.nextgen.v1.broker_service_pb2 import MessagePosition
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.broker_world import TOPIC, BrokerWorld, FakeClient, settle, until
-from tests.support.topic_admin_calls import Admin
+from tests.support.brokers.topic_admin_calls import Admin
+from tests.support.brokers.world import TOPIC, BrokerWorld, FakeClient, settle, until
 
 MESSAGE = pulsar.BaseCommand.MESSAGE
 MESSAGES = 6

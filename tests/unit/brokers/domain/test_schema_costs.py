@@ -23,7 +23,7 @@ from nextgen.kernel.limits.pulsar import (
     SCHEMA_COMPARISONS_MAX,
     SCHEMA_VERSIONS_MAX,
 )
-from tests.support.processor_time import processor_time
+from tests.support.costs.processor_time import processor_time
 
 CPU_S_MAX = 1
 """Of comparisons that took up to ten seconds, and take some 50 ms."""

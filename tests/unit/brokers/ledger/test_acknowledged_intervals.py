@@ -11,7 +11,7 @@ import pytest
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.ports.ledger import Fenced, NewEntry
 from nextgen.audit.interval_check import AcknowledgedInterval, Grant
-from tests.support.intervals import check_intervals
+from tests.support.history.intervals import check_intervals
 
 TOPIC_ID = "0000000000000001"
 

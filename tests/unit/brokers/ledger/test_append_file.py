@@ -9,7 +9,7 @@ import pytest
 from brokers.adapters.ledger.writing.append_file import AppendFile
 from nextgen.kernel.limits import pulsar as pulsar_limits
 from nextgen.storage.disk import Handle
-from tests.support.sim_disk import SimDisk
+from tests.support.simulated.disk import SimDisk
 
 
 class ReservingDisk(SimDisk):

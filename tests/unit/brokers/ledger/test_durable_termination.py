@@ -10,8 +10,8 @@ from brokers.domain.refusal import ServerError
 from brokers.ports.ledger import NewEntry
 from brokers.service.topics.topic import Topic, TopicDependencies, TopicUnit
 from brokers.service.traffic import Latency, Traffic
-from tests.support.broker_world import POLICY
-from tests.support.sim_disk import SimDisk
+from tests.support.brokers.world import POLICY
+from tests.support.simulated.disk import SimDisk
 
 
 def opened_topic(ledger: Any, epoch: int) -> Topic:

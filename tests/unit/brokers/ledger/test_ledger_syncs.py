@@ -23,7 +23,7 @@ from brokers.adapters.ledger.writing.unit_files import Batch, PendingEntry, Unit
 from brokers.domain.position import Position, epoch_of, ledger_id_of, segment_of
 from brokers.ports.ledger import LedgerDamaged, NewEntry
 from nextgen.storage.disk import make_directory_durably
-from tests.support.sim_disk import SimDisk
+from tests.support.simulated.disk import SimDisk
 
 TOPIC = "0a1b00112233445566778899"
 UNIT = Unit(TOPIC, "", "persistent://public/default/orders")

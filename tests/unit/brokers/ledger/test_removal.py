@@ -10,7 +10,7 @@ import pytest
 from brokers.adapters.ledger.format.files import UnitDirectory
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.ports.ledger import Fenced, NewEntry, StorageFailed
-from tests.support.sim_disk import SimDisk
+from tests.support.simulated.disk import SimDisk
 
 ROOT = Path("/ledgers")
 NAME = "persistent://a/b/c"

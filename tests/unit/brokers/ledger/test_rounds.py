@@ -15,7 +15,7 @@ from brokers.domain.position import Position
 from brokers.ports.ledger import Fenced, NewEntry
 from nextgen.kernel.limits import pulsar as pulsar_limits
 from nextgen.kernel.limits.pulsar import LEDGER_WRITERS
-from tests.support.sim_disk import SimDisk
+from tests.support.simulated.disk import SimDisk
 
 ROOT = Path("/ledgers")
 TOPIC = "0a1b00112233445566778899"

@@ -1,5 +1,5 @@
 """Brokers whose storage is memory: in virtual time."""
 
-from tests.support.virtual_time import pytest_asyncio_loop_factories
+from tests.support.simulated.virtual_time import pytest_asyncio_loop_factories
 
 __all__ = ["pytest_asyncio_loop_factories"]

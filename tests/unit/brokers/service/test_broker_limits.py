@@ -18,7 +18,7 @@ from nextgen.kernel.limits.pulsar import (
 )
 from nextgen.kernel.routing.names import parse_topic
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.broker_world import TOPIC, BrokerWorld, FakeClient, settle, until
+from tests.support.brokers.world import TOPIC, BrokerWorld, FakeClient, settle, until
 
 
 async def test_a_topic_has_so_many_producers_and_no_more(world: BrokerWorld):

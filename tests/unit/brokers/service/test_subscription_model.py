@@ -22,8 +22,8 @@ from brokers.domain.subscriptions.ack_set import all_open, mask_of, words_of
 from brokers.domain.subscriptions.key_hash import key_slot
 from brokers.ports.consumer import Dispatch
 from brokers.service.subscriptions.subscription import Ack, SubscriptionKind
-from tests.support.subscription_world import FakeConsumer, SubscriptionWorld, settle
-from tests.support.virtual_time import VirtualTimeLoop
+from tests.support.brokers.subscription_world import FakeConsumer, SubscriptionWorld, settle
+from tests.support.simulated.virtual_time import VirtualTimeLoop
 
 T = TypeVar("T")
 KEYS = ("a", "b", "c", "d", "e")

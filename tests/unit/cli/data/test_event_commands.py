@@ -18,7 +18,7 @@ from nextgen.kernel.limits.stream import POSITION_MAX
 from nextgen.main import app
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from protos.nextgen.v1.shard_service_pb2 import EventBatch
-from tests.support.fake_log_replicas import FakeLogReplica, served
+from tests.support.logs.fake_log_replicas import FakeLogReplica, served
 
 
 class Served:

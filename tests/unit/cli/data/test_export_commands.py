@@ -13,7 +13,7 @@ from nextgen.export.stores.local import LocalStore
 from nextgen.export.writing.run import export_log
 from nextgen.main import app
 from nextgen.runtime.lifecycle.exit_code import ExitCode
-from tests.support.export_logs import FakeLog, events
+from tests.support.logs.export_logs import FakeLog, events
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from nextgen.cli.local.supervise import Supervisor
 from nextgen.kernel.limits.inbound import LOG_FILE_BYTES_MAX, LOG_FILES_KEPT_MAX
 from nextgen.tasks.background import failures, keep
 from nextgen.tasks.timeouts import timeout
-from tests.support.kept_tasks import break_kept, has_begun_again
+from tests.support.processes.kept_tasks import break_kept, has_begun_again
 
 
 def sizes(directory: Path) -> dict[str, int]:

@@ -11,7 +11,7 @@ from nextgen.main import app
 from nextgen.runtime.settings import TraceSettings
 from nextgen.runtime.telemetry import lookup_steps, tracing
 from nextgen.runtime.telemetry.trace_export import start_tracing
-from tests.support.traced import wait_for_spans_for_long
+from tests.support.observability.traced import wait_for_spans_for_long
 
 
 @pytest.fixture(autouse=True)

@@ -32,9 +32,9 @@ from shards.watches import effective_writes
 from shards.watches.effective_writes import EffectiveWrites
 from shards.watches.subscriber_ids import broker_manager_id
 from tests.support.scenarios import run_by
-from tests.support.shard_events import TIME_MS
-from tests.support.watch_server import FakeLink, WatchServer, eventually
-from tests.support.watch_world import SHARD, Recorder, WatchWorld
+from tests.support.shards.events import TIME_MS
+from tests.support.shards.watch_server import FakeLink, WatchServer, eventually
+from tests.support.shards.watch_world import SHARD, Recorder, WatchWorld
 
 ROOT = "persistent://acme/orders"
 

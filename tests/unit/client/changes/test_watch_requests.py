@@ -13,7 +13,7 @@ from nextgen.client.changes.watch_requests import WatchRequests
 from nextgen.kernel.errors import Overloaded
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import WatchAdd, WatchShardRequest
-from tests.support.watch_world import Recorder
+from tests.support.shards.watch_world import Recorder
 
 
 class Call:

@@ -9,7 +9,7 @@ from nextgen.client.cluster import link as cluster_link
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.kernel.limits.cluster import LINK_OUTBOX_MESSAGES_MAX
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, Hello, NodeHeartbeat, NodeMessage
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 
 class SilentChannel:

@@ -8,7 +8,7 @@ from nextgen.client.cluster.view import ClusterView
 from nextgen.kernel.limits import cluster as limits
 from protos.nextgen.v1.cluster_service_pb2 import BrokerLoad, ClusterUpdate, LeaderReport
 from protos.nextgen.v1.events_pb2 import LoadReport
-from tests.support.fake_cluster import broker, full_update, shard_map
+from tests.support.discovery.fake_cluster import broker, full_update, shard_map
 
 
 def leader(shard_id: int, term: int, endpoint: str) -> ClusterUpdate:

@@ -20,7 +20,7 @@ from nextgen.kernel.errors import (
 from nextgen.kernel.limits.outcome import COMMAND_REPEATED_MS_MAX, ISSUED_POSITIONS_FRESH_MS
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 TIMEOUT_MS = 5_000
 Attempt = tuple[str, float, tuple[tuple[int, int], ...]]

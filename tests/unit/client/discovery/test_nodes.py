@@ -19,8 +19,8 @@ from nextgen.kernel.errors import (
 )
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from tests.support.scenarios import run_by
-from tests.support.sim_process import SimProcess
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.process import SimProcess
+from tests.support.simulated.virtual_time import run_virtual
 
 
 class Refusing(DiscoveryNodes):

@@ -26,7 +26,7 @@ from nextgen.kernel.errors import (
 )
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
-from tests.support.fake_log_replicas import SHARD, FakeLogReplica, served
+from tests.support.logs.fake_log_replicas import SHARD, FakeLogReplica, served
 
 
 class World:

@@ -21,8 +21,8 @@ from protos.nextgen.v1 import policies_pb2
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import BrokerEndpoints, BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, LookupAnswer
-from tests.support.fake_cluster import StaticLink, full_update
-from tests.support.topic_world import SHARDS, TopicWorld
+from tests.support.discovery.fake_cluster import StaticLink, full_update
+from tests.support.discovery.topic_world import SHARDS, TopicWorld
 
 TOPIC = "persistent://acme/orders/paid"
 DEFAULT = "persistent://public/default/first"

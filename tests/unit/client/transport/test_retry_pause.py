@@ -17,7 +17,7 @@ from nextgen.client.transport.retry_pause import retry_pause_ms
 from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 
 class Link:

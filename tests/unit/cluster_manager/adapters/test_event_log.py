@@ -17,7 +17,7 @@ from cluster_manager.domain.capacity_ledger import CapacityGranted
 from cluster_manager.domain.membership import Node, NodeRegistered
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.shard_service_pb2 import EventBatch, PinLogRequest, ReadEventsRequest
-from tests.support.memory_log import MemoryLog
+from tests.support.logs.memory_log import MemoryLog
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from cluster_manager.adapters.stored_view import (
 from cluster_manager.projections.tables import METADATA
 from nextgen.replication.ports import Entry
 from nextgen.replication.view.database import fingerprint
-from tests.support.write_golden_cluster_log import RECORDS, described
+from tests.support.golden.cluster_log import RECORDS, described
 
 
 def entries():

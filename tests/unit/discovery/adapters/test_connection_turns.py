@@ -29,9 +29,9 @@ from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.runtime.security import authorization
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
-from tests.support.pulsar_fast_path import KnowsEverything
-from tests.support.pulsar_frames import connect_frame, lookup_command
-from tests.support.pulsar_transport import MemoryTransport
+from tests.support.pulsar.fast_path import KnowsEverything
+from tests.support.pulsar.frames import connect_frame, lookup_command
+from tests.support.pulsar.transport import MemoryTransport
 
 WAITING_MAX = DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX
 

@@ -14,7 +14,7 @@ from nextgen.kernel.limits.cluster import LOOKUP_STALENESS_MS_MAX, WATCH_TTL_MAR
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
-from tests.support.absent_names import absent_names
+from tests.support.discovery.absent_names import absent_names
 
 SHARD = 1
 TOPIC = "persistent://t/n/x"

@@ -7,8 +7,8 @@ from discovery.service.report import Report
 from discovery.service.watches.registry import WATCH_KINDS, WatchRegistry
 from nextgen.kernel.errors import Overloaded
 from protos.nextgen.v1.discovery_service_pb2 import WatchRequest
-from tests.support.fake_cluster import StaticLink, full_update
-from tests.support.fake_shard_changes import FakeReader, FakeStreams
+from tests.support.discovery.fake_cluster import StaticLink, full_update
+from tests.support.discovery.fake_shard_changes import FakeReader, FakeStreams
 
 
 async def test_watches_are_counted_by_kind_open_and_ended():

@@ -8,7 +8,7 @@ from nextgen.kernel.limits.discovery import (
     ABSENT_NAME_MS_MAX,
     ABSENT_NAMES_MAX,
 )
-from tests.support.absent_names import absent_names
+from tests.support.discovery.absent_names import absent_names
 
 SHARD = 1
 NAME = "persistent://t/n/x"

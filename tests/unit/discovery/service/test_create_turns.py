@@ -14,9 +14,9 @@ from nextgen.kernel.limits.write import WRITE_REQUEST_COST, WRITES_SENT_MAX
 from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
-from tests.support.fake_cluster import StaticLink, full_update
+from tests.support.discovery.fake_cluster import StaticLink, full_update
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 SENT_MAX = -(-WRITES_SENT_MAX // (WRITE_REQUEST_COST + 1))
 """Creates of one topic that are sent at a time."""

@@ -19,10 +19,10 @@ from nextgen.kernel.limits.cluster import LOOKUP_STALENESS_MS_MAX
 from protos.nextgen.v1.discovery_service_pb2 import LookupRequest, LookupResponse
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupResponse, ShardRequest, ShardResponse
-from tests.support.absent_names import absent_names
-from tests.support.fake_cluster import StaticLink
+from tests.support.discovery.absent_names import absent_names
+from tests.support.discovery.fake_cluster import StaticLink
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 SHARD = 1
 TOPIC = "persistent://t/n/x"

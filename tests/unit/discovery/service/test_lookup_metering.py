@@ -24,8 +24,8 @@ from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupResponse, ShardResponse
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
-from tests.support.absent_names import absent_names
-from tests.support.fake_cluster import StaticLink
+from tests.support.discovery.absent_names import absent_names
+from tests.support.discovery.fake_cluster import StaticLink
 
 
 class Clock:

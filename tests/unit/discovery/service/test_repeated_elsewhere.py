@@ -26,7 +26,7 @@ from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 from shards.projections import outcomes
 from shards.state import outcome_retention
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import Harness, in_shard
+from tests.support.shards.harness import Harness, in_shard
 
 WINDOW, WINDOW_MS = 20, 30_000
 SHARD = 1

@@ -15,7 +15,7 @@ from nextgen.harness.chaos.faults.targets import Target
 from nextgen.harness.chaos.runner import LATE_MS_MAX, ScheduleRunner
 from nextgen.harness.chaos.schedule import FaultKind, FaultStep, Group, Schedule
 from nextgen.kernel.errors import DeadlineExceeded, Unavailable
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 TURNS_OF_A_FAULT = 20
 

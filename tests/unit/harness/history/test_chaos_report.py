@@ -12,8 +12,8 @@ import pytest
 from nextgen.harness.history import Finding, FindingKind, History, check
 from nextgen.harness.history.model import Operation, OperationKind, Run
 from nextgen.harness.history.report import BARS_PER_KEY_MAX, KEYS_MAX, render_report, write_report
-from tests.support.history_plants import PLANTS, Plant
-from tests.support.history_world import Size, World
+from tests.support.history.plants import PLANTS, Plant
+from tests.support.history.world import Size, World
 
 NASTY = "<script>alert('x')</script>&\"'"
 

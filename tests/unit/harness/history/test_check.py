@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nextgen.harness.history import check
-from tests.support.history_world import Size, World
+from tests.support.history.world import Size, World
 
 SEEDS = range(60)
 

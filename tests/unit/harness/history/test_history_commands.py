@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from nextgen.harness.history import History, Recorder
 from nextgen.main import app
 from nextgen.runtime.lifecycle.exit_code import ExitCode
-from tests.support.history_plants import stale_read
-from tests.support.history_world import World
+from tests.support.history.plants import stale_read
+from tests.support.history.world import World
 
 
 def recorded(directory: Path, history: History) -> Path:

@@ -14,7 +14,7 @@ from nextgen.audit.interval_check import (
     IntervalAudit,
 )
 from nextgen.kernel.limits.placement import AUDIT_EPOCHS_PER_UNIT_MAX
-from tests.support.intervals import check_intervals
+from tests.support.history.intervals import check_intervals
 
 MS = 1_000_000
 

@@ -15,7 +15,7 @@ from nextgen.harness.history.checks.linear_check import Budget, check_linearizab
 from nextgen.harness.history.checks.linearizability import NEVER_NS, Answer, Call, linearize
 from nextgen.harness.history.log_fold import index_log
 from nextgen.harness.history.model import Operation, OperationKind, refused
-from tests.support.history_world import SCOPES, Size, World
+from tests.support.history.world import SCOPES, Size, World
 
 KEY = "persistent://acme/orders/paid"
 CREATE, DELETE = OperationKind.CREATE, OperationKind.DELETE

@@ -7,8 +7,8 @@ from functools import cache
 import pytest
 
 from nextgen.harness.history import History, check
-from tests.support.history_plants import PLANTS, Plant
-from tests.support.history_world import Size, World
+from tests.support.history.plants import PLANTS, Plant
+from tests.support.history.world import Size, World
 
 SEEDS = range(3)
 

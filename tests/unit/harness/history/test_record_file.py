@@ -40,7 +40,7 @@ from nextgen.harness.history.record_file import (
     read_records,
 )
 from nextgen.kernel.limits.stream import HISTORY_LINE_BYTES_MAX
-from tests.support.history_world import World
+from tests.support.history.world import World
 
 RUN = Run("run-1", 0, 100, 7, ("acme",), "again --seed 7")
 ASKED = Operation("c", 1, OperationKind.CREATE, "acme", 1, argument={"properties": {"a": "b"}})

@@ -13,7 +13,7 @@ import pytest
 
 from nextgen.harness.history import History, check
 from nextgen.harness.history.record_file import history_of, read_records
-from tests.support.history_plants import PLANTS, NoPlace, Plant
+from tests.support.history.plants import PLANTS, NoPlace, Plant
 
 RECORDED = Path(__file__).parent / "recorded" / "one_minute.jsonl.xz"
 WITHOUT_SNAPSHOTS = {"watch of others", "snapshot without an item", "snapshot of yesterday"}

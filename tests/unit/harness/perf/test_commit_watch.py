@@ -10,7 +10,7 @@ from nextgen.harness.perf import commit_watch
 from nextgen.harness.perf.commit_watch import CommitWatch, Created
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 
 def watch_of(*created: tuple[float, float]) -> CommitWatch:

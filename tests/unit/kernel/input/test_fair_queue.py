@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from nextgen.kernel.input.fair_queue import FairQueue
-from tests.support.processor_time import processor_time
+from tests.support.costs.processor_time import processor_time
 
 _PER_KEY_MAX = 3
 _TOTAL_MAX = 7

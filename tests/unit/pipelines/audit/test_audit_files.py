@@ -12,14 +12,14 @@ from nextgen.export.format.schema import SCHEMA_VERSION
 from pipelines.audit.export_files import FILE_RULES, last_events_differ, look_at
 from pipelines.audit.finding import RULES
 from pipelines.audit.result import AuditResult
-from tests.support.spark_breakages import LOG_BREAKAGES
-from tests.support.spark_file_breakages import (
+from tests.support.spark.breakages import LOG_BREAKAGES
+from tests.support.spark.file_breakages import (
     FILE_BREAKAGES,
     FileBreakage,
     change_manifest,
     data_files,
 )
-from tests.support.spark_histories import told_history
+from tests.support.spark.histories import told_history
 
 FOUND_WITHOUT_SPARK = FILE_RULES - {"hash"}
 SPOILT_SHARD = 1

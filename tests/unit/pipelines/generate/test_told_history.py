@@ -8,7 +8,7 @@ from nextgen.export.checking.check import check_export
 from nextgen.harness.history.checks.log_check import check_log
 from nextgen.harness.history.log_events import log_event_of
 from nextgen.harness.history.log_fold import index_log
-from tests.support.spark_histories import told_history
+from tests.support.spark.histories import told_history
 
 
 def test_the_told_history_breaks_no_rule_of_the_log() -> None:

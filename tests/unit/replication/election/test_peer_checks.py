@@ -11,7 +11,8 @@ from nextgen.kernel.limits.raft import GENERATION_JUMP_MAX, TERM_JUMP_MAX, TERM_
 from nextgen.replication.election.peer_checks import is_plausible_jump
 from nextgen.replication.mesh.frames import Message, RemoteProtocolError
 from nextgen.replication.ports import NodeId
-from tests.support.membership_simulation import (
+from tests.support.scenarios import run_by
+from tests.support.simulated.membership import (
     REMOVE,
     MembershipSimulation,
     engine_of,
@@ -19,8 +20,7 @@ from tests.support.membership_simulation import (
     membership,
     until,
 )
-from tests.support.raft_simulation import SimNode
-from tests.support.scenarios import run_by
+from tests.support.simulated.raft import SimNode
 
 STRANGER = NodeId("node-9")
 FAR = 3 * TERM_JUMP_MAX

@@ -14,9 +14,9 @@ from nextgen.replication.journal.unverified import BLANK_INDEX, UNCOVERED_INDEX,
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import ChangeKind, MemberChange, NodeId, Record, Role
 from nextgen.tasks.timeouts import timeout
-from tests.support.raft_simulation import RaftSimulation, SimNode
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.raft import RaftSimulation, SimNode
+from tests.support.simulated.virtual_time import run_virtual
 
 NEVER_S = 10.0
 """Longer than any election, probe or retry takes."""

@@ -14,9 +14,9 @@ from nextgen.replication.config import RaftConfig
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import NodeId, Role, RoleChange
 from nextgen.tasks.timeouts import timeout
-from tests.support.raft_simulation import RaftSimulation
 from tests.support.scenarios import run_by
-from tests.support.sim_node import SimNode
+from tests.support.simulated.node import SimNode
+from tests.support.simulated.raft import RaftSimulation
 from tests.unit.replication.test_group import (
     cut,
     elapsed_ms,

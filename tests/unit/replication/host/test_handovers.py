@@ -6,7 +6,7 @@ import asyncio
 
 from nextgen.replication.host.handovers import Handovers
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 
 @run_by(run_virtual)

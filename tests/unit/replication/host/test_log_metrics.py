@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 from nextgen.replication.host.log_metrics import LogCollector
 from nextgen.replication.ports import LogStatus
 from nextgen.replication.statistics import SYNC_BUCKETS_S, ReplicaStatistics
-from tests.support.dict_state_machine import DictStateMachine
-from tests.support.memory_log import MemoryLog
+from tests.support.logs.dict_state_machine import DictStateMachine
+from tests.support.logs.memory_log import MemoryLog
 
 
 def shown(directory: Path, **changes: object) -> CollectorRegistry:

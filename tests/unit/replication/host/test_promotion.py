@@ -24,8 +24,8 @@ from nextgen.replication.ports import (
     Role,
 )
 from nextgen.replication.view.store import ViewStore
-from tests.support.raft_cluster import QUICK, eventually
-from tests.support.views import METADATA, fold_names, names_in, open_view
+from tests.support.logs.raft_cluster import QUICK, eventually
+from tests.support.logs.views import METADATA, fold_names, names_in, open_view
 
 GROUP = 1
 MEMBERS = tuple(NodeId(f"node-{number}") for number in (1, 2, 3))

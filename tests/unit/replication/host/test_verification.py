@@ -21,9 +21,9 @@ from nextgen.replication.host.raft_host import PySyncObjHost
 from nextgen.replication.host.verification import ViewVerification
 from nextgen.replication.ports import NodeId, Record
 from nextgen.replication.view.store import ViewStore
-from tests.support.raft_cluster import GROUP, SMALL_SEGMENTS, STEADY, eventually
+from tests.support.logs.raft_cluster import GROUP, SMALL_SEGMENTS, STEADY, eventually
+from tests.support.logs.views import open_view
 from tests.support.scenarios import run_by
-from tests.support.views import open_view
 
 
 class Subject(NamedTuple):

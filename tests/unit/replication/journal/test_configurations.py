@@ -18,8 +18,8 @@ from nextgen.replication.journal.journal import Journal
 from nextgen.replication.journal.recovery import MARK_NAME, Outcome, segment_name
 from nextgen.replication.ports import Configuration, NodeId
 from nextgen.replication.protocol.membership import encode_configuration
-from tests.support.journals import DIRECTORY, append_many, given_disk, open_journal
-from tests.support.sim_disk import SimDisk
+from tests.support.simulated.disk import SimDisk
+from tests.support.simulated.journals import DIRECTORY, append_many, given_disk, open_journal
 
 GOLDEN = Path(__file__).parents[3] / "replay" / "logs" / "journal-v2"
 
@@ -278,7 +278,7 @@ def test_a_segment_whose_configuration_is_damaged_is_refused() -> None:
 def test_a_journal_of_format_2_stays_readable(
     golden_disk: Callable[[Path], SimDisk],
 ) -> None:
-    """The files were written once, by tests/support/write_golden_journal.py, and never again."""
+    """The files were written once, by tests/support/golden/journal.py, and never again."""
     disk = golden_disk(GOLDEN)
 
     journal = open_journal(disk)

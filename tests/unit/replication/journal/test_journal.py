@@ -15,7 +15,8 @@ from nextgen.replication.journal.recovery import Outcome, segment_name
 from nextgen.replication.journal.worker import InlineRunner
 from nextgen.replication.ports import PositionCompacted
 from nextgen.storage.disk import DiskStorage
-from tests.support.journals import (
+from tests.support.simulated.disk import SimDisk
+from tests.support.simulated.journals import (
     DIRECTORY,
     HeldRunner,
     append_many,
@@ -23,7 +24,6 @@ from tests.support.journals import (
     open_journal,
     payload_of,
 )
-from tests.support.sim_disk import SimDisk
 
 
 def restarted(disk: SimDisk) -> Journal:

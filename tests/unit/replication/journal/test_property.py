@@ -16,8 +16,8 @@ from nextgen.replication.journal.journal import Journal
 from nextgen.replication.journal.recovery import Outcome
 from nextgen.replication.ports import Configuration, NodeId
 from nextgen.replication.protocol.membership import encode_configuration
-from tests.support.journals import HeldRunner, given_disk, open_journal, payload_of
-from tests.support.sim_disk import PowerCut, SimDisk
+from tests.support.simulated.disk import PowerCut, SimDisk
+from tests.support.simulated.journals import HeldRunner, given_disk, open_journal, payload_of
 
 Said = tuple[object, ...]
 

@@ -24,14 +24,14 @@ from nextgen.replication.journal.recovery import (
     segment_name,
 )
 from nextgen.replication.journal.unverified import UNKNOWN_INDEX
-from tests.support.journals import (
+from tests.support.simulated.disk import SimDisk
+from tests.support.simulated.journals import (
     DIRECTORY,
     append_many,
     given_disk,
     open_journal,
     payload_of,
 )
-from tests.support.sim_disk import SimDisk
 
 ENTRY_BYTES = record_bytes(100)
 ROT = b"\xff\x00\xff"
@@ -417,7 +417,7 @@ GOLDEN = Path(__file__).parents[3] / "replay" / "logs" / "journal-v1"
 
 
 def test_a_journal_of_format_1_stays_readable() -> None:
-    """The files were written once, by tests/support/write_golden_journal.py, and never again."""
+    """The files were written once, by tests/support/golden/journal.py, and never again."""
     disk = given_disk()
     disk.make_directory(DIRECTORY.parent)
     disk.make_directory(DIRECTORY)

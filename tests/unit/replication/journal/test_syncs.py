@@ -19,13 +19,13 @@ from nextgen.replication.journal.format import HEADER_BYTES, RECORD_HEADER_BYTES
 from nextgen.replication.journal.journal import JournalBroken, JournalEntry
 from nextgen.replication.journal.recovery import PREPARING_NAME, Outcome, segment_name
 from nextgen.replication.journal.unverified import UNKNOWN_INDEX
-from tests.support.journals import (
+from tests.support.simulated.disk import SimDisk
+from tests.support.simulated.journals import (
     DIRECTORY,
     append_many,
     given_disk,
     open_journal,
 )
-from tests.support.sim_disk import SimDisk
 
 Scenario = Callable[[SimDisk], bool]
 

@@ -13,8 +13,8 @@ from nextgen.replication.journal.format import Identity, SegmentHeader
 from nextgen.replication.journal.recovery import segment_name
 from nextgen.replication.journal.worker import Batch, InlineRunner, SegmentFiles, ThreadRunner
 from nextgen.storage.disk import make_directory_durably
-from tests.support.journals import DIRECTORY, SEGMENT_BYTES, given_disk
-from tests.support.sim_disk import SimDisk
+from tests.support.simulated.disk import SimDisk
+from tests.support.simulated.journals import DIRECTORY, SEGMENT_BYTES, given_disk
 
 IDENTITY = Identity.of("cluster", "node-1", 7)
 

@@ -30,10 +30,10 @@ from nextgen.replication.mesh.mesh import Mesh
 from nextgen.replication.ports import ChangeKind, MemberChange, NodeId
 from nextgen.storage.checked_file import read_checked, replace_file
 from nextgen.storage.disk import DiskStorage
-from tests.support.membership_simulation import MembershipSimulation, log_of, members, membership
-from tests.support.raft_cluster import RaftCluster, eventually
+from tests.support.logs.raft_cluster import RaftCluster, eventually
 from tests.support.scenarios import run_by
-from tests.support.sim_disk import PowerCut, SimDisk
+from tests.support.simulated.disk import PowerCut, SimDisk
+from tests.support.simulated.membership import MembershipSimulation, log_of, members, membership
 from tests.unit.replication.mesh.test_mesh import HIGH, LOW, connect, mesh, patient, until
 
 LATER = EVENT_LEVEL + 1

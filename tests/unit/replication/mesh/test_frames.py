@@ -26,7 +26,7 @@ from nextgen.replication.mesh.frames import (
     parse_hello,
 )
 from nextgen.replication.ports import NodeId
-from tests.support.processor_time import processor_time
+from tests.support.costs.processor_time import processor_time
 
 values = st.one_of(st.integers(0, 2**63), st.binary(max_size=50), st.text(max_size=20))
 messages = st.dictionaries(st.text(max_size=10), values, max_size=5)

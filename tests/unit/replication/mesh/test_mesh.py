@@ -24,7 +24,7 @@ from nextgen.replication.mesh.frames import (
 from nextgen.replication.mesh.mesh import LOG_LINES_MAX, Mesh
 from nextgen.replication.ports import NodeId
 from nextgen.tasks.timeouts import timeout
-from tests.support.kept_tasks import break_kept, has_begun_again, kept_tasks
+from tests.support.processes.kept_tasks import break_kept, has_begun_again, kept_tasks
 
 LOW, HIGH = NodeId("node-1"), NodeId("node-2")  # The greater one dials.
 CHANNEL = 7

@@ -12,7 +12,7 @@ from nextgen.replication.journal.journal import Journal
 from nextgen.replication.journal.worker import InlineRunner
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.raft.append_rules import FollowOutcome, LogDiverged, follow_append
-from tests.support.sim_disk import SimDisk
+from tests.support.simulated.disk import SimDisk
 
 
 def journal_of(*terms: int) -> Journal:

@@ -17,7 +17,7 @@ from nextgen.replication.raft import applier
 from nextgen.replication.raft.applier import Applier
 from nextgen.tasks.timeouts import timeout
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import VirtualWorker, run_virtual
+from tests.support.simulated.virtual_time import VirtualWorker, run_virtual
 
 DELAY_MS = 20
 FOLD_MS = 1.0

@@ -17,7 +17,7 @@ from nextgen.replication.mesh.frames import RemoteProtocolError
 from nextgen.replication.ports import Configuration, NodeId, Record, Role, ViewDigest
 from nextgen.replication.protocol.messages import check_message
 from nextgen.replication.raft.divergence import DigestComparison, DigestHistory, ViewDiverged
-from tests.support.raft_cluster import SMALL_SEGMENTS, STEADY, RaftCluster, eventually
+from tests.support.logs.raft_cluster import SMALL_SEGMENTS, STEADY, RaftCluster, eventually
 from tests.support.scenarios import run_by
 
 Scenario = Callable[[RaftCluster], Awaitable[None]]

@@ -7,9 +7,9 @@ import asyncio
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import NodeId
 from nextgen.replication.protocol.entry_codec import NO_RECORDS
-from tests.support.raft_simulation import RaftSimulation, SimNode
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.raft import RaftSimulation, SimNode
+from tests.support.simulated.virtual_time import run_virtual
 
 
 def append(

@@ -25,8 +25,8 @@ from nextgen.replication.retention.named_readers import (
 )
 from nextgen.storage.disk import DiskStorage
 from tests.support.scenarios import run_by
-from tests.support.sim_disk import PowerCut, SimDisk
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.disk import PowerCut, SimDisk
+from tests.support.simulated.virtual_time import run_virtual
 from tests.unit.replication.retention.test_log_retention import CountedLog
 
 MINUTE_MS = 60_000

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from nextgen.replication.ports import AppliedPoint
 from nextgen.replication.snapshot.files import SnapshotFiles
 from nextgen.replication.snapshot.partial import SnapshotIdentity
-from tests.support.sim_disk import SimDisk
+from tests.support.simulated.disk import SimDisk
 
 FOLDER = Path("/data/snapshots")
 DATA = b"a view" * 100

@@ -16,7 +16,7 @@ from nextgen.replication.snapshot.partial import (
     SnapshotDamaged,
     SnapshotIdentity,
 )
-from tests.support.sim_disk import PowerCut, SimDisk
+from tests.support.simulated.disk import PowerCut, SimDisk
 
 FOLDER = Path("/data")
 CHUNK_BYTES = 100

@@ -11,7 +11,7 @@ import pytest
 from nextgen.kernel.limits.snapshot import SNAPSHOT_CHUNKS_WAITING_MAX
 from nextgen.replication.ports import NodeId
 from nextgen.replication.snapshot.receiver import SnapshotReceiver
-from tests.support.virtual_time import VirtualWorker, run_virtual
+from tests.support.simulated.virtual_time import VirtualWorker, run_virtual
 
 
 def chunk(round_: int) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from nextgen.replication.ports import NodeId, Record
 from nextgen.replication.snapshot.partial import RECEIVED_NAME, RECEIVING_NAME
 from nextgen.replication.snapshot.sender import OutgoingSnapshot
 from nextgen.tasks.timeouts import timeout
-from tests.support.raft_simulation import CONFIG, DATA, RaftSimulation, SimNode
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.raft import CONFIG, DATA, RaftSimulation, SimNode
+from tests.support.simulated.virtual_time import run_virtual
 
 SNAPSHOTS = DATA / "group-1" / "snapshots"
 CHUNK_BYTES = CONFIG.snapshot_chunk_bytes

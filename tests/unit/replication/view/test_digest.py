@@ -26,7 +26,7 @@ from nextgen.replication.view.digest import (
     stored_of,
 )
 from nextgen.replication.view.store import ViewStore
-from tests.support.views import METADATA, entries_of, fold_names, names_in, open_view
+from tests.support.logs.views import METADATA, entries_of, fold_names, names_in, open_view
 
 values = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.text(), st.binary())
 rows = st.lists(st.tuples(values, values), max_size=20)

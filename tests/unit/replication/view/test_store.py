@@ -22,8 +22,8 @@ from nextgen.replication.view import database
 from nextgen.replication.view.database import ViewUnusable
 from nextgen.replication.view.store import ViewStore
 from nextgen.storage.disk import DiskStorage, Handle, is_full
-from tests.support.shadow_disk import ShadowDisk
-from tests.support.views import METADATA, entries_of, fold_names, names_in, open_view
+from tests.support.logs.views import METADATA, entries_of, fold_names, names_in, open_view
+from tests.support.simulated.shadow_disk import ShadowDisk
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from nextgen.runtime.servers.http_gate import PROGRESS, GuardedClient, HttpGate
 from nextgen.runtime.servers.probes import Probes
 from nextgen.tasks.timeouts import timeout
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 CHECK_S = HTTP_CHECK_MS / 1_000
 MANY = 10**6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nextgen.runtime.telemetry import lookup_steps, tracing
-from tests.support.traced import recorded_traces
+from tests.support.observability.traced import recorded_traces
 
 
 def test_steps_are_numbered_as_the_seed_numbers_them():

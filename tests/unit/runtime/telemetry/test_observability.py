@@ -12,7 +12,7 @@ from nextgen.runtime.settings import NO_TRACES
 from nextgen.runtime.telemetry.observability import LoopLag, ProcessCollector, observed
 from nextgen.runtime.telemetry.trace_export import version
 from nextgen.tasks.timeouts import timeout
-from tests.support.kept_tasks import break_kept, has_begun_again
+from tests.support.processes.kept_tasks import break_kept, has_begun_again
 
 
 def test_the_release_and_the_disk_are_shown(tmp_path: Path) -> None:

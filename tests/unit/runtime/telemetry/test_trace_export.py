@@ -14,7 +14,7 @@ from nextgen.kernel.errors import RefusesToStart
 from nextgen.runtime.settings import NO_TRACES, TRACE_FLAGS, TraceSettings, read_settings
 from nextgen.runtime.telemetry import tracing
 from nextgen.runtime.telemetry.trace_export import TraceFile, start_tracing, trace_path
-from tests.support.traced import wait_for_spans_for_long
+from tests.support.observability.traced import wait_for_spans_for_long
 
 ROOT = Path(__file__).resolve().parents[4]
 

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from nextgen.kernel.errors import Unavailable
 from nextgen.runtime.telemetry import tracing
 from nextgen.runtime.telemetry.logs import configure_logging
-from tests.support.traced import recorded_traces
+from tests.support.observability.traced import recorded_traces
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"

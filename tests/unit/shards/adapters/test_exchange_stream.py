@@ -14,7 +14,7 @@ from protos.nextgen.v1.inventory_pb2 import KIND_TENANT
 from shards.adapters import exchange_stream
 from shards.adapters.exchange_stream import ExchangeStream
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import Harness, in_shard
+from tests.support.shards.harness import Harness, in_shard
 
 
 class Wire:

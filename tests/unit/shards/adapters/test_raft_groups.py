@@ -16,7 +16,7 @@ from nextgen.storage.disk import DiskStorage, Storage
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from shards.adapters.raft_groups import RaftGroups
-from tests.support.sim_disk import SimDisk
+from tests.support.simulated.disk import SimDisk
 
 DATA = Path("/data")
 

@@ -18,8 +18,8 @@ from protos.nextgen.v1.event_bytes_pb2 import EventBatchBytes
 from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
 from shards.adapters.shard_servicer import SERVICE_NAME
 from shards.node.event_stream import stream_events
-from tests.support.dict_state_machine import DictStateMachine
-from tests.support.memory_log import MemoryLog
+from tests.support.logs.dict_state_machine import DictStateMachine
+from tests.support.logs.memory_log import MemoryLog
 
 EVENTS = 20_000
 EVENT_BYTES = 2_000

@@ -12,7 +12,7 @@ from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Topic
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import NAMESPACE, FakeBroker, Harness, in_shard
+from tests.support.shards.harness import NAMESPACE, FakeBroker, Harness, in_shard
 
 
 def unit(number: int, epoch: int = 1) -> pb.TopicAssignment:

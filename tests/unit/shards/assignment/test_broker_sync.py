@@ -16,7 +16,7 @@ from shards.assignment import broker_sync
 from shards.assignment.broker_sync import BrokerSync, Placed
 from shards.domain.assignment import Assignment
 from shards.domain.topic import Topic
-from tests.support.shard_harness import Cluster
+from tests.support.shards.harness import Cluster
 
 
 class Managers:

@@ -11,8 +11,8 @@ from nextgen.kernel.limits.placement import LEASE_UNUSED_MS
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from shards.assignment.lease_keeper import LeaseKeeper
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import Cluster, VirtualClock
-from tests.support.virtual_time import run_virtual
+from tests.support.shards.harness import Cluster, VirtualClock
+from tests.support.simulated.virtual_time import run_virtual
 
 
 class Kept:

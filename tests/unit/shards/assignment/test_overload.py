@@ -11,7 +11,7 @@ from nextgen.kernel.errors import Overloaded
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.assignment import topic_controller
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import Harness, in_shard
+from tests.support.shards.harness import Harness, in_shard
 
 IN_FLIGHT_MAX = 20
 

@@ -24,12 +24,12 @@ from shards.domain.namespace import NamespaceCreated, NamespacePoliciesSet
 from shards.domain.tenant import TenantCreated
 from shards.ports import ShardWatching
 from shards.wire.event import DomainEvent
-from tests.support.home_shards import FakeHomes
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import VirtualClock
-from tests.support.virtual_time import run_virtual
-from tests.support.watch_server import FakeLink, WatchServer, eventually
-from tests.support.watch_world import SHARD, WatchWorld
+from tests.support.shards.harness import VirtualClock
+from tests.support.shards.home_shards import FakeHomes
+from tests.support.shards.watch_server import FakeLink, WatchServer, eventually
+from tests.support.shards.watch_world import SHARD, WatchWorld
+from tests.support.simulated.virtual_time import run_virtual
 
 NAMESPACE = "acme/orders"
 OTHER = "acme/bills"

@@ -16,7 +16,7 @@ from shards.assignment.tenant_quotas import TenantQuotas
 from shards.domain.assignment import REASON_MOVED
 from shards.state.state_reads import StateReads
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import Cluster, Harness, in_shard
+from tests.support.shards.harness import Cluster, Harness, in_shard
 
 TENANT = "acme"
 

@@ -12,7 +12,7 @@ from nextgen.kernel.limits.placement import SHARE_RETRY_MS
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, LookupAnswer
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import Harness, in_shard
+from tests.support.shards.harness import Harness, in_shard
 
 UNITS = 1_000
 """Leased to the shard: a default share is 10 of them, the reserve 100."""

@@ -24,7 +24,7 @@ from shards.assignment import topic_controller
 from shards.domain.topic import TopicPartitionsGrown
 from shards.state.event_levels import EVENT_LEVELS
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import Harness, in_shard
+from tests.support.shards.harness import Harness, in_shard
 
 
 @run_by(in_shard)

@@ -27,9 +27,9 @@ from protos.nextgen.v1.inventory_pb2 import (
 )
 from shards.assignment.unit_placer import UnitPlacer
 from shards.ports import ShardWatching
-from tests.support.home_shards import FakeHomes, SilentHomes
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import NAMESPACE, Harness, in_shard
+from tests.support.shards.harness import NAMESPACE, Harness, in_shard
+from tests.support.shards.home_shards import FakeHomes, SilentHomes
 
 BROKERS = ("broker-0", "broker-1", "broker-2")
 

@@ -28,7 +28,7 @@ from shards.domain.assignment import (
     unit_key,
 )
 from shards.domain.states import StateKind
-from tests.support.aggregate_properties import AggregateUnderTest, check_all_promises
+from tests.support.shards.aggregate_properties import AggregateUnderTest, check_all_promises
 
 NAME = "persistent://acme/orders/paid-partition-3"
 FIRST = TopicAssigned("t-1", "p3", NAME, 1, "broker-1", "s-1", REASON_FIRST_LOOKUP)

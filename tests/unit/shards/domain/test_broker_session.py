@@ -34,7 +34,7 @@ from shards.domain.broker_session import (
     evolve,
 )
 from shards.domain.states import StateKind
-from tests.support.aggregate_properties import AggregateUnderTest, check_all_promises
+from tests.support.shards.aggregate_properties import AggregateUnderTest, check_all_promises
 
 ENDPOINTS = Endpoints("pulsar://h:6650", "h:7000", "h:8080")
 ESTABLISHED = BrokerSessionEstablished("broker-1", "s-1", 1, ENDPOINTS, 100, "zone-a")

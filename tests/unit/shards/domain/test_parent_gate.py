@@ -19,7 +19,7 @@ from shards.domain.parent_gate import (
     gate_key,
 )
 from shards.domain.states import StateKind
-from tests.support.aggregate_properties import AggregateUnderTest, check_all_promises
+from tests.support.shards.aggregate_properties import AggregateUnderTest, check_all_promises
 
 KIND = ParentKind.NAMESPACE
 NAME = "acme/orders"

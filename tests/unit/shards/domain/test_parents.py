@@ -16,7 +16,7 @@ from shards.domain import namespace, tenant
 from shards.domain.life import Life
 from shards.domain.parent import AbortDeletion, FinishDeletion, SetProperties, StartDeletion
 from shards.domain.states import StateKind
-from tests.support.aggregate_properties import AggregateUnderTest, check_all_promises
+from tests.support.shards.aggregate_properties import AggregateUnderTest, check_all_promises
 
 PROPERTIES = (("owner", "payments"),)
 

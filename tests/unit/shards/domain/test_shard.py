@@ -8,7 +8,7 @@ from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.limits.cluster import SLOT_COUNT
 from shards.domain.shard import INITIAL, SHARD_KEY, AdoptSlots, Shard, SlotsAdopted, decide, evolve
 from shards.domain.states import StateKind
-from tests.support.aggregate_properties import AggregateUnderTest, check_all_promises
+from tests.support.shards.aggregate_properties import AggregateUnderTest, check_all_promises
 
 RANGES = ((0, 99), (200, 299))
 

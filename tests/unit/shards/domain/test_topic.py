@@ -22,7 +22,7 @@ from shards.domain.topic import (
     decide,
     evolve,
 )
-from tests.support.aggregate_properties import AggregateUnderTest, check_all_promises
+from tests.support.shards.aggregate_properties import AggregateUnderTest, check_all_promises
 
 NAME = "persistent://acme/orders/paid"
 PARSED = parse_topic(NAME)

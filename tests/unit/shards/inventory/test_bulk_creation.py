@@ -34,8 +34,8 @@ from shards.inventory.bulk_creation import majority_applied
 from shards.inventory.service import InventoryService
 from shards.projections.tables import OUTCOMES
 from shards.wire.event import decode_events
-from tests.support.memory_log import MemoryLog
-from tests.support.shard_world import (
+from tests.support.logs.memory_log import MemoryLog
+from tests.support.shards.world import (
     MemoryView,
     ShardReplica,
     World,

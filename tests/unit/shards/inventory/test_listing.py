@@ -29,8 +29,8 @@ from shards.projections.fold import fold
 from shards.projections.reading import topic_ranges
 from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
-from tests.support.memory_log import MemoryLog
-from tests.support.shard_events import HISTORY, TIME_MS, entries_of, record_of
+from tests.support.logs.memory_log import MemoryLog
+from tests.support.shards.events import HISTORY, TIME_MS, entries_of, record_of
 
 NAMESPACE = "acme/orders"
 LOCALS = ["a", "ab", "abc", "b", "ü"]

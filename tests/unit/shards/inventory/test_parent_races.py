@@ -21,7 +21,7 @@ from shards.domain.life import Life
 from shards.domain.namespace import NamespaceDeleted
 from shards.domain.topic import TopicCreated, TopicDeleted
 from shards.wire.event import DomainEvent, decode_events
-from tests.support.shard_world import Delivery, World, names_in, namespace_at
+from tests.support.shards.world import Delivery, World, names_in, namespace_at
 
 SEEDS = (*range(30), 34, 120)
 """19, 34 and 120 once failed: orders to gates that came late were followed."""

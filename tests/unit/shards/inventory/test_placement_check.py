@@ -15,7 +15,7 @@ from protos.nextgen.v1.inventory_pb2 import (
     UnitAssignment,
 )
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import NAMESPACE, Harness, in_shard
+from tests.support.shards.harness import NAMESPACE, Harness, in_shard
 
 TOPIC = f"persistent://{NAMESPACE}/paid"
 OBJECTS = [(KIND_TENANT, "acme"), (KIND_NAMESPACE, NAMESPACE), (KIND_TOPIC, TOPIC)]

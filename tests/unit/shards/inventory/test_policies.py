@@ -19,7 +19,7 @@ from protos.nextgen.v1.inventory_pb2 import (
     Item,
     Kind,
 )
-from tests.support.shard_world import ShardReplica, World
+from tests.support.shards.world import ShardReplica, World
 
 TOPIC = "persistent://acme/orders/paid"
 OBJECTS = [(KIND_TENANT, "acme"), (KIND_NAMESPACE, "acme/orders"), (KIND_TOPIC, TOPIC)]

@@ -34,7 +34,7 @@ from shards.domain.states import StateKind
 from shards.inventory import reader
 from shards.inventory.parent_deletion import ParentDeletion
 from shards.inventory.parent_gates import ParentGates
-from tests.support.shard_world import World, create_topics, names_in, namespace_at, unreachable
+from tests.support.shards.world import World, create_topics, names_in, namespace_at, unreachable
 
 ID_1 = b"command-00000001"
 ID_2 = b"command-00000002"

@@ -13,7 +13,7 @@ from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from shards.inventory import topic_bounds
 from shards.inventory.service import InventoryService
 from shards.inventory.topic_bounds import TopicBounds
-from tests.support.shard_world import ShardReplica, World, create_topics
+from tests.support.shards.world import ShardReplica, World, create_topics
 
 NAMESPACE = "acme/orders"
 OTHER = "acme/other"

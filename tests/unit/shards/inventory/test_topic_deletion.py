@@ -17,7 +17,7 @@ from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.domain.assignment import TopicAssigned, TopicUnassigned
 from shards.domain.topic import TopicDeleted
 from shards.inventory.forced_deletions import ForcedDeletions, forced_before
-from tests.support.shard_world import ShardReplica, World, create_topics, names_in, namespace_at
+from tests.support.shards.world import ShardReplica, World, create_topics, names_in, namespace_at
 
 PAUSE_S = FORCED_DELETION_PAUSE_MS / 1_000
 

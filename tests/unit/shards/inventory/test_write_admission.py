@@ -23,9 +23,9 @@ from nextgen.kernel.limits.write import (
 )
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import Harness, in_shard
-from tests.support.shard_world import World
-from tests.support.virtual_time import run_virtual
+from tests.support.shards.harness import Harness, in_shard
+from tests.support.shards.world import World
+from tests.support.simulated.virtual_time import run_virtual
 
 SINGLES_IN_FLIGHT = -(-WRITES_IN_FLIGHT_MAX // (WRITE_REQUEST_COST + 1))
 """Creates of one topic that fill the room."""

@@ -8,7 +8,7 @@ from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer, UnitAssignment
 from shards.domain.assignment import Assignment
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import FakeBroker, Harness, in_shard
+from tests.support.shards.harness import FakeBroker, Harness, in_shard
 
 UNITS = 1_000
 SETTLED_S = 3.0

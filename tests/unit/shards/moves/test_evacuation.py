@@ -20,7 +20,7 @@ from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import FakeBroker, Harness, in_shard
+from tests.support.shards.harness import FakeBroker, Harness, in_shard
 
 SETTLED_S = 3.0
 """Longer than one time-to-live of the assignments: a new leader moves nothing before."""

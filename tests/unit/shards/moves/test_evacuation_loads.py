@@ -5,7 +5,7 @@ from __future__ import annotations
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport, TopicLoad
 from shards.domain.placement.rebalance import SMOOTHING
 from shards.moves.evacuation_loads import RATES_PER_SESSION_MAX, EvacuationLoads
-from tests.support.shard_harness import Cluster
+from tests.support.shards.harness import Cluster
 
 
 def cluster_of(*brokers: str) -> Cluster:

@@ -19,7 +19,7 @@ from nextgen.kernel.limits.placement import (
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.domain.assignment import MOVE_REASONS
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import FakeBroker, Harness, in_shard
+from tests.support.shards.harness import FakeBroker, Harness, in_shard
 
 UNITS = 1_000
 SETTLED_S = 3.0

@@ -10,7 +10,9 @@ import pytest
 from nextgen.kernel.governance.policies import AntiAffinity, PlacementRules
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.moves import rebalance_look
-from tests.support.rebalances import (
+from tests.support.scenarios import run_by
+from tests.support.shards.harness import Harness, in_shard
+from tests.support.shards.rebalances import (
     SETTLED_S,
     pin,
     read_few,
@@ -20,8 +22,6 @@ from tests.support.rebalances import (
     spread,
     units,
 )
-from tests.support.scenarios import run_by
-from tests.support.shard_harness import Harness, in_shard
 
 # What rules forbid ----------------------------------------------------------------------------
 

@@ -19,7 +19,9 @@ from nextgen.kernel.limits.placement import (
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
-from tests.support.rebalances import (
+from tests.support.scenarios import run_by
+from tests.support.shards.harness import Harness, in_shard
+from tests.support.shards.rebalances import (
     SETTLED_S,
     counts,
     read_few,
@@ -28,8 +30,6 @@ from tests.support.rebalances import (
     spread,
     units,
 )
-from tests.support.scenarios import run_by
-from tests.support.shard_harness import Harness, in_shard
 
 
 @run_by(in_shard, units=10_000)

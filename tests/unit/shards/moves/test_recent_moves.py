@@ -20,10 +20,10 @@ from protos.nextgen.v1.events_pb2 import (
 from shards.domain.assignment import Assignment
 from shards.moves import recent_moves as module
 from shards.moves.recent_moves import RECENT_MS, RecentMoves, recent_moves
-from tests.support.dict_state_machine import DictStateMachine
-from tests.support.memory_log import MemoryLog
+from tests.support.logs.dict_state_machine import DictStateMachine
+from tests.support.logs.memory_log import MemoryLog
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 NOW_MS = 1_000_000_000
 

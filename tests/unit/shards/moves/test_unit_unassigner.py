@@ -10,9 +10,9 @@ from nextgen.kernel.errors import InvalidRequest, Unavailable
 from nextgen.kernel.limits.cluster import ASSIGNMENTS_PER_REQUEST_MAX
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer, UnitAssignment
-from tests.support.leased_subscriber import LeasedSubscriber
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import Harness, in_shard
+from tests.support.shards.harness import Harness, in_shard
+from tests.support.shards.leased_subscriber import LeasedSubscriber
 
 SETTLED_S = 3.0
 """Longer than one time-to-live of the assignments: a new leader waits for it once."""

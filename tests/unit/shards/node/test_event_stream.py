@@ -24,7 +24,7 @@ from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.node import event_stream
 from shards.node.event_stream import refusal, stream_events
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import Harness, in_shard
+from tests.support.shards.harness import Harness, in_shard
 
 
 async def read(shard: Harness, **request: object) -> list[pb.EventBatch]:

@@ -26,8 +26,8 @@ from protos.nextgen.v1.cluster_service_pb2 import MembersReport
 from shards.domain.membership_plan import Wish
 from shards.node.membership_keeper import LOOK_AGAIN_MS, MembershipKeeper
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import VirtualClock
-from tests.support.virtual_time import run_virtual
+from tests.support.shards.harness import VirtualClock
+from tests.support.simulated.virtual_time import run_virtual
 
 THREE = ("a", "b", "c")
 

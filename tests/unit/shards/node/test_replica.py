@@ -6,7 +6,7 @@ import pytest
 
 from nextgen.kernel.errors import NotLeader
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import Harness, in_shard
+from tests.support.shards.harness import Harness, in_shard
 
 
 @run_by(in_shard)

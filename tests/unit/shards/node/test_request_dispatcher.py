@@ -7,9 +7,9 @@ import asyncio
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT
 from shards.node.request_dispatcher import RequestDispatcher
+from tests.support.observability.traced import recorded_traces
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import NAMESPACE, Harness, in_shard
-from tests.support.traced import recorded_traces
+from tests.support.shards.harness import NAMESPACE, Harness, in_shard
 
 
 def get_tenant(shard_id: int = 1, min_position: int = 0) -> pb.ShardRequest:

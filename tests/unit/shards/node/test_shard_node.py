@@ -38,12 +38,12 @@ from shards.node.shard_node import OpenedGroup, ShardNode
 from shards.projections.fold import fold
 from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
-from tests.support.home_shards import SilentHomes
-from tests.support.memory_log import MemoryLog
+from tests.support.logs.memory_log import MemoryLog
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import Cluster, LocalShard, VirtualClock
-from tests.support.shard_world import Entropy
-from tests.support.virtual_time import run_virtual
+from tests.support.shards.harness import Cluster, LocalShard, VirtualClock
+from tests.support.shards.home_shards import SilentHomes
+from tests.support.shards.world import Entropy
+from tests.support.simulated.virtual_time import run_virtual
 from tests.unit.shards.adapters.test_cluster import FakeLink
 
 NODES = ("node-1", "node-2", "node-3")

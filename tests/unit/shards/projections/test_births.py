@@ -20,7 +20,7 @@ from shards.projections.births import BIRTHS_MIN, read_births
 from shards.projections.fold import fold
 from shards.projections.tables import METADATA
 from shards.wire.event import SCHEMA_VERSION_MAX, DomainEvent, UnknownEvent, encode_decided
-from tests.support.shard_world import MemoryView
+from tests.support.shards.world import MemoryView
 
 NAMESPACE_ID = mint_id(5, bytes(10))
 

@@ -6,7 +6,7 @@ from shards.domain import assignment, broker_session, namespace, parent_gate, sh
 from shards.domain.states import StateKind
 from shards.projections.evolution import ROUTES, evolve_all
 from shards.projections.rows import MAPPINGS
-from tests.support.shard_events import HISTORY
+from tests.support.shards.events import HISTORY
 
 EVENT_TYPES = {
     shard.SlotsAdopted,

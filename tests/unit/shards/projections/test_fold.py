@@ -14,8 +14,8 @@ from shards.projections import outcomes as outcomes_module
 from shards.projections.reading import read_assignments_of, read_outcomes
 from shards.projections.rows import query_of, read_states
 from shards.wire.event import UnknownEvent
-from tests.support.shard_events import HISTORY, POLICIES, TIME_MS, TOPIC, entries_of, record_of
-from tests.support.shard_world import MemoryView
+from tests.support.shards.events import HISTORY, POLICIES, TIME_MS, TOPIC, entries_of, record_of
+from tests.support.shards.world import MemoryView
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from shards.projections.stored_view import (
     open_view_store,
 )
 from shards.projections.tables import METADATA
-from tests.support.shard_events import ENDPOINTS, HISTORY, TIME_MS, TOPIC, entries_of, record_of
-from tests.support.shard_world import MemoryView
+from tests.support.shards.events import ENDPOINTS, HISTORY, TIME_MS, TOPIC, entries_of, record_of
+from tests.support.shards.world import MemoryView
 
 
 class Followed(MemoryView):

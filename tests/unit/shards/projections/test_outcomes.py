@@ -10,8 +10,8 @@ from shards.projections import outcomes as outcomes_module
 from shards.projections.outcomes import read_forgotten_position
 from shards.projections.reading import read_outcomes
 from shards.projections.rows import query_of
-from tests.support.shard_events import TIME_MS, entries_of, record_of
-from tests.support.shard_world import MemoryView
+from tests.support.shards.events import TIME_MS, entries_of, record_of
+from tests.support.shards.world import MemoryView
 
 
 def id_of(number):

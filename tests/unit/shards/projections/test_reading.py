@@ -24,8 +24,8 @@ from shards.projections.reading import (
     topic_ranges,
 )
 from shards.projections.rows import query_of, read_states
-from tests.support.shard_events import HISTORY, TIME_MS, entries_of, record_of
-from tests.support.shard_world import MemoryView
+from tests.support.shards.events import HISTORY, TIME_MS, entries_of, record_of
+from tests.support.shards.world import MemoryView
 
 NAMES = [
     "non-persistent://acme/orders/b",

@@ -13,7 +13,7 @@ from shards.domain.states import StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
 from shards.projections.rows import MAPPINGS, query_of, read_states, write_states
-from tests.support.shard_world import MemoryView
+from tests.support.shards.world import MemoryView
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20)
 minted = st.builds(

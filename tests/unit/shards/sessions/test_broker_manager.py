@@ -24,7 +24,7 @@ from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, KIND_TOPIC, Topic
 from shards.domain.broker_session import SetDrain
 from shards.sessions import session_hello, session_soft_state
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import NAMESPACE, FakeBroker, Harness, in_shard
+from tests.support.shards.harness import NAMESPACE, FakeBroker, Harness, in_shard
 
 
 def assignment(name: str, epoch: int = 1) -> pb.TopicAssignment:

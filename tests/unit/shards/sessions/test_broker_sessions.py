@@ -24,7 +24,7 @@ from shards.ports import Cancellable
 from shards.sessions import broker_sessions
 from shards.sessions.broker_sessions import BrokerSessions
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import FakeBroker, Harness, in_shard
+from tests.support.shards.harness import FakeBroker, Harness, in_shard
 
 RESUME_S = SESSION_RESUME_MS / 1000
 RETURN_S = SESSION_RETURN_MS / 1000

@@ -14,7 +14,7 @@ from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from shards.sessions import idle_forwarding
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import FakeBroker, Harness, in_shard
+from tests.support.shards.harness import FakeBroker, Harness, in_shard
 
 SETTLED_S = 3.0
 

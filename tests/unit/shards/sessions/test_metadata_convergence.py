@@ -19,8 +19,8 @@ from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import TopicAssignment
 from shards.sessions import home_watch
 from shards.sessions.metadata_state import id_of
-from tests.support.metadata_world import GATHER_S, HeldBroker, MetadataWorld
-from tests.support.virtual_time import run_virtual
+from tests.support.shards.metadata_world import GATHER_S, HeldBroker, MetadataWorld
+from tests.support.simulated.virtual_time import run_virtual
 
 BROKERS = ("a", "b", "c")
 TOPICS = tuple(f"persistent://acme/ns-{number % 2}/t-{number}" for number in range(4))

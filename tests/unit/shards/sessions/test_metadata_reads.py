@@ -9,8 +9,8 @@ from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, Item, N
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
 from shards.sessions.metadata_reads import MetadataReads
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import VirtualClock
-from tests.support.virtual_time import run_virtual
+from tests.support.shards.harness import VirtualClock
+from tests.support.simulated.virtual_time import run_virtual
 
 TENANT = ObjectName(kind=KIND_TENANT, name="acme")
 NAMESPACE = ObjectName(kind=KIND_NAMESPACE, name="acme/orders")

@@ -6,9 +6,9 @@ import pytest
 
 from nextgen.kernel.errors import Overloaded
 from shards.sessions import metadata_watch
-from tests.support.kept_tasks import break_kept
-from tests.support.metadata_world import MetadataWorld, gathered, in_world, told
+from tests.support.processes.kept_tasks import break_kept
 from tests.support.scenarios import run_by
+from tests.support.shards.metadata_world import MetadataWorld, gathered, in_world, told
 
 TOPIC = "persistent://acme/orders/paid"
 OTHER = "persistent://acme/orders/open"

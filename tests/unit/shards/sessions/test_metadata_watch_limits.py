@@ -8,8 +8,8 @@ from nextgen.kernel.errors import Overloaded, Refused, SessionExpired
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.stream import WATCH_NAMES_MAX
 from shards.sessions import home_watch, metadata_watch
-from tests.support.metadata_world import MetadataWorld, gathered, in_world, told
 from tests.support.scenarios import run_by
+from tests.support.shards.metadata_world import MetadataWorld, gathered, in_world, told
 
 TOPIC = "persistent://acme/orders/paid"
 OTHER = "persistent://acme/orders/open"

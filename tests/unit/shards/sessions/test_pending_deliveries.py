@@ -10,9 +10,9 @@ from nextgen.kernel.errors import MetadataError, NotLeader, SessionExpired
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from shards.sessions import metadata_watch, pending_deliveries
 from shards.sessions.pending_deliveries import PendingDeliveries
-from tests.support.home_shards import FakeStream
-from tests.support.metadata_world import GATHER_S, MetadataWorld, in_world
 from tests.support.scenarios import run_by
+from tests.support.shards.home_shards import FakeStream
+from tests.support.shards.metadata_world import GATHER_S, MetadataWorld, in_world
 
 TOPIC = "persistent://acme/orders/paid"
 OTHER = "persistent://acme/orders/open"

@@ -20,7 +20,7 @@ from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad
 from shards.sessions.session_soft_state import SessionSoftState
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import FakeBroker, Harness, in_shard
+from tests.support.shards.harness import FakeBroker, Harness, in_shard
 
 
 def beat(shard: Harness, broker: FakeBroker, load: LoadReport | None) -> str:

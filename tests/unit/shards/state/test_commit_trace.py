@@ -11,9 +11,9 @@ from nextgen.kernel.errors import ProposalLost
 from nextgen.replication.ports import Record
 from nextgen.runtime.telemetry import tracing
 from shards.state.measured_log import MeasuredLog
-from tests.support.dict_state_machine import DictStateMachine
-from tests.support.memory_log import MemoryLog
-from tests.support.traced import recorded_traces
+from tests.support.logs.dict_state_machine import DictStateMachine
+from tests.support.logs.memory_log import MemoryLog
+from tests.support.observability.traced import recorded_traces
 
 
 class Measured:

@@ -22,9 +22,9 @@ from shards.domain.tenant import TenantCreated
 from shards.state.event_levels import EVENT_LEVELS, level_of
 from shards.wire import event as wire_event
 from tests.support.scenarios import run_by
-from tests.support.shard_events import HISTORY
-from tests.support.shard_harness import FakeBroker, Harness, in_shard
-from tests.support.shard_world import ShardReplica, World
+from tests.support.shards.events import HISTORY
+from tests.support.shards.harness import FakeBroker, Harness, in_shard
+from tests.support.shards.world import ShardReplica, World
 
 OLDER = NodeId("node-1")
 TOPIC = "persistent://acme/orders/paid"

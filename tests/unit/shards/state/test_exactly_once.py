@@ -19,7 +19,7 @@ from shards.projections.tables import METADATA
 from shards.state import outcome_retention as retention_module
 from shards.state.outcome_retention import OUTCOME_ORDERS_LEVEL
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import Harness, in_shard
+from tests.support.shards.harness import Harness, in_shard
 
 WINDOW = 20
 WINDOW_MS = 5_000

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, Histogram
 from nextgen.kernel.errors import ProposalLost
 from nextgen.replication.ports import Entry, NodeId, Record
 from shards.state.measured_log import MeasuredLog
-from tests.support.dict_state_machine import DictStateMachine
-from tests.support.memory_log import MemoryLog
+from tests.support.logs.dict_state_machine import DictStateMachine
+from tests.support.logs.memory_log import MemoryLog
 
 
 class Measured:

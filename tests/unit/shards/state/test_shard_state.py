@@ -16,7 +16,7 @@ from shards.domain.topic import TopicCreated, TopicDeleted
 from shards.state import proposer as proposer_module
 from shards.state.command_outcomes import PendingOutcome
 from shards.state.proposer import SETTLE_EVERY_RECORDS
-from tests.support.shard_world import World
+from tests.support.shards.world import World
 
 NAME = "persistent://acme/orders/paid"
 CREATED = TopicCreated("t-1", NAME, 0, "ns-1", 5)

@@ -15,7 +15,7 @@ from shards.domain.tenant import TenantCreated, TenantPoliciesSet
 from shards.watches import change_delivery, effective_writes
 from shards.watches.subscriber_ids import broker_manager_id, topic_controller_id
 from tests.support.scenarios import run_by
-from tests.support.watch_world import Recorder, Subscriber, WatchWorld, in_watch_world
+from tests.support.shards.watch_world import Recorder, Subscriber, WatchWorld, in_watch_world
 
 TTL_S = 3_600.0
 """No lease ends by itself where a test waits for something else."""

@@ -12,8 +12,8 @@ from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, KIND_TENANT, KIND_T
 from shards.domain import topic
 from shards.watches import change_hub, change_stream, change_watch
 from tests.support.scenarios import run_by
-from tests.support.shard_events import TIME_MS
-from tests.support.watch_world import Subscriber, WatchWorld, in_watch_world
+from tests.support.shards.events import TIME_MS
+from tests.support.shards.watch_world import Subscriber, WatchWorld, in_watch_world
 
 
 def created(name: str) -> topic.TopicCreated:

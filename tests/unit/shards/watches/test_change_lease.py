@@ -31,7 +31,7 @@ from protos.nextgen.v1.inventory_pb2 import (
 )
 from protos.nextgen.v1.shard_service_pb2 import WatchAdd, WatchShardUpdate
 from shards.watches import change_delivery, change_hub
-from tests.support.leased_subscriber import (
+from tests.support.shards.leased_subscriber import (
     LeaseWorld,
     assigned,
     created,

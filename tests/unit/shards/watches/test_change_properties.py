@@ -19,8 +19,8 @@ from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, KIND_TOPIC, Item
 from shards.domain import tenant, topic
 from shards.watches import change_delivery, change_hub, change_joining, change_snapshot
 from shards.wire.event import DomainEvent
-from tests.support.shard_events import TIME_MS
-from tests.support.watch_world import Recorder, WatchWorld, concerning, in_watch_world
+from tests.support.shards.events import TIME_MS
+from tests.support.shards.watch_world import Recorder, WatchWorld, concerning, in_watch_world
 
 NAMES = ["a", "ab", "abc", "b", "ba", "c"]
 KINDS = [[KIND_TENANT], [KIND_TOPIC], [KIND_TENANT, KIND_TOPIC]]

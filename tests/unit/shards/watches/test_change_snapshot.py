@@ -21,8 +21,8 @@ from shards.watches import change_joining, change_source
 from shards.watches.change_snapshot import SnapshotRun
 from shards.watches.change_watch import Selection
 from tests.support.scenarios import run_by
-from tests.support.shard_events import TIME_MS
-from tests.support.watch_world import Recorder, WatchWorld, in_watch_world
+from tests.support.shards.events import TIME_MS
+from tests.support.shards.watch_world import Recorder, WatchWorld, in_watch_world
 
 EVERYTHING = Selection((KIND_TOPIC,), "", ())
 

@@ -19,8 +19,8 @@ from protos.nextgen.v1.inventory_pb2 import (
 from shards.domain import assignment, tenant, topic
 from shards.watches import change_delivery, change_hub, change_joining
 from tests.support.scenarios import run_by
-from tests.support.shard_events import HISTORY, TIME_MS, TOPIC
-from tests.support.watch_world import Subscriber, WatchWorld, concerning, in_watch_world
+from tests.support.shards.events import HISTORY, TIME_MS, TOPIC
+from tests.support.shards.watch_world import Subscriber, WatchWorld, concerning, in_watch_world
 
 ALL_KINDS = (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC, KIND_ASSIGNMENT)
 ROOT = "persistent://acme/orders"

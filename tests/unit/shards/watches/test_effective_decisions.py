@@ -19,9 +19,9 @@ from nextgen.kernel.limits.placement import METADATA_USED_MS
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Kind
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import NAMESPACE, FakeBroker, Harness
-from tests.support.streamed_homes import StreamedHomes
-from tests.support.streamed_shard import LED_S, in_streamed_shard, set_policies
+from tests.support.shards.harness import NAMESPACE, FakeBroker, Harness
+from tests.support.shards.streamed_homes import StreamedHomes
+from tests.support.shards.streamed_shard import LED_S, in_streamed_shard, set_policies
 
 
 def pinned(*brokers: str) -> Policies:

@@ -20,8 +20,8 @@ from shards.watches.changed_objects import changed_by
 from shards.watches.effective_writes import EffectiveWrites, Subscription
 from shards.watches.subscriber_ids import broker_manager_id, managed_shard, topic_controller_id
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import VirtualClock
-from tests.support.virtual_time import run_virtual
+from tests.support.shards.harness import VirtualClock
+from tests.support.simulated.virtual_time import run_virtual
 
 TTL_S = ASSIGNMENT_TTL_MS / 1000
 MANAGER_S = EFFECTIVE_MANAGER_MS / 1000

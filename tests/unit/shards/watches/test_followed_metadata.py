@@ -25,11 +25,11 @@ from protos.nextgen.v1.inventory_pb2 import (
 )
 from shards.domain.broker_session import REASON_NOT_FOLLOWED
 from shards.sessions import metadata_watch, session_metadata
-from tests.support.promtool import ALERTS
+from tests.support.observability.promtool import ALERTS
 from tests.support.scenarios import run_by
-from tests.support.shard_harness import NAMESPACE, FakeBroker, Harness
-from tests.support.streamed_homes import StreamedHomes
-from tests.support.streamed_shard import LED_S, in_streamed_shard, set_policies
+from tests.support.shards.harness import NAMESPACE, FakeBroker, Harness
+from tests.support.shards.streamed_homes import StreamedHomes
+from tests.support.shards.streamed_shard import LED_S, in_streamed_shard, set_policies
 
 TENANT = NAMESPACE.partition("/")[0]
 OTHER_NAMESPACE = f"{TENANT}/returns"

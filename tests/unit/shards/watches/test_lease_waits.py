@@ -18,7 +18,7 @@ from protos.nextgen.v1.inventory_pb2 import (
     KIND_TENANT,
     KIND_TOPIC,
 )
-from tests.support.leased_subscriber import (
+from tests.support.shards.leased_subscriber import (
     LeaseWorld,
     assigned,
     in_lease_world,

@@ -18,15 +18,15 @@ from nextgen.kernel.limits.cluster import (
 )
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, LookupAnswer
 from shards.watches import change_delivery
-from tests.support.absent_names import absent_names
-from tests.support.leased_subscriber import (
+from tests.support.discovery.absent_names import absent_names
+from tests.support.scenarios import run_by
+from tests.support.shards.leased_subscriber import (
     LeasedSubscriber,
     LeaseWorld,
     assigned,
     created,
     in_lease_world,
 )
-from tests.support.scenarios import run_by
 from tests.unit.discovery.adapters.test_leased_assignments import FakeStream
 
 SHARD = 1

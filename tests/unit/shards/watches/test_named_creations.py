@@ -13,7 +13,7 @@ from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import WatchAdd, WatchShardUpdate
 from shards.watches import change_delivery
 from shards.wire.leased_form import creations_apart
-from tests.support.leased_subscriber import (
+from tests.support.shards.leased_subscriber import (
     LeaseWorld,
     assigned,
     created,

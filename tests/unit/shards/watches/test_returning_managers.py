@@ -12,7 +12,7 @@ from nextgen.kernel.errors import MetadataError, Unavailable
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.watches import returning_managers
 from shards.watches.returning_managers import ManagerRollCall, ReturningManagers
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 UNTIL_S = 5.0
 

@@ -8,7 +8,7 @@ from nextgen.replication.ports import Entry
 from shards.domain import topic
 from shards.wire import decoded_entries
 from shards.wire.decoded_entries import DecodedEntries
-from tests.support.shard_events import TIME_MS, record_of
+from tests.support.shards.events import TIME_MS, record_of
 
 
 def entry(index: int, events: int) -> Entry:

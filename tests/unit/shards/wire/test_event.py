@@ -15,7 +15,7 @@ from shards.wire.event import (
     decode_events,
     encode_decided,
 )
-from tests.support.shard_events import HISTORY, TIME_MS, record_of
+from tests.support.shards.events import HISTORY, TIME_MS, record_of
 
 
 @pytest.mark.parametrize("event", HISTORY, ids=lambda event: type(event).__name__)

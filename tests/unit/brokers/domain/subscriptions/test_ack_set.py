@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.domain.subscriptions.ack_set import all_open, mask_of, word_count, words_of
-from tests.support.processor_time import processor_time
+from tests.support.costs.processor_time import processor_time
 
 
 def test_words_are_javas_lowest_first_and_signed() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from brokers.domain.subscriptions.key_hash import KEY_SLOTS, key_slot, murmur3_32
 from nextgen.kernel.limits.pulsar import PULSAR_MESSAGE_BYTES_MAX
-from tests.support.processor_time import processor_time
+from tests.support.costs.processor_time import processor_time
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.subscriptions.key_hash import KEY_SLOTS
 from brokers.domain.subscriptions.key_ranges import SplitRanges, StickyRanges
 from nextgen.kernel.limits.pulsar import STICKY_RANGES_MAX
-from tests.support.processor_time import processor_time
+from tests.support.costs.processor_time import processor_time
 
 SAMPLE = range(0, KEY_SLOTS, 37)
 

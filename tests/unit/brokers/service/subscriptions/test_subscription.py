@@ -27,9 +27,9 @@ from nextgen.kernel.limits.pulsar import (
     SEEK_RECONNECT_MS_MAX,
     SUBSCRIPTION_CONSUMERS_MAX,
 )
+from tests.support.brokers.subscription_world import SubscriptionWorld, settle
 from tests.support.scenarios import run_by
-from tests.support.subscription_world import SubscriptionWorld, settle
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 EXCLUSIVE = SubscriptionKind.EXCLUSIVE
 SHARED = SubscriptionKind.SHARED

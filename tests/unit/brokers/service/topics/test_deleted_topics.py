@@ -6,7 +6,7 @@ import pytest
 
 from brokers.domain.holding import Release
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.broker_world import TOPIC, BrokerWorld, settle, topic_id_of
+from tests.support.brokers.world import TOPIC, BrokerWorld, settle, topic_id_of
 
 
 def released_by_deletion(world: BrokerWorld, *, is_deleted: bool) -> Release:

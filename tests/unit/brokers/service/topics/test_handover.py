@@ -13,7 +13,7 @@ from brokers.domain.holding import Assignment, Moving, Prepare, Release, TopicMe
 from brokers.domain.position import ledger_id_of
 from brokers.service.topics import open_topics as topics
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.broker_world import TOPIC, BrokerWorld, settle, topic_id_of, until
+from tests.support.brokers.world import TOPIC, BrokerWorld, settle, topic_id_of, until
 
 CLOSE_PRODUCER = pulsar.BaseCommand.CLOSE_PRODUCER
 CLOSE_CONSUMER = pulsar.BaseCommand.CLOSE_CONSUMER

@@ -15,7 +15,7 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.tasks.timeouts import timeout
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.broker_world import TOPIC, BrokerWorld, settle, until
+from tests.support.brokers.world import TOPIC, BrokerWorld, settle, until
 
 CLOSE_PRODUCER = pulsar.BaseCommand.CLOSE_PRODUCER
 CLOSE_CONSUMER = pulsar.BaseCommand.CLOSE_CONSUMER

@@ -22,7 +22,7 @@ from nextgen.kernel.governance.policies import (
 )
 from nextgen.kernel.limits.pulsar import LEDGER_SEGMENT_BYTES, TOPIC_TRIM_MS
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.broker_world import POLICY, TOPIC, BrokerWorld, FakeClient, settle, topic_id_of
+from tests.support.brokers.world import POLICY, TOPIC, BrokerWorld, FakeClient, settle, topic_id_of
 
 EARLIEST = {"initialPosition": pulsar.CommandSubscribe.Earliest}
 OFF = Policies(deduplication=False)

@@ -13,8 +13,8 @@ from nextgen.kernel.errors import ProposalLost, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from protos.nextgen.v1 import topic_admin_pb2 as wire
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.broker_world import TOPIC, BrokerWorld, FakeClient, settle
-from tests.support.topic_admin_calls import Admin
+from tests.support.brokers.topic_admin_calls import Admin
+from tests.support.brokers.world import TOPIC, BrokerWorld, FakeClient, settle
 
 REACHED_END = pulsar.BaseCommand.REACHED_END_OF_TOPIC
 MESSAGE = pulsar.BaseCommand.MESSAGE

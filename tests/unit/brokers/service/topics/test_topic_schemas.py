@@ -16,8 +16,8 @@ from nextgen.kernel.limits.pulsar import SCHEMA_BYTES_MAX
 from protos.nextgen.v1 import policies_pb2
 from protos.nextgen.v1 import topic_admin_pb2 as wire
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.broker_world import TOPIC, BrokerWorld
-from tests.support.topic_admin_calls import Admin
+from tests.support.brokers.topic_admin_calls import Admin
+from tests.support.brokers.world import TOPIC, BrokerWorld
 
 AVRO = pulsar.Schema.Avro
 NEEDS_MORE = b'{"type":"record","name":"Order","fields":[{"name":"new","type":"long"}]}'

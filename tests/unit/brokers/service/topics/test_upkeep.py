@@ -13,7 +13,7 @@ from brokers.service.topics.upkeep import Upkeep, trim
 from nextgen.kernel.governance.policies import FOR_EVER
 from nextgen.kernel.limits.pulsar import LEDGER_SEGMENT_BYTES, TOPIC_IDLE_MS_MAX, TOPIC_TRIM_MS
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.broker_world import TOPIC, BrokerWorld, FakeBroker, FakeClient, settle
+from tests.support.brokers.world import TOPIC, BrokerWorld, FakeBroker, FakeClient, settle
 
 EARLIEST = {"initialPosition": pulsar.CommandSubscribe.Earliest}
 

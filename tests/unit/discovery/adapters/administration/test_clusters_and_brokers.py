@@ -4,8 +4,8 @@ import pytest
 
 from nextgen.kernel.errors import Unavailable
 from nextgen.pulsar.policies.whole_policies import WHOLE_BUNDLE
-from tests.support.fake_cluster import broker
-from tests.support.rest_world import rest_world
+from tests.support.discovery.fake_cluster import broker
+from tests.support.discovery.rest_world import rest_world
 
 CLUSTERS = "/admin/v2/clusters"
 BROKERS = "/admin/v2/brokers"

@@ -9,8 +9,8 @@ import pytest
 from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
-from tests.support.fake_owners import FakeOwners
-from tests.support.rest_world import rest_world
+from tests.support.discovery.fake_owners import FakeOwners
+from tests.support.discovery.rest_world import rest_world
 
 AT = "/admin/v2/namespaces/acme/orders"
 WHOLE = "0x00000000_0xffffffff"

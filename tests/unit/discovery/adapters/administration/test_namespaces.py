@@ -3,7 +3,7 @@
 import pytest
 
 from protos.nextgen.v1 import shard_service_pb2 as pb
-from tests.support.rest_world import rest_world
+from tests.support.discovery.rest_world import rest_world
 
 NAMESPACES = "/admin/v2/namespaces"
 AT = f"{NAMESPACES}/acme/orders"

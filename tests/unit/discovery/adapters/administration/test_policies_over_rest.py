@@ -9,8 +9,8 @@ from nextgen.pulsar.policies.policy_table import POLICIES, UNSET
 from protos.nextgen.v1 import policies_pb2
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE
-from tests.support.policy_samples import sample
-from tests.support.rest_world import rest_world
+from tests.support.discovery.policy_samples import sample
+from tests.support.discovery.rest_world import rest_world
 
 AT = "/admin/v2/namespaces/acme/orders"
 

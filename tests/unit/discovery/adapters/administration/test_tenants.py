@@ -4,7 +4,7 @@ import pytest
 
 from nextgen.kernel.limits.rest import REST_CHANGE_ATTEMPTS_MAX
 from protos.nextgen.v1 import shard_service_pb2 as pb
-from tests.support.rest_world import rest_world
+from tests.support.discovery.rest_world import rest_world
 
 TENANTS = "/admin/v2/tenants"
 INFO = {"adminRoles": ["b", "a", "b"], "allowedClusters": ["local"]}

@@ -25,8 +25,8 @@ from protos.nextgen.v1.topic_admin_pb2_grpc import (
     TopicAdminServicer,
     add_TopicAdminServicer_to_server,
 )
-from tests.support.fake_topics import FakeInventory
-from tests.support.rest_server import RestClient, serving
+from tests.support.discovery.fake_topics import FakeInventory
+from tests.support.discovery.rest_server import RestClient, serving
 
 PLAIN = "persistent://acme/orders/plain"
 PARTED = "persistent://acme/orders/parted"

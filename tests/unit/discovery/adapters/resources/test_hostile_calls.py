@@ -9,9 +9,9 @@ import pytest
 
 from discovery.adapters.resources.topic_catalogue import topic_routes
 from nextgen.kernel.limits.rest import REST_BODY_BYTES_MAX
-from tests.support.fake_owners import FakeOwners
-from tests.support.fake_topics import FakeInventory
-from tests.support.rest_server import RestClient, serving
+from tests.support.discovery.fake_owners import FakeOwners
+from tests.support.discovery.fake_topics import FakeInventory
+from tests.support.discovery.rest_server import RestClient, serving
 
 VALUES = (
     "%00",

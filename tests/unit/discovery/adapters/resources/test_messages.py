@@ -16,9 +16,9 @@ from nextgen.pulsar.payload import message_payload
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
 from protos.nextgen.v1.broker_service_pb2 import MessagePosition
 from protos.pulsar.PulsarApi_pb2 import CompressionType, KeyValue, MessageMetadata
-from tests.support.fake_owners import FakeOwners
-from tests.support.fake_topics import FakeInventory
-from tests.support.rest_server import serving
+from tests.support.discovery.fake_owners import FakeOwners
+from tests.support.discovery.fake_topics import FakeInventory
+from tests.support.discovery.rest_server import serving
 
 PLAIN = "/admin/v2/persistent/acme/orders/plain"
 PEEK = f"{PLAIN}/subscription/s/position/2"

@@ -16,9 +16,9 @@ from nextgen.kernel.limits.rest import REST_SCHEMA_BODY_BYTES_MAX
 from protos.nextgen.v1 import policies_pb2
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
 from protos.pulsar.PulsarApi_pb2 import Schema
-from tests.support.fake_owners import FakeOwners
-from tests.support.fake_topics import FakeInventory
-from tests.support.rest_server import RestClient, serving
+from tests.support.discovery.fake_owners import FakeOwners
+from tests.support.discovery.fake_topics import FakeInventory
+from tests.support.discovery.rest_server import RestClient, serving
 
 BASE = "/admin/v2/schemas/acme/orders"
 PLAIN = f"{BASE}/plain"

@@ -22,9 +22,9 @@ from protos.nextgen.v1.broker_service_pb2 import (
     TopicStats,
 )
 from protos.nextgen.v1.shard_service_pb2 import UnassignOutcome
-from tests.support.fake_owners import FakeOwners
-from tests.support.fake_topics import FakeInventory
-from tests.support.rest_server import RestClient, serving
+from tests.support.discovery.fake_owners import FakeOwners
+from tests.support.discovery.fake_topics import FakeInventory
+from tests.support.discovery.rest_server import RestClient, serving
 
 BASE = "/admin/v2/persistent/acme/orders"
 PLAIN = f"{BASE}/plain"

@@ -10,8 +10,8 @@ import pytest
 from discovery.service.admin import listing
 from nextgen.kernel.errors import NotLeader, Unavailable
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest
-from tests.support.rest_world import RestWorld, rest_world
-from tests.support.shard_world import create_topics
+from tests.support.discovery.rest_world import RestWorld, rest_world
+from tests.support.shards.world import create_topics
 
 NAMESPACE = "acme/orders"
 LASTING = [f"persistent://{NAMESPACE}/t-{number:03}" for number in range(300)]

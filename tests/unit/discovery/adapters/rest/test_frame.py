@@ -14,7 +14,7 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.rest import REST_BODY_BYTES_MAX, REST_QUERY_PARAMETERS_MAX
 from nextgen.runtime.security import authorization
 from nextgen.runtime.security.authorization import ANONYMOUS, Action, Resource
-from tests.support.rest_server import serving
+from tests.support.discovery.rest_server import serving
 
 
 class Thing(BaseModel):

@@ -9,7 +9,7 @@ from discovery.adapters.rest.answer import DONE
 from discovery.adapters.rest.openapi import openapi_document
 from discovery.adapters.rest.route import BOOLEAN, Body, Route
 from nextgen.runtime.security.authorization import Action
-from tests.support.rest_server import serving
+from tests.support.discovery.rest_server import serving
 
 
 class Inner(BaseModel):

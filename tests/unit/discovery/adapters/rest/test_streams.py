@@ -13,7 +13,7 @@ from nextgen.kernel.errors import Overloaded, Unavailable
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX, PARTITIONS_PER_TOPIC_MAX
 from nextgen.kernel.routing.names import NamespaceName
 from protos.nextgen.v1 import discovery_service_pb2 as pb
-from tests.support.rest_server import RestClient, serving
+from tests.support.discovery.rest_server import RestClient, serving
 
 TOPICS = "/admin/v2/namespaces/acme/orders/topics"
 PERSISTENT = "/admin/v2/persistent/acme/orders"

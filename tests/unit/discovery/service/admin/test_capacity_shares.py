@@ -23,7 +23,7 @@ from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1.inventory_pb2 import Item, Namespace, Tenant
 from protos.nextgen.v1.policies_pb2 import Policies
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 TIMEOUT_MS = 1_000
 NOW_MS = 1_700_000_000_000

@@ -18,7 +18,7 @@ from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
 from protos.nextgen.v1.inventory_pb2 import UnitAssignment
-from tests.support.fake_cluster import StaticLink
+from tests.support.discovery.fake_cluster import StaticLink
 
 TOPIC = "persistent://acme/orders/paid"
 AUDIT = {"audit": {"team": "risk"}, "ship": {}}

@@ -22,9 +22,9 @@ from nextgen.kernel.limits.listing import (
 from nextgen.kernel.routing.names import parse_namespace
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
-from tests.support.changing_shards import PARENT, ChangingShards, shards_of, topic
-from tests.support.fake_cluster import StaticLink, full_update
-from tests.support.virtual_time import run_virtual
+from tests.support.discovery.changing_shards import PARENT, ChangingShards, shards_of, topic
+from tests.support.discovery.fake_cluster import StaticLink, full_update
+from tests.support.simulated.virtual_time import run_virtual
 
 TIMEOUT_MS = 10_000
 NAMES = [topic(f"{number:04}") for number in range(2_500)]

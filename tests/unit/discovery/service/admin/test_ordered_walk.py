@@ -15,7 +15,7 @@ from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
 from nextgen.kernel.limits.listing import LIST_WALK_BYTES_MAX
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import ListRequest, ShardRequest, ShardResponse
-from tests.support.changing_shards import (
+from tests.support.discovery.changing_shards import (
     PARENT,
     ChangingShards,
     VersionedShard,

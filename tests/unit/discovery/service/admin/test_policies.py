@@ -15,7 +15,7 @@ from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item
 from protos.nextgen.v1.policies_pb2 import Policies, RetentionPolicy
-from tests.support.fake_cluster import StaticLink, full_update
+from tests.support.discovery.fake_cluster import StaticLink, full_update
 
 TOPIC = "persistent://acme/orders/paid"
 COMMAND_ID = b"c" * 16

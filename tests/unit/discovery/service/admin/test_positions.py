@@ -17,7 +17,7 @@ from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import ShardMapChanged, ShardPlacement
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 from tests.support.scenarios import run_by
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 TIMEOUT_MS = 5_000
 

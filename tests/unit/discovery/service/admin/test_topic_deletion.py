@@ -21,7 +21,7 @@ from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer, UnitAssignment
 from protos.nextgen.v1.topic_admin_pb2 import EndUnitRequest
-from tests.support.fake_cluster import StaticLink
+from tests.support.discovery.fake_cluster import StaticLink
 
 TOPIC = "persistent://acme/orders/paid"
 COMMAND_ID = b"c" * 16

@@ -15,9 +15,9 @@ from nextgen.kernel.limits.cluster import LOOKUP_BATCHES_IN_FLIGHT_MAX, LOOKUP_Q
 from nextgen.kernel.limits.discovery import LOOKUP_TENANT_NAMES_WAITING_MAX
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupResponse, ShardResponse
-from tests.support.absent_names import absent_names
-from tests.support.fake_cluster import StaticLink
-from tests.support.virtual_time import run_virtual
+from tests.support.discovery.absent_names import absent_names
+from tests.support.discovery.fake_cluster import StaticLink
+from tests.support.simulated.virtual_time import run_virtual
 
 
 class FakeShards:

@@ -13,7 +13,7 @@ from nextgen.kernel.limits.pulsar import PARTITION_COUNT_TTL_MS
 from nextgen.kernel.routing.names import parse_namespace, parse_topic
 from nextgen.pulsar.lookups import lookup_answer_beginnings, partitions_answer_beginnings
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
-from tests.support.absent_names import absent_names
+from tests.support.discovery.absent_names import absent_names
 
 SHARD = 1
 TOPIC = "persistent://acme/orders/paid"

@@ -25,8 +25,8 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchRequest, WatchUpdate
 from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
-from tests.support.fake_cluster import StaticLink, full_update, shard_map
-from tests.support.fake_shard_changes import (
+from tests.support.discovery.fake_cluster import StaticLink, full_update, shard_map
+from tests.support.discovery.fake_shard_changes import (
     FakeReader,
     FakeStreams,
     created,

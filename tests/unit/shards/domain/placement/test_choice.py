@@ -25,7 +25,7 @@ from shards.domain.placement.choice import (
     place_at,
 )
 from shards.domain.placement.rules import NO_PEERS, Candidate, Peers, forbids
-from tests.support.placement_strategies import BROKERS, RACKS, ZONES, placement_rules
+from tests.support.shards.placement_strategies import BROKERS, RACKS, ZONES, placement_rules
 
 Draw = tuple[int, int]
 draws = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.governance.policies import NO_RULES, AntiAffinity, PlacementRules
 from shards.domain.placement.rules import NO_PEERS, Candidate, Peers, allowed_places, forbids
-from tests.support.placement_strategies import BROKERS, RACKS, ZONES, placement_rules
+from tests.support.shards.placement_strategies import BROKERS, RACKS, ZONES, placement_rules
 
 
 def broker(name: str, zone: str = "", rack: str = "") -> Candidate:

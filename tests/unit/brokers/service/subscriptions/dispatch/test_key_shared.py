@@ -11,14 +11,14 @@ from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.subscriptions.key_hash import key_slot
 from brokers.service.subscriptions.subscription import KeySharedRequest, SubscriptionKind
 from nextgen.kernel.limits.pulsar import REPLAY_ENTRIES_PAUSE
-from tests.support.scenarios import run_by
-from tests.support.subscription_world import (
+from tests.support.brokers.subscription_world import (
     NOW_MS,
     FakeConsumer,
     SubscriptionWorld,
     settle,
 )
-from tests.support.virtual_time import run_virtual
+from tests.support.scenarios import run_by
+from tests.support.simulated.virtual_time import run_virtual
 
 KEY_SHARED = SubscriptionKind.KEY_SHARED
 LOW, HIGH = (0, 2**15 - 1), (2**15, 2**16 - 1)

@@ -18,9 +18,9 @@ from nextgen.kernel.limits.pulsar import (
     ROUND_ROBIN_ENTRIES,
     SUBSCRIPTION_UNACKED_MAX,
 )
+from tests.support.brokers.subscription_world import NOW_MS, SubscriptionWorld, settle
 from tests.support.scenarios import run_by
-from tests.support.subscription_world import NOW_MS, SubscriptionWorld, settle
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated.virtual_time import run_virtual
 
 SHARED = SubscriptionKind.SHARED
 

@@ -7,7 +7,7 @@ import pytest
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.service.subscriptions.subscription import NO_EPOCH, SubscriptionKind
 from nextgen.kernel.limits.pulsar import CURSOR_HOLES_PAUSE
-from tests.support.subscription_world import SubscriptionWorld, settle
+from tests.support.brokers.subscription_world import SubscriptionWorld, settle
 
 EXCLUSIVE = SubscriptionKind.EXCLUSIVE
 FAILOVER = SubscriptionKind.FAILOVER

@@ -1,0 +1,417 @@
+"""Brokers and their Pulsar clients in one process: no sockets, no disk, storage with moods.
+
+    world = BrokerWorld()
+    client = world.broker("a").client()
+    ready = await client.producer(TOPIC)
+
+The brokers share what is stored, as processes share a ledger directory; ``world.directory``
+stands for the shards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from brokers.adapters.ledger.memory_ledger import MemoryLedgers
+from brokers.adapters.pulsar.connection import BrokerConnection
+from brokers.adapters.pulsar.front import Identity, PulsarFront
+from brokers.domain.holding import Assignment, Payload, Release, TopicMetadata
+from brokers.domain.session import Delivered, Delivery, Established
+from brokers.domain.storage_policy import StoragePolicy
+from brokers.service.session.agent import BrokerAgent
+from nextgen.kernel.errors import MetadataError, Refused
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.pulsar import VOLATILE_BYTES_MAX
+from nextgen.kernel.routing.names import NamespaceName, TopicName, parse_topic
+from nextgen.pulsar.frames import (
+    FIELD_OF_TYPE,
+    FrameReader,
+    encode_command,
+    encode_frame,
+    parse_command,
+)
+from nextgen.pulsar.keep_alive import KeepAlive
+from nextgen.pulsar.metadata_commands import Located, StoredSchema
+from nextgen.pulsar.payload import message_payload
+from protos.pulsar import PulsarApi_pb2 as pulsar
+from tests.support.brokers.moody_ledger import MoodyLedger, MoodyStore
+from tests.support.pulsar.transport import MemoryTransport
+
+TOPIC = "persistent://public/default/orders"
+TURNS_MAX = 500
+"""Turns of the loop within which everything that can happen has happened."""
+
+POLICY = StoragePolicy(retention_ms=3_600_000, retention_bytes=2**30, backlog_bytes_max=2**30)
+
+
+class FakeDirectory:
+    """The shards, as far as a broker asks them."""
+
+    def __init__(self, world: BrokerWorld) -> None:
+        self._world = world
+        self.error: MetadataError | None = None
+        self.allows_creation = True
+        self.released = asyncio.Event()
+        self.released.set()
+        self.topics: set[str] = set()
+        self.asked: list[str] = []
+        self.raised: list[tuple[str, int, int]] = []
+        """What owners asked to be raised: name, their epoch, the one that its ledger knew."""
+        self.owners: dict[str, tuple[str, int]] = {}
+        self.assigns_to = ""
+        """Who gets idle topics; empty: the first broker."""
+
+    async def partitions(self, name: TopicName, *, create: bool) -> int:
+        self._check(name, create=create)
+        return 0
+
+    async def locate(self, name: TopicName, *, create: bool) -> Located:
+        self.asked.append(name.text)
+        await asyncio.sleep(0)
+        await self.released.wait()
+        self._check(name, create=create)
+        if not self.owners.get(name.text, ("", 0))[0]:
+            broker_id = self.assigns_to or next(iter(self._world.brokers))
+            self._world.assign(name.text, broker_id)
+        broker_id, epoch = self.owners[name.text]
+        broker = self._world.brokers[broker_id]
+        return Located(
+            name=name.text,
+            broker_id=broker_id,
+            session_id=broker.agent.session.session_id,
+            broker_url=broker.url,
+            topic_id=topic_id_of(name.text),
+            unit=name.unit.text,
+            epoch=epoch,
+        )
+
+    async def raise_epoch(
+        self, name: TopicName, *, topic_id: str, epoch: int, used_epoch: int
+    ) -> Located:
+        self.raised.append((name.text, epoch, used_epoch))
+        await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
+        assert topic_id == topic_id_of(name.text)
+        broker_id, present = self.owners[name.text]
+        if present == epoch:
+            self._world.assign(name.text, broker_id, used_epoch=used_epoch)
+        return await self.locate(name, create=False)
+
+    def any_broker_url(self, topic: str) -> str | None:
+        return next(iter(self._world.brokers.values())).url
+
+    async def topics_of_namespace(self, namespace: NamespaceName, *, domain: str) -> list[str]:
+        await self.released.wait()
+        return sorted(self.topics)
+
+    async def schema(self, name: TopicName, version: bytes | None) -> StoredSchema | None:
+        return None
+
+    def _check(self, name: TopicName, *, create: bool) -> None:
+        if self.error is not None:
+            raise self.error
+        if name.text not in self.topics:
+            if not create or not self.allows_creation:
+                raise Refused(RejectionCode.NOT_FOUND, f"{name.text} does not exist")
+            self.topics.add(name.text)
+
+
+def topic_id_of(name: str) -> str:
+    return "id-" + "".join(character for character in name if character.isalnum())
+
+
+class FakeBroker:
+    """A broker without its process: an agent that is fed by hand, and the Pulsar front."""
+
+    def __init__(self, world: BrokerWorld, broker_id: str) -> None:
+        self.world = world
+        self.broker_id = broker_id
+        self.url = f"pulsar://{broker_id}:6650"
+        self.now_ms = 0
+        self.store = MoodyStore(world.disk, now_ms=world.clock)
+        self.volatile = MoodyStore(
+            MemoryLedgers(), bytes_max=VOLATILE_BYTES_MAX, now_ms=world.clock
+        )
+        unused: Any = None
+        self.agent = BrokerAgent(
+            dialer=unused, locator=unused, load_meter=unused, clock=lambda: self.now_ms
+        )
+        self.front = PulsarFront(
+            identity=Identity(broker_id, self.url),
+            session=lambda: self.agent.session,
+            directory=world.directory,
+            persistent=self.store,
+            volatile=self.volatile,
+            policy=world.policy,
+            clock=lambda: self.now_ms,
+            wall_clock=world.clock,
+        )
+        self.topics = self.front.topics
+        self.agent.listener = self.topics
+        self._sequence = 0
+        self._sessions = 0
+        self.keep_alive = KeepAlive()
+        self.begin_session()
+
+    def begin_session(self) -> None:
+        """The manager gives a session that holds nothing; an earlier one is void."""
+        self._sessions += 1
+        self._sequence = 0
+        self._take(Established(f"{self.broker_id}-{self._sessions}", self._sessions, False, 1))
+
+    def deliver(self, payload: Payload) -> None:
+        self._sequence += 1
+        self._take(Delivered([Delivery(self._sequence, payload)], self.now_ms))
+
+    def ledger(self, name: str = TOPIC) -> MoodyLedger:
+        return (self.volatile if name.startswith("non-") else self.store).moody[name]
+
+    def client(self, *, protocol_version: int = 20) -> FakeClient:
+        return FakeClient(BrokerConnection(self.keep_alive, self.front.shared), protocol_version)
+
+    async def stop(self) -> None:
+        await self.topics.close()
+        self.keep_alive.close()
+
+    def _take(self, given: Any) -> None:
+        self.agent._take(given)
+
+
+class BrokerWorld:
+    """Any number of brokers over one storage."""
+
+    def __init__(self, *, policy: StoragePolicy = POLICY) -> None:
+        self.policy = policy
+        self.disk = MemoryLedgers()
+        self.wall_clock_ms = 1_700_000_000_000
+        self.brokers: dict[str, FakeBroker] = {}
+        self.directory = FakeDirectory(self)
+
+    def clock(self) -> int:
+        return self.wall_clock_ms
+
+    def broker(self, broker_id: str = "a") -> FakeBroker:
+        """Return the broker of this id, which begins to exist if need be."""
+        if broker_id not in self.brokers:
+            self.brokers[broker_id] = FakeBroker(self, broker_id)
+        return self.brokers[broker_id]
+
+    def assign(self, name: str, broker_id: str, *, used_epoch: int = 0) -> None:
+        """Have a broker own a topic in its next epoch; an earlier owner is not told."""
+        _, epoch = self.directory.owners.get(name, ("", 0))
+        epoch = max(epoch, used_epoch)
+        self.directory.topics.add(name)
+        self.directory.owners[name] = (broker_id, epoch + 1)
+        parsed = parse_topic(name)
+        topic = TopicMetadata(topic_id_of(parsed.base_text), parsed.base_text, 0, {}, 1)
+        self.broker(broker_id).deliver(Assignment(topic, parsed.unit.text, name, epoch + 1, 1))
+
+    def move(self, name: str, to: str) -> None:
+        """Have another broker own a topic, and have the old owner let go of it."""
+        before, epoch = self.directory.owners[name]
+        self.assign(name, to)
+        self.release(name, before, epoch, to)
+
+    def release(self, name: str, broker_id: str, epoch: int, to: str = "") -> None:
+        parsed = parse_topic(name)
+        self.broker(broker_id).deliver(
+            Release(
+                topic_id_of(parsed.base_text),
+                parsed.unit.text,
+                name,
+                epoch,
+                to,
+                epoch + 1 if to else 0,
+                "",
+                self.brokers[to].url if to else "",
+            )
+        )
+
+    async def stop(self) -> None:
+        for broker in self.brokers.values():
+            await broker.stop()
+
+
+async def settle(turns: int = 30) -> None:
+    """Let everything happen that is due."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Return when it is so; fails if that does not come about by itself."""
+    for _ in range(TURNS_MAX):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it has not come about")
+
+
+class FakeClient:
+    """One connection, driven command by command."""
+
+    def __init__(self, connection: BrokerConnection, protocol_version: int) -> None:
+        self.connection = connection
+        self.transport = MemoryTransport(connection)
+        self.commands: list[pulsar.BaseCommand] = []
+        """All that came, in order; ``look`` adds to it."""
+        self._reader = FrameReader()
+        self._requests = 0
+        self._looked_at = 0
+        self.send_raw(
+            pulsar.BaseCommand(
+                type=pulsar.BaseCommand.CONNECT,
+                connect=pulsar.CommandConnect(
+                    client_version="test", protocol_version=protocol_version
+                ),
+            )
+        )
+
+    # Sending ---------------------------------------------------------------------------------
+
+    def send_raw(self, command: pulsar.BaseCommand, payload: bytes | None = None) -> None:
+        frame = encode_command(command) if payload is None else encode_frame(command, payload)
+        self.transport.receive(frame)
+
+    def command(self, kind: int, **fields: Any) -> pulsar.BaseCommand:
+        command = pulsar.BaseCommand(type=kind)
+        inner = getattr(command, FIELD_OF_TYPE[kind])
+        inner.SetInParent()
+        filled = type(inner)(**fields)
+        inner.CopyFrom(filled)
+        return command
+
+    def start(self, kind: int, **fields: Any) -> int:
+        """Send a request without waiting; return its id."""
+        self._requests += 1
+        self.send_raw(self.command(kind, request_id=self._requests, **fields))
+        return self._requests
+
+    async def request(self, kind: int, **fields: Any) -> Any:
+        """Send a request and return what answers it, without its envelope."""
+        return await self.answer(self.start(kind, **fields))
+
+    async def answer(self, request_id: int) -> Any:
+        await until(lambda: self._answers(request_id))
+        return self._answers(request_id)[-1]
+
+    async def producer(self, topic: str = TOPIC, *, producer_id: int = 0, **fields: Any) -> Any:
+        return await self.request(
+            pulsar.BaseCommand.PRODUCER, topic=topic, producer_id=producer_id, **fields
+        )
+
+    async def subscribe(
+        self,
+        subscription: str = "sub",
+        *,
+        topic: str = TOPIC,
+        consumer_id: int = 0,
+        kind: int = pulsar.CommandSubscribe.Exclusive,
+        permits: int = 1_000,
+        **fields: Any,
+    ) -> Any:
+        answer = await self.request(
+            pulsar.BaseCommand.SUBSCRIBE,
+            topic=topic,
+            subscription=subscription,
+            subType=kind,
+            consumer_id=consumer_id,
+            **fields,
+        )
+        if permits and isinstance(answer, pulsar.CommandSuccess):
+            self.send_raw(
+                self.command(
+                    pulsar.BaseCommand.FLOW, consumer_id=consumer_id, messagePermits=permits
+                )
+            )
+        return answer
+
+    def send(
+        self,
+        sequence_id: int,
+        body: bytes = b"x",
+        *,
+        producer_id: int = 0,
+        producer_name: str = "p",
+        payload: bytes | None = None,
+        **fields: Any,
+    ) -> None:
+        """Send a message; ``fields`` beginning with ``with_`` are its metadata's."""
+        metadata = pulsar.MessageMetadata(
+            producer_name=producer_name, sequence_id=sequence_id, publish_time=1
+        )
+        for key in [key for key in fields if key.startswith("with_")]:
+            setattr(metadata, key.removeprefix("with_"), fields.pop(key))
+        self.send_raw(
+            self.command(
+                pulsar.BaseCommand.SEND,
+                producer_id=producer_id,
+                sequence_id=sequence_id,
+                num_messages=max(1, metadata.num_messages_in_batch),
+                **fields,
+            ),
+            message_payload(metadata, body) if payload is None else payload,
+        )
+
+    def ack(self, message: Any, *, consumer_id: int = 0, is_cumulative: bool = False) -> int:
+        """Acknowledge a MESSAGE with a request id, which is returned."""
+        return self.start(
+            pulsar.BaseCommand.ACK,
+            consumer_id=consumer_id,
+            ack_type=int(is_cumulative),
+            message_id=[message.message_id],
+        )
+
+    def leave(self) -> None:
+        """Break the connection."""
+        self.transport.abort()
+
+    # What came -------------------------------------------------------------------------------
+
+    def look(self) -> list[pulsar.BaseCommand]:
+        """Return all commands that came so far."""
+        written = self.transport.writes
+        for data in written[self._looked_at :]:
+            self.commands += [parse_command(frame.command) for frame in self._reader.feed(data)]
+        self._looked_at = len(written)
+        return self.commands
+
+    def got(self, kind: int) -> list[Any]:
+        """Return all commands of a kind, without their envelopes."""
+        return [
+            getattr(command, FIELD_OF_TYPE[kind]) for command in self.look() if command.type == kind
+        ]
+
+    async def until_got(self, kind: int, count: int = 1) -> list[Any]:
+        await until(lambda: len(self.got(kind)) >= count)
+        return self.got(kind)
+
+    async def receipts(self, count: int) -> list[tuple[int, int, int]]:
+        """Return sequence id, ledger and entry of so many receipts; -1 for duplicates."""
+        return [
+            (
+                receipt.sequence_id,
+                _signed(receipt.message_id.ledgerId),
+                _signed(receipt.message_id.entryId),
+            )
+            for receipt in await self.until_got(pulsar.BaseCommand.SEND_RECEIPT, count)
+        ]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [pulsar.BaseCommand.Type.Name(each.type) for each in self.look()]
+
+    def _answers(self, request_id: int) -> list[Any]:
+        found = []
+        for command in self.look():
+            inner = getattr(command, FIELD_OF_TYPE[command.type])
+            if "request_id" in inner.DESCRIPTOR.fields_by_name and inner.request_id == request_id:
+                found.append(inner)
+        return found
+
+
+def _signed(number: int) -> int:
+    return number - 2**64 if number >= 2**63 else number

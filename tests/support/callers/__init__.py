@@ -1,0 +1,1 @@
+"""What calls a running cluster in tests: loads, stock and foreign clients, raw calls, questions."""

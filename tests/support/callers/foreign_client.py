@@ -1,0 +1,167 @@
+"""Programs in other languages that use a client of their own against a cluster.
+
+Each is fetched and built by its language's own tool into a folder that git ignores, once for
+each state of its sources. It prints a JSON line for each check, and one with "ask" where the
+cluster is to be disturbed; it goes on when it gets a line back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.callers.stock_client import PulsarSystem
+
+ROOT = Path(__file__).parents[3]
+BUILD = ROOT / "build" / "clients"
+ATTEMPTS = 3
+"""At fetching: a registry may be slow or busy for a moment."""
+
+FETCH_TIMEOUT_S = 150
+NEW_OWNER_S = 60
+REQUIRED = "CLIENTS_REQUIRED"
+"""Environment variable: where it is set, a client that cannot be fetched and built with the tools
+that are there fails instead of being skipped. A tool that is missing always skips, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What became of one check: no error, or a sentence."""
+
+    check: str
+    error: str
+
+
+def unavailable(reason: str) -> None:
+    """Skip the test, or fail it where clients are required."""
+    if os.environ.get(REQUIRED):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def require_tools(*names: str) -> None:
+    """Skip by name unless these commands are on the path."""
+    missing = [name for name in names if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"{' and '.join(missing)} not found")
+
+
+def built(name: str, sources: Sequence[Path], command: Callable[[Path], list[str]]) -> Path:
+    """Return the folder that ``command(folder)`` filled, from these sources; made once."""
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(source.read_bytes())
+    folder = BUILD / f"{name}-{digest.hexdigest()[:12]}"
+    done = folder / ".done"
+    if done.exists():
+        return folder
+    reason = ""
+    for _ in range(ATTEMPTS):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        try:
+            result = subprocess.run(
+                command(folder),
+                capture_output=True,
+                text=True,
+                timeout=FETCH_TIMEOUT_S,
+                check=False,
+                cwd=folder,
+            )
+        except subprocess.TimeoutExpired:
+            reason = f"took longer than {FETCH_TIMEOUT_S} s"
+            continue
+        if result.returncode == 0:
+            done.touch()
+            return folder
+        reason = (result.stdout + result.stderr).strip()[-1500:]
+    unavailable(f"{name} could not be built: {reason}")
+    raise AssertionError("not reached")
+
+
+def run_checks(
+    command: Sequence[str], system: PulsarSystem, *, environment: dict[str, str], timeout_s: int
+) -> dict[str, Checked]:
+    """Run a program of checks to its end, doing to the cluster what it asks; results by check."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    complaints: list[str] = []
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    reading = threading.Thread(target=lambda: complaints.extend(process.stderr or ()))
+    reading.start()
+    watchdog = threading.Timer(timeout_s, process.kill)
+    watchdog.start()
+    results: dict[str, Checked] = {}
+    try:
+        for line in process.stdout:
+            content = json.loads(line)
+            if "ask" in content:
+                process.stdin.write(_answer(system, content["ask"], content["topic"]) + "\n")
+                process.stdin.flush()
+            else:
+                results[content["check"]] = Checked(content["check"], content["error"])
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.wait()
+        reading.join()
+        process.stdin.close()
+        process.stdout.close()
+        process.stderr.close()
+    assert results, "".join(complaints)[-3000:]
+    return results
+
+
+def _answer(system: PulsarSystem, question: str, topic: str) -> str:
+    answers: dict[str, Callable[[], object]] = {
+        "create with 4 partitions": lambda: system.create_topic(topic, partitions=4),
+        "grow to 6 partitions": lambda: system.command("topics", "grow", topic, "6"),
+        "a topic that must not be created": lambda: _closed_namespace(system),
+        "http service url": lambda: system.http_url,
+        "move": lambda: system.move(topic),
+        "kill owner": lambda: _kill_owner(system, topic),
+    }
+    try:
+        return str(answers[question]() or "done")
+    except Exception as error:
+        return "cannot: " + str(error).replace("\n", " ")
+
+
+def _closed_namespace(system: PulsarSystem) -> str:
+    name = "e2e/closed"
+    if not system.has_namespace(name):
+        system.create_namespace(name, {"allowAutoTopicCreation": "false"})
+    return f"persistent://{name}"
+
+
+def _kill_owner(system: PulsarSystem, topic: str) -> None:
+    """Kill the topic's broker and wait until it has another.
+
+    One that an earlier check killed is started first. Not every client looks up again when an
+    address is dead: the Rust one tries it for 40 s.
+    """
+    system.start_dead()
+    killed = system.owner(topic)
+    system.kill(killed)
+    deadline = time.monotonic() + NEW_OWNER_S
+    while system.owner(topic) == killed:
+        assert time.monotonic() < deadline, f"{topic} is still served by {killed}"
+        time.sleep(0.02)

@@ -1,0 +1,274 @@
+"""The stock Python client against a cluster of real processes: what its tests share.
+
+A test is given discovery's address as service URL and nothing else of the cluster; what it needs
+of the command line or of processes goes through ``PulsarSystem``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pulsar
+
+from nextgen.cli.calls.discovery_client import DiscoveryClient
+from nextgen.cli.local.plan import LEDGERS_FOLDER
+from nextgen.client import BlockingClient
+from nextgen.client.routing.topic_owners import TopicOwners
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.routing.names import TopicName, parse_topic
+from nextgen.runtime.lifecycle.exit_code import ExitCode
+from protos.nextgen.v1.discovery_service_pb2 import GetCountersRequest
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from tests.support.processes.fork_server import run_warm
+from tests.support.processes.local_cluster import BlockingCluster, ClusterSize, blocking_cluster
+
+RECEIVE_MS = 30_000
+"""For a message that must arrive. Only a failing test waits that long."""
+
+QUIET_MS = 300
+"""Within this nothing may arrive. A delivery on this machine takes a few milliseconds."""
+
+COMMAND_TIMEOUT_S = 60
+
+REPEATED_S_MAX = 60
+"""For what is refused while a process stands still, and asked for again."""
+
+REPEAT_PAUSE_S = 0.1
+ADMIN_TIMEOUT_MS = 30_000
+
+SMALL = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=2, shards=1)
+
+
+class PulsarSystem:
+    """A running cluster as the operator of a test sees it."""
+
+    def __init__(self, cluster: BlockingCluster, admin: BlockingClient) -> None:
+        self._cluster = cluster
+        self._admin = admin
+
+    @property
+    def service_url(self) -> str:
+        return self._cluster.plan.service_url
+
+    @property
+    def http_url(self) -> str:
+        return f"http://{self._cluster.plan.of_kind('discovery')[0].http}"
+
+    @property
+    def broker_addresses(self) -> dict[str, str]:
+        """Broker ids, each with where its Pulsar port is."""
+        return {node.node_id: node.pulsar for node in self._cluster.plan.of_kind("broker")}
+
+    def command(self, *arguments: str) -> list[Any]:
+        """Run ``nextgen`` on this cluster; return the JSON lines that it printed."""
+        result = self._run(arguments)
+        assert result.returncode == 0, result
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    def repeated_command(self, *arguments: str) -> list[Any]:
+        """Run ``nextgen`` as ``command`` does, and again while it is refused or not answered.
+
+        A broker that stands still, or that a shard has leased nothing of yet, is given no topic:
+        that is refused, has changed nothing, and passes.
+        """
+        deadline = time.monotonic() + REPEATED_S_MAX
+        while (result := self._run(arguments)).returncode in (ExitCode.REFUSED, ExitCode.NO_ANSWER):
+            assert time.monotonic() < deadline, result
+            time.sleep(REPEAT_PAUSE_S)
+        assert result.returncode == 0, result
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    def refused_command(self, *arguments: str) -> str:
+        """Run ``nextgen`` on this cluster, which must refuse it; return what it says."""
+        result = self._run(arguments)
+        assert result.returncode == ExitCode.REFUSED, result
+        return result.stderr
+
+    def _run(self, arguments: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+        return run_warm(
+            "nextgen",
+            [*arguments, "--json"],
+            environment={**os.environ, "NEXTGEN_DATA_DIR": str(self._cluster.cluster.data_dir)},
+            timeout_s=COMMAND_TIMEOUT_S,
+        )
+
+    def create_topic(self, name: str, *, partitions: int = 0) -> None:
+        self.command("topics", "create", name, "--partitions", str(partitions))
+
+    def create_namespace(self, name: str, properties: Mapping[str, str]) -> None:
+        with contextlib.suppress(Refused):  # Another test has made the tenant.
+            self._admin.create_tenant(name.partition("/")[0])
+        self._admin.create_namespace(name, properties)
+
+    def has_namespace(self, name: str) -> bool:
+        return self._admin.get_namespace(name) is not None
+
+    def topics_of(self, namespace: str) -> list[str]:
+        return [topic.name for topic in self._admin.list_topics(namespace)]
+
+    def owner(self, topic: str) -> str:
+        """Return the id of the broker that serves the topic."""
+        (location,) = self._admin.lookup([topic])
+        assert location.is_found, location
+        return location.broker_id
+
+    def move(self, topic: str) -> None:
+        """Have another broker serve the topic: ``nextgen move``.
+
+        It is named, as what is asked for again moves a topic to a named broker once only.
+        """
+        owner = self.owner(topic)
+        others = [node for node in self.broker_addresses if node != owner and self.process_id(node)]
+        self.repeated_command("move", topic, "--to", others[0])
+
+    def ledger_folder(self, topic: str) -> Path:
+        """Return where the messages of a topic without partitions are."""
+        (location,) = self._admin.lookup([topic])
+        topic_id = location.topic_id
+        return self._cluster.cluster.data_dir / LEDGERS_FOLDER / topic_id[:4] / topic_id
+
+    def operate(self, topic: str, request: Any) -> Any:
+        """Send a request of ``TopicAdmin`` to the topic's broker, as discovery does."""
+
+        async def look_up(name: TopicName, _is_fresh: bool) -> LookupAnswer:
+            (found,) = await asyncio.to_thread(self._admin.lookup, [name.text])
+            return LookupAnswer(
+                topic_id=found.topic_id, epoch=found.epoch, broker_grpc=found.broker_grpc
+            )
+
+        async def call() -> Any:
+            owners = TopicOwners(look_up)
+            try:
+                return await owners.call(parse_topic(topic), request)
+            finally:
+                await owners.stop()
+
+        return self._cluster.run(call())
+
+    def pulsar_lookups(self) -> int:
+        """Return how many LOOKUP commands the discovery nodes have had."""
+        endpoints = self._cluster.plan.discovery_endpoints
+
+        async def count() -> int:
+            lookups = 0
+            async with DiscoveryClient(endpoints) as client:
+                for endpoint in endpoints:
+                    request = GetCountersRequest()
+                    answer = await client.call_at(endpoint, "GetCounters", request)
+                    lookups += answer.counters["pulsar_lookups"]
+            return lookups
+
+        return self._cluster.run(count())
+
+    def process_id(self, node_id: str) -> int | None:
+        """Return the operating system's id of a running process."""
+        return self._cluster.cluster.process_id(node_id)
+
+    def kill(self, node_id: str) -> None:
+        self._cluster.kill(node_id)
+
+    def start(self, node_id: str) -> None:
+        """Start a process that was killed and wait until it can work."""
+        self._cluster.start_node(node_id)
+        self._cluster.wait_ready(node_id)
+
+    def start_dead(self) -> None:
+        """Start every process that does not run, and wait until it can work."""
+        for node in self._cluster.plan.nodes:
+            if not self._cluster.cluster.is_running(node.node_id):
+                self.start(node.node_id)
+
+    def kill_all_and_restart(self) -> None:
+        """Kill every process, one right after the other; start all and wait until they can work."""
+        nodes = [node.node_id for node in self._cluster.plan.nodes]
+        for node_id in nodes:
+            self.kill(node_id)
+        for node_id in nodes:
+            self._cluster.start_node(node_id)
+        self._cluster.wait_ready()
+
+    def client_logger(self) -> pulsar.FileLogger:
+        """Return where stock clients write; beside the diagnostics of the processes."""
+        path = self._cluster.cluster.data_dir / "logs" / "pulsar-client.log"
+        return pulsar.FileLogger(pulsar.LoggerLevel.Info, str(path))
+
+    @contextmanager
+    def client(self, service_url: str = "", **options: Any) -> Iterator[pulsar.Client]:
+        """Open a stock client and close it, with all that is still open in it."""
+        client = pulsar.Client(
+            service_url or self.service_url, logger=self.client_logger(), **options
+        )
+        try:
+            yield client
+        finally:
+            client.close()
+
+
+@contextmanager
+def running_system(data_dir: Path, size: ClusterSize = SMALL) -> Iterator[PulsarSystem]:
+    """Start a cluster with Pulsar ports; stop it at the end."""
+    with blocking_cluster(data_dir, size) as cluster:
+        admin = BlockingClient(list(cluster.plan.discovery_endpoints), timeout_ms=ADMIN_TIMEOUT_MS)
+        system = PulsarSystem(cluster, admin)
+        try:
+            yield system
+        finally:
+            admin.close()
+
+
+def received(consumer: pulsar.Consumer, count: int, *, ack: bool = True) -> list[pulsar.Message]:
+    """Return the next ``count`` messages, which must come; acknowledges each unless told not to."""
+    messages = []
+    for _ in range(count):
+        message = consumer.receive(timeout_millis=RECEIVE_MS)
+        messages.append(message)
+        if ack:
+            consumer.acknowledge(message)
+    return messages
+
+
+def read(reader: pulsar.Reader, count: int) -> list[pulsar.Message]:
+    """Return the next ``count`` messages of a reader, which must come."""
+    return [reader.read_next(timeout_millis=RECEIVE_MS) for _ in range(count)]
+
+
+def read_all(reader: pulsar.Reader) -> list[pulsar.Message]:
+    """Return everything until the reader says that there is no more."""
+    messages = []
+    while reader.has_message_available():
+        messages.append(reader.read_next(timeout_millis=RECEIVE_MS))
+    return messages
+
+
+def texts(messages: list[pulsar.Message]) -> list[str]:
+    return [message.data().decode() for message in messages]
+
+
+def numbered(count: int, *, first: int = 0) -> list[str]:
+    return [f"message-{number}" for number in range(first, first + count)]
+
+
+def send_all(producer: pulsar.Producer, contents: list[str]) -> list[pulsar.MessageId]:
+    """Send them one by one, each acknowledged before the next."""
+    return [producer.send(content.encode()) for content in contents]
+
+
+def nothing_arrives(consumer: pulsar.Consumer | pulsar.Reader) -> bool:
+    """Return whether the consumer stays without a message for ``QUIET_MS``."""
+    receive: Callable[..., pulsar.Message] = (
+        consumer.receive if isinstance(consumer, pulsar.Consumer) else consumer.read_next
+    )
+    try:
+        receive(timeout_millis=QUIET_MS)
+    except pulsar.Timeout:
+        return True
+    return False

@@ -1,0 +1,1 @@
+"""The callers of a simulated cluster: the simulation runs them beside its faults."""

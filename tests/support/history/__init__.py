@@ -1,0 +1,1 @@
+"""Histories of client calls, right and broken on purpose, for the tests of their checks."""

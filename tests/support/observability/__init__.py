@@ -1,0 +1,1 @@
+"""What tests read of traces and alert rules."""
