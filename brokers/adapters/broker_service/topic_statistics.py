@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
+from typing import TypeVar
 
 from brokers.domain.position import Position
 from brokers.domain.producing.access import AccessMode
@@ -13,9 +14,16 @@ from brokers.service.subscriptions.subscription import Consumer, Subscription
 from brokers.service.topics.open_topics import Topics
 from brokers.service.topics.topic import Topic
 from brokers.service.traffic import Rate
-from nextgen.kernel.limits.pulsar import TOPIC_ADMIN_RANGES_MAX, TOPIC_ADMIN_ROWS_MAX
+from nextgen.kernel.limits.pulsar import (
+    TOPIC_ADMIN_ALL_RANGES_MAX,
+    TOPIC_ADMIN_RANGES_MAX,
+    TOPIC_ADMIN_ROWS_BYTES_MAX,
+    TOPIC_ADMIN_ROWS_MAX,
+)
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1 import topic_admin_pb2 as admin_wire
+
+_Row = TypeVar("_Row", wire.ProducerStats, wire.ConsumerStats)
 
 _ACCESS_MODES = {
     AccessMode.SHARED: "Shared",
@@ -79,7 +87,8 @@ def _of_subscription(subscription: Subscription) -> wire.SubscriptionStats:
 def detailed_stats(topic: Topic) -> wire.TopicStats:
     """Return the statistics of one topic with its rates, producers and consumers.
 
-    At most ``TOPIC_ADMIN_ROWS_MAX`` clients have rows; all of them are counted.
+    At most ``TOPIC_ADMIN_ROWS_MAX`` clients, with ``TOPIC_ADMIN_ROWS_BYTES_MAX``, have rows; all of
+    them are counted.
     """
     found = _of_topic(topic)
     found.is_terminated = topic.is_terminated
@@ -87,19 +96,37 @@ def detailed_stats(topic: Topic) -> wire.TopicStats:
     found.last_publish_time_ms = topic.ledger.last_time_ms
     _set_rate(found.rates_in, topic.rates.rate_in)
     _set_rate(found.rates_out, topic.rates.rate_out)
-    rows_left = TOPIC_ADMIN_ROWS_MAX
-    found.publishers.extend(map(_of_producer, islice(topic.producers, rows_left)))
-    rows_left -= len(found.publishers)
+    room = _RowRoom()
+    found.publishers.extend(room.filled(map(_of_producer, topic.producers)))
     entries, size = topic.ledger.entry_count, topic.ledger.byte_count
     for row, subscription in zip(found.subscriptions, topic.subscriptions.values(), strict=True):
         _set_rate(row.rates_out, subscription.rate)
-        row.rows.extend(map(_of_consumer, subscription.consumers[:rows_left]))
-        rows_left -= len(row.rows)
+        row.rows.extend(room.filled(map(_of_consumer, subscription.consumers)))
         active = subscription.active_consumer
         row.active_consumer = "" if active is None else active.name
         row.properties.update(subscription.properties)
         row.backlog_bytes = size * min(row.backlog_entries, entries) // entries if entries else 0
     return found
+
+
+class _RowRoom:
+    """Room for the rows of clients in one answer."""
+
+    def __init__(self) -> None:
+        self._rows = TOPIC_ADMIN_ROWS_MAX
+        self._bytes = TOPIC_ADMIN_ROWS_BYTES_MAX
+
+    def filled(self, rows: Iterable[_Row]) -> list[_Row]:
+        """Return the first of ``rows``, as many as there is room for."""
+        found: list[_Row] = []
+        for row in islice(rows, self._rows):
+            self._bytes -= row.ByteSize()
+            if self._bytes < 0:
+                self._rows = 0
+                return found
+            self._rows -= 1
+            found.append(row)
+        return found
 
 
 def _of_producer(producer: Producer) -> wire.ProducerStats:
@@ -145,6 +172,8 @@ def _set_rate(field: wire.TrafficRates, rate: Rate) -> None:
 def internal_stats(topic: Topic) -> admin_wire.TopicInternalStats:
     """Return the ledgers and cursors of one topic."""
     ledger = topic.ledger
+    durable = [each for each in topic.subscriptions.values() if each.is_durable]
+    ranges_max = min(TOPIC_ADMIN_RANGES_MAX, TOPIC_ADMIN_ALL_RANGES_MAX // max(1, len(durable)))
     return admin_wire.TopicInternalStats(
         entries_added=topic.entries_added,
         entries=ledger.entry_count,
@@ -158,12 +187,12 @@ def internal_stats(topic: Topic) -> admin_wire.TopicInternalStats:
             )
             for each in ledger.extents
         ],
-        cursors=[_of_cursor(each) for each in topic.subscriptions.values() if each.is_durable],
+        cursors=[_of_cursor(each, ranges_max) for each in durable],
         schema_versions=len(topic.schemas),
     )
 
 
-def _of_cursor(subscription: Subscription) -> admin_wire.CursorStats:
+def _of_cursor(subscription: Subscription, ranges_max: int) -> admin_wire.CursorStats:
     cursor, stats = subscription.cursor, subscription.stats()
     read = cursor.end_of_run(cursor.mark_delete)
     return admin_wire.CursorStats(
@@ -177,7 +206,7 @@ def _of_cursor(subscription: Subscription) -> admin_wire.CursorStats:
             admin_wire.EntryRange(
                 ledger_id=first.ledger_id, first_entry=first.entry_id, last_entry=last_entry
             )
-            for first, last_entry in islice(cursor.ranges, TOPIC_ADMIN_RANGES_MAX)
+            for first, last_entry in islice(cursor.ranges, ranges_max)
         ],
         messages_out=stats.messages_out,
         properties=subscription.properties,

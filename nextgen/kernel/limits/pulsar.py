@@ -413,8 +413,15 @@ TOPIC_ADMIN_ROWS_MAX = 10_000
 """Producers and consumers in one answer with statistics, some 300 bytes each; the rest is only
 counted."""
 
+TOPIC_ADMIN_ROWS_BYTES_MAX = 2 * 1024 * 1024
+"""Bytes of those rows: names have up to 4 KB, and an answer is one gRPC message."""
+
 TOPIC_ADMIN_RANGES_MAX = 1_000
 """Acknowledged intervals of one cursor in an answer with internal statistics: the first of them."""
+
+TOPIC_ADMIN_ALL_RANGES_MAX = 10_000
+"""Those of all cursors together, some 15 ms of work. With more than
+``TOPIC_ADMIN_ALL_RANGES_MAX / TOPIC_ADMIN_RANGES_MAX`` cursors each has an equal share."""
 
 TOPIC_ADMIN_PAYLOAD_BYTES_MAX = 3 * 1024 * 1024
 """Bytes of a stored message in one answer, which is one gRPC message; the rest is read by further

@@ -381,6 +381,31 @@ async def test_topic_admin_rows_max_clients_have_rows_and_one_more_is_only_count
     assert (stats.producers, subscription.consumers) == (2, 2)
 
 
+@pytest.mark.parametrize(("one_less", "publishers", "consumers"), [(0, 2, 2), (1, 2, 1)])
+async def test_topic_admin_rows_bytes_max_of_clients_have_rows_and_one_more_byte_is_only_counted(
+    world: BrokerWorld,
+    admin: Admin,
+    monkeypatch: pytest.MonkeyPatch,
+    one_less: int,
+    publishers: int,
+    consumers: int,
+):
+    client = world.broker().client()
+    for number in range(2):
+        await client.producer(producer_id=number)
+        await client.subscribe(kind=pulsar.CommandSubscribe.Shared, consumer_id=number)
+    whole = await admin.stats()
+    rows = [*whole.publishers, *whole.subscriptions[0].rows]
+    bytes_max = sum(each.ByteSize() for each in rows) - one_less
+    monkeypatch.setattr(topic_statistics, "TOPIC_ADMIN_ROWS_BYTES_MAX", bytes_max)
+
+    stats = await admin.stats()
+
+    (subscription,) = stats.subscriptions
+    assert (len(stats.publishers), len(subscription.rows)) == (publishers, consumers)
+    assert (stats.producers, subscription.consumers) == (2, 2)
+
+
 async def test_client_version_characters_max_are_kept_and_one_more_is_cut(
     world: BrokerWorld, admin: Admin
 ):

@@ -452,6 +452,23 @@ async def test_topic_admin_ranges_max_are_shown_and_one_more_is_only_counted(
     assert (len(cursor.acked), cursor.acked_ranges) == (shown, 2)
 
 
+@pytest.mark.parametrize(("most", "shown"), [(4, 2), (3, 1)])
+async def test_topic_admin_all_ranges_max_are_shared_by_cursors_and_with_one_more_each_has_fewer(
+    world: World, admin: Admin, monkeypatch: pytest.MonkeyPatch, most: int, shown: int
+):
+    monkeypatch.setattr(topic_statistics, "TOPIC_ADMIN_ALL_RANGES_MAX", most)
+    await admin.create("other", start=EARLIEST)
+    for subscription in ("sub", "other"):
+        client = await world.subscribed(subscription=subscription)
+        messages = await client.until_got(MESSAGE, MESSAGES)
+        for number in (2, 4):
+            await client.answer(client.ack(messages[number]))
+
+    stats = await admin.call("GetInternalStats", wire.GetInternalStatsRequest())
+
+    assert [(len(each.acked), each.acked_ranges) for each in stats.cursors] == [(shown, 2)] * 2
+
+
 async def test_a_non_persistent_topic_has_no_messages_to_operate_on():
     world = BrokerWorld()
     admin = Admin(world, TOPIC.replace("persistent", "non-persistent"))
