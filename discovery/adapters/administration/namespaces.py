@@ -13,7 +13,18 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from discovery.adapters.administration.quota_routes import QuotaRoutes
-from discovery.adapters.rest.answer import DONE, JSON, TEXT, Answer, RestFailure, content, text
+from discovery.adapters.rest.answer import (
+    DONE,
+    JSON,
+    TEXT,
+    Answer,
+    RestFailure,
+    Stream,
+    content,
+    json_list,
+    text,
+    whole_or_streamed,
+)
 from discovery.adapters.rest.request import RestRequest, shown
 from discovery.adapters.rest.route import BOOLEAN, TEXT_VALUE, Body, Route
 from discovery.ports import Directory
@@ -210,11 +221,11 @@ class Namespaces:
 
     # Namespaces -------------------------------------------------------------------------------
 
-    async def _list(self, request: RestRequest) -> Answer:
+    async def _list(self, request: RestRequest) -> Answer | Stream:
         deadline = Deadline(request.timeout_ms)
         tenant = request.tenant()
         await self._tenants.info(tenant, deadline)
-        return content(await self._namespaces.names(tenant, deadline))
+        return await whole_or_streamed(json_list(self._namespaces.names(tenant, deadline)))
 
     async def _get(self, request: RestRequest) -> Answer:
         found = await self._read(request)

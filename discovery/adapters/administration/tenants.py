@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from pydantic import BaseModel, TypeAdapter
 
-from discovery.adapters.rest.answer import DONE, Answer, RestFailure, content
+from discovery.adapters.rest.answer import (
+    DONE,
+    Answer,
+    RestFailure,
+    Stream,
+    content,
+    json_list,
+    whole_or_streamed,
+)
 from discovery.adapters.rest.request import RestRequest
 from discovery.adapters.rest.route import BOOLEAN, Body, Route
 from discovery.service.admin.deadline import Deadline
@@ -77,8 +85,9 @@ class Tenants:
             ),
         ]
 
-    async def _list(self, request: RestRequest) -> Answer:
-        return content(await self._tenants.names(Deadline(request.timeout_ms)))
+    async def _list(self, request: RestRequest) -> Answer | Stream:
+        names = self._tenants.names(Deadline(request.timeout_ms))
+        return await whole_or_streamed(json_list(names))
 
     async def _get(self, request: RestRequest) -> Answer:
         info = await self._tenants.info(request.tenant(), Deadline(request.timeout_ms))

@@ -5,15 +5,21 @@ What is not measured here is 0 or empty, as in a Pulsar whose topic has none of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
+from discovery.adapters.rest.long_json import Texts, list_texts, map_texts, object_texts
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.pulsar import TOPIC_ADMIN_ROWS_MAX
+from nextgen.kernel.limits.rest import REST_SUBSCRIPTIONS_SUMMED_MAX
 from nextgen.kernel.routing.names import TopicName
 from protos.nextgen.v1 import broker_service_pb2 as pb
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
 
 Content = dict[str, Any]
+Row = TypeVar("Row", pb.ProducerStats, pb.ConsumerStats)
 
 _KINDS = {
     "EXCLUSIVE": "Exclusive",
@@ -21,18 +27,103 @@ _KINDS = {
     "FAILOVER": "Failover",
     "KEY_SHARED": "Key_Shared",
 }
-_UNSUMMED = ("averageMsgSize", "topicEpoch", "lastPublishTimeStamp")
+_UNSUMMED = ("topicEpoch", "lastPublishTimeStamp")
 """Of a topic with partitions these are the largest of its partitions."""
 
 
-def topic_stats(
-    stats: pb.TopicStats,
-    created_time_ms: int = 0,
-    *,
-    with_publishers: bool = True,
-    with_consumers: bool = True,
-) -> Content:
-    """Return ``TopicStats`` of the admin libraries."""
+class StatsContent:
+    """``TopicStats`` of the admin libraries: of a topic, or the sum of its partitions.
+
+    Numbers are added and lists joined. Rows of clients are made when they are written; of
+    a sum ``TOPIC_ADMIN_ROWS_MAX`` at most, as of one topic.
+    """
+
+    def __init__(
+        self,
+        created_time_ms: int = 0,
+        *,
+        with_publishers: bool = True,
+        with_consumers: bool = True,
+    ) -> None:
+        self._head: Content = _head(pb.TopicStats(), created_time_ms)
+        self._publishers: list[pb.ProducerStats] = []
+        self._subscriptions: dict[str, tuple[Content, list[pb.ConsumerStats]]] = {}
+        self._with_publishers = with_publishers
+        self._with_consumers = with_consumers
+        self._rows_left = TOPIC_ADMIN_ROWS_MAX
+
+    def add(self, stats: pb.TopicStats) -> StatsContent:
+        """Add the statistics of a unit; return this.
+
+        Raises:
+            Refused: LIMIT_EXCEEDED: there are more than ``REST_SUBSCRIPTIONS_SUMMED_MAX``
+                subscriptions.
+        """
+        _add(self._head, _head(stats))
+        if self._with_publishers:
+            self._add_rows(self._publishers, stats.publishers)
+        for each in stats.subscriptions:
+            present = self._subscriptions.get(each.name)
+            if present is not None:
+                _add(present[0], _subscription(each))
+            elif len(self._subscriptions) < REST_SUBSCRIPTIONS_SUMMED_MAX:
+                present = self._subscriptions[each.name] = (_subscription(each), [])
+            else:
+                raise _too_many_subscriptions()
+            if self._with_consumers:
+                self._add_rows(present[1], each.rows)
+        return self
+
+    def texts(self, members: Mapping[str, Any] | None = None, **long: Texts) -> Texts:
+        """Yield it as JSON, together with other ``members``, also long ones."""
+        self._head["averageMsgSize"] = _average(
+            self._head["bytesInCounter"], self._head["msgInCounter"]
+        )
+        return object_texts(
+            self._head | dict(members or {}),
+            publishers=list_texts(map(_publisher, self._publishers)),
+            subscriptions=map_texts(
+                (name, object_texts(head, consumers=list_texts(map(_consumer, rows))))
+                for name, (head, rows) in self._subscriptions.items()
+            ),
+            **long,
+        )
+
+    def _add_rows(self, rows: list[Row], added: Sequence[Row]) -> None:
+        taken = added[: self._rows_left]
+        rows += taken
+        self._rows_left -= len(taken)
+
+
+class SubscriptionNames:
+    """The names of the subscriptions of all units of a topic."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def add(self, stats: pb.TopicStats) -> None:
+        """Add those of a unit.
+
+        Raises:
+            Refused: As ``StatsContent.add``.
+        """
+        self._names.update(each.name for each in stats.subscriptions)
+        if len(self._names) > REST_SUBSCRIPTIONS_SUMMED_MAX:
+            raise _too_many_subscriptions()
+
+    def sorted(self) -> list[str]:
+        return sorted(self._names)
+
+
+def _too_many_subscriptions() -> Refused:
+    return Refused(
+        RejectionCode.LIMIT_EXCEEDED,
+        f"the partitions have more than {REST_SUBSCRIPTIONS_SUMMED_MAX} subscriptions: "
+        "name one partition",
+    )
+
+
+def _head(stats: pb.TopicStats, created_time_ms: int = 0) -> Content:
     return {
         "msgRateIn": stats.rates_in.messages_per_s,
         "msgThroughputIn": stats.rates_in.bytes_per_s,
@@ -42,7 +133,7 @@ def topic_stats(
         "msgInCounter": stats.messages_in,
         "bytesOutCounter": stats.bytes_out,
         "msgOutCounter": stats.messages_out,
-        "averageMsgSize": _average(stats.bytes_in, stats.messages_in),
+        "averageMsgSize": 0.0,
         "msgChunkPublished": False,
         "storageSize": stats.bytes,
         "backlogSize": stats.backlog_bytes,
@@ -50,12 +141,7 @@ def topic_stats(
         "lastOffloadLedgerId": 0,
         "lastOffloadSuccessTimeStamp": 0,
         "lastOffloadFailureTimeStamp": 0,
-        "publishers": [_publisher(each) for each in stats.publishers] if with_publishers else [],
         "waitingPublishers": 0,
-        "subscriptions": {
-            each.name: _subscription(each, with_consumers=with_consumers)
-            for each in stats.subscriptions
-        },
         "replication": {},
         "deduplicationStatus": "Enabled" if stats.deduplicates else "Disabled",
         "topicEpoch": stats.epoch,
@@ -64,15 +150,6 @@ def topic_stats(
         "compaction": {},
         "terminated": stats.is_terminated,
     }
-
-
-def sum_of(partitions: Sequence[Content]) -> Content:
-    """Return the statistics of a topic with these partitions: numbers added, lists joined."""
-    whole = topic_stats(pb.TopicStats())
-    for each in partitions:
-        _add(whole, each)
-    whole["averageMsgSize"] = _average(whole["bytesInCounter"], whole["msgInCounter"])
-    return whole
 
 
 def internal_stats(stats: admin_pb.TopicInternalStats) -> Content:
@@ -143,8 +220,6 @@ def _add(whole: Content, part: Content) -> None:
             whole[key] = max(present or 0, value)
         elif isinstance(value, dict):
             _add(whole.setdefault(key, {}), value)
-        elif isinstance(value, list):
-            whole[key] = [*(present or ()), *value]
         elif isinstance(value, bool) or not isinstance(value, int | float):
             whole[key] = value if isinstance(value, str) else bool(present) or value
         else:
@@ -166,7 +241,7 @@ def _publisher(stats: pb.ProducerStats) -> Content:
     }
 
 
-def _subscription(stats: pb.SubscriptionStats, *, with_consumers: bool) -> Content:
+def _subscription(stats: pb.SubscriptionStats) -> Content:
     return {
         "msgRateOut": stats.rates_out.messages_per_s,
         "msgThroughputOut": stats.rates_out.bytes_per_s,
@@ -191,7 +266,6 @@ def _subscription(stats: pb.SubscriptionStats, *, with_consumers: bool) -> Conte
         "lastConsumedTimestamp": 0,
         "lastAckedTimestamp": 0,
         "lastMarkDeleteAdvancedTimestamp": 0,
-        "consumers": [_consumer(each) for each in stats.rows] if with_consumers else [],
         "isDurable": stats.is_durable,
         "isReplicated": False,
         "allowOutOfOrderDelivery": False,

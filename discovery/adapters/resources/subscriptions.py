@@ -7,11 +7,13 @@ some carried it out. Calls about one place in one log are refused for such a top
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter
 
+from discovery.adapters.resources.stats_content import SubscriptionNames
 from discovery.adapters.resources.topic_codes import refused_as
 from discovery.adapters.resources.topics import TOPIC
 from discovery.adapters.rest.answer import DONE, Answer, RestFailure, content
@@ -116,9 +118,12 @@ class Subscriptions:
 
     async def _list(self, request: RestRequest) -> Answer:
         units = await self._units(request)
-        answers = await self._operations.call_all(units, admin_pb.GetStatsRequest)
-        found = {each.name for stats in answers.values() for each in stats.subscriptions}
-        return content(sorted(found))
+        found = SubscriptionNames()
+        answers = self._operations.call_in_order(units, admin_pb.GetStatsRequest)
+        async with aclosing(answers):
+            async for _, stats in answers:
+                found.add(stats)
+        return content(found.sorted())
 
     async def _create(self, request: RestRequest) -> Answer:
         _check_persistent(request)
@@ -218,11 +223,13 @@ class Subscriptions:
     async def _properties(self, request: RestRequest) -> Answer:
         name = request.parts["subscription"]
         units = await self._units(request)
-        answers = await self._operations.call_all(units, admin_pb.GetStatsRequest)
-        for stats in answers.values():
-            for each in stats.subscriptions:
-                if each.name == name:
-                    return content(dict(sorted(each.properties.items())))
+        # Mostly the first partition has it, and no other is called.
+        answers = self._operations.call_in_order(units, admin_pb.GetStatsRequest)
+        async with aclosing(answers):
+            async for _, stats in answers:
+                for each in stats.subscriptions:
+                    if each.name == name:
+                        return content(dict(sorted(each.properties.items())))
         raise Refused(RejectionCode.NOT_FOUND, f"there is no subscription {shown(name)}")
 
     async def _units(self, request: RestRequest) -> list[TopicName]:

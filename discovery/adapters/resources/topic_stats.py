@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from discovery.adapters.resources import stats_content
+from discovery.adapters.resources.stats_content import StatsContent
 from discovery.adapters.resources.topic_codes import refused_as
 from discovery.adapters.resources.topics import TOPIC
-from discovery.adapters.rest.answer import DONE, Answer, RestFailure, content
+from discovery.adapters.rest.answer import (
+    DONE,
+    Answer,
+    RestFailure,
+    Stream,
+    content,
+    whole_or_streamed,
+)
+from discovery.adapters.rest.long_json import LongAnswers, json_text
 from discovery.adapters.rest.request import RestRequest
 from discovery.adapters.rest.route import BOOLEAN, Route, Work
 from discovery.service.admin.topic_operations import TopicOperations
@@ -32,6 +42,7 @@ class TopicStats:
 
     def __init__(self, operations: TopicOperations) -> None:
         self._operations = operations
+        self._long = LongAnswers()
 
     def routes(self) -> list[Route]:
         flags = dict.fromkeys(_STATS, BOOLEAN)
@@ -62,22 +73,39 @@ class TopicStats:
             _change("DELETE", "truncate", self._truncate, "Acknowledge and drop everything", 204),
         ]
 
-    async def _stats(self, request: RestRequest) -> Answer:
+    async def _stats(self, request: RestRequest) -> Answer | Stream:
         unit, created_time_ms = await self._unit_with_age(request)
         stats = await self._operations.call(unit, admin_pb.GetStatsRequest())
-        return content(stats_content.topic_stats(stats, created_time_ms, **_excluded(request)))
+        found = StatsContent(created_time_ms, **_excluded(request)).add(stats)
+        return await whole_or_streamed(self._long.pieces(found.texts()))
 
-    async def _partitioned_stats(self, request: RestRequest) -> Answer:
+    async def _partitioned_stats(self, request: RestRequest) -> Answer | Stream:
         units = await self._partitions(request)
-        answers = await self._operations.call_all(units, admin_pb.GetStatsRequest)
-        each = {
-            unit.text: stats_content.topic_stats(stats, **_excluded(request))
-            for unit, stats in answers.items()
-        }
-        whole = stats_content.sum_of(list(each.values()))
-        whole["metadata"] = {"partitions": len(units), "deleted": False}
-        whole["partitions"] = each if request.flag("perPartition", default=True) else {}
-        return content(whole)
+        return await whole_or_streamed(self._stats_of_all(units, request))
+
+    async def _stats_of_all(
+        self, units: Sequence[TopicName], request: RestRequest
+    ) -> AsyncGenerator[bytes]:
+        """Yield the statistics of each partition, where wanted, and behind them the sum."""
+        excluded, is_each = _excluded(request), request.flag("perPartition", default=True)
+        whole = StatsContent(**excluded)
+        answers = self._operations.call_in_order(units, admin_pb.GetStatsRequest)
+        yield b'{"partitions":{'
+        beginning = ""
+        async with aclosing(answers):
+            async for unit, stats in answers:
+                whole.add(stats)
+                if is_each:
+                    one = StatsContent(**excluded).add(stats)
+                    yield f"{beginning}{json_text(unit.text)}:".encode()
+                    async for piece in self._long.pieces(one.texts()):
+                        yield piece
+                    beginning = ","
+        texts = whole.texts({"metadata": {"partitions": len(units), "deleted": False}})
+        # The object has begun above.
+        yield f"}},{next(texts).removeprefix('{')}".encode()
+        async for piece in self._long.pieces(texts):
+            yield piece
 
     async def _internal(self, request: RestRequest) -> Answer:
         unit = await self._unit(request)
@@ -85,14 +113,21 @@ class TopicStats:
             stats = await self._operations.call(unit, admin_pb.GetInternalStatsRequest())
         return content(stats_content.internal_stats(stats))
 
-    async def _partitioned_internal(self, request: RestRequest) -> Answer:
+    async def _partitioned_internal(self, request: RestRequest) -> Answer | Stream:
         units = await self._partitions(request)
         with refused_as({RejectionCode.NOT_ALLOWED: 405}):
-            answers = await self._operations.call_all(units, admin_pb.GetInternalStatsRequest)
-        each = {unit.text: stats_content.internal_stats(one) for unit, one in answers.items()}
-        return content(
-            {"metadata": {"partitions": len(units), "deleted": False}, "partitions": each}
-        )
+            return await whole_or_streamed(self._internal_of_all(units))
+
+    async def _internal_of_all(self, units: Sequence[TopicName]) -> AsyncGenerator[bytes]:
+        metadata = json_text({"partitions": len(units), "deleted": False})
+        answers = self._operations.call_in_order(units, admin_pb.GetInternalStatsRequest)
+        beginning = f'{{"metadata":{metadata},"partitions":{{'
+        async with aclosing(answers):
+            async for unit, stats in answers:
+                one = stats_content.internal_stats(stats)
+                yield f"{beginning}{json_text(unit.text)}:{json_text(one)}".encode()
+                beginning = ","
+        yield b"}}"
 
     async def _info(self, request: RestRequest) -> Answer:
         unit = await self._unit(request)

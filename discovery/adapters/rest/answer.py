@@ -13,6 +13,7 @@ from aiohttp import web
 
 from nextgen.kernel.errors import Forbidden, InvalidRequest, MetadataError, Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.rest import REST_LONG_ANSWER_BYTES
 from nextgen.runtime.servers.http_gate import PROGRESS
 
 JSON = "application/json"
@@ -107,6 +108,23 @@ async def streamed(pieces: AsyncGenerator[bytes]) -> Stream:
     except BaseException:
         await pieces.aclose()
         raise
+
+
+async def whole_or_streamed(pieces: AsyncGenerator[bytes]) -> Answer | Stream:
+    """Return an answer of JSON of any length: with its length and, if it fails, with a status as
+    long as it has ``REST_LONG_ANSWER_BYTES`` at most; else as ``streamed``."""
+    made: list[bytes] = []
+    size = 0
+    try:
+        async for piece in pieces:
+            made.append(piece)
+            size += len(piece)
+            if size > REST_LONG_ANSWER_BYTES:
+                return Stream(pieces, b"".join(made))
+    except BaseException:
+        await pieces.aclose()
+        raise
+    return Answer(200, b"".join(made))
 
 
 async def json_list(batches: AsyncGenerator[Sequence[str]]) -> AsyncGenerator[bytes]:

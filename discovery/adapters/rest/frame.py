@@ -11,7 +11,9 @@ Errors are JSON with a ``reason``. Query parameters that a route does not read a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import structlog
@@ -34,9 +36,10 @@ from discovery.adapters.rest.route import Body, Route
 from discovery.adapters.rest.table import RouteTable, variables
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.command_dispatcher import CommandDispatcher
-from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.errors import MetadataError, Overloaded
 from nextgen.kernel.input.short_text import shortened
 from nextgen.kernel.limits.inbound import LOG_FIELD_CHARACTERS_MAX
+from nextgen.kernel.limits.rest import REST_TENANT_REQUESTS_MAX
 from nextgen.kernel.routing.names import InvalidName
 from nextgen.pulsar.policies.refusal import PolicyRefused
 from nextgen.runtime.security import authorization
@@ -65,6 +68,8 @@ class RestFrame:
         self._dispatcher = dispatcher
         self._counters = counters
         self._document: Answer | None = None
+        self._under_way: Counter[str] = Counter()
+        """Requests that are being worked on, by tenant; by route where none is named."""
 
     def mounted(self) -> list[web.RouteDef]:
         """Return the routes for the process's HTTP server."""
@@ -83,8 +88,8 @@ class RestFrame:
         clock = asyncio.get_running_loop().time
         began_at = clock()
         answer = await self._answer(route, parts, request)
-        if isinstance(answer, Stream):
-            return await answer.send(request)
+        if not isinstance(answer, Answer):
+            return answer
         if route.is_lookup:
             failed = int(answer.status >= OUR_TROUBLE)
             self._counters.tally.add((clock() - began_at) * 1_000, failed=failed)
@@ -92,11 +97,14 @@ class RestFrame:
 
     async def _answer(
         self, route: Route, parts: Sequence[str], request: web.Request
-    ) -> Answer | Stream:
+    ) -> Answer | web.StreamResponse:
+        """Return the answer, or what is left of it when it was sent piece by piece."""
         try:
             wanted = await _read(route, parts, request)
             authorization.authorize(ANONYMOUS, route.action, _resource(wanted))
-            return await self._dispatcher.answer(partial(route.work, wanted))
+            with self._room(route, wanted):
+                answer = await self._dispatcher.answer(partial(route.work, wanted))
+                return await answer.send(request) if isinstance(answer, Stream) else answer
         except InvalidName as error:
             return failure(RestFailure(412, str(error)))
         except PolicyRefused as error:
@@ -108,6 +116,29 @@ class RestFrame:
             path = shortened(request.raw_path, LOG_FIELD_CHARACTERS_MAX)
             _logger.exception("a request over HTTP failed", method=route.method, path=path)
             return failure(RestFailure(500, repr(error)))
+
+    @contextmanager
+    def _room(self, route: Route, wanted: RestRequest) -> Iterator[None]:
+        """Count a request for its tenant.
+
+        Raises:
+            Overloaded: Too many requests of the tenant are being worked on.
+        """
+        if route.is_lookup:
+            # Lookups wait by tenant at their shards.
+            yield
+            return
+        key = wanted.parts.get("tenant") or route.path
+        if self._under_way[key] >= REST_TENANT_REQUESTS_MAX:
+            self._counters.pulsar_overloads += 1
+            raise Overloaded(f"{self._under_way[key]} requests about {key} are being worked on")
+        self._under_way[key] += 1
+        try:
+            yield
+        finally:
+            self._under_way[key] -= 1
+            if not self._under_way[key]:
+                del self._under_way[key]
 
     async def _openapi(self, _request: web.Request) -> web.Response:
         if self._document is None:

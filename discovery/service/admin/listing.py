@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 
 from discovery.domain.page import PageToken, scope_of
@@ -23,6 +24,7 @@ from nextgen.kernel.limits.cluster import LIST_PAGE_BYTES_MAX, PAGE_ITEMS_MAX
 from nextgen.kernel.limits.listing import (
     LISTING_STEP_MS_MAX,
     LISTINGS_STREAMED_MAX,
+    LISTINGS_STREAMED_TENANT_MAX,
     NAME_IN_PAGE_BYTES_OVERHEAD,
 )
 from nextgen.kernel.routing.names import Domain, NamespaceName, parse_namespace, parse_tenant
@@ -47,10 +49,11 @@ class ListingService:
         self._shards = shards
         self._directory = directory
         self._counters = counters
-        self._streams = 0
+        self._streams: Counter[str] = Counter()
+        """Streams by tenant."""
 
     def __repr__(self) -> str:
-        return f"<ListingService streams={self._streams}>"
+        return f"<ListingService streams={self._streams.total()}>"
 
     async def list_tenants(
         self, request: pb.ListObjectsRequest, timeout_ms: int
@@ -113,14 +116,18 @@ class ListingService:
         generator.
 
         Raises:
-            Overloaded: There are too many such streams. Nothing was yielded.
+            Overloaded: There are too many such streams, of the tenant or in all. Nothing was
+                yielded.
             MetadataError: A shard gave no answer in ``LISTING_STEP_MS_MAX``. The yielded topics are
                 not all.
         """
-        if self._streams >= LISTINGS_STREAMED_MAX:
-            raise Overloaded(f"{self._streams} namespaces are being listed")
+        tenant = namespace.tenant
+        if self._streams.total() >= LISTINGS_STREAMED_MAX:
+            raise Overloaded(f"{self._streams.total()} namespaces are being listed")
+        if self._streams[tenant] >= LISTINGS_STREAMED_TENANT_MAX:
+            raise Overloaded(f"{self._streams[tenant]} namespaces of {tenant} are being listed")
         self._counters.reads += 1
-        self._streams += 1
+        self._streams[tenant] += 1
         try:
             listing = shard_pb.ListRequest(
                 kind=KIND_TOPIC, parent=namespace.text, domain=domain, prefix=prefix
@@ -130,7 +137,9 @@ class ListingService:
             while batch := await _next_batch(walk):
                 yield batch
         finally:
-            self._streams -= 1
+            self._streams[tenant] -= 1
+            if not self._streams[tenant]:
+                del self._streams[tenant]
 
     # ------------------------------------------------------------------------------------------
 

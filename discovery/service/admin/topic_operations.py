@@ -7,17 +7,16 @@ failure: what some units have done already they do not refuse.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from discovery.service.admin.deadline import all_of
 from discovery.service.admin.inventory import InventoryService
 from discovery.service.admin.moves import MoveService
+from discovery.service.admin.unit_calls import UnitCalls
 from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import MOVES_PER_REQUEST_MAX
-from nextgen.kernel.limits.rest import REST_CHANGE_ATTEMPTS_MAX, TOPIC_UNITS_CALLED_MAX
+from nextgen.kernel.limits.rest import REST_CHANGE_ATTEMPTS_MAX
 from nextgen.kernel.routing.names import TopicName
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
@@ -43,6 +42,7 @@ class TopicOperations:
         self._owners = owners
         self._inventory = inventory
         self._moves = moves
+        self._calls = UnitCalls()
 
     # In the inventory ---------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class TopicOperations:
         *,
         done_code: RejectionCode | None = None,
     ) -> dict[TopicName, Any]:
-        """Send a request to the broker of each unit, ``TOPIC_UNITS_CALLED_MAX`` at a time.
+        """Send a request to the broker of each unit, a few at a time: see ``UnitCalls``.
 
         A unit that refuses with ``done_code`` had it done before: that is an error only if all
         units say so. So a repetition finishes what failed in the middle.
@@ -169,20 +169,26 @@ class TopicOperations:
         Raises:
             MetadataError: The worst of what was raised: an indefinite error before a definite one.
         """
-        room = asyncio.Semaphore(TOPIC_UNITS_CALLED_MAX)
         answers: dict[TopicName, Any] = {}
         done_before: list[Refused] = []
 
         async def ask(unit: TopicName) -> None:
-            async with room:
-                try:
-                    answers[unit] = await self._owners.call(unit, request_of())
-                except Refused as error:
-                    if error.code != done_code:
-                        raise
+            try:
+                answers[unit] = await self._owners.call(unit, request_of())
+            except Refused as error:
+                if error.code != done_code:
+                    raise
+                if not done_before:
                     done_before.append(error)
 
-        await all_of([ask(unit) for unit in units])
+        await self._calls.each(units, ask)
         if not answers and done_before:
             raise done_before[0]
         return {unit: answers[unit] for unit in units if unit in answers}
+
+    def call_in_order(
+        self, units: Sequence[TopicName], request_of: Callable[[], Any]
+    ) -> AsyncGenerator[tuple[TopicName, Any]]:
+        """As ``call_all``, for long answers: yield each unit with its answer, in the order of
+        ``units``. Close the generator; it ends at the first failure."""
+        return self._calls.in_order(units, lambda unit: self._owners.call(unit, request_of()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Protocol, TypeVar
@@ -12,6 +13,7 @@ from nextgen.kernel.errors import Overloaded
 from nextgen.kernel.limits.pulsar import (
     DISCOVERY_COMMANDS_WAITING_MAX,
     DISCOVERY_LISTINGS_MAX,
+    DISCOVERY_TENANT_LISTINGS_MAX,
 )
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.runtime.telemetry import tracing
@@ -44,10 +46,11 @@ class CommandDispatcher:
         self._counters = counters
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting = 0
-        self._listings = 0
+        self._listings: Counter[str] = Counter()
+        """Listings under way, by tenant."""
 
     def __repr__(self) -> str:
-        return f"<CommandDispatcher waiting={self._waiting} listings={self._listings}>"
+        return f"<CommandDispatcher waiting={self._waiting} listings={self._listings.total()}>"
 
     @property
     def waiting(self) -> int:
@@ -60,9 +63,9 @@ class CommandDispatcher:
 
     def take(self, asker: Asker, command: BaseCommand) -> None:
         """Begin to answer ``command`` to ``asker``."""
-        is_listing = command.type == BaseCommand.GET_TOPICS_OF_NAMESPACE
+        listed = _tenant_listed(command)
         try:
-            self._check_room(is_listing=is_listing)
+            self._check_room(listed)
         except Overloaded as error:
             self._counters.pulsar_overloads += 1
             answer = self._commands.failure(command, error)
@@ -72,11 +75,12 @@ class CommandDispatcher:
             return
         asker.waiting_commands += 1
         self._waiting += 1
-        self._listings += is_listing
+        if listed is not None:
+            self._listings[listed] += 1
         task = start("pulsar_command", self._answer(asker, command))
         self._tasks.add(task)
         # A callback, since a task that is cancelled before it begins runs no code of its own.
-        task.add_done_callback(partial(self._done, asker, is_listing))
+        task.add_done_callback(partial(self._done, asker, listed))
 
     async def answer(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
         """Return the result of ``work``, for an HTTP request, which is not counted by connection.
@@ -85,7 +89,7 @@ class CommandDispatcher:
             Overloaded: Too many commands wait; ``work`` was not begun.
         """
         try:
-            self._check_room(is_listing=False)
+            self._check_room(None)
         except Overloaded:
             self._counters.pulsar_overloads += 1
             raise
@@ -101,11 +105,15 @@ class CommandDispatcher:
             await asyncio.wait(set(self._tasks), timeout=timeout_ms / 1_000)
         await cancel_and_wait(*self._tasks)
 
-    def _check_room(self, *, is_listing: bool) -> None:
+    def _check_room(self, listed: str | None) -> None:
         if self._waiting >= DISCOVERY_COMMANDS_WAITING_MAX:
             raise Overloaded(f"{self._waiting} commands wait for shards")
-        if is_listing and self._listings >= DISCOVERY_LISTINGS_MAX:
-            raise Overloaded(f"{self._listings} namespaces are being listed")
+        if listed is None:
+            return
+        if self._listings.total() >= DISCOVERY_LISTINGS_MAX:
+            raise Overloaded(f"{self._listings.total()} namespaces are being listed")
+        if self._listings[listed] >= DISCOVERY_TENANT_LISTINGS_MAX:
+            raise Overloaded(f"{self._listings[listed]} namespaces of its tenant are being listed")
 
     async def _answer(self, asker: Asker, command: BaseCommand) -> None:
         if tracing.active is None:
@@ -131,8 +139,19 @@ class CommandDispatcher:
         tally.add((clock() - began_at) * 1_000, failed=int(failed))
         return answer
 
-    def _done(self, asker: Asker, is_listing: bool, task: asyncio.Task[None]) -> None:
+    def _done(self, asker: Asker, listed: str | None, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._listings -= is_listing
+        if listed is not None:
+            self._listings[listed] -= 1
+            if not self._listings[listed]:
+                del self._listings[listed]
         self._waiting -= 1
         asker.command_done()
+
+
+def _tenant_listed(command: BaseCommand) -> str | None:
+    """Return the tenant whose namespace a command lists; None if it lists none."""
+    if command.type != BaseCommand.GET_TOPICS_OF_NAMESPACE:
+        return None
+    namespace: str = command.getTopicsOfNamespace.namespace
+    return namespace.partition("/")[0]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from discovery.service.admin.deadline import Deadline
 from discovery.service.admin.inventory import InventoryService
 from discovery.service.admin.listing import ListingService
 from discovery.service.admin.moves import MoveService
-from discovery.service.tenancy.pages import every_item, every_name, repeated_change
+from discovery.service.tenancy.pages import every_item, name_batches, repeated_change
 from nextgen.client.wire.policies import policies_to_proto
 from nextgen.kernel.errors import DeadlineExceeded, Refused
 from nextgen.kernel.events.decider import RejectionCode
@@ -30,8 +30,9 @@ class NamespaceService:
         self._listing = listing
         self._moves = moves
 
-    async def names(self, tenant: str, deadline: Deadline) -> list[str]:
-        return await every_name(self._listing.list_namespaces, deadline, parent=tenant)
+    def names(self, tenant: str, deadline: Deadline) -> AsyncGenerator[Sequence[str]]:
+        """Yield the names of a tenant's namespaces, ascending, in batches."""
+        return name_batches(self._listing.list_namespaces, deadline, parent=tenant)
 
     async def read(self, name: str, deadline: Deadline) -> Namespace:
         """Return a namespace.

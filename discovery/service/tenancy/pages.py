@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
 from discovery.service.admin.deadline import Deadline
@@ -21,19 +21,30 @@ async def every_item(
     list_page: ListPage, deadline: Deadline, *, parent: str = ""
 ) -> AsyncIterator[Item]:
     """Yield all items in the order of their names: name and number of partitions only."""
+    async for page in _pages(list_page, deadline, parent):
+        for item in page.items:
+            yield item
+
+
+async def name_batches(
+    list_page: ListPage, deadline: Deadline, *, parent: str = ""
+) -> AsyncGenerator[list[str]]:
+    """Yield all names, ascending, in batches that are not empty."""
+    async for page in _pages(list_page, deadline, parent):
+        if page.items:
+            yield [item.name for item in page.items]
+
+
+async def _pages(
+    list_page: ListPage, deadline: Deadline, parent: str
+) -> AsyncIterator[ListObjectsResponse]:
     request = ListObjectsRequest(parent=parent, page_size=PAGE_ITEMS_MAX, names_only=True)
     while True:
         page = await list_page(request, deadline.remaining_ms())
-        for item in page.items:
-            yield item
+        yield page
         request.page_token = page.next_page_token
         if not request.page_token:
             return
-
-
-async def every_name(list_page: ListPage, deadline: Deadline, *, parent: str = "") -> list[str]:
-    """Return all names, ascending."""
-    return [item.name async for item in every_item(list_page, deadline, parent=parent)]
 
 
 async def repeated_change(attempt: Callable[[], Awaitable[Result]]) -> Result:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
 from discovery.service.admin.deadline import Deadline
 from discovery.service.admin.inventory import InventoryService
 from discovery.service.admin.listing import ListingService
-from discovery.service.tenancy.pages import every_name, repeated_change
+from discovery.service.tenancy.pages import name_batches, repeated_change
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
 from protos.nextgen.v1 import discovery_service_pb2 as pb
@@ -37,8 +37,9 @@ class TenantService:
         self._listing = listing
         self._cluster_name = cluster_name
 
-    async def names(self, deadline: Deadline) -> list[str]:
-        return await every_name(self._listing.list_tenants, deadline)
+    def names(self, deadline: Deadline) -> AsyncGenerator[Sequence[str]]:
+        """Yield the names of all tenants, ascending, in batches."""
+        return name_batches(self._listing.list_tenants, deadline)
 
     async def info(self, name: str, deadline: Deadline) -> TenantInfo:
         """Return what is stored; a tenant without clusters has this one.

@@ -27,6 +27,9 @@ NAME_COUNTS_MAX = 2
 LISTINGS_STREAMED_MAX = 32
 """Listings streamed over HTTP by one node at a time, each with ``LIST_WALK_BYTES_MAX`` at most."""
 
+LISTINGS_STREAMED_TENANT_MAX = LISTINGS_STREAMED_MAX // 2
+"""Listings of one tenant among them: a slow reader keeps one open for as long as it likes."""
+
 LISTING_STEP_MS_MAX = 30_000
 """Time-out of one step of a streamed listing, elections included: then the stream is cut off."""
 

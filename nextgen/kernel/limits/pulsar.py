@@ -73,6 +73,9 @@ DISCOVERY_LISTINGS_MAX = 16
 """Concurrent listings of namespaces in one process, each up to one frame and the names it is made
 of."""
 
+DISCOVERY_TENANT_LISTINGS_MAX = 8
+"""Concurrent listings of one tenant's namespaces among them: others list theirs meanwhile."""
+
 PARTITION_COUNT_TTL_MS = 2_000
 """How long a topic's number of partitions is cached: as long as an assignment without updates. Only
 a deletion makes it wrong."""
@@ -414,13 +417,13 @@ TOPIC_ADMIN_ROWS_MAX = 10_000
 counted."""
 
 TOPIC_ADMIN_ROWS_BYTES_MAX = 2 * 1024 * 1024
-"""Bytes of those rows: names have up to 4 KB, and an answer is one gRPC message."""
+"""Bytes of the rows in one answer: names have up to 4 KB, and an answer is one gRPC message."""
 
 TOPIC_ADMIN_RANGES_MAX = 1_000
 """Acknowledged intervals of one cursor in an answer with internal statistics: the first of them."""
 
 TOPIC_ADMIN_ALL_RANGES_MAX = 10_000
-"""Those of all cursors together, some 15 ms of work. With more than
+"""Acknowledged intervals of all cursors in one answer, some 15 ms of work. With more than
 ``TOPIC_ADMIN_ALL_RANGES_MAX / TOPIC_ADMIN_RANGES_MAX`` cursors each has an equal share."""
 
 TOPIC_ADMIN_PAYLOAD_BYTES_MAX = 3 * 1024 * 1024

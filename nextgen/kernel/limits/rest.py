@@ -17,6 +17,38 @@ TOPIC_UNITS_CALLED_MAX = 32
 """Partitions of one topic that one request calls at a time, of up to ``PARTITIONS_PER_TOPIC_MAX``:
 their brokers and shards serve others meanwhile."""
 
+TENANT_UNITS_CALLED_MAX = TOPIC_UNITS_CALLED_MAX
+"""Units of one tenant that all its requests together call at a time: one request alone may have
+them all, and some more take no more of the loop, of shards and of brokers than one does."""
+
+UNITS_CALLED_MAX = 64
+"""Units of all tenants that one process calls at a time; beyond it calls wait in turns of tenants.
+A call costs each of three processes a millisecond: that many delay a lookup by some 0.05 s."""
+
+UNITS_WAITING_MAX = 4_096
+"""Calls to units that wait for their turn: those of 128 tenants. Some 2 KB each."""
+
+UNIT_ANSWERS_BYTES = 2 * 1024 * 1024
+"""Answers of units that one request holds until its client has read those before, and one more."""
+
+REST_TENANT_REQUESTS_MAX = 64
+"""Requests to the Admin REST about one tenant's objects that one process works on, streams
+included; one more is refused, retryably. A client that went away does not end its request."""
+
+REST_LONG_ANSWER_BYTES = 256 * 1024
+"""An answer of many units is sent as it is made once it is longer: then a failure breaks the
+connection, while shorter answers fail with a status."""
+
+REST_JSON_TURN_MS = 3
+"""Time for making long answers of all requests in one round of the loop."""
+
+REST_JSON_ITEMS_PER_TURN = 200
+"""Rows of a list in an answer that are made at once, some 3 ms."""
+
+REST_SUBSCRIPTIONS_SUMMED_MAX = 10_000
+"""Different subscriptions in the sum of a topic's partitions, some 3 KB each. Each partition has
+``SUBSCRIPTIONS_PER_TOPIC_MAX`` at most; beyond it partitions can be read one by one."""
+
 HELD_NAMESPACES_PAGE_MAX = 1_000
 """Namespaces in one answer of a broker about what it holds: names have up to 500 bytes."""
 

@@ -1,15 +1,24 @@
 """Statistics with Pulsar's names, and their sum over partitions."""
 
+import json
+from typing import Any
+
+import pytest
+
 from discovery.adapters.resources.stats_content import (
+    StatsContent,
+    SubscriptionNames,
     internal_info,
     internal_stats,
     message_id,
-    sum_of,
-    topic_stats,
 )
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.limits.pulsar import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPIC_ADMIN_ROWS_MAX
+from nextgen.kernel.limits.rest import REST_SUBSCRIPTIONS_SUMMED_MAX
 from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import broker_service_pb2 as pb
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
+from tests.support.costs.processor_time import processor_time
 
 CLIENT = pb.ClientStats(
     address="10.0.0.9:4711",
@@ -50,6 +59,15 @@ def stats(messages: int = 4, size_bytes: int = 100) -> pb.TopicStats:
     )
 
 
+def topic_stats(*parts: pb.TopicStats, **how: Any) -> dict[str, Any]:
+    """Return the statistics of a topic of these parts as a client reads them."""
+    whole = StatsContent(**how)
+    for part in parts:
+        whole.add(part)
+    read: dict[str, Any] = json.loads("".join(whole.texts()))
+    return read
+
+
 def test_statistics_have_the_names_that_tools_read():
     content = topic_stats(stats())
 
@@ -69,7 +87,7 @@ def test_statistics_have_the_names_that_tools_read():
 
 
 def test_statistics_have_the_times_of_the_creation_and_of_the_last_message():
-    content = topic_stats(pb.TopicStats(last_publish_time_ms=9_000), 3_000)
+    content = topic_stats(pb.TopicStats(last_publish_time_ms=9_000), created_time_ms=3_000)
 
     assert (content["topicCreationTimeStamp"], content["lastPublishTimeStamp"]) == (3_000, 9_000)
 
@@ -82,10 +100,10 @@ def test_clients_are_left_out_on_demand():
 
 
 def test_partitions_are_added_up_and_their_clients_joined():
-    first, second = topic_stats(stats(4, 100)), topic_stats(stats(6, 200))
-    first["lastPublishTimeStamp"], second["lastPublishTimeStamp"] = 7_000, 5_000
+    first, second = stats(4, 100), stats(6, 200)
+    first.last_publish_time_ms, second.last_publish_time_ms = 7_000, 5_000
 
-    whole = sum_of([first, second])
+    whole = topic_stats(first, second)
 
     assert (whole["msgInCounter"], whole["bytesInCounter"], whole["averageMsgSize"]) == (
         10,
@@ -100,11 +118,51 @@ def test_partitions_are_added_up_and_their_clients_joined():
     assert len(whole["subscriptions"]["s"]["consumers"]) == 2
     assert whole["subscriptions"]["s"]["isDurable"]
     assert not whole["terminated"]
-    assert first["msgInCounter"] == 4, "the parts are not changed"
 
 
 def test_a_sum_of_nothing_has_every_name():
-    assert sum_of([]).keys() == topic_stats(stats()).keys()
+    assert topic_stats().keys() == topic_stats(stats()).keys()
+
+
+def of_subscriptions(names: range, consumers: int = 0) -> pb.TopicStats:
+    rows = [pb.ConsumerStats(consumer_id=number) for number in range(consumers)]
+    return pb.TopicStats(
+        subscriptions=[pb.SubscriptionStats(name=f"s-{number}", rows=rows) for number in names]
+    )
+
+
+def test_rest_subscriptions_summed_max_are_added_up_and_one_more_is_refused():
+    whole, names = StatsContent(), SubscriptionNames()
+    for added in (whole, names):
+        added.add(of_subscriptions(range(REST_SUBSCRIPTIONS_SUMMED_MAX - 1)))
+        added.add(of_subscriptions(range(1, REST_SUBSCRIPTIONS_SUMMED_MAX)))
+        with pytest.raises(Refused, match="name one partition"):
+            added.add(of_subscriptions(range(REST_SUBSCRIPTIONS_SUMMED_MAX + 1)))
+
+
+def test_a_sum_has_topic_admin_rows_max_clients_and_one_more_is_only_counted():
+    parts = [of_subscriptions(range(1), consumers=TOPIC_ADMIN_ROWS_MAX - 1)] * 2
+
+    whole = topic_stats(*parts)
+
+    assert len(whole["subscriptions"]["s-0"]["consumers"]) == TOPIC_ADMIN_ROWS_MAX
+
+
+def test_no_piece_of_long_statistics_takes_long():
+    subscriptions = range(SUBSCRIPTIONS_PER_TOPIC_MAX)
+    consumers = TOPIC_ADMIN_ROWS_MAX // SUBSCRIPTIONS_PER_TOPIC_MAX
+    whole = StatsContent().add(of_subscriptions(subscriptions, consumers))
+    texts, took_s = whole.texts(), []
+
+    while True:
+        with processor_time() as took:
+            text = next(texts, None)
+        took_s.append(took.seconds)
+        if text is None:
+            break
+
+    assert max(took_s) < 0.02
+    assert sum(took_s) > 0.02, "there was something to be cut"
 
 
 def test_what_is_stored_is_named_as_managed_ledgers_are():

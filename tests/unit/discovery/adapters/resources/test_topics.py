@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import aiohttp
 import pytest
 
 from discovery.adapters.resources.topic_catalogue import topic_routes
 from nextgen.kernel.errors import ConnectionLost, Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import PARTITIONS_PER_TOPIC_MAX
-from nextgen.kernel.limits.rest import REST_CHANGE_ATTEMPTS_MAX, TOPIC_UNITS_CALLED_MAX
+from nextgen.kernel.limits.rest import (
+    REST_CHANGE_ATTEMPTS_MAX,
+    REST_LONG_ANSWER_BYTES,
+    TOPIC_UNITS_CALLED_MAX,
+)
 from nextgen.kernel.limits.stream import POSITION_MAX
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
 from protos.nextgen.v1.broker_service_pb2 import (
@@ -22,6 +28,7 @@ from protos.nextgen.v1.broker_service_pb2 import (
     TopicStats,
 )
 from protos.nextgen.v1.shard_service_pb2 import UnassignOutcome
+from tests.support.costs.processor_time import processor_time
 from tests.support.discovery.fake_owners import FakeOwners
 from tests.support.discovery.fake_topics import FakeInventory
 from tests.support.discovery.rest_server import RestClient, serving
@@ -223,10 +230,64 @@ async def test_topic_units_called_max_partitions_are_called_at_a_time_and_not_on
 ):
     inventory.add(f"{PARTED_NAME}-big", TOPIC_UNITS_CALLED_MAX * 3)
     with held(owners) as under_way:
-        assert await status(client, "GET", f"{PARTED}-big/partitioned-stats") == 200
+        assert await status(client, "DELETE", f"{PARTED}-big/truncate") == 204
 
     assert max(under_way) == TOPIC_UNITS_CALLED_MAX
     assert len(under_way) == TOPIC_UNITS_CALLED_MAX * 3
+
+
+@pytest.mark.parametrize("path", ["partitioned-stats", "partitioned-internalStats"])
+async def test_a_partition_that_fails_has_a_status_unless_a_long_answer_was_begun(
+    client, owners, inventory, path
+):
+    inventory.add(f"{PARTED_NAME}-big", 40)
+
+    def answer(name: str, request: Any) -> Any:
+        if name.endswith("-partition-39"):
+            return ConnectionLost("the broker died")
+        names = [f"{'s' * 200}-{number}" for number in range(subscriptions)]
+        if isinstance(request, admin_pb.GetStatsRequest):
+            return TopicStats(subscriptions=[SubscriptionStats(name=each) for each in names])
+        cursors = [admin_pb.CursorStats(subscription=each) for each in names]
+        return admin_pb.TopicInternalStats(cursors=cursors)
+
+    owners.answer = answer
+    subscriptions = 0
+    assert await status(client, "GET", f"{PARTED}-big/{path}") == 503
+
+    subscriptions = 2 * REST_LONG_ANSWER_BYTES // 40 // 200
+    with pytest.raises(aiohttp.ClientError):
+        await client.call("GET", f"{PARTED}-big/{path}")
+
+
+async def longest_turn_ms(work: Awaitable[Any]) -> float:
+    """Return the processor time that the loop's thread takes at most between two rounds."""
+    loop, took_s = asyncio.get_running_loop(), [0.0]
+
+    def tick(since: float) -> None:
+        now = time.thread_time()
+        took_s.append(now - since)
+        ticking[0] = loop.call_soon(tick, now)
+
+    with processor_time():  # Without collections of garbage.
+        ticking = [loop.call_soon(tick, time.thread_time())]
+        await work
+        ticking[0].cancel()
+    return 1_000 * max(took_s)
+
+
+async def test_no_turn_is_long_though_a_topic_has_thousands_of_partitions(
+    client, owners, inventory
+):
+    partitions = 2_000
+    inventory.add(f"{PARTED_NAME}-big", partitions)
+    owners.answer = lambda _name, _request: TopicStats(subscriptions=[SubscriptionStats(name="s")])
+    reply = asyncio.create_task(client.call("GET", f"{PARTED}-big/partitioned-stats"))
+
+    took_ms = await longest_turn_ms(reply)
+
+    assert len(reply.result().json["partitions"]) == partitions
+    assert took_ms < 100, took_ms
 
 
 async def test_the_last_message_and_the_end_of_a_topic(client, owners):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 
 import pytest
@@ -11,7 +12,11 @@ from discovery.adapters.rest.answer import DONE, TEXT, RestFailure, content, tex
 from discovery.adapters.rest.route import BOOLEAN, Body, Route
 from nextgen.kernel.errors import DeadlineExceeded, Forbidden, InvalidRequest, Overloaded, Refused
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.limits.rest import REST_BODY_BYTES_MAX, REST_QUERY_PARAMETERS_MAX
+from nextgen.kernel.limits.rest import (
+    REST_BODY_BYTES_MAX,
+    REST_QUERY_PARAMETERS_MAX,
+    REST_TENANT_REQUESTS_MAX,
+)
 from nextgen.runtime.security import authorization
 from nextgen.runtime.security.authorization import ANONYMOUS, Action, Resource
 from tests.support.discovery.rest_server import serving
@@ -44,6 +49,9 @@ class Service:
     async def flagged(self, request):
         return content(request.flag("force"))
 
+    async def slowly(self, request):
+        return await self.slow(request)
+
     async def named(self, request):
         return content(request.topic().text)
 
@@ -67,6 +75,7 @@ async def client(service):
             Action.CHANGE,
             body=Body(TypeAdapter(Thing), is_required=False),
         ),
+        Route("GET", f"{THING}/slow", service.slowly, "Read", Action.READ),
         Route("GET", f"{THING}/name", service.named, "Name", Action.READ),
         Route(
             "GET", "/admin/v2/flag", service.flagged, "Flag", Action.READ, query={"force": BOOLEAN}
@@ -317,3 +326,30 @@ async def test_every_request_is_authorized_before_anything_is_begun(client, serv
         (ANONYMOUS, Action.CREATE, Resource.topic("persistent://acme/orders/paid")),
         (ANONYMOUS, Action.READ, authorization.CLUSTER),
     ]
+
+
+async def test_rest_tenant_requests_max_are_worked_on_and_one_more_is_refused_but_to_others(
+    client, service
+):
+    answered = asyncio.Event()
+
+    async def work(request):
+        service.given.append(request)
+        await answered.wait()
+        return DONE
+
+    service.slow = work
+    requests = [
+        asyncio.create_task(client.call("GET", f"{AT}/slow"))
+        for _ in range(REST_TENANT_REQUESTS_MAX)
+    ]
+    while len(service.given) < REST_TENANT_REQUESTS_MAX:
+        await asyncio.sleep(0.001)
+
+    refused = await client.call("GET", f"{AT}/slow")
+    of_another = asyncio.create_task(client.call("GET", f"{AT.replace('acme', 'other')}/slow"))
+    answered.set()
+
+    assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
+    assert {(await each).status for each in [*requests, of_another]} == {204}
+    assert (await client.call("GET", f"{AT}/slow")).status == 204

@@ -18,6 +18,7 @@ from nextgen.kernel.limits.listing import (
     LIST_PREFIX_BYTES_MAX,
     LISTING_STEP_MS_MAX,
     LISTINGS_STREAMED_MAX,
+    LISTINGS_STREAMED_TENANT_MAX,
 )
 from nextgen.kernel.routing.names import parse_namespace
 from protos.nextgen.v1 import discovery_service_pb2 as pb
@@ -224,17 +225,38 @@ async def test_a_stream_that_is_refused_is_not_repeated(shards):
         await streamed(service_of(shards))
 
 
+def streams_of(service: ListingService, tenant: str, count: int) -> list[Any]:
+    namespace = parse_namespace(f"{tenant}/orders")
+    return [service.stream_topics(namespace, domain="") for _ in range(count)]
+
+
 async def test_listings_streamed_max_streams_are_open_and_one_more_is_refused(shards):
     service = service_of(shards)
-    namespace = parse_namespace(PARENT)
-    streams = [service.stream_topics(namespace, domain="") for _ in range(LISTINGS_STREAMED_MAX)]
+    per_tenant = LISTINGS_STREAMED_TENANT_MAX
+    streams = streams_of(service, "acme", per_tenant)
+    streams += streams_of(service, "other", LISTINGS_STREAMED_MAX - per_tenant)
     for stream in streams:
         await anext(stream)
 
     with pytest.raises(Overloaded):
-        await anext(service.stream_topics(namespace, domain=""))
+        await anext(*streams_of(service, "third", 1))
     for stream in streams:
         await stream.aclose()
 
-    async with aclosing(service.stream_topics(namespace, domain="")) as another:
+    async with aclosing(service.stream_topics(parse_namespace(PARENT), domain="")) as another:
         assert await anext(another)
+
+
+async def test_listings_streamed_tenant_max_are_open_and_one_more_is_refused_but_to_others(shards):
+    service = service_of(shards)
+    streams = streams_of(service, "acme", LISTINGS_STREAMED_TENANT_MAX)
+    for stream in streams:
+        await anext(stream)
+
+    with pytest.raises(Overloaded):
+        await anext(*streams_of(service, "acme", 1))
+    others = streams_of(service, "other", 1)
+    assert await anext(*others)
+    for stream in streams + others:
+        await stream.aclose()
+    assert repr(service) == "<ListingService streams=0>"

@@ -8,6 +8,7 @@ from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups import command_dispatcher
 from discovery.service.lookups.command_dispatcher import CommandDispatcher
 from nextgen.kernel.errors import Overloaded, Unavailable
+from nextgen.kernel.limits.pulsar import DISCOVERY_TENANT_LISTINGS_MAX
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
@@ -48,8 +49,8 @@ def lookup(request_id: int = 1) -> BaseCommand:
     return BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=asked)
 
 
-def listing(request_id: int = 1) -> BaseCommand:
-    asked = pulsar.CommandGetTopicsOfNamespace(namespace="t/n", request_id=request_id)
+def listing(request_id: int = 1, namespace: str = "t/n") -> BaseCommand:
+    asked = pulsar.CommandGetTopicsOfNamespace(namespace=namespace, request_id=request_id)
     return BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked)
 
 
@@ -115,6 +116,24 @@ async def test_listings_have_a_bound_of_their_own(dispatcher, directory, monkeyp
     dispatcher.take(asker, listing(4))
     await settled()
     assert asker.answers[-1].getTopicsOfNamespaceResponse.request_id == 4
+
+
+async def test_discovery_tenant_listings_max_are_under_way_and_one_more_is_refused_but_to_others(
+    dispatcher, directory
+):
+    asker = Asker()
+    for number in range(DISCOVERY_TENANT_LISTINGS_MAX):
+        dispatcher.take(asker, listing(number))
+    assert asker.answers == []
+
+    dispatcher.take(asker, listing(100))
+    dispatcher.take(asker, listing(200, "other/n"))
+
+    (refused,) = asker.answers
+    assert refused.error.request_id == 100
+    directory.released.set()
+    await settled()
+    assert asker.answers[-1].getTopicsOfNamespaceResponse.request_id == 200
 
 
 async def test_draining_answers_what_was_taken(dispatcher, directory):
