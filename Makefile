@@ -75,7 +75,7 @@ lock: setup ## Write the lock files from pyproject.toml; ARGS="--upgrade" for th
 	scripts/lock.sh $(ARGS)
 
 bench: setup ## Run the benchmarks, or the one named: BENCH=name
-	@for script in benchmarks/$(or $(BENCH),[a-z]*).py; do \
+	@for script in $(filter-out benchmarks/support/%,$(wildcard $(addsuffix $(or $(BENCH),[a-z]*).py,benchmarks/ benchmarks/*/))); do \
 	  echo "== $$script"; PYTHONPATH=. $(BIN)/python "$$script" $(ARGS) || exit 1; done
 
 sim: setup ## Seeded simulations, the quick set; SEEDS=n [FROM=n] many, SEED=n [TRACE=1] one; KIND=engine or cluster

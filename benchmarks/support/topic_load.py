@@ -1,4 +1,4 @@
-"""What the generators of benchmarks/million_topics.py do: create topics, change properties.
+"""What the generators of benchmarks/engine/million_topics.py do: create topics, change properties.
 
     python -m benchmarks.support.topic_load create --target T --first 0 --count 100000
     python -m benchmarks.support.topic_load update --target T --rate 300

@@ -67,7 +67,7 @@ class RaftConfig:
 
     entries_in_flight_max: int = 4
     """Entries that a leader has appended and not committed; later records share the next entry.
-    benchmarks/raft_commit.py."""
+    benchmarks/engine/raft_commit.py."""
 
     view_lag_ms_max: int = VIEW_LAG_MS_MAX
     """When a majority of views is older than this, the leader stops filling entries."""

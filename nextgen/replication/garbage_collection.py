@@ -6,7 +6,7 @@ import gc
 
 YOUNG_THRESHOLD = 200_000
 """Allocations before the youngest generation is collected: pauses are rare, and short because
-reference counts free most entries and messages at once. benchmarks/raft_commit.py."""
+reference counts free most entries and messages at once. benchmarks/engine/raft_commit.py."""
 
 MIDDLE_THRESHOLD = 50
 OLD_THRESHOLD = 1_000

@@ -1,6 +1,6 @@
 """A big namespace is walked, by pages and as one stream, while the leaders of shards are killed.
 
-``benchmarks/topic_listing.py`` does the same with a million topics, and measures memory.
+``benchmarks/inventory/topic_listing.py`` does the same with a million topics, and measures memory.
 """
 
 from __future__ import annotations

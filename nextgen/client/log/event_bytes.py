@@ -92,7 +92,7 @@ class SentEvents:
     """Turns the entries of one shard's log into events as they are sent.
 
     This is most of the cost of a scan, so the path for a record of one event, by far the most
-    frequent, avoids every call it can (benchmarks/log_scan.py).
+    frequent, avoids every call it can (benchmarks/engine/log_scan.py).
     """
 
     def __init__(self, shard_id: int, wanted: EventFilter) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 BULK_NAMES_MAX = 1_000
 """Names in one request, which becomes one record: deciding them keeps the leader's loop busy for
 some 15 ms. With twice as many a load is no faster, and a create that comes meanwhile waits twice as
-long (benchmarks/bulk_load.py)."""
+long (benchmarks/inventory/bulk_load.py)."""
 
 BULK_NAMES_BYTES_MAX = 512 * 1024
 """UTF-8 bytes of the names in one request. With ids and framing an event has at most 90 bytes more

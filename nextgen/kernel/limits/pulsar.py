@@ -157,7 +157,7 @@ and so does a successor of a segment that its owner left open: a millisecond or 
 
 LEDGER_RESERVE_BYTES_MIN = 64 * 1024
 """Space first reserved for a segment. Writing into reserved space halves the time of an fsync
-(benchmarks/ledger_append.py); an unused topic does not need much."""
+(benchmarks/brokers/ledger_append.py); an unused topic does not need much."""
 
 LEDGER_RESERVE_BYTES_MAX = 4 * 1024 * 1024
 """Space reserved at a time for a growing segment: each time as much as it has, up to this."""

@@ -26,7 +26,7 @@ entries on the same connection and loop do not wait for it."""
 
 SNAPSHOT_CHUNKS_IN_FLIGHT_MAX = 4
 """Chunks of one transfer in flight: an entry may wait behind so many on the connection. More do not
-make a transfer faster (benchmarks/snapshot_transfer.py)."""
+make a transfer faster (benchmarks/engine/snapshot_transfer.py)."""
 
 SNAPSHOT_CHUNKS_WAITING_MAX = 8
 """Chunks that one replica has received and not stored: one sender's, and a predecessor's."""

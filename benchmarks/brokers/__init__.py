@@ -1,0 +1,1 @@
+"""What brokers cost: ledgers, dispatch, drains, and the loss of one."""

@@ -1,0 +1,1 @@
+"""What topics cost to create, import, list and change."""

@@ -1,0 +1,1 @@
+"""What lookups cost, warm and cold, and whether they keep their objective."""

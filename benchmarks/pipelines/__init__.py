@@ -1,0 +1,1 @@
+"""What the Spark jobs and the export that they read cost."""

@@ -1,0 +1,1 @@
+"""What several benchmarks share: clusters, nodes, loads and peers for comparison."""
