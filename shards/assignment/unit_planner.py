@@ -80,7 +80,7 @@ class UnitPlanner:
     ) -> None:
         self._reads = state.reads
         self._proposer = state.proposer
-        self._least_epoch = state.term.least_epoch
+        self._state = state
         self._units = units
         self._sync = sync
         self._placer = placer
@@ -144,7 +144,7 @@ class UnitPlanner:
                 assignment.name,
                 fenced_epoch=used.epoch,
                 used_epoch=used.used_epoch,
-                least_epoch=self._least_epoch,
+                least_epoch=self._state.least_epoch,
             ),
         )
         if isinstance(decision, Rejected):
@@ -184,7 +184,7 @@ class UnitPlanner:
                 may_use_reserve=self._share_check(flight, parents, added) if is_more else None,
             )
             if not isinstance(chosen, Rejected):
-                event = _assign(flight, topic, assignment, chosen, self._least_epoch)
+                event = _assign(flight, topic, assignment, chosen, self._state.least_epoch)
                 plan.placed.append((flight, topic, event))
                 added[tenant] += is_more
                 continue

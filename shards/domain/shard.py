@@ -1,10 +1,13 @@
-"""A shard's own record: the slots that it has."""
+"""A shard's own record: the slots that it has, and the last restore from a backup."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import assert_never
 
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.events.generations import EPOCHS_MAX
 from nextgen.kernel.limits.cluster import SLOT_COUNT
 
 SlotRanges = tuple[tuple[int, int], ...]
@@ -19,22 +22,60 @@ class AdoptSlots:
     shard_map_version: int
 
 
+class RestorePhase(StrEnum):
+    BEGUN = "begun"
+    ENDED = "ended"
+    ABANDONED = "abandoned"
+
+
+@dataclass(frozen=True, slots=True)
+class MarkRestore:
+    """Begin, end or give up the restore ``restore_id``.
+
+    ``objects`` is the number of tenants, namespaces and topics in the shard: a restore is begun and
+    given up in an empty shard alone.
+    """
+
+    restore_id: str
+    phase: RestorePhase
+    objects: int
+    least_epoch: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class SlotsAdopted:
     ranges: SlotRanges
     shard_map_version: int
 
 
-ShardCommand = AdoptSlots
-ShardEvent = SlotsAdopted
+@dataclass(frozen=True, slots=True)
+class RestoreMarked:
+    restore_id: str
+    phase: RestorePhase
+    least_epoch: int
+
+
+ShardCommand = AdoptSlots | MarkRestore
+ShardEvent = SlotsAdopted | RestoreMarked
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The slots of the shard, and the version of the map that gave them."""
+    """The slots of the shard, and the version of the map that gave them.
+
+    ``restore_id`` and ``restore_phase`` are of the last restore, "" if there was none.
+    """
 
     ranges: SlotRanges
     shard_map_version: int
+    restore_id: str = ""
+    restore_phase: str = ""
+    least_epoch: int = 0
+    """No unit or broker session gets an earlier epoch."""
+
+    @property
+    def is_restoring(self) -> bool:
+        return self.restore_phase == RestorePhase.BEGUN
 
     def slot_map(self) -> bytes:
         """Return one byte per slot, 1 for the slots of the shard."""
@@ -56,6 +97,33 @@ INITIAL: ShardSelf = None
 
 def decide(shard: ShardSelf, command: ShardCommand) -> Accepted[ShardEvent] | Rejected:
     """Decide what ``command`` means for ``shard``."""
+    match command:
+        case AdoptSlots():
+            return _decide_adopt(shard, command)
+        case MarkRestore():
+            return _decide_mark(shard, command)
+        case _:
+            assert_never(command)
+
+
+def evolve(shard: ShardSelf, event: ShardEvent) -> ShardSelf:
+    """Return ``shard`` as it is after ``event``."""
+    match event:
+        case SlotsAdopted():
+            return Shard(event.ranges, event.shard_map_version)
+        case RestoreMarked():
+            assert shard is not None, "slots are adopted before anything else"
+            return replace(
+                shard,
+                restore_id=event.restore_id,
+                restore_phase=event.phase.value,
+                least_epoch=max(shard.least_epoch, event.least_epoch),
+            )
+        case _:
+            assert_never(event)
+
+
+def _decide_adopt(shard: ShardSelf, command: AdoptSlots) -> Accepted[ShardEvent] | Rejected:
     for first, last in command.ranges:
         if not 0 <= first <= last < SLOT_COUNT:
             return Rejected(RejectionCode.LIMIT_EXCEEDED, f"{first}-{last} is no range of slots")
@@ -69,6 +137,27 @@ def decide(shard: ShardSelf, command: ShardCommand) -> Accepted[ShardEvent] | Re
     )
 
 
-def evolve(shard: ShardSelf, event: ShardEvent) -> ShardSelf:
-    """Return ``shard`` as it is after ``event``."""
-    return Shard(event.ranges, event.shard_map_version)
+def _decide_mark(shard: ShardSelf, command: MarkRestore) -> Accepted[ShardEvent] | Rejected:
+    if shard is None:
+        return Rejected(RejectionCode.NOT_ALLOWED, "the shard has not adopted its slots")
+    if not 0 <= command.least_epoch < EPOCHS_MAX:
+        return Rejected(RejectionCode.LIMIT_EXCEEDED, f"{command.least_epoch} is no epoch")
+    is_own = shard.restore_id == command.restore_id
+    if is_own and shard.restore_phase in (command.phase.value, RestorePhase.ENDED):
+        return Accepted(())
+    if command.phase is RestorePhase.ENDED:
+        refusal = "" if is_own and shard.is_restoring else "it was not begun"
+    elif shard.is_restoring and not is_own:
+        refusal = f"the restore of backup {shard.restore_id} has not ended"
+    elif command.objects:
+        refusal = f"the shard has {command.objects} tenants, namespaces and topics"
+    elif command.phase is RestorePhase.ABANDONED and not is_own:
+        return Accepted(())
+    else:
+        refusal = ""
+    if refusal:
+        return Rejected(
+            RejectionCode.NOT_ALLOWED,
+            f"the restore of backup {command.restore_id} cannot be {command.phase}: {refusal}",
+        )
+    return Accepted((RestoreMarked(command.restore_id, command.phase, command.least_epoch),))

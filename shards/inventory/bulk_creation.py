@@ -13,33 +13,29 @@ them.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nextgen.kernel.errors import (
     InvalidRequest,
-    NotLeader,
-    Overloaded,
     StaleShardMap,
     Unavailable,
 )
 from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.limits.bulk import (
-    BULK_LOOK_MS,
     BULK_NAMES_BYTES_MAX,
     BULK_NAMES_MAX,
-    BULK_RECORDS_AHEAD_MAX,
-    BULK_REQUESTS_MAX,
 )
 from nextgen.kernel.limits.cluster import PARENT_READ_ATTEMPTS_MAX
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import InvalidName, TopicName, parse_topic
-from nextgen.replication.ports import Commit, LogStatus
+from nextgen.replication.ports import Commit
 from protos.nextgen.v1.shard_service_pb2 import BulkCreateResponse, BulkRefusal
 from shards.domain import topic
 from shards.domain.parent_gate import ParentKind
 from shards.domain.topic import CreateTopic
+from shards.inventory.bulk_turns import BulkTurns
 from shards.inventory.parent_gates import Admission, ParentGates, ParentRead
 from shards.inventory.topic_bounds import NO_BOUNDS, PoliciesByNamespace, TopicBounds
 from shards.state.shard_state import ShardState
@@ -75,13 +71,17 @@ class _Decided:
 class BulkCreation:
     """Creates topics in bulk for one shard, for one term."""
 
-    def __init__(self, state: ShardState, gates: ParentGates, bounds: TopicBounds | None) -> None:
+    def __init__(
+        self,
+        state: ShardState,
+        gates: ParentGates,
+        bounds: TopicBounds | None,
+        turns: BulkTurns,
+    ) -> None:
         self._state = state
         self._gates = gates
         self._bounds = bounds
-        self._turn = asyncio.Lock()
-        self._requests = 0
-        self._ahead: deque[asyncio.Future[Commit]] = deque()
+        self._turns = turns
 
     async def create(self, names: Sequence[str]) -> BulkCreateResponse:
         """Create those of ``names`` that are free; return once they are committed.
@@ -93,23 +93,13 @@ class BulkCreation:
                 that exists counts as existing.
         """
         block = self._parse(names)
-        if self._requests >= BULK_REQUESTS_MAX:
-            raise Overloaded(
-                f"shard {self._state.shard_id} has {self._requests} loads in bulk waiting"
-            )
-        self._requests += 1
-        try:
-            # Parsing the names blocked the loop for some milliseconds: other work goes first.
-            await asyncio.sleep(0)
-            async with self._turn:
-                await self._wait_room()
+        async with self._turns.counted():
+            async with self._turns.turn():
                 decided = await self._decide(block)
             if decided.commit is None:
                 await self._state.proposer.confirm()
             else:
                 await asyncio.shield(decided.commit)
-        finally:
-            self._requests -= 1
         return BulkCreateResponse(
             created=decided.created,
             existing=decided.existing,
@@ -148,24 +138,6 @@ class BulkCreation:
             block.parsed.append(parsed)
             block.slots.append(slot)
         return block
-
-    # Room -------------------------------------------------------------------------------------
-
-    async def _wait_room(self) -> None:
-        """Return when a majority of views has applied all but the latest bulk records.
-
-        Raises:
-            NotLeader: Leadership moved: followers no longer report their progress here.
-        """
-        while len(self._ahead) >= BULK_RECORDS_AHEAD_MAX:
-            if self._state.term.is_over:
-                raise NotLeader(self._state.shard_id)
-            oldest = self._ahead[0]
-            commit = await asyncio.shield(oldest)
-            if majority_applied(self._state.log.status) >= commit.index:
-                self._ahead.popleft()
-            else:
-                await asyncio.sleep(BULK_LOOK_MS / 1000)
 
     # Deciding ---------------------------------------------------------------------------------
 
@@ -231,8 +203,9 @@ class BulkCreation:
             events += decision.events
         if not events:
             return _Decided(0, len(existing), None)
+        state.check_not_restoring()
         commit = state.proposer.propose([*opened, *events], time_ms=time_ms, keeps_states=False)
-        self._ahead.append(commit)
+        self._turns.note(commit)
         if self._bounds is not None:
             for namespace, count in added.items():
                 self._bounds.note(namespace, count)
@@ -242,18 +215,6 @@ class BulkCreation:
         if self._bounds is None:
             return None
         return self._bounds.check(namespace, policies[namespace], added)
-
-
-def majority_applied(status: LogStatus) -> int:
-    """Return the entry up to which a majority of voters has applied the log, as far as the leader
-    knows."""
-    others = len(status.members) // 2
-    if not others:
-        return status.applied.index
-    applied = {each.node_id: each.applied_index for each in status.progress}
-    # A voter that has not reported counts as 0. So does this node; its own view is added below.
-    indexes = sorted((applied.get(voter, 0) for voter in status.members), reverse=True)
-    return min(status.applied.index, indexes[others - 1])
 
 
 def _check_size(names: Sequence[str]) -> None:

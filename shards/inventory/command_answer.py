@@ -62,9 +62,14 @@ def record(
 
     If some replica may not know an event, the command is rejected, and the rejection is recorded
     like any other: a late attempt of the same command is not carried out after all.
+
+    Raises:
+        Unavailable: The shard is being restored. Nothing was proposed.
     """
     if not events and not command_id:
         return Answer(result)
+    if events:
+        state.check_not_restoring()
     outcome = result.SerializeToString() if command_id else b""
     try:
         commit = state.proposer.propose(

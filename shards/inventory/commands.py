@@ -23,11 +23,13 @@ from shards.domain.parent import SetProperties
 from shards.domain.parent_gate import ParentKind
 from shards.domain.policies import NO_PACKED_POLICIES, PackedPolicies, SetPolicies
 from shards.inventory.bulk_creation import BulkCreation
+from shards.inventory.bulk_turns import BulkTurns
 from shards.inventory.command_answer import Answer, conclude, finish, record
 from shards.inventory.forced_deletions import ForcedDeletions
 from shards.inventory.parent_deletion import NAMESPACES, TENANTS, ParentDeletion
 from shards.inventory.parent_gates import ParentGates, ParentRead
 from shards.inventory.placement_check import PlacementCheck
+from shards.inventory.restoration import Restoration
 from shards.inventory.topic_bounds import NO_BOUNDS, NamespacePolicies, TopicBounds
 from shards.inventory.topic_creation import TopicCreation, namespaces_of
 from shards.inventory.topic_deletion import OnUnassigned, TopicDeletion
@@ -69,8 +71,10 @@ class InventoryCommands:
         self._bounds = None if policies is None else TopicBounds(state, policies)
         forced = ForcedDeletions(state)
         self._creation = TopicCreation(state, self._gates, self._bounds, forced)
-        self.bulk = BulkCreation(state, self._gates, self._bounds)
+        turns = BulkTurns(state)
+        self.bulk = BulkCreation(state, self._gates, self._bounds, turns)
         """Counts against the same bounds as ordinary creates."""
+        self.restoration = Restoration(state, turns, self._bounds)
         self._deletion = ParentDeletion(state, directory)
         self._topic_deletion = TopicDeletion(state, on_unassigned, self._bounds, forced)
 

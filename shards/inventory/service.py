@@ -42,6 +42,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
 from shards.inventory.command_answer import Answer, finish, repeated
 from shards.inventory.commands import InventoryCommands
 from shards.inventory.reader import InventoryReader
+from shards.inventory.restoration import Restoration
 from shards.inventory.topic_bounds import NamespacePolicies
 from shards.inventory.topic_deletion import OnUnassigned
 from shards.ports import BrokerDirectory, ParentDirectory
@@ -142,6 +143,10 @@ class InventoryService:
     async def create_in_bulk(self, request: BulkCreateRequest) -> BulkCreateResponse:
         """Create topics of an inventory; see ``BulkCreation.create``."""
         return await self._commands.bulk.create(request.names)
+
+    @property
+    def restoration(self) -> Restoration:
+        return self._commands.restoration
 
     async def units_of_topic(self, name: str) -> TopicUnitsResponse:
         """Return the units of a topic that were ever assigned. Linearizable.

@@ -185,6 +185,22 @@ async def _bulk_create(replica: Replica, request: ShardRequest, _timeout_ms: int
     return ShardResponse(bulk_create=response, position=leader.state.position)
 
 
+async def _cut(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
+    del request
+    return ShardResponse(cut=await replica.leading().inventory.restoration.cut())
+
+
+async def _mark_restore(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
+    restoration = replica.leading().inventory.restoration
+    return ShardResponse(mark_restore=await restoration.mark(request.mark_restore))
+
+
+async def _restore(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.inventory.restoration.restore(request.restore)
+    return ShardResponse(restore=response, position=leader.state.position)
+
+
 async def _get(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     if not request.get.min_position:
         leader = replica.leading()
@@ -289,6 +305,9 @@ _BODIES: dict[
 ] = {
     "execute": _execute,
     "bulk_create": _bulk_create,
+    "cut": _cut,
+    "mark_restore": _mark_restore,
+    "restore": _restore,
     "follow": _follow,
     "get": _get,
     "list": _list,

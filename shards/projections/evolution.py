@@ -65,6 +65,7 @@ def _topic_route(*, is_birth: bool = False, total: int = 0) -> Route:
 
 _SESSION = Route(StateKind.BROKER_SESSION, _broker, broker_session.evolve)
 _GATE = Route(StateKind.PARENT_GATE, _gate, parent_gate.evolve)
+_SHARD = Route(StateKind.SHARD, _shard, shard.evolve)
 _ASSIGNMENT = Route(StateKind.ASSIGNMENT, _unit, assignment.evolve)
 
 ROUTES: dict[type, Route] = {
@@ -92,7 +93,8 @@ ROUTES: dict[type, Route] = {
     broker_session.CapacityGranted: _SESSION,
     broker_session.BrokerDrainSet: _SESSION,
     broker_session.BrokerLoadReported: _SESSION,
-    shard.SlotsAdopted: Route(StateKind.SHARD, _shard, shard.evolve),
+    shard.SlotsAdopted: _SHARD,
+    shard.RestoreMarked: _SHARD,
     parent_gate.ParentGateOpened: _GATE,
     parent_gate.ParentGateClosed: _GATE,
 }

@@ -160,12 +160,19 @@ def _assignment(row: Row) -> Assignment:
 
 
 def _shard_row(_: str, state: Shard) -> tuple[Any, ...]:
-    return (SHARD_KEY, json.dumps(state.ranges), state.shard_map_version)
+    return (
+        SHARD_KEY,
+        json.dumps(state.ranges),
+        state.shard_map_version,
+        state.restore_id,
+        state.restore_phase,
+        state.least_epoch,
+    )
 
 
 def _shard(row: Row) -> Shard:
-    _, ranges, version = row
-    return Shard(tuple([(first, last) for first, last in json.loads(ranges)]), version)
+    _, ranges, *rest = row
+    return Shard(tuple([(first, last) for first, last in json.loads(ranges)]), *rest)
 
 
 def _number_row(key: str, state: int) -> tuple[Any, ...]:

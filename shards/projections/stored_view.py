@@ -15,7 +15,7 @@ from nextgen.replication.view.store import ViewStore
 from shards.domain.assignment import tenant_of
 from shards.projections.fold import fold
 from shards.projections.rows import pack_id
-from shards.projections.tables import ASSIGNMENTS, METADATA, TENANT_USAGE, TOPICS
+from shards.projections.tables import ASSIGNMENTS, METADATA, SHARD_META, TENANT_USAGE, TOPICS
 
 IDS_AS_TEXT = 0x245B_A74B
 """Fingerprint of the tables that kept every id as its digits."""
@@ -26,13 +26,17 @@ UNITS_BY_KEY_ONLY = 0x2F7A_EC36
 WITHOUT_TENANT_USAGE = 0x6925_7A60
 """Fingerprint of the tables before a tenant's assigned units were counted."""
 
+WITHOUT_RESTORES = 0x01A3_175B
+"""Fingerprint of the tables before a shard's record had its last restore."""
+
 
 def open_view_store(directory: Path) -> ViewStore:
     """Return the state machine that folds a shard's log into tables in ``directory``."""
     upgrades = {
         IDS_AS_TEXT: _pack_ids,
         UNITS_BY_KEY_ONLY: _add_parts,
-        WITHOUT_TENANT_USAGE: _add_tenant_usage,
+        WITHOUT_TENANT_USAGE: _add_tenant_usage_and_restores,
+        WITHOUT_RESTORES: _add_restores,
     }
     return ViewStore(directory, METADATA, fold, upgrades=upgrades)
 
@@ -57,6 +61,15 @@ def _pack_ids(connection: sqlite3.Connection) -> None:
         if values:
             recreate_table(connection, table, values)
     _add_tenant_usage(connection)
+
+
+def _add_tenant_usage_and_restores(connection: sqlite3.Connection) -> None:
+    _add_tenant_usage(connection)
+    _add_restores(connection)
+
+
+def _add_restores(connection: sqlite3.Connection) -> None:
+    recreate_table(connection, SHARD_META, _added_columns(connection, SHARD_META))
 
 
 def _add_tenant_usage(connection: sqlite3.Connection) -> None:

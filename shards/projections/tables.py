@@ -146,6 +146,9 @@ SHARD_META = Table(
     _key("key"),
     _text("slot_ranges"),  # JSON list of [first, last].
     _number("shard_map_version"),
+    _text("restore_id"),
+    _text("restore_phase"),
+    _number("least_epoch"),
     sqlite_with_rowid=False,
 )
 

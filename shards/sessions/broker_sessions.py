@@ -349,7 +349,7 @@ class BrokerSessions:
             hello.zone,
             hello.rack,
             self._clock.wall_ms(),
-            self._state.term.least_epoch,
+            self._state.least_epoch,
         )
         decision = broker_session.decide(before, command)
         if isinstance(decision, Rejected):

@@ -40,6 +40,7 @@ EVENT_LEVELS: Final[dict[type[DomainEvent], int]] = {
     broker_session.BrokerSessionEnded: 1,
     broker_session.CapacityGranted: 1,
     shard.SlotsAdopted: 1,
+    shard.RestoreMarked: 6,
     parent_gate.ParentGateOpened: 1,
     parent_gate.ParentGateClosed: 1,
 }

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from nextgen.kernel.errors import StaleShardMap
+from nextgen.kernel.errors import StaleShardMap, Unavailable
 from nextgen.kernel.events.decider import Accepted
 from nextgen.replication.ports import Commit, ReplicatedLog
 from shards.domain import shard
@@ -70,6 +70,25 @@ class ShardState:
     def position(self) -> int:
         """The last event position that is known to be committed."""
         return self.proposer.position
+
+    @property
+    def least_epoch(self) -> int:
+        """The least epoch of an assignment or a session that is decided at this moment."""
+        own = self.reads.load_shard()
+        return max(self.term.least_epoch, 0 if own is None else own.least_epoch)
+
+    def check_not_restoring(self) -> None:
+        """Check that no restore from a backup is under way, BEFORE an inventory is changed.
+
+        Raises:
+            Unavailable: One is: what it has not brought yet must not be created by others.
+        """
+        own = self.reads.load_shard()
+        if own is not None and own.is_restoring:
+            raise Unavailable(
+                f"shard {self.shard_id} is being restored from backup {own.restore_id}: nothing "
+                "else is created, changed or deleted until 'nextgen restore' has ended"
+            )
 
     def adopt_slots(self, ranges: SlotRanges, version: int) -> asyncio.Future[Commit] | None:
         """Adopt the slots that the shard map gives this shard; None if it has them already.

@@ -19,7 +19,7 @@ class ShardTerm:
         self.shard_id = shard_id
         self.number = number
         self.least_epoch = least_epoch(number)
-        """The least epoch of an assignment or a session that is decided in this term."""
+        """The least epoch that the term allows; see ``ShardState.least_epoch``."""
         self.is_over = False
 
     def __repr__(self) -> str:

@@ -241,6 +241,11 @@ _EVENTS: dict[str, FieldMap[Any, Any]] = {
     "slots_adopted": FieldMap(
         shard.SlotsAdopted, pb.SlotsAdopted, converted={"ranges": (_to_ranges, _from_ranges)}
     ),
+    "restore_marked": FieldMap(
+        shard.RestoreMarked,
+        pb.RestoreMarked,
+        converted={"phase": (attrgetter("value"), shard.RestorePhase)},
+    ),
     "parent_gate_opened": FieldMap(parent_gate.ParentGateOpened, pb.ParentGateOpened, **_GATE),
     "parent_gate_closed": FieldMap(parent_gate.ParentGateClosed, pb.ParentGateClosed, **_GATE),
     **SESSION_EVENTS,

@@ -48,9 +48,17 @@ _PARENT: dict[str, Any] = {
     "converted": _CONVERTED | {"life": (_STATES.__getitem__, _LIVES.__getitem__)},
 }
 
-tenant_message = FieldMap(Tenant, pb.Tenant, **_PARENT).to_stored
-namespace_message = FieldMap(Namespace, pb.Namespace, **_PARENT).to_stored
-topic_message = FieldMap(Topic, pb.Topic, converted=_CONVERTED).to_stored
+_TENANT = FieldMap(Tenant, pb.Tenant, **_PARENT)
+_NAMESPACE = FieldMap(Namespace, pb.Namespace, **_PARENT)
+_TOPIC = FieldMap(Topic, pb.Topic, converted=_CONVERTED)
+
+tenant_message = _TENANT.to_stored
+namespace_message = _NAMESPACE.to_stored
+topic_message = _TOPIC.to_stored
+
+tenant_state = _TENANT.from_stored
+namespace_state = _NAMESPACE.from_stored
+topic_state = _TOPIC.from_stored
 
 
 def item_message(kind: pb.Kind, name: str, state: State | None) -> pb.Item:

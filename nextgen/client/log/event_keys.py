@@ -41,6 +41,7 @@ KEY_FIELDS = MappingProxyType(
         "capacity_leased": "broker_id",
         "capacity_lease_released": "broker_id",
         "slots_adopted": None,
+        "restore_marked": None,
         "parent_gate_opened": "parent_name",
         "parent_gate_closed": "parent_name",
         "node_registered": None,

@@ -1,4 +1,5 @@
-"""Generations of a group's numbers: each promotion of a last survivor begins one (ADR 0049).
+"""Generations of a group's numbers: each promotion of a last survivor begins one (ADR 0049), and
+each restore from a backup, for epochs alone (ADR 0092).
 
 A promotion raises the Raft term to the next multiple of ``2**GENERATION_BITS``, far above any that
 the lost replicas can have reached. Epochs begin at that multiple too, so they repeat no number that
@@ -17,6 +18,9 @@ second they cover a lag of twelve hours."""
 
 GENERATIONS_MAX = 1 << 10
 """Promotions of one group: a broker's ledger ids hold an epoch of 43 bits."""
+
+EPOCHS_MAX = GENERATIONS_MAX << GENERATION_BITS
+"""Every epoch is below."""
 
 _TERMS_COUNTED = 1 << 20
 """Terms of a generation in ``term_number``: at an election a minute they last for two years."""
@@ -41,6 +45,12 @@ def first_term_of_next_generation(term: int) -> int:
 def least_epoch(term: int) -> int:
     """Return the lowest epoch that a leader of ``term`` may hand out."""
     return max(1, term >> GENERATION_BITS << GENERATION_BITS)
+
+
+def next_generation_epoch(epoch: int) -> int:
+    """Return the first epoch of the generation behind that of ``epoch``: a restored cluster begins
+    there, above every epoch that the cluster of the backup gave out (ADR 0092)."""
+    return ((epoch >> GENERATION_BITS) + 1) << GENERATION_BITS
 
 
 def begins_generation(epoch: int, *, behind: int) -> bool:

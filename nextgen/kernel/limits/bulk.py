@@ -28,6 +28,27 @@ log."""
 BULK_REQUEST_TIMEOUT_MS = 30_000
 """Time-out of one request, the wait for room and an election included."""
 
+BACKUP_SHARDS_READ_MAX = 8
+"""Shards that a backup reads at the same time: each has a page of a message in memory."""
+
+BACKUP_TAIL_EVENTS_MAX = 1_000_000
+"""Changes of one shard during a backup that are kept in memory, some 300 bytes each: a minute at
+ten thousand a second."""
+
+BACKUP_MANIFEST_BYTES_MAX = 16 * 1024 * 1024
+"""A backup's manifest: some 500 bytes for each shard, and the quotas. A larger one is refused
+before it is parsed."""
+
+BACKUP_PIN_TTL_MS = 3_600_000
+"""How long the log is kept for a backup, from its beginning on: as long it may be resumed."""
+
+RESTORE_ITEMS_MAX = 1_000
+"""Objects of a backup in one request, which becomes at most two records: as ``BULK_NAMES_MAX``."""
+
+RESTORE_ITEMS_BYTES_MAX = 1024 * 1024
+"""Bytes of the objects in one request: their events have less, so that a record stays below
+``RECORD_BYTES_MAX``."""
+
 METADATA_LINE_BYTES_MAX = 1024 * 1024
 """A line of a metadata file: properties and policies of one object have less. A larger one is
 refused before it is parsed."""

@@ -63,6 +63,7 @@ HISTORY: tuple[DomainEvent, ...] = (
     namespace.NamespacePoliciesSet("acme/orders", "ns-1", NO_PACKED_POLICIES, 2),
     topic.TopicPoliciesSet(TOPIC, "topic-1", POLICIES, 1),
     topic.TopicPartitionsGrown(TOPIC, "topic-1", 5),
+    shard.RestoreMarked("backup-1", shard.RestorePhase.BEGUN, 1 << 32),
 )
 
 

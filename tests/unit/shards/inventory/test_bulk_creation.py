@@ -30,7 +30,7 @@ from protos.nextgen.v1.events_pb2 import DecidedCommand
 from shards.domain.parent_gate import ParentGateOpened
 from shards.domain.states import StateKind
 from shards.domain.topic import TopicCreated
-from shards.inventory.bulk_creation import majority_applied
+from shards.inventory.bulk_turns import majority_applied
 from shards.inventory.service import InventoryService
 from shards.projections.tables import OUTCOMES
 from shards.wire.event import decode_events

@@ -8,67 +8,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import random
 from collections.abc import Sequence
 
 import pytest
 
-from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.kernel.errors import MetadataError
 from nextgen.replication.ports import Entry
 from protos.nextgen.v1.events_pb2 import DecidedCommand
-from protos.nextgen.v1.shard_service_pb2 import CommandResult
 from shards.domain.life import Life
 from shards.domain.namespace import NamespaceDeleted
 from shards.domain.topic import TopicCreated, TopicDeleted
 from shards.wire.event import DomainEvent, decode_events
-from tests.support.shards.world import Delivery, World, names_in, namespace_at
+from tests.support.shards.parent_chaos import ParentChaos
+from tests.support.shards.world import World, names_in, namespace_at
 
 SEEDS = (*range(30), 34, 120)
 """19, 34 and 120 once failed: orders to gates that came late were followed."""
 
 STEPS = 40
-
-
-class Chaos:
-    """Delays and loses what goes between shards."""
-
-    def __init__(self, world: World, seed: int) -> None:
-        self.random = random.Random(seed)
-        world.before_read = world.after_read = self.delay
-        world.post = self.post
-        self._world = world
-        self._on_their_way: set[asyncio.Task[CommandResult]] = set()
-
-    async def delay(self, _: object) -> None:
-        for _turn in range(self.random.randrange(12)):
-            await asyncio.sleep(0)
-
-    async def post(self, message: Delivery) -> CommandResult:
-        """Deliver an order some time, whoever sent it; often the sender does not hear of it."""
-        is_answer_lost = self.random.random() < 0.2
-        turns = self.random.randrange(200 if is_answer_lost else 10)
-        delivery = asyncio.ensure_future(self._deliver(message, turns))
-        self._on_their_way.add(delivery)
-        if is_answer_lost:
-            raise Unavailable("no answer came")
-        return await asyncio.shield(delivery)
-
-    async def calm_down(self) -> None:
-        """Let what is on its way arrive, then leave the shards in peace."""
-        await asyncio.gather(*self._on_their_way, return_exceptions=True)
-        self._world.before_read = self._world.after_read = None
-        self._world.post = _hand_over
-        for shard in self._world.shards.values():
-            await shard.state.proposer.confirm()
-
-    async def _deliver(self, message: Delivery, turns: int) -> CommandResult:
-        for _turn in range(turns):
-            await asyncio.sleep(0)
-        return await message
-
-
-async def _hand_over(message: Delivery) -> CommandResult:
-    return await message
 
 
 class Orphans:
@@ -114,7 +71,7 @@ def topics_by_name(world: World, namespace: str, names: list[str]) -> dict[str, 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_every_topic_has_its_namespace_whatever_happens(seed):
     world = World(shards=3)
-    chaos = Chaos(world, seed)
+    chaos = ParentChaos(world, seed)
     orphans = Orphans(world)
     await world.create_tenant("acme")
     namespace = namespace_at(world, 1, "acme")

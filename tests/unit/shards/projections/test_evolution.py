@@ -9,7 +9,7 @@ from shards.projections.rows import MAPPINGS
 from tests.support.shards.events import HISTORY
 
 EVENT_TYPES = {
-    shard.SlotsAdopted,
+    *get_args(shard.ShardEvent),
     *get_args(tenant.TenantEvent),
     *get_args(namespace.NamespaceEvent),
     *get_args(topic.TopicEvent),

@@ -21,6 +21,7 @@ from shards.projections.fold import fold
 from shards.projections.stored_view import (
     IDS_AS_TEXT,
     UNITS_BY_KEY_ONLY,
+    WITHOUT_RESTORES,
     WITHOUT_TENANT_USAGE,
     open_view_store,
 )
@@ -188,6 +189,7 @@ ADDED = {
     "tenants": ("policies", "policies_version"),
     "namespaces": ("policies", "policies_version"),
     "topics": ("policies", "policies_version"),
+    "shard_meta": ("restore_id", "restore_phase", "least_epoch"),
 }
 """Columns that the earlier versions did not have."""
 
@@ -196,7 +198,13 @@ ADDED_INDEXES = ("assignments_by_session",)
 TEXT_IDS = {"topics": ("topic_id", "namespace_id"), "assignments": ("session_id",)}
 
 
-def _tables_without(text_ids: dict[str, tuple[str, ...]]) -> MetaData:
+LATEST_ADDED = {"shard_meta": ADDED["shard_meta"]}
+"""Of ``ADDED``, those that the version before this one did not have."""
+
+
+def _tables_without(
+    text_ids: dict[str, tuple[str, ...]], added: dict[str, tuple[str, ...]] = ADDED
+) -> MetaData:
     earlier = MetaData()
     for table in METADATA.sorted_tables:
         if table.name == "tenant_usage":
@@ -204,45 +212,44 @@ def _tables_without(text_ids: dict[str, tuple[str, ...]]) -> MetaData:
         columns = [
             column._copy()
             for column in table.columns
-            if column.name not in ADDED.get(table.name, ())
+            if column.name not in added.get(table.name, ())
         ]
         for column in columns:
             if column.name in text_ids.get(table.name, ()):
                 column.type = Text()
         copy = Table(table.name, earlier, *columns, sqlite_with_rowid=False)
         for index in table.indexes:
-            if index.name not in ADDED_INDEXES:
+            if index.name not in ADDED_INDEXES or added is not ADDED:
                 Index(index.name, *(copy.columns[column.name] for column in index.columns))
     return earlier
 
 
-def _tables_of_today() -> MetaData:
-    """Return the tables that are as they were, without the ones that were added whole."""
-    earlier = MetaData()
-    for table in METADATA.sorted_tables:
-        if table.name != "tenant_usage":
-            table.to_metadata(earlier)
+def _tables_of_latest() -> MetaData:
+    earlier = _tables_without({}, LATEST_ADDED)
+    METADATA.tables["tenant_usage"].to_metadata(earlier)
     return earlier
 
 
 EARLIER = {
     IDS_AS_TEXT: _tables_without(TEXT_IDS),
     UNITS_BY_KEY_ONLY: _tables_without({}),
-    WITHOUT_TENANT_USAGE: _tables_of_today(),
+    WITHOUT_TENANT_USAGE: _tables_without({}, LATEST_ADDED),
+    WITHOUT_RESTORES: _tables_of_latest(),
 }
 VERSIONS = pytest.mark.parametrize(
-    "version", EARLIER, ids=["ids as text", "units by key only", "tenants' units not counted"]
+    "version",
+    EARLIER,
+    ids=["ids as text", "units by key only", "tenants' units not counted", "no restores"],
 )
 
 
 def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
     """Make what was just folded what the earlier version would have made of it."""
     earlier = EARLIER[version]
-    if version == WITHOUT_TENANT_USAGE:
-        connection.executescript(f"DROP TABLE tenant_usage; PRAGMA user_version={version}")
-        return
+    is_late = version in (WITHOUT_TENANT_USAGE, WITHOUT_RESTORES)
     text_ids = TEXT_IDS if version == IDS_AS_TEXT else {}
-    for table in sorted({*ADDED, *text_ids, "assignments"}):
+    changed = LATEST_ADDED if is_late else {**ADDED, **text_ids, "assignments": ()}
+    for table in sorted(changed):
         columns = [column.name for column in earlier.tables[table].columns]
         rows = connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
         connection.execute(f"DROP TABLE {table}")
@@ -257,9 +264,11 @@ def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
             connection.execute(
                 f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values
             )
-    connection.execute("DROP TABLE tenant_usage")
-    connection.execute("DROP TABLE view_digest")
-    connection.execute("DROP TABLE digest_points")
+    if version != WITHOUT_RESTORES:
+        connection.execute("DROP TABLE tenant_usage")
+    if not is_late:
+        connection.execute("DROP TABLE view_digest")
+        connection.execute("DROP TABLE digest_points")
     connection.execute(f"PRAGMA user_version={version}")
 
 
@@ -273,6 +282,7 @@ def test_a_view_of_the_earlier_version_is_upgraded_where_it_is(tmp_path, version
     """Its log may have been cut: nothing else could bring the rows back."""
     ids = [f"00aa{number:020x}" for number in range(3)]
     events = [
+        shard.SlotsAdopted(((0, 9),), 1),
         created(ids[0], "persistent://a/b/one"),
         TopicCreated(ids[1], "persistent://a/b/two", 0, ids[2], TIME_MS, (("k", "v"),)),
         TopicAssigned(ids[0], "", "persistent://a/b/one", 1, "b", ids[2], "x"),
@@ -296,7 +306,7 @@ def test_a_view_of_the_earlier_version_is_upgraded_where_it_is(tmp_path, version
         assert state.scan() == expected
     again.apply(
         entries_of(
-            [[record_of([created(ids[2], "persistent://a/b/c")])]], from_index=2, from_position=5
+            [[record_of([created(ids[2], "persistent://a/b/c")])]], from_index=2, from_position=6
         )
     )
     again.close()

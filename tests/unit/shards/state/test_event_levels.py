@@ -57,7 +57,8 @@ FIRST_LEVEL = {
 
 SECOND_LEVEL = {"policy_set", "policy_cleared", "broker_drain_set", "broker_load_reported"}
 FIFTH_LEVEL = {"topic_partitions_grown"}
-LEVELS = [(1, FIRST_LEVEL), (2, SECOND_LEVEL), (5, FIFTH_LEVEL)]
+SIXTH_LEVEL = {"restore_marked"}
+LEVELS = [(1, FIRST_LEVEL), (2, SECOND_LEVEL), (5, FIFTH_LEVEL), (6, SIXTH_LEVEL)]
 
 
 # The table ---------------------------------------------------------------------------------------
