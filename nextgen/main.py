@@ -85,6 +85,12 @@ def _bulk() -> Sequence[ModuleType]:
     return (bulk_commands,)
 
 
+def _backup() -> Sequence[ModuleType]:
+    from nextgen.cli.data import backup_commands
+
+    return (backup_commands,)
+
+
 def _watch() -> Sequence[ModuleType]:
     from nextgen.cli.data import watch_commands
 
@@ -133,6 +139,7 @@ _MODULES_OF: Sequence[tuple[Callable[[], Sequence[ModuleType]], frozenset[str]]]
     (_export, frozenset({"export", "import"})),
     (_pipeline, frozenset({"pipeline"})),
     (_bulk, frozenset({"bulk"})),
+    (_backup, frozenset({"backup", "restore"})),
     (_watch, frozenset({"watch"})),
     (_nodes, frozenset({"nodes"})),
     (_brokers, frozenset({"brokers", "leases", "quotas", "rebalance"})),

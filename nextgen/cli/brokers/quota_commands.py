@@ -43,7 +43,7 @@ def apply(
     """
 
     async def work() -> dict[str, Any]:
-        from nextgen.cli.brokers.quota_state import apply_quotas
+        from nextgen.cli.calls.quota_state import apply_quotas
 
         quotas = read_file(file)
         return await apply_quotas(endpoints_of(target, data_dir), quotas)
@@ -62,7 +62,7 @@ def show(target: Target = None, data_dir: DataDir = None, json_output: JsonFlag 
     """Show the quotas that hold, and how much of each broker's is leased out."""
 
     async def work() -> dict[str, Any]:
-        from nextgen.cli.brokers.quota_state import gather_quotas
+        from nextgen.cli.calls.quota_state import gather_quotas
 
         return await gather_quotas(endpoints_of(target, data_dir))
 

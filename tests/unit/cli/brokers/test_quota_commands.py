@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nextgen.cli.brokers.quota_commands import read_file
-from nextgen.cli.brokers.quota_state import described, to_proto
+from nextgen.cli.calls.quota_state import described, to_proto
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.governance.quota_file import QuotaFile, to_bytes
 from protos.nextgen.v1.cluster_service_pb2 import BrokerAccount, GetCapacityResponse, ShardLease

@@ -59,6 +59,26 @@ async def gather_quotas(discovery_endpoints: Sequence[str]) -> dict[str, Any]:
     return described(held.quotas, capacity)
 
 
+async def read_quotas(discovery_endpoints: Sequence[str]) -> QuotaFile | None:
+    """Return the quotas that hold, None if none were ever set."""
+
+    async def ask(stub: Any) -> GetQuotasResponse:
+        response: GetQuotasResponse = await stub.GetQuotas(
+            GetQuotasRequest(), timeout=ATTEMPT_TIMEOUT_MS / 1_000
+        )
+        return response
+
+    held = (await ask_manager_leader(discovery_endpoints, ask)).quotas
+    if not held.version:
+        return None
+    return QuotaFile(
+        held.version,
+        {each.broker_id: each.units for each in held.brokers},
+        {each.tenant: each.units for each in held.tenants},
+        held.source,
+    )
+
+
 def described(quotas: QuotasSet, capacity: GetCapacityResponse) -> dict[str, Any]:
     """Return quotas as a JSON object, with the leased units."""
     accounts = {account.broker_id: account for account in capacity.accounts}

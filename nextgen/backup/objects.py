@@ -1,0 +1,163 @@
+"""Objects of a backup: how events change them, and what an event means for the cut. Pure.
+
+An object is an ``Item``; one that does not exist has no value. The rules are those of the shards'
+views (``shards.domain``), on the messages that a snapshot is made of: what this fold does not know
+stays in the message as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from nextgen.backup.cut import Change, TailEvent
+from protos.nextgen.v1.events_pb2 import Event
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_NAMESPACE,
+    KIND_TENANT,
+    KIND_TOPIC,
+    LIFE_STATE_ACTIVE,
+    LIFE_STATE_DELETING,
+    Item,
+    Kind,
+)
+
+KINDS = (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC)
+"""Parents before their children."""
+
+KIND_NAMES = {KIND_TENANT: "tenants", KIND_NAMESPACE: "namespaces", KIND_TOPIC: "topics"}
+
+Key = tuple[Kind, str]
+"""The kind and name of an object."""
+
+_SCOPES = {"tenant": KIND_TENANT, "namespace": KIND_NAMESPACE, "topic": KIND_TOPIC}
+_FIELDS = {kind: scope for scope, kind in _SCOPES.items()}
+
+
+def value_of(item: Item) -> Any:
+    """Return the tenant, namespace or topic of ``item``."""
+    return getattr(item, _FIELDS[item.kind])
+
+
+def parent_of(item: Item) -> str:
+    """Return the id of the parent that ``item`` needs, "" for a tenant."""
+    if item.kind == KIND_TOPIC:
+        return item.topic.namespace_id
+    return item.namespace.tenant_id if item.kind == KIND_NAMESPACE else ""
+
+
+def id_as_parent(item: Item) -> str:
+    """Return the id by which children name ``item``, "" for a topic."""
+    if item.kind == KIND_TENANT:
+        return item.tenant.tenant_id
+    return item.namespace.namespace_id if item.kind == KIND_NAMESPACE else ""
+
+
+def key_of(event: Event) -> Key | None:
+    """Return the object that ``event`` changes, None if it changes none."""
+    payload = event.WhichOneof("payload")
+    if payload in ("policy_set", "policy_cleared"):
+        change = getattr(event, payload)
+        return _SCOPES[change.scope], change.name
+    scope = _SCOPE_OF.get(payload or "")
+    return None if scope is None else (_SCOPES[scope], getattr(event, payload or "").name)
+
+
+def apply(item: Item, event: Event) -> None:
+    """Change ``item``, of the key of ``event``, as the event says."""
+    payload = event.WhichOneof("payload") or ""
+    message = getattr(event, payload)
+    if payload.endswith("_created"):
+        _create(item, message, event.time_ms)
+    elif payload.endswith("_deleted"):
+        item.ClearField(_FIELDS[item.kind])
+    else:
+        value = value_of(item)
+        value.version += 1
+        _CHANGES[payload.partition("_")[2]](value, message)
+
+
+def _create(item: Item, created: Any, time_ms: int) -> None:
+    item.ClearField(_FIELDS[item.kind])
+    value = value_of(item)
+    value.name, value.version = created.name, 1
+    for name, text in created.properties.items():
+        value.properties[name] = text
+    if item.kind == KIND_TENANT:
+        value.tenant_id = created.tenant_id
+    elif item.kind == KIND_NAMESPACE:
+        value.namespace_id, value.tenant_id = created.namespace_id, created.tenant_id
+    else:
+        value.topic_id, value.namespace_id = created.topic_id, created.namespace_id
+        value.partitions, value.created_time_ms = created.partitions, time_ms
+
+
+def _set_properties(value: Any, change: Any) -> None:
+    value.properties.clear()
+    for name, text in change.properties.items():
+        value.properties[name] = text
+
+
+def _set_policies(value: Any, change: Any) -> None:
+    value.ClearField("policies")
+    if packed := getattr(change, "policy", b""):
+        value.policies.ParseFromString(packed)
+    value.policies_version = change.version
+
+
+def _start_deletion(value: Any, _: Any) -> None:
+    value.state = LIFE_STATE_DELETING
+
+
+def _abort_deletion(value: Any, _: Any) -> None:
+    value.state = LIFE_STATE_ACTIVE
+
+
+def _grow(value: Any, change: Any) -> None:
+    value.partitions = change.partitions
+
+
+_CHANGES: Mapping[str, Callable[[Any, Any], None]] = {
+    "properties_set": _set_properties,
+    "set": _set_policies,
+    "cleared": _set_policies,
+    "deletion_started": _start_deletion,
+    "deletion_aborted": _abort_deletion,
+    "partitions_grown": _grow,
+}
+"""By the payload behind its first word."""
+
+_SCOPE_OF = {
+    f"{scope}_{change}": scope
+    for scope in _SCOPES
+    for change in ("created", "deleted", *_CHANGES)
+    if f"{scope}_{change}" in Event.DESCRIPTOR.fields_by_name
+}
+
+EVENT_TYPES = (*_SCOPE_OF, "policy_set", "policy_cleared", "parent_gate_closed")
+"""Payloads that a backup reads behind a snapshot."""
+
+
+def tail_of(events: Sequence[Event]) -> list[TailEvent]:
+    """Return what ``events`` mean for the cut."""
+    return [
+        TailEvent(event.position, (event.time_ms, event.causation_id), tuple(_changes(event)))
+        for event in events
+    ]
+
+
+def _changes(event: Event) -> Iterator[tuple[Change, str]]:
+    payload = event.WhichOneof("payload")
+    if payload == "tenant_created":
+        yield Change.BORN, event.tenant_created.tenant_id
+    elif payload == "namespace_created":
+        yield Change.BORN, event.namespace_created.namespace_id
+        yield Change.NEEDED, event.namespace_created.tenant_id
+    elif payload == "topic_created":
+        yield Change.NEEDED, event.topic_created.namespace_id
+    elif payload == "tenant_deleted":
+        yield Change.GONE, event.tenant_deleted.tenant_id
+    elif payload == "namespace_deleted":
+        yield Change.GONE, event.namespace_deleted.namespace_id
+    elif payload == "parent_gate_closed":
+        yield Change.CLOSED, event.parent_gate_closed.parent_id

@@ -1,0 +1,356 @@
+"""The files of a backup: what was written is read, and nothing that was cut off or altered is."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nextgen.backup.errors import BackupUnusable, RestoreRefused
+from nextgen.backup.files import ItemsWriter, read_pages
+from nextgen.backup.manifest import (
+    FORMAT_VERSION,
+    MANIFEST,
+    PROGRESS,
+    Counts,
+    Manifest,
+    ShardBackup,
+    decode_manifest,
+    encode_manifest,
+)
+from nextgen.backup.objects import apply
+from nextgen.backup.restore import (
+    BEGUN,
+    ENDED,
+    batches_of,
+    check_target,
+    objects_of,
+    open_backup,
+)
+from nextgen.backup.run import check_free
+from nextgen.backup.shard_reading import Collected, ShardSnapshot, changed_items, write_changed
+from nextgen.export.stores.store import Store
+from nextgen.export.stores.urls import open_store
+from nextgen.kernel.governance.quota_file import QuotaFile
+from nextgen.kernel.limits.bulk import (
+    BACKUP_MANIFEST_BYTES_MAX,
+    RESTORE_ITEMS_BYTES_MAX,
+    RESTORE_ITEMS_MAX,
+)
+from nextgen.kernel.routing.slots import SlotTable
+from protos.nextgen.v1.events_pb2 import (
+    Event,
+    PolicySet,
+    TopicCreated,
+    TopicDeleted,
+    TopicPropertiesSet,
+)
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_NAMESPACE,
+    KIND_TENANT,
+    KIND_TOPIC,
+    Item,
+    Namespace,
+    Tenant,
+    Topic,
+)
+from protos.nextgen.v1.policies_pb2 import Policies
+from protos.nextgen.v1.shard_service_pb2 import CutResponse
+
+TENANT = Item(kind=KIND_TENANT, name="acme", tenant=Tenant(tenant_id="t", name="acme"))
+NAMESPACE = Item(
+    kind=KIND_NAMESPACE,
+    name="acme/orders",
+    namespace=Namespace(namespace_id="n", name="acme/orders", tenant_id="t"),
+)
+QUOTAS = QuotaFile(3, {"broker-1": 9}, {"acme": 5})
+
+
+def topic(number: int, **fields: object) -> Item:
+    name = f"persistent://acme/orders/t{number:05}"
+    made = Topic(topic_id=f"id-{number}", name=name, namespace_id="n", **fields)  # type: ignore[arg-type]
+    return Item(kind=KIND_TOPIC, name=name, topic=made)
+
+
+def snapshot_of(store: Store, shard_id: int, pages: Sequence[Sequence[Item]]) -> ShardSnapshot:
+    writer, collected = ItemsWriter(store, f"shard-{shard_id}"), Collected()
+    for page in pages:
+        writer.write(page)
+        collected.add(page)
+    file = writer.publish(f"shard-{shard_id}.items")
+    return ShardSnapshot(shard_id, file, collected.tail(10), collected.counts, read_to=10)
+
+
+def write_backup(store: Store) -> Manifest:
+    """Write a backup of two shards: 1 has the parents and even topics, 2 has odd ones."""
+    first = snapshot_of(
+        store, 1, [[TENANT], [NAMESPACE], [topic(0), topic(2)], [topic(4), topic(6)]]
+    )
+    second = snapshot_of(store, 2, [[topic(1), topic(3)]])
+    first.events = [
+        Event(position=11, topic_deleted=TopicDeleted(name=topic(2).name, topic_id="id-2")),
+        Event(position=12, topic_created=created(8)),
+        Event(position=13, topic_created=created(10)),
+    ]
+    shards = {}
+    for snapshot in (first, second):
+        changed, counts = write_changed(store, snapshot, 12)
+        shards[snapshot.shard_id] = ShardBackup(12, 10, counts, snapshot.file, changed)
+    manifest = Manifest("one", 1_700_000_000_000, 1 << 32, 4, shards, QUOTAS)
+    store.replace(MANIFEST, encode_manifest(manifest))
+    return manifest
+
+
+def created(number: int) -> TopicCreated:
+    return TopicCreated(topic_id=f"id-{number}", name=topic(number).name, namespace_id="n")
+
+
+@pytest.fixture(params=["directory", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "directory":
+        return open_store(tmp_path / "backup")
+    pytest.importorskip("fsspec")
+    opened = open_store(f"memory://{tmp_path.name}")
+    opened.acquire()
+    return opened
+
+
+def test_what_was_written_is_read(store: Store) -> None:
+    manifest = write_backup(store)
+
+    assert open_backup(store) == manifest
+    assert manifest.counts == Counts(1, 1, 6)
+    topics = [item.name for item in objects_of(store, manifest.shards[1], KIND_TOPIC)]
+    assert topics == [topic(number).name for number in (0, 4, 6, 8)]
+    assert list(objects_of(store, manifest.shards[1], KIND_TENANT)) == [TENANT]
+    assert list(objects_of(store, manifest.shards[1], KIND_NAMESPACE)) == [NAMESPACE]
+    assert list(objects_of(store, manifest.shards[2], KIND_TENANT)) == []
+
+
+def test_a_backup_goes_to_any_number_of_shards_in_the_order_of_names(store: Store) -> None:
+    manifest = write_backup(store)
+    owners = tuple([1 + slot % 5 for slot in range(16_384)])
+    table = SlotTable(9, owners)
+
+    batches = list(batches_of(store, manifest, KIND_TOPIC, table))
+
+    names = [item.name for _, items in batches for item in items]
+    assert sorted(names) == [topic(number).name for number in (0, 1, 3, 4, 6, 8)]
+    for shard_id, items in batches:
+        assert [item.name for item in items] == sorted(item.name for item in items)
+        for item in items:
+            key = item.name.removeprefix("persistent://")
+            assert table.shard_for_key(key) == shard_id
+
+
+def one_shard(store: Store, items: Sequence[Item]) -> list[int]:
+    snapshot = snapshot_of(store, 7, [items[at : at + 500] for at in range(0, len(items), 500)])
+    counts = Counts(topics=len(items))
+    manifest = Manifest("one", 0, 1 << 32, 1, {7: ShardBackup(10, 10, counts, snapshot.file)})
+    table = SlotTable(1, (1,) * 16_384)
+    return [len(items) for _, items in batches_of(store, manifest, KIND_TOPIC, table)]
+
+
+def test_a_batch_has_so_many_objects_at_most(tmp_path: Path) -> None:
+    items = [topic(number) for number in range(RESTORE_ITEMS_MAX + 1)]
+
+    assert one_shard(open_store(tmp_path), items) == [RESTORE_ITEMS_MAX, 1]
+
+
+def test_a_batch_has_so_many_bytes_at_most(tmp_path: Path) -> None:
+    properties = {f"p{number}": "x" * 4_000 for number in range(4)}
+    items = [topic(number, properties=properties) for number in range(100)]
+    each = items[0].ByteSize()
+
+    (first, second) = one_shard(open_store(tmp_path), items)
+
+    assert first * each <= RESTORE_ITEMS_BYTES_MAX < (first + 1) * each
+    assert first + second == 100
+
+
+def test_events_change_objects_as_the_shards_do(tmp_path: Path) -> None:
+    policies = Policies(message_ttl_ms=5)
+    snapshot = snapshot_of(open_store(tmp_path), 1, [[topic(1), topic(2)]])
+    name = topic(1).name
+    snapshot.events = [
+        Event(
+            position=11, topic_properties_set=TopicPropertiesSet(name=name, properties={"a": "b"})
+        ),
+        Event(
+            position=12,
+            policy_set=PolicySet(
+                scope="topic", name=name, policy=policies.SerializeToString(), version=4
+            ),
+        ),
+    ]
+
+    (changed,), counts = changed_items(open_store(tmp_path), snapshot, 12)
+
+    assert (dict(changed.topic.properties), changed.topic.policies) == ({"a": "b"}, policies)
+    assert (changed.topic.policies_version, changed.topic.version) == (4, 2)
+    assert counts == Counts(topics=2)
+
+
+def test_a_topic_that_came_again_has_nothing_of_the_one_before() -> None:
+    item = topic(1, partitions=4, properties={"a": "b"}, policies_version=3)
+
+    apply(item, Event(topic_created=created(1), time_ms=77))
+
+    assert item.topic == Topic(
+        topic_id="id-1", name=item.name, namespace_id="n", version=1, created_time_ms=77
+    )
+
+
+# Bad backups ------------------------------------------------------------------------------------
+
+
+def test_a_cut_off_backup_is_not_taken_for_a_whole_one(store: Store) -> None:
+    write_backup(store)
+    store.remove(MANIFEST)
+    with pytest.raises(BackupUnusable, match=r"no whole backup, .* is missing \(there is none\)"):
+        open_backup(store)
+    store.replace(PROGRESS, b"{}")
+    with pytest.raises(BackupUnusable, match="it was cut off: run 'nextgen backup' on it again"):
+        open_backup(store)
+
+
+def test_an_altered_file_is_refused(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    manifest = write_backup(store)
+    for file in (*manifest.shards[1].files, *manifest.shards[2].files):
+        path = tmp_path / file.path
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1])
+        with pytest.raises(BackupUnusable, match="it was cut off or altered"):
+            open_backup(store)
+        path.write_bytes(whole[:20] + bytes([whole[20] ^ 1]) + whole[21:])
+        with pytest.raises(BackupUnusable, match="its SHA-256 is not that of the manifest"):
+            open_backup(store)
+        path.unlink()
+        with pytest.raises(BackupUnusable, match="is missing: the backup is not whole"):
+            open_backup(store)
+        path.write_bytes(whole)
+    assert open_backup(store) == manifest
+
+
+def test_an_altered_manifest_is_refused(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    write_backup(store)
+    path = tmp_path / MANIFEST
+    whole = path.read_text()
+
+    for altered, words in (
+        (whole.replace('"topics": 4', '"topics": 5'), "was altered after it was written"),
+        (whole.replace('"acme": 5', '"acme": 6'), "was altered after it was written"),
+        (whole[:-40], "is damaged"),
+        ("[]", "is damaged"),
+        ("{" * 5_000, "is damaged"),
+        (whole.replace('"nextgen-backup"', '"nextgen-events"'), "its format is 'nextgen-events'"),
+    ):
+        assert altered != whole
+        path.write_text(altered)
+        with pytest.raises(BackupUnusable, match=words):
+            open_backup(store)
+
+
+def test_a_backup_of_another_version_is_refused() -> None:
+    later = FORMAT_VERSION + 1
+    content = json.dumps({"format": "nextgen-backup", "format_version": later}).encode()
+
+    with pytest.raises(BackupUnusable, match=f"version {later}, this release reads version 1"):
+        decode_manifest(content, "somewhere")
+
+
+def test_a_file_outside_of_the_backup_is_refused() -> None:
+    manifest = Manifest("one", 0, 0, 1, {})
+    text = encode_manifest(manifest).decode()
+    entry = {
+        "position": 1,
+        "snapshot_position": 1,
+        "counts": {},
+        "items": {"path": "../../etc/passwd", "items": 0, "bytes": 0, "sha256": ""},
+        "changed": None,
+    }
+    forged = text.replace('"shards": {}', f'"shards": {{"1": {json.dumps(entry)}}}')
+    body, _, _ = forged.rpartition(',\n "sha256": ')
+    digest = hashlib.sha256(f"{body}\n}}".encode()).hexdigest()
+
+    with pytest.raises(BackupUnusable, match="is no file of a backup"):
+        decode_manifest(f'{body},\n "sha256": "{digest}"\n}}\n'.encode(), "here")
+
+
+def test_backup_manifest_bytes_max_are_parsed_and_one_more_is_refused() -> None:
+    content = b" " * BACKUP_MANIFEST_BYTES_MAX
+    with pytest.raises(BackupUnusable, match="is damaged"):
+        decode_manifest(content, "here")
+    with pytest.raises(BackupUnusable, match=f"more than {BACKUP_MANIFEST_BYTES_MAX} bytes"):
+        decode_manifest(content + b" ", "here")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\0\0\0", b"\0\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\x02\xff\xff", b"\0\0\0\x09\x0a"],
+)
+def test_pages_that_are_none_are_refused(tmp_path: Path, content: bytes) -> None:
+    """Whoever made such a file gave it a digest that fits."""
+    store = open_store(tmp_path)
+    snapshot = snapshot_of(store, 1, [[TENANT]])
+    (tmp_path / snapshot.file.path).write_bytes(gzip.compress(content))
+
+    with pytest.raises(BackupUnusable):
+        list(read_pages(store, snapshot.file))
+
+
+def test_a_directory_with_something_else_is_not_written_to(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    check_free(store)
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(BackupUnusable, match=r"such as thesis\.tex"):
+        check_free(store)
+    (tmp_path / MANIFEST).touch()
+    with pytest.raises(BackupUnusable, match="holds a whole backup already"):
+        check_free(store)
+
+
+# Where a backup may go --------------------------------------------------------------------------
+
+
+def cut(**fields: object) -> CutResponse:
+    return CutResponse(**fields)  # type: ignore[arg-type]
+
+
+def test_a_backup_goes_into_an_empty_cluster_or_on_where_it_was() -> None:
+    begun = cut(restore_id="one", restore_phase=BEGUN, topics=5)
+    check_target({1: cut(), 2: cut()}, "one")
+    check_target({1: cut(), 2: begun}, "one")
+    check_target({1: begun, 2: cut(restore_id="one", restore_phase=ENDED, topics=9)}, "one")
+    check_target({1: cut(restore_id="two", restore_phase=ENDED)}, "one")
+
+
+@pytest.mark.parametrize(
+    ("cuts", "words"),
+    [
+        ({1: cut(), 2: cut(topics=2)}, "0 tenants, 0 namespaces, 2 topics of its own"),
+        ({1: cut(tenants=1), 2: cut(tenants=1)}, "2 tenants"),
+        ({1: cut(restore_id="two", restore_phase=ENDED, topics=2)}, "2 topics of its own"),
+        ({1: cut(restore_id="two", restore_phase=BEGUN)}, "backup two has not ended in shard 1"),
+        ({1: cut(restore_id="one", restore_phase="abandoned", topics=1)}, "1 topics of its own"),
+    ],
+)
+def test_a_cluster_with_objects_of_its_own_is_refused(
+    cuts: dict[int, CutResponse], words: str
+) -> None:
+    with pytest.raises(RestoreRefused, match=words):
+        check_target(cuts, "one")
+
+
+def test_what_a_manifest_says_it_says_again() -> None:
+    empty = Manifest("one", 5, 1 << 32, 2)
+
+    assert decode_manifest(encode_manifest(empty), "here") == empty
+    assert decode_manifest(encode_manifest(replace(empty, quotas=QUOTAS)), "here").quotas == QUOTAS
