@@ -15,7 +15,7 @@ import shlex
 import signal
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[3]
 SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=2, brokers=2, shards=4)
+RESTORED_SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=1, shards=12)
 COMMAND_TIMEOUT_S = 110
 FOLLOW_S = 0.5
 """Time for a command that goes on until Ctrl-C to fail. It goes on."""
@@ -110,14 +111,22 @@ class Reader:
     def _run_line(self, words: list[str], *, goes_on: bool) -> None:
         if words[0] == "curl":
             self._fetch(words[1:])
+        elif words[:2] == ["nextgen", "restore"]:
+            # The line before starts a cluster in this directory, and the next one ends it.
+            with blocking_cluster(Path(words[-1]).absolute(), RESTORED_SIZE):
+                self._invoke(words, os.environ)
         elif goes_on:
             self._follow(words)
         else:
             assert words[0] == "nextgen", f"nobody runs {words}"
-            # In this process: a command's import would take longer than what it does.
-            ended = CliRunner().invoke(app, words[1:], env=self._environment())
-            assert ended.exit_code == 0, (words, ended.output, ended.exception)
-            assert ended.output, f"{words} printed nothing"
+            self._invoke(words, self._environment())
+
+    @staticmethod
+    def _invoke(words: list[str], environment: Mapping[str, str]) -> None:
+        # In this process: a command's import would take longer than what it does.
+        ended = CliRunner().invoke(app, words[1:], env=environment)
+        assert ended.exit_code == 0, (words, ended.output, ended.exception)
+        assert ended.output, f"{words} printed nothing"
 
     def _follow(self, words: list[str]) -> None:
         process = start_warm("nextgen", words[1:], environment=self._environment())
@@ -148,7 +157,10 @@ class Reader:
 
 
 @pytest.mark.timeout(600)
-def test_every_block_of_the_readme_runs_from_top_to_bottom(tmp_path: Path) -> None:
+def test_every_block_of_the_readme_runs_from_top_to_bottom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with blocking_cluster(tmp_path / "cluster", SIZE) as cluster:
         reader = Reader(cluster)
         for language, block, goes_on in blocks():
