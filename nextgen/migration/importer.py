@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from nextgen.client.client import Client
 from nextgen.client.model import CreatedTopic, Namespace, NewTopic, Tenant
@@ -22,13 +22,27 @@ from nextgen.kernel.governance.policies import NO_POLICIES, Policies, PolicyLeve
 from nextgen.kernel.limits.bulk import IMPORT_BATCHES_MAX, IMPORT_WRITES_MAX
 from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
 from nextgen.kernel.routing.names import parse_topic
-from nextgen.migration.records import Record, Remarks, Source
+from nextgen.migration.records import Record, Remarks, SchemaVersion, Source
 from nextgen.tasks.background import cancel_and_wait, join
 
 PARENTS_MAX = 256
 """Tenants or namespaces that are created together."""
 
 POLICIES = "policies"
+
+
+class SchemaTarget(Protocol):
+    """Where schemas of topics go."""
+
+    async def add_missing(self, topic: str, schemas: Sequence[SchemaVersion]) -> int:
+        """Add those versions that the topic has not, in order; return how many.
+
+        Raises:
+            Refused: One is no schema, or may not follow those that are there.
+            MetadataError: There is no answer.
+        """
+        ...
+
 
 _Like = tuple[int, int, int]
 """Partitions, and hashes of properties and policies: what decides whether objects are the same."""
@@ -56,18 +70,30 @@ class Imported:
 
 
 @dataclass(slots=True)
+class ImportedSchemas:
+    """Versions of schemas; they add up to ``read``. ``refused`` has all of a topic's."""
+
+    read: int = 0
+    added: int = 0
+    same: int = 0
+    refused: int = 0
+
+
+@dataclass(slots=True)
 class ImportReport:
     """What an import did. Lists of remarks are bounded, their numbers are not."""
 
     levels: dict[PolicyLevel, Imported] = field(
         default_factory=lambda: {level: Imported() for level in PolicyLevel}
     )
+    schemas: ImportedSchemas = field(default_factory=ImportedSchemas)
     not_carried: Remarks = field(default_factory=Remarks)
     differences: Remarks = field(default_factory=Remarks)
     refusals: Remarks = field(default_factory=Remarks)
 
     def as_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {f"{name}s": asdict(each) for name, each in self.levels.items()}
+        found["schemas"] = asdict(self.schemas)
         for name in ("not_carried", "differences", "refusals"):
             remarks: Remarks = getattr(self, name)
             found[name] = {"count": remarks.count, "first": remarks.first}
@@ -78,12 +104,21 @@ OnImported = Callable[[ImportReport], None]
 
 
 class Importer:
-    """One import into the cluster of ``client``; ``on_imported`` is called as counts grow."""
+    """One import into the cluster of ``client``; ``on_imported`` is called as counts grow.
 
-    def __init__(self, client: Client, on_imported: OnImported = lambda report: None) -> None:
+    Without ``schemas`` those of the source are remarked as not carried.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        on_imported: OnImported = lambda report: None,
+        schemas: SchemaTarget | None = None,
+    ) -> None:
         self.report = ImportReport()
         self._client = client
         self._on_imported = on_imported
+        self._schemas = schemas
         self._existing = Existing(client)
         self._writes = asyncio.Semaphore(IMPORT_WRITES_MAX)
 
@@ -138,7 +173,32 @@ class Importer:
             else:
                 rest.append(self._settle(record, outcome))
         await asyncio.gather(*rest)
+        await asyncio.gather(
+            *(
+                self._add_schemas(record)
+                for record, outcome in zip(batch, outcomes, strict=True)
+                if record.schemas and _is_there(outcome)
+            )
+        )
         self._on_imported(self.report)
+
+    async def _add_schemas(self, record: Record) -> None:
+        """Add the schemas of a topic that exists. They are kept by the broker that serves it."""
+        counts, count = self.report.schemas, len(record.schemas)
+        counts.read += count
+        if self._schemas is None:
+            counts.refused += count
+            self.report.not_carried.add(record.name, f"{count} versions of its schema")
+            return
+        try:
+            async with self._writes:
+                added = await self._schemas.add_missing(record.name, record.schemas)
+        except Refused as refusal:
+            counts.refused += count
+            self.report.refusals.add(record.name, f"its schema: {refusal}")
+            return
+        counts.added += added
+        counts.same += count - added
 
     async def _settle(self, record: Record, outcome: CreatedTopic) -> None:
         if outcome.is_created:
@@ -248,6 +308,10 @@ class Existing:
             topic.name: _like(topic.partitions, topic.properties, policies)
             async for topic, policies in self._client.list_topics_and_policies(namespace)
         }
+
+
+def _is_there(outcome: CreatedTopic) -> bool:
+    return outcome.is_created or outcome.rejection_code == RejectionCode.ALREADY_EXISTS
 
 
 def _like(partitions: int, properties: Mapping[str, str], policies: Policies) -> _Like:

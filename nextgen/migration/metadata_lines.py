@@ -4,7 +4,8 @@
     {"tenant": "acme", "properties": {"adminRoles": "[\"root\"]"}}
     {"namespace": "acme/orders", "policies": {"message_ttl_ms": "60000"}}
     {"topic": "persistent://acme/orders/eu", "partitions": 4, "properties": {"owner": "shop"}}
-    {"end": {"tenants": 1, "namespaces": 1, "topics": 1}}
+    {"topic": "persistent://acme/orders/us", "schemas": [{"type": "STRING", "schema": ""}]}
+    {"end": {"tenants": 1, "namespaces": 1, "topics": 2}}
 
 Policies are in the JSON form of ``protos/nextgen/v1/policies.proto``. Fields without a value are
 left out. Parents stand before what is in them; a file without its last line was cut off.
@@ -25,13 +26,14 @@ from nextgen.client.wire.policies import policies_from_proto, policies_to_proto
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies, PolicyLevel
 from nextgen.kernel.input.json_fields import as_count, as_text, parse_json
 from nextgen.kernel.limits.bulk import METADATA_LINE_BYTES_MAX
-from nextgen.migration.records import Record, Remarks, SourceFailed
+from nextgen.migration.records import Record, Remarks, SchemaVersion, SourceFailed
 from protos.nextgen.v1.policies_pb2 import Policies as WirePolicies
 
 FORMAT = "nextgen-metadata"
 FORMAT_VERSION = 1
 
-_FIELDS = frozenset({"properties", "policies", "partitions"})
+_FIELDS = frozenset({"properties", "policies", "partitions", "schemas"})
+_SCHEMA_FIELDS = frozenset({"type", "schema", "properties"})
 
 
 async def write_lines(records: AsyncIterator[Record], path: Path) -> Counter[PolicyLevel]:
@@ -97,6 +99,12 @@ def line_of(record: Record) -> dict[str, Any]:
     if record.policies != NO_POLICIES:
         message = policies_to_proto(record.policies)
         found["policies"] = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    if record.schemas:
+        found["schemas"] = [
+            {"type": each.type, "schema": each.text}
+            | ({"properties": dict(each.properties)} if each.properties else {})
+            for each in record.schemas
+        ]
     return found
 
 
@@ -112,16 +120,30 @@ def record_of(fields: dict[str, Any]) -> Record:
     unknown = set(fields) - _FIELDS - {level.value}
     if unknown:
         raise ValueError(f"it has an unknown field {min(unknown)[:80]!r}")
-    properties = fields.get("properties", {})
-    if not isinstance(properties, dict):
-        raise ValueError("properties are no object")
+    schemas = fields.get("schemas", [])
+    if not isinstance(schemas, list):
+        raise ValueError("schemas are no list")
     return Record(
         level,
         as_text(fields[level.value]),
-        properties={name: as_text(value) for name, value in properties.items()},
+        properties=_properties(fields),
         policies=_policies(fields["policies"]) if "policies" in fields else NO_POLICIES,
         partitions=as_count(fields.get("partitions", 0)),
+        schemas=tuple([_schema(each) for each in schemas]),
     )
+
+
+def _properties(fields: dict[str, Any]) -> dict[str, str]:
+    properties = fields.get("properties", {})
+    if not isinstance(properties, dict):
+        raise ValueError("properties are no object")
+    return {name: as_text(value) for name, value in properties.items()}
+
+
+def _schema(fields: Any) -> SchemaVersion:
+    if not isinstance(fields, dict) or set(fields) - _SCHEMA_FIELDS:
+        raise ValueError("a schema has a type, a schema and properties")
+    return SchemaVersion(as_text(fields["type"]), as_text(fields["schema"]), _properties(fields))
 
 
 def _policies(fields: Any) -> Policies:

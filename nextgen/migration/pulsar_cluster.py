@@ -3,7 +3,7 @@
 Roles and clusters of a tenant become its properties, as with the Admin REST here. Not carried, and
 remarked for each object: permissions, replication to other clusters, migrations, values that no
 Pulsar would take, and partitions whose partitioned topic is gone. Policies and messages of single
-topics, schemas, subscriptions and positions are not read.
+topics, subscriptions and positions are not read.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import aiohttp
 from pydantic import ValidationError
 
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies, PolicyLevel
+from nextgen.kernel.input.json_fields import as_text
 from nextgen.kernel.limits.bulk import SOURCE_ANSWER_BYTES_MAX, SOURCE_REQUESTS_MAX
 from nextgen.kernel.routing.names import Domain, InvalidName, parse_topic
-from nextgen.migration.records import Record, Remarks, SourceFailed
+from nextgen.migration.records import Record, Remarks, SchemaVersion, SourceFailed
 from nextgen.pulsar.policies import whole_policies
 from nextgen.pulsar.policies.refusal import PolicyRefused
 from nextgen.tasks.background import cancel_and_wait, join
@@ -37,6 +38,7 @@ _TENANT_FIELDS = ("adminRoles", "allowedClusters")
 _PASSING = frozenset({408, 429, 500, 502, 503, 504})
 _DONE = frozenset({200, 204})
 _GONE = frozenset({404, 409, 412})
+_NO_SCHEMAS = frozenset({"NONE", "BYTES", "AUTO_CONSUME"})
 _KNOWN_FIELDS = frozenset(whole_policies.PoliciesBody.model_fields) | {"auth_policies", "deleted"}
 # Each namespace of Pulsar 5 has it; it says something only where there are replicators.
 _OF_REPLICATION = "is_allow_auto_update_schema_with_replicator"
@@ -49,10 +51,16 @@ class PulsarCluster:
     """
 
     def __init__(
-        self, url: str, *, properties: bool = True, headers: Mapping[str, str] | None = None
+        self,
+        url: str,
+        *,
+        properties: bool = True,
+        schemas: bool = True,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self._admin = f"{url.rstrip('/')}/admin/v2"
         self._with_properties = properties
+        self._with_schemas = schemas
         self._requests = asyncio.Semaphore(SOURCE_REQUESTS_MAX)
         self._session = aiohttp.ClientSession(
             headers=headers,
@@ -151,7 +159,11 @@ class PulsarCluster:
         properties: Any = {}
         if self._with_properties and topic.domain is Domain.PERSISTENT:
             properties = await self._get(f"{path}/properties") or {}
-        return Record(PolicyLevel.TOPIC, name, properties, partitions=partitions)
+        schemas: tuple[SchemaVersion, ...] = ()
+        if self._with_schemas and topic.domain is Domain.PERSISTENT:
+            of_topic = f"{_path(topic.namespace_text)}/{_part(topic.local_name)}"
+            schemas = schemas_in(name, await self._get(f"schemas/{of_topic}/schemas"))
+        return Record(PolicyLevel.TOPIC, name, properties, partitions=partitions, schemas=schemas)
 
     async def _get(self, path: str) -> Any:
         """Return the JSON at ``path``, None if there is nothing: unset, or not any more.
@@ -219,6 +231,32 @@ def _one_by_one(name: str, fields: Mapping[str, Any], remarks: Remarks) -> Polic
 def _read(fields: Mapping[str, Any]) -> Policies:
     body = whole_policies.BODY.validate_python(dict(fields))
     return whole_policies.policies_of(body, "")
+
+
+def schemas_in(name: str, answer: Any) -> tuple[SchemaVersion, ...]:
+    """Return the versions in an answer about a topic's schemas, none for None.
+
+    Raises:
+        SourceFailed: It is none.
+    """
+    if answer is None:
+        return ()
+    try:
+        versions = sorted(answer["getSchemaResponses"], key=lambda each: int(each["version"]))
+        return tuple(
+            [
+                SchemaVersion(
+                    as_text(each["type"]),
+                    as_text(each["data"] or ""),
+                    {key: as_text(text) for key, text in (each["properties"] or {}).items()},
+                )
+                for each in versions
+                # What a Pulsar has of a topic whose schema was deleted.
+                if each["type"] not in _NO_SCHEMAS
+            ]
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SourceFailed(f"the schemas of {name!r} are answered with {answer!r:.200}") from error
 
 
 async def _bounded(answer: aiohttp.ClientResponse) -> bytes:

@@ -14,6 +14,16 @@ NOT_CARRIED_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """A version of a topic's schema, as Pulsar's Admin REST takes it: ``text`` is its definition,
+    empty for a primitive type."""
+
+    type: str
+    text: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One object. ``name`` is canonical: ``tenant``, ``tenant/namespace``, a topic's full name."""
 
@@ -23,6 +33,8 @@ class Record:
     policies: Policies = NO_POLICIES
     partitions: int = 0
     """Of a topic; 0 if it is not partitioned."""
+    schemas: tuple[SchemaVersion, ...] = ()
+    """Of a topic, the oldest first."""
 
 
 class Source(Protocol):

@@ -51,13 +51,17 @@ def import_pulsar(
     properties: Annotated[
         bool, typer.Option(help="Read the properties of topics: a request for each.")
     ] = True,
+    schemas: Annotated[
+        bool, typer.Option(help="Read the schemas of topics: a request for each.")
+    ] = True,
     target: Target = None,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
     """Import from a Pulsar cluster, which is only read.
 
-    Messages, subscriptions, schemas and policies of single topics are not taken.
+    Messages, subscriptions and policies of single topics are not taken. A topic with schemas is
+    opened at a broker, which keeps them.
     """
     if not url.startswith(("http://", "https://")):
         raise typer.BadParameter(f"{url!r} does not begin with http:// or https://")
@@ -66,7 +70,7 @@ def import_pulsar(
         from nextgen.migration.pulsar_cluster import PulsarCluster
 
         headers = {"Authorization": f"Bearer {token}"} if token else None
-        source = PulsarCluster(url, properties=properties, headers=headers)
+        source = PulsarCluster(url, properties=properties, schemas=schemas, headers=headers)
         try:
             await _import(source, target, data_dir, json_output=json_output)
         finally:
@@ -131,10 +135,15 @@ async def _import(
 ) -> None:
     from nextgen.client.client import Client
     from nextgen.migration.importer import Importer
+    from nextgen.migration.schema_target import AdminSchemas
 
     async with Client(endpoints_of(target, data_dir)) as client:
-        with _import_progress(is_shown=not json_output) as show:
-            report = await Importer(client, show).run(source)
+        schemas = AdminSchemas(client)
+        try:
+            with _import_progress(is_shown=not json_output) as show:
+                report = await Importer(client, show, schemas).run(source)
+        finally:
+            await schemas.close()
     if json_output:
         print_json(report.as_dict())
     else:
@@ -150,6 +159,11 @@ def _print(report: ImportReport) -> None:
         for level, counts in report.levels.items()
     ]
     print_table("Imported", ("", *columns), rows)
+    if (schemas := report.schemas).read:
+        print_line(
+            f"{schemas.read} versions of schemas: {schemas.added} added, {schemas.same} the same, "
+            f"{schemas.refused} refused"
+        )
     kinds = {
         "not carried": report.not_carried,
         "different, left as it is": report.differences,

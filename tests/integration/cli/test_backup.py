@@ -33,8 +33,8 @@ from nextgen.kernel.events.generations import GENERATION_BITS
 from nextgen.kernel.governance.policies import NO_POLICIES, PlacementRules
 from nextgen.kernel.governance.quota_file import QuotaFile
 from nextgen.runtime.security.cluster_proof import environment_of_child
-from tests.support.fork_server import run_warm
-from tests.support.local_cluster import ClusterSize, LocalCluster, running_cluster
+from tests.support.processes.fork_server import run_warm
+from tests.support.processes.local_cluster import ClusterSize, LocalCluster, running_cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -28,8 +28,8 @@ from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Item
 from shards.domain.states import StateKind
 from shards.wire.inventory import KINDS, item_message
-from tests.support.parent_chaos import ParentChaos
-from tests.support.shard_world import ShardReplica, World, names_in, namespace_at
+from tests.support.shards.parent_chaos import ParentChaos
+from tests.support.shards.world import ShardReplica, World, names_in, namespace_at
 
 SEEDS = range(12)
 STEPS = 40

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies, PolicyLevel
 from nextgen.kernel.limits.bulk import IMPORT_BATCHES_MAX, IMPORT_WRITES_MAX
 from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
 from nextgen.migration.importer import CHARACTERS_MAX, Importer, ImportReport
 from nextgen.migration.own_cluster import OwnCluster
-from nextgen.migration.records import Record, Remarks
+from nextgen.migration.records import Record, Remarks, SchemaVersion
 from tests.support.discovery.fake_inventory import FakeInventory
 
 POLICIES = replace(NO_POLICIES, message_ttl_ms=60_000)
@@ -176,3 +176,58 @@ def test_what_one_cluster_has_another_gets() -> None:
     asyncio.run(Importer(target).run(OwnCluster(source)))  # type: ignore[arg-type]
 
     assert (target.objects, target.policies) == (source.objects, source.policies)
+
+
+# Schemas ----------------------------------------------------------------------------------------
+
+VERSIONS = (SchemaVersion("STRING", ""), SchemaVersion("JSON", "{}"))
+
+
+class Schemas:
+    """Schemas by topic. One of the type ``BAD`` is refused."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, list[SchemaVersion]] = {}
+
+    async def add_missing(self, topic: str, schemas: Sequence[SchemaVersion]) -> int:
+        if any(each.type == "BAD" for each in schemas):
+            raise Refused("NOT_ALLOWED", "HTTP 422 no schema")
+        present = self.of.setdefault(topic, [])
+        missing = [each for each in schemas if each not in present]
+        present += missing
+        return len(missing)
+
+
+def imported_with(cluster: FakeInventory, target: Schemas | None, *topics: Record) -> ImportReport:
+    importer = Importer(cluster, schemas=target)  # type: ignore[arg-type]
+    return asyncio.run(importer.run(Records([tenant(), namespace(), *topics])))
+
+
+def test_schemas_follow_their_topics_and_a_second_import_adds_none() -> None:
+    cluster, target = FakeInventory(), Schemas()
+    eu = replace(topic("eu"), schemas=VERSIONS)
+
+    first = imported_with(cluster, target, eu, topic("us"))
+    again = imported_with(cluster, target, eu, topic("us"))
+
+    assert target.of == {eu.name: list(VERSIONS)}
+    assert first.as_dict()["schemas"] == {"read": 2, "added": 2, "same": 0, "refused": 0}
+    assert again.as_dict()["schemas"] == {"read": 2, "added": 0, "same": 2, "refused": 0}
+    assert counts(again) == {"same": 2}
+
+
+def test_a_schema_that_is_refused_is_reported_and_the_topic_stays() -> None:
+    cluster = FakeInventory()
+    bad = replace(topic("eu"), schemas=(*VERSIONS, SchemaVersion("BAD", "")))
+
+    report = imported_with(cluster, Schemas(), bad)
+
+    assert report.as_dict()["schemas"]["refused"] == 3
+    assert report.refusals.first == [f"{bad.name}: its schema: HTTP 422 no schema"]
+    assert counts(report) == {"created": 1}
+
+
+def test_schemas_without_a_place_are_said_not_to_be_carried() -> None:
+    report = imported_with(FakeInventory(), None, replace(topic("eu"), schemas=VERSIONS))
+
+    assert report.not_carried.first == ["persistent://acme/orders/eu: 2 versions of its schema"]

@@ -19,7 +19,7 @@ from nextgen.kernel.governance.policies import (
 )
 from nextgen.kernel.limits.bulk import METADATA_LINE_BYTES_MAX
 from nextgen.migration.metadata_lines import LinesSource, read_lines, write_lines
-from nextgen.migration.records import Record, Remarks, SourceFailed
+from nextgen.migration.records import Record, Remarks, SchemaVersion, SourceFailed
 
 HEADER = '{"format": "nextgen-metadata", "version": 1}\n'
 NOTHING = '{"end": {"tenants": 0, "namespaces": 0, "topics": 0}}\n'
@@ -40,6 +40,11 @@ RECORDS = [
         PolicyLevel.TOPIC,
         "non-persistent://acme/orders/eu",
         policies=replace(NO_POLICIES, deduplication=False),
+    ),
+    Record(
+        PolicyLevel.TOPIC,
+        "persistent://acme/orders/us",
+        schemas=(SchemaVersion("STRING", ""), SchemaVersion("JSON", '{"type": "ü"}', {"a": "b"})),
     ),
 ]
 
@@ -108,6 +113,10 @@ def test_nothing_is_read_of_a_file_that_was_cut_off_anywhere(tmp_path: Path) -> 
         (HEADER + '{"topic": "a", "partitions": -1}\n' + ONE, "-1 is not a count"),
         (HEADER + '{"tenant": "a", "policies": {"x": 1}}\n' + ONE, "policies: "),
         (HEADER + '{"tenant": "a", "policies": [1]}\n' + ONE, "policies: "),
+        (HEADER + '{"topic": "a", "schemas": {}}\n' + ONE, "schemas are no list"),
+        (HEADER + '{"topic": "a", "schemas": [1]}\n' + ONE, "a schema has a type"),
+        (HEADER + '{"topic": "a", "schemas": [{"type": "JSON", "x": ""}]}\n' + ONE, "a schema has"),
+        (HEADER + '{"topic": "a", "schemas": [{"type": "JSON"}]}\n' + ONE, "'schema'"),
         (HEADER + "[" * 100_000 + "\n" + NOTHING, "line 2: it is nested too deep"),
         (HEADER + "\udcff\n" + NOTHING, "line 2: 'utf-8' codec"),
     ],

@@ -14,7 +14,7 @@ from nextgen.kernel.governance.policies import NO_POLICIES, PolicyLevel, Retenti
 from nextgen.kernel.limits.bulk import SOURCE_REQUESTS_MAX
 from nextgen.migration import pulsar_cluster
 from nextgen.migration.pulsar_cluster import ATTEMPTS, PulsarCluster, policies_in
-from nextgen.migration.records import Record, Remarks, SourceFailed
+from nextgen.migration.records import Record, Remarks, SchemaVersion, SourceFailed
 
 ORDERS = "acme/orders"
 EU = "persistent://acme/orders/eu"
@@ -120,6 +120,50 @@ def test_properties_of_topics_may_be_left_unread() -> None:
         {},
     ]
     assert not [path for path in broker.asked if path.endswith("/properties")]
+
+
+def schemas(*versions: dict[str, Any]) -> dict[str, Any]:
+    return {"getSchemaResponses": list(versions)}
+
+
+def version(number: int, kind: str = "JSON", **fields: Any) -> dict[str, Any]:
+    return {"version": number, "type": kind, "data": f"v{number}", "properties": {}, **fields}
+
+
+def test_all_versions_of_a_schema_are_read_the_oldest_first() -> None:
+    path = f"schemas/{ORDERS}/eu/schemas"
+    broker = Broker(
+        {path: schemas(version(1, properties={"a": "b"}), version(0), version(2, "NONE"))}
+    )
+
+    (eu,) = (record for record in read(broker) if record.name == EU)
+
+    assert eu.schemas == (
+        SchemaVersion("JSON", "v0"),
+        SchemaVersion("JSON", "v1", {"a": "b"}),
+    )
+    assert broker.asked[f"schemas/{ORDERS}/eu%2B%C3%BC/schemas"] == 1
+    before = broker.asked[path]
+    assert all(not record.schemas for record in read(broker, schemas=False))
+    assert broker.asked[path] == before
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [],
+        {},
+        {"getSchemaResponses": 7},
+        schemas(version(0, "JSON", data=7)),
+        schemas(version(0, properties=[1])),
+        schemas({"version": "x"}),
+    ],
+)
+def test_a_source_that_lies_about_schemas_ends_the_import(answer: Any) -> None:
+    broker = Broker({f"schemas/{ORDERS}/eu/schemas": answer})
+
+    with pytest.raises(SourceFailed, match="the schemas of 'persistent://acme/orders/eu'"):
+        read(broker)
 
 
 def test_a_broker_that_restarts_is_asked_again() -> None:
