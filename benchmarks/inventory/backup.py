@@ -1,6 +1,6 @@
 """How long do backup and restore of a million topics take, and is everything there afterwards?
 
-    python -m benchmarks.backup [--topics 1000000] [--shards 3] [--into 9]
+    python -m benchmarks.inventory.backup [--topics 1000000] [--shards 3] [--into 9]
 
 A cluster of one process of each kind is filled by ``nextgen import metadata`` and backed up; a
 second one with ``--into`` shards is restored from the backup and exported. The commands are run as
@@ -27,7 +27,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.metadata_import import command, lines_of
+from benchmarks.inventory.metadata_import import command, lines_of
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import ClusterPlan, ClusterSize, make_plan_on_free_ports
 from nextgen.runtime.security.cluster_proof import CLUSTER_ID_VARIABLE, SECRET_FILE_VARIABLE
