@@ -14,7 +14,7 @@ export VENV
 # Processes that tests start import what the last one compiled, whatever a container image forbids.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-pipeline demo test nightly spark-test check lint observability-check protos lock bench up down fmt sim mutants chaos soak newest-python-test clients-test compose-test clean
+.PHONY: help setup setup-pipeline demo docs test nightly spark-test check lint observability-check protos lock bench up down fmt sim mutants chaos soak newest-python-test clients-test compose-test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,11 @@ protos: setup ## Generate the stubs from the .proto files
 
 lock: setup ## Write the lock files from pyproject.toml; ARGS="--upgrade" for the newest versions
 	scripts/lock.sh $(ARGS)
+
+docs: ## The documents as a site, in build/site; in an environment of its own, .venv-docs
+	@VENV=.venv-docs scripts/setup.sh docs
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --quiet --strict
+	@echo "build/site/README.html"
 
 bench: setup ## Run the benchmarks, or the one named: BENCH=name
 	@for script in $(filter-out benchmarks/support/%,$(wildcard $(addsuffix $(or $(BENCH),[a-z]*).py,benchmarks/ benchmarks/*/))); do \

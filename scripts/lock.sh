@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes requirements.lock and those for development and for pipelines from the ranges in pyproject.toml, keeping
+# Writes requirements.lock and those for development, pipelines and documents from the ranges in pyproject.toml, keeping
 # what is locked where that still fits (--upgrade takes the newest). No index, host or path of the
 # machine that runs it gets into the files.
 set -euo pipefail
@@ -17,3 +17,5 @@ compile --extra dev --constraint requirements.lock --output-file requirements-de
 # The third adds Spark, half a gigabyte, for those who run or test pipelines.
 compile --extra dev --extra pipeline --constraint requirements-dev.lock \
   --output-file requirements-pipeline.lock "$@"
+# The fourth builds the site of the documents, in an environment of its own.
+compile --extra docs --constraint requirements-dev.lock --output-file requirements-docs.lock "$@"

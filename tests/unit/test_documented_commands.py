@@ -84,7 +84,7 @@ def test_a_command_or_option_that_does_not_exist_is_found() -> None:
 
 
 def test_limits_for_those_who_come_from_pulsar_admin_are_the_present_ones() -> None:
-    text = (ROOT / "docs" / "coming-from-pulsar-admin.md").read_text()
+    text = (ROOT / "docs" / "coming-from-pulsar.md").read_text()
 
     named = re.findall(r"\| ([\d,]+) \(`(\w+)`\) \|", text)
 
