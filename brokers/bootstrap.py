@@ -182,6 +182,7 @@ async def _start_front(
             backlog_bytes_max=config.backlog_bytes_max,
         ),
         clock=now_ms,
+        topic_lists=config.topic_lists,
     )
     agent.listener = front.topics
     await front.start(config.pulsar_listen.host, config.pulsar_listen.port)

@@ -8,6 +8,12 @@ from pathlib import Path
 
 from nextgen.kernel.limits.cluster import BROKER_CAPACITY_UNITS_MAX, STORED_INTEGER_MAX
 from nextgen.kernel.limits.placement import BROKER_DRAIN_MS_MAX
+from nextgen.pulsar.topic_lists.settings import (
+    DEFAULT_TOPIC_LISTS,
+    TOPIC_LIST_FLAGS,
+    TopicListSettings,
+    topic_list_settings,
+)
 from nextgen.runtime.settings import (
     MANAGERS_FLAG,
     NO_TRACES,
@@ -26,6 +32,7 @@ _FLAGS = (
     *PULSAR_FLAGS,
     *TRACE_FLAGS,
     MANAGERS_FLAG,
+    *TOPIC_LIST_FLAGS,
     Flag("--capacity-units", "topics and partitions to serve at most", "50000"),
     Flag("--zone", "failure domain, free text", ""),
     Flag("--rack", "failure domain within the zone, free text", ""),
@@ -101,6 +108,9 @@ class BrokerConfig:
 
     tracing: TraceSettings = NO_TRACES
 
+    topic_lists: TopicListSettings = DEFAULT_TOPIC_LISTS
+    """What is done about patterns of topic names (ADR 0096)."""
+
     cluster_secret_file: Path | None = None
     """The secret by which peers prove their membership (ADR 0057); None: every peer is accepted."""
 
@@ -137,6 +147,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Br
         backlog_bytes_max=given.number("--backlog-bytes-max", least=1, most=STORED_INTEGER_MAX),
         drain_ms_max=given.number("--drain-ms-max", least=0, most=BROKER_DRAIN_MS_MAX),
         tracing=given.tracing(environment),
+        topic_lists=topic_list_settings(given),
         cluster_secret_file=given.optional_path("--cluster-secret-file"),
         cluster_secret_required=given.truth("--cluster-secret-required"),
     )

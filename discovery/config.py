@@ -16,6 +16,12 @@ from nextgen.kernel.limits.pulsar import (
     PULSAR_FRAME_BYTES_MAX,
 )
 from nextgen.kernel.limits.write import WRITES_WAITING_MAX
+from nextgen.pulsar.topic_lists.settings import (
+    DEFAULT_TOPIC_LISTS,
+    TOPIC_LIST_FLAGS,
+    TopicListSettings,
+    topic_list_settings,
+)
 from nextgen.runtime.settings import (
     MANAGERS_FLAG,
     NO_TRACES,
@@ -138,6 +144,9 @@ class DiscoveryConfig:
 
     tracing: TraceSettings = NO_TRACES
 
+    topic_lists: TopicListSettings = DEFAULT_TOPIC_LISTS
+    """What is done about patterns of topic names (ADR 0096)."""
+
     cluster_secret_file: Path | None = None
     """The secret by which peers prove their membership (ADR 0057); None: every peer is accepted."""
 
@@ -157,7 +166,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Di
         "A discovery node: answers lookups, routes writes.",
         (
             *(*NODE_FLAGS, *PULSAR_FLAGS, *TRACE_FLAGS),
-            *(MANAGERS_FLAG, _WORKERS_FLAG, *_FAIRNESS_FLAGS),
+            *(MANAGERS_FLAG, _WORKERS_FLAG, *_FAIRNESS_FLAGS, *TOPIC_LIST_FLAGS),
         ),
         arguments,
         environment,
@@ -180,6 +189,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Di
             }
         ),
         tracing=given.tracing(environment),
+        topic_lists=topic_list_settings(given),
         cluster_secret_file=given.optional_path("--cluster-secret-file"),
         cluster_secret_required=given.truth("--cluster-secret-required"),
     )

@@ -45,6 +45,8 @@ from nextgen.kernel.limits.pulsar import PARTITION_COUNTS_MAX
 from nextgen.pulsar.lookups import lookup_answer_beginnings
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.pulsar.server import PulsarServer
+from nextgen.pulsar.topic_lists.placement import WatcherPlaces
+from nextgen.pulsar.topic_lists.session import TopicWatches
 from nextgen.runtime.settings import Address
 from protos.nextgen.v1.cluster_service_pb2 import Hello
 
@@ -99,9 +101,11 @@ class LookupCore:
         self._creation = TopicCreation(self.router, self.absent.created_here)
         self._schemas = TopicSchemas(self.lookups.locate)
         self.owners = TopicOwners(self.lookups.locate)
-        known = KnownTopics(
-            self.cache, self.partition_counts, self.absent, LiveBrokerUrls(self.link).any
+        self.topic_watches: TopicWatches | None = None
+        places = WatcherPlaces(
+            _pulsar_url(config), self.topic_watches, LiveBrokerUrls(self.link).any
         )
+        known = KnownTopics(self.cache, self.partition_counts, self.absent, places.url)
         self.topics = DiscoveryTopicDirectory(
             self.lookups,
             self._creation,
@@ -112,8 +116,12 @@ class LookupCore:
             self.counters,
             clock,
         )
-        self.dispatcher = CommandDispatcher(MetadataCommands(self.topics), self.counters)
-        services = ClientServices(known, self.dispatcher, self.counters, config.fairness)
+        self.dispatcher = CommandDispatcher(
+            MetadataCommands(self.topics, settings=config.topic_lists), self.counters
+        )
+        services = ClientServices(
+            known, self.dispatcher, self.counters, config.fairness, self.topic_watches
+        )
         self.pulsar = PulsarServer(lambda keep_alive: DiscoveryConnection(keep_alive, services))
         self._meter = _lookup_meter(config, self.counters, self.link)
         self.link.on_connected(self._meter.connected)
@@ -231,6 +239,11 @@ def _lookup_meter(
         send=link.send,
         unix_ms=unix_ms,
     )
+
+
+def _pulsar_url(config: DiscoveryConfig) -> str:
+    """Return where Pulsar clients reach this node; empty if it does not speak Pulsar."""
+    return f"pulsar://{config.pulsar_advertise}" if config.pulsar_advertise else ""
 
 
 def unix_ms() -> int:

@@ -40,6 +40,7 @@ from nextgen.pulsar.frames import (
     request_id_of,
 )
 from nextgen.pulsar.keep_alive import KeepAlive
+from nextgen.pulsar.topic_lists.session import TopicWatches
 from nextgen.runtime.security import authorization
 from nextgen.runtime.security.authorization import ANONYMOUS, CLUSTER, Action
 from protos.pulsar.PulsarApi_pb2 import (
@@ -83,6 +84,14 @@ class Greeting:
     message_bytes_max: int = PULSAR_MESSAGE_BYTES_MAX
 
 
+def greeting_with(watches: TopicWatches | None) -> Greeting:
+    """Return the greeting of a server whose clients may watch topic lists, if there are any."""
+    greeting = Greeting()
+    if watches is not None:
+        watches.settings.announce(greeting.feature_flags)
+    return greeting
+
+
 class PulsarConnection(asyncio.Protocol):
     """One client. Subclasses override the hooks: ``connected``, ``handle``, ``handle_raw``,
     ``resumed_writing`` and ``closed``; and declare ``__slots__``, because there are many of them.
@@ -108,6 +117,7 @@ class PulsarConnection(asyncio.Protocol):
         "_outgoing",
         "_outgoing_bytes",
         "_reader",
+        "_room",
         "_transport",
         "_written_bytes",
         "feature_flags",
@@ -133,6 +143,7 @@ class PulsarConnection(asyncio.Protocol):
         self._is_receiving = False
         self._is_drained = True
         self._is_held = False
+        self._room: asyncio.Future[None] | None = None
         self.keep_alive_bucket = 0
         self.unfinished_bytes = 0
         self.frame_began_at = 0.0
@@ -186,6 +197,14 @@ class PulsarConnection(asyncio.Protocol):
     def is_read(self) -> bool:
         """Whether the server reads from the client at the moment."""
         return self._is_drained and not self._is_held
+
+    async def until_writable(self) -> None:
+        """Return once the client keeps up, or the connection is closed."""
+        while self.is_open and not self._is_drained:
+            if self._room is None:
+                self._room = asyncio.get_running_loop().create_future()
+            # Others wait for the same: one that is cancelled must not end it for them.
+            await asyncio.shield(self._room)
 
     def send(self, data: Buffer | Sequence[Buffer]) -> None:
         """Queue whole frames. A list of buffers is written as it is, without being joined.
@@ -305,6 +324,7 @@ class PulsarConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._is_drained = True
         self._pause_or_resume()
+        self._wake()
         if self.is_open:
             self.resumed_writing()
 
@@ -314,6 +334,7 @@ class PulsarConnection(asyncio.Protocol):
         self._is_closing = True
         self._transport = None
         self._outgoing, self._outgoing_bytes = None, 0
+        self._wake()
         self.closed()
 
     def check_alive(self) -> None:
@@ -429,6 +450,11 @@ class PulsarConnection(asyncio.Protocol):
             transport.write(outgoing[0])
         else:
             transport.writelines(outgoing)
+
+    def _wake(self) -> None:
+        if self._room is not None:
+            self._room.set_result(None)
+            self._room = None
 
     def _has_read(self) -> bool:
         """Whether a client that does not keep up has read anything since the last check.

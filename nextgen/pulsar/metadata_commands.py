@@ -12,27 +12,35 @@ answer costs Java clients the connection, ``TooManyRequests`` is fatal to C++ cl
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, cast
 
 import structlog
 
-from nextgen.kernel.errors import MetadataError, Refused, Unavailable
+from nextgen.kernel.errors import MetadataError, Overloaded, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
+from nextgen.kernel.limits.listing import TOPIC_LIST_FREE_BYTES
 from nextgen.kernel.routing.names import (
     Domain,
     InvalidName,
-    NamespaceName,
     TopicName,
     parse_namespace,
     parse_topic,
 )
 from nextgen.pulsar.errors import server_error_of
 from nextgen.pulsar.frames import FIELD_OF_TYPE, request_id_of
+from nextgen.pulsar.topic_lists.answers import TopicListAnswers, needed_of_listing
+from nextgen.pulsar.topic_lists.listed import ListedTopics
+from nextgen.pulsar.topic_lists.permits import MemoryPermits
+from nextgen.pulsar.topic_lists.ports import ListQuestion, TopicLists
+from nextgen.pulsar.topic_lists.session import Client
+from nextgen.pulsar.topic_lists.settings import TopicListSettings
 from nextgen.runtime.security import authorization
 from nextgen.runtime.security.authorization import ANONYMOUS, Action, Resource
+from nextgen.tasks.background import start
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _logger = structlog.get_logger(__name__)
@@ -98,11 +106,10 @@ class TopicDirectory(Protocol):
         broker, which may create and serve the topic.
         """
 
-    async def topics_of_namespace(self, namespace: NamespaceName, *, domain: str) -> list[str]:
+    async def topics_of_namespace(self, question: ListQuestion) -> list[str]:
         """Return canonical names, sorted; of a partitioned topic those of its partitions.
 
-        Pulsar's own topics are left out: see ``is_system_topic``. ``domain`` is ``persistent``,
-        ``non-persistent`` or empty for both.
+        Pulsar's own topics are left out: see ``is_system_topic``.
 
         Raises:
             Refused: ``LIMIT_EXCEEDED``: the names exceed the size of one answer.
@@ -116,11 +123,7 @@ Code: TypeAlias = "pulsar.ServerError"
 Answerer = Callable[[pulsar.BaseCommand], Awaitable[pulsar.BaseCommand]]
 Failure = Callable[[int, Code, str], pulsar.BaseCommand]
 
-_DOMAIN_OF_MODE = {
-    pulsar.CommandGetTopicsOfNamespace.PERSISTENT: Domain.PERSISTENT.value,
-    pulsar.CommandGetTopicsOfNamespace.NON_PERSISTENT: Domain.NON_PERSISTENT.value,
-    pulsar.CommandGetTopicsOfNamespace.ALL: "",
-}
+_TOPICS_ANSWER = pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
 
 _ELSEWHERE = frozenset({RejectionCode.NOT_FOUND, RejectionCode.PARTITIONED})
 """A lookup of a name that no broker serves is answered with any broker."""
@@ -129,8 +132,18 @@ _ELSEWHERE = frozenset({RejectionCode.NOT_FOUND, RejectionCode.PARTITIONED})
 class MetadataCommands:
     """Answers the four commands, many at a time."""
 
-    def __init__(self, directory: TopicDirectory) -> None:
+    def __init__(
+        self,
+        directory: TopicDirectory,
+        lists: TopicLists | None = None,
+        settings: TopicListSettings | None = None,
+        permits: MemoryPermits | None = None,
+    ) -> None:
+        """Lists of topics come from ``lists``; without them, from the directory."""
+        self.permits = permits or MemoryPermits()
+        self._sending: set[asyncio.Task[None]] = set()
         self._directory = directory
+        self._lists = TopicListAnswers(lists or ListedTopics(directory), settings)
         self._answerers: dict[int, tuple[Answerer, Failure]] = {
             pulsar.BaseCommand.PARTITIONED_METADATA: (self._partitions, _partitions_failed),
             pulsar.BaseCommand.LOOKUP: (self._lookup, lookup_failed),
@@ -154,6 +167,24 @@ class MetadataCommands:
             # The client must get an answer even if this is a bug.
             _logger.exception("a metadata command failed", type=command.type)
             return self._failed(command, pulsar.MetadataError, repr(error))
+
+    def send(self, client: Client, answer: pulsar.BaseCommand) -> None:
+        """Send what ``answer`` returned. A long list of topics waits for memory permits first, and
+        has them until the client has read it."""
+        size_bytes = len(answer.SerializeToString()) if answer.type == _TOPICS_ANSWER else 0
+        if size_bytes < TOPIC_LIST_FREE_BYTES:
+            client.send_command(answer)
+        else:
+            start("topic_list_reply", self._send(client, answer, size_bytes), self._sending)
+
+    async def _send(self, client: Client, answer: pulsar.BaseCommand, size_bytes: int) -> None:
+        try:
+            async with self.permits.hold(size_bytes):
+                client.send_command(answer)
+                await client.until_writable()
+        except Overloaded as error:
+            request_id = answer.getTopicsOfNamespaceResponse.request_id
+            client.send_error(request_id, pulsar.TooManyRequests, str(error))
 
     def failure(self, command: pulsar.BaseCommand, error: MetadataError) -> pulsar.BaseCommand:
         """Return the answer to a command that failed because of ``error``."""
@@ -200,15 +231,9 @@ class MetadataCommands:
         request = command.getTopicsOfNamespace
         namespace = parse_namespace(request.namespace)
         authorization.authorize(ANONYMOUS, Action.LIST, Resource.namespace(namespace.text))
-        topics = await self._directory.topics_of_namespace(
-            namespace, domain=_DOMAIN_OF_MODE[request.mode]
-        )
-        # The client applies the pattern itself: ``filtered`` is false.
         return pulsar.BaseCommand(
             type=pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
-            getTopicsOfNamespaceResponse=pulsar.CommandGetTopicsOfNamespaceResponse(
-                request_id=request.request_id, topics=topics, filtered=False, changed=True
-            ),
+            getTopicsOfNamespaceResponse=await self._lists.answer(namespace, request),
         )
 
     async def _schema(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
@@ -241,7 +266,6 @@ _NEEDED_FIELDS = {
         "metadata_auto_creation_enabled",
     ),
     pulsar.BaseCommand.LOOKUP: ("topic", "request_id"),
-    pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE: ("namespace", "mode", "request_id"),
     pulsar.BaseCommand.GET_SCHEMA: ("topic", "schema_version", "request_id"),
 }
 
@@ -251,6 +275,8 @@ def needed_of(command: pulsar.BaseCommand) -> pulsar.BaseCommand:
 
     A command may be as large as a frame, and thousands may be pending.
     """
+    if command.type == pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE:
+        return needed_of_listing(command)
     needed = pulsar.BaseCommand(type=command.type)
     field = FIELD_OF_TYPE[command.type]
     given, kept = getattr(command, field), getattr(needed, field)

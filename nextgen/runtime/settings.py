@@ -42,11 +42,22 @@ class Flag:
     name: str
     description: str
     default: str | None = None
+    aliases: tuple[str, ...] = ()
+    """Other names of the same flag, such as Pulsar's."""
 
     @property
     def variable(self) -> str:
         """Its name in the environment."""
-        return "NEXTGEN_" + self.name.removeprefix("--").replace("-", "_").upper()
+        return _variable(self.name)
+
+    def given_by(self, environment: Mapping[str, str]) -> str | None:
+        """Return its value in the environment, under any of its names."""
+        values = (environment.get(_variable(name)) for name in (self.name, *self.aliases))
+        return next((value for value in values if value), None)
+
+
+def _variable(name: str) -> str:
+    return "NEXTGEN_" + name.removeprefix("--").replace("-", "_").upper()
 
 
 NODE_FLAGS = (
@@ -243,8 +254,9 @@ def read_settings(
         allow_abbrev=False,
     )
     for flag in flags:
-        default = environment.get(flag.variable) or flag.default
-        parser.add_argument(flag.name, dest=flag.name, default=default, help=flag.description)
+        default = flag.given_by(environment) or flag.default
+        names = (flag.name, *flag.aliases)
+        parser.add_argument(*names, dest=flag.name, default=default, help=flag.description)
     values: dict[str, str | None] = vars(parser.parse_args(list(arguments)))
     missing = [flag for flag in flags if values[flag.name] in (None, "") and flag.default is None]
     if missing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokers.adapters.pulsar.answers import TRANSACTIONS, error_code, no_transactions, success
+from brokers.adapters.pulsar.answers import TRANSACTIONS, error_code, no_transactions
 from brokers.adapters.pulsar.consuming import Consuming
 from brokers.adapters.pulsar.producing import Producing
 from brokers.adapters.pulsar.requests import ClientRequests, Front
@@ -18,18 +18,20 @@ from nextgen.pulsar.frames import MalformedFrame
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import needed_of, shown
 from nextgen.pulsar.scalable_topics import SCALABLE_TOPICS, no_scalable_topics
+from nextgen.pulsar.topic_lists.session import TopicListSession
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 
 class BrokerConnection(ClientRequests):
     """Serves one client: passes commands to ``Producing`` and ``Consuming``, or handles them."""
 
-    __slots__ = ("_consuming", "_producing")
+    __slots__ = ("_consuming", "_producing", "_watching")
 
     def __init__(self, keep_alive: KeepAlive, front: Front) -> None:
         super().__init__(keep_alive, front)
         self._producing: Producing | None = None
         self._consuming: Consuming | None = None
+        self._watching: TopicListSession | None = None
 
     # Hooks -----------------------------------------------------------------------------------
 
@@ -62,6 +64,8 @@ class BrokerConnection(ClientRequests):
             self._producing.closed()
         if self._consuming is not None:
             self._consuming.closed()
+        if self._watching is not None:
+            self._watching.close()
 
     # Services --------------------------------------------------------------------------------
 
@@ -94,7 +98,7 @@ class BrokerConnection(ClientRequests):
         listing.add_done_callback(lambda _: front.listed())
 
     async def _answer_metadata(self, command: pulsar.BaseCommand) -> None:
-        self.send_command(await self.front.metadata.answer(command))
+        self.front.metadata.send(self, await self.front.metadata.answer(command))
 
     def _on_get_or_create_schema(self, command: pulsar.BaseCommand) -> None:
         request = command.getOrCreateSchema
@@ -128,12 +132,10 @@ class BrokerConnection(ClientRequests):
             )
         )
 
-    def _on_watch_topic_list(self, command: pulsar.BaseCommand) -> None:
-        message = "topic lists cannot be watched here: request them"
-        self.send_error(command.watchTopicList.request_id, pulsar.NotAllowedError, message)
-
-    def _on_watch_topic_list_close(self, command: pulsar.BaseCommand) -> None:
-        self.send(success(command.watchTopicListClose.request_id))
+    def _on_watch(self, command: pulsar.BaseCommand) -> None:
+        if self._watching is None:
+            self._watching = TopicListSession(self, self.front.watches)
+        self._watching.handle(command)
 
 
 _Handler = Callable[[BrokerConnection, pulsar.BaseCommand], None]
@@ -155,6 +157,6 @@ _HANDLERS: dict[int, _Handler] = {
     pulsar.BaseCommand.CONSUMER_STATS: lambda to, command: to.consuming.on_stats(command),
     pulsar.BaseCommand.CLOSE_CONSUMER: lambda to, command: to.consuming.on_close(command),
     pulsar.BaseCommand.GET_OR_CREATE_SCHEMA: BrokerConnection._on_get_or_create_schema,
-    pulsar.BaseCommand.WATCH_TOPIC_LIST: BrokerConnection._on_watch_topic_list,
-    pulsar.BaseCommand.WATCH_TOPIC_LIST_CLOSE: BrokerConnection._on_watch_topic_list_close,
+    pulsar.BaseCommand.WATCH_TOPIC_LIST: BrokerConnection._on_watch,
+    pulsar.BaseCommand.WATCH_TOPIC_LIST_CLOSE: BrokerConnection._on_watch,
 }

@@ -10,8 +10,9 @@ from brokers.domain.session import BrokerSession
 from brokers.service.topics.open_topics import Topics
 from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.routing.names import NamespaceName, TopicName
+from nextgen.kernel.routing.names import TopicName
 from nextgen.pulsar.metadata_commands import Located, StoredSchema, TopicDirectory
+from nextgen.pulsar.topic_lists.ports import ListQuestion
 
 _NOT_FOUND = frozenset({ServerError.TOPIC_NOT_FOUND, ServerError.INVALID_TOPIC_NAME})
 
@@ -57,8 +58,8 @@ class HeldTopicDirectory:
     def any_broker_url(self, topic: str) -> str | None:
         return self._broker_url
 
-    async def topics_of_namespace(self, namespace: NamespaceName, *, domain: str) -> list[str]:
-        return await self._beyond.topics_of_namespace(namespace, domain=domain)
+    async def topics_of_namespace(self, question: ListQuestion) -> list[str]:
+        return await self._beyond.topics_of_namespace(question)
 
     async def schema(self, name: TopicName, version: bytes | None) -> StoredSchema | None:
         if self._session().holding.assigned(name.text) is None:

@@ -7,7 +7,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from brokers.adapters.pulsar.connection import BrokerConnection
@@ -25,6 +25,10 @@ from brokers.service.traffic import Latency, Traffic
 from nextgen.kernel.limits.pulsar import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALIVE_MS
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.pulsar.server import PulsarServer
+from nextgen.pulsar.topic_lists.listed import ListedTopics
+from nextgen.pulsar.topic_lists.ports import TopicLists
+from nextgen.pulsar.topic_lists.session import TopicWatches
+from nextgen.pulsar.topic_lists.settings import DEFAULT_TOPIC_LISTS, TopicListSettings
 from nextgen.tasks.background import cancel_and_wait, keep
 
 _NAME_TOKEN_BYTES = 6
@@ -51,6 +55,8 @@ class PulsarFront:
         volatile: LedgerStore,
         policy: StoragePolicy,
         clock: Clock,
+        topic_lists: TopicListSettings = DEFAULT_TOPIC_LISTS,
+        lists: TopicLists | None = None,
         wall_clock: Callable[[], int] | None = None,
         connections_max: int = PULSAR_CONNECTIONS_MAX,
         keep_alive_ms: int = PULSAR_KEEP_ALIVE_MS,
@@ -81,7 +87,12 @@ class PulsarFront:
             topics=self.topics,
             beyond=directory,
         )
-        self.shared = Front(self.topics, MetadataCommands(held))
+        if lists is None:
+            lists = ListedTopics(held)
+            topic_lists = replace(topic_lists, serves_watchers=False)
+        commands = MetadataCommands(held, lists, topic_lists)
+        self.topic_watches = TopicWatches(lists, topic_lists, commands.permits)
+        self.shared = Front(self.topics, commands, self.topic_watches)
         """The parts that all connections of this broker share."""
         self._server = PulsarServer(
             lambda keep_alive: BrokerConnection(keep_alive, self.shared),

@@ -24,10 +24,11 @@ from nextgen.kernel.limits.pulsar import (
     LIVENESS_CHECK_MS,
 )
 from nextgen.kernel.routing.names import InvalidName
-from nextgen.pulsar.connection import Greeting, PulsarConnection
+from nextgen.pulsar.connection import Greeting, PulsarConnection, greeting_with
 from nextgen.pulsar.frames import RawFrame
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import MetadataCommands
+from nextgen.pulsar.topic_lists.session import TopicWatches
 from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
 from protos.pulsar import PulsarApi_pb2 as pulsar
@@ -43,11 +44,15 @@ class Front:
 
     topics: Topics
     metadata: MetadataCommands
-    greeting: Greeting = field(default_factory=Greeting)
+    watches: TopicWatches
+    greeting: Greeting = field(init=False)
     producers: int = 0
     consumers: int = 0
     listings: int = 0
     """Namespaces that are being listed."""
+
+    def __post_init__(self) -> None:
+        self.greeting = greeting_with(self.watches)
 
     def listed(self) -> None:
         self.listings -= 1

@@ -20,11 +20,12 @@ from nextgen.kernel.limits.pulsar import (
     DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX,
     FAST_PENDING_BYTES_MAX,
 )
-from nextgen.pulsar.connection import Greeting, PulsarConnection
+from nextgen.pulsar.connection import PulsarConnection, greeting_with
 from nextgen.pulsar.frames import MalformedFrame, request_id_of
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.lookups import answer_burst
 from nextgen.pulsar.scalable_topics import no_scalable_topics
+from nextgen.pulsar.topic_lists.session import WATCHES, TopicListSession, TopicWatches
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, ServerError
 
 _TOTAL_BYTES: Final = 4
@@ -73,6 +74,7 @@ class ClientServices:
         "turn_bytes_max",
         "turn_commands_max",
         "turns",
+        "watches",
     )
 
     def __init__(
@@ -81,11 +83,14 @@ class ClientServices:
         dispatcher: CommandDispatcher,
         counters: DiscoveryCounters,
         fairness: Fairness = DEFAULT_FAIRNESS,
+        watches: TopicWatches | None = None,
     ) -> None:
         self.known = known
         self.dispatcher = dispatcher
         self.counters = counters
-        self.greeting = Greeting()
+        self.watches = watches
+        """None: topic lists cannot be watched at this node."""
+        self.greeting = greeting_with(watches)
         self.clock = asyncio.get_running_loop().time
         self.turns = LoopTurns(self.clock, fairness.turn_us / 1_000_000)
         self.turn_bytes_max = fairness.turn_bytes_max
@@ -100,7 +105,7 @@ class DiscoveryConnection(PulsarConnection):
     read meanwhile, nor while too many of its commands wait for shards.
     """
 
-    __slots__ = ("_has_turn", "_is_full", "_services", "_unread", "waiting_commands")
+    __slots__ = ("_has_turn", "_is_full", "_services", "_unread", "_watching", "waiting_commands")
 
     def __init__(self, keep_alive: KeepAlive, services: ClientServices) -> None:
         super().__init__(keep_alive, services.greeting)
@@ -113,6 +118,8 @@ class DiscoveryConnection(PulsarConnection):
         """Received bytes that wait for their turn."""
         self._has_turn = False
         """Whether it stands in line for one."""
+        self._watching: TopicListSession | None = None
+        """Its watchers of topic lists, once it had one."""
 
     @property
     def is_read(self) -> bool:
@@ -161,6 +168,8 @@ class DiscoveryConnection(PulsarConnection):
 
     def closed(self) -> None:
         self._unread = b""
+        if self._watching is not None:
+            self._watching.close()
 
     def command_done(self) -> None:
         """Note that one of ``waiting_commands`` was answered or given up."""
@@ -248,7 +257,12 @@ class DiscoveryConnection(PulsarConnection):
                 self._pause_or_resume()
             return
         services.counters.pulsar_other_commands += 1
-        self._refuse(command)
+        if kind in WATCHES and services.watches is not None:
+            if self._watching is None:
+                self._watching = TopicListSession(self, services.watches)
+            self._watching.handle(command)
+        else:
+            self._refuse(command)
 
     def _send_answers(self, answers: list[bytes], lookups: int) -> None:
         """Send the pieces of answers; ``lookups`` of the answers are to LOOKUPs."""

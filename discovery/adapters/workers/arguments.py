@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from discovery.config import DiscoveryConfig, fairness_flags
+from nextgen.pulsar.topic_lists.settings import flags_of_topic_lists
 from nextgen.runtime.settings import Address, TraceSettings
 
 
@@ -20,6 +21,7 @@ def worker_arguments(config: DiscoveryConfig, pulsar_port: int) -> list[str]:
         "--pulsar-advertise": str(config.pulsar_advertise or config.advertise),
         "--workers": "1",
         **fairness_flags(config.fairness),
+        **flags_of_topic_lists(config.topic_lists),
         "--cluster-secret-file": str(config.cluster_secret_file or ""),
         "--cluster-secret-required": str(config.cluster_secret_required).lower(),
         **_trace_flags(config.tracing),

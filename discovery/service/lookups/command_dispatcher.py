@@ -16,6 +16,7 @@ from nextgen.kernel.limits.pulsar import (
     DISCOVERY_TENANT_LISTINGS_MAX,
 )
 from nextgen.pulsar.metadata_commands import MetadataCommands
+from nextgen.pulsar.topic_lists.session import Client
 from nextgen.runtime.telemetry import tracing
 from nextgen.tasks.background import cancel_and_wait, start
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, ServerError
@@ -23,13 +24,11 @@ from protos.pulsar.PulsarApi_pb2 import BaseCommand, ServerError
 Answer = TypeVar("Answer")
 
 
-class Asker(Protocol):
+class Asker(Client, Protocol):
     """A connection that sends commands."""
 
     waiting_commands: int
     """Its pending commands. With too many of them the connection is not read."""
-
-    def send_command(self, command: BaseCommand) -> None: ...
 
     def command_done(self) -> None:
         """Count one of ``waiting_commands`` as done."""
@@ -117,11 +116,11 @@ class CommandDispatcher:
 
     async def _answer(self, asker: Asker, command: BaseCommand) -> None:
         if tracing.active is None:
-            asker.send_command(await self._answer_to(command))
+            self._commands.send(asker, await self._answer_to(command))
             return
         # Pulsar's protocol carries no trace, so one begins here.
         with tracing.span(f"pulsar.{BaseCommand.Type.Name(command.type)}", ""):
-            asker.send_command(await self._answer_to(command))
+            self._commands.send(asker, await self._answer_to(command))
 
     async def _answer_to(self, command: BaseCommand) -> BaseCommand:
         if command.type != BaseCommand.LOOKUP:

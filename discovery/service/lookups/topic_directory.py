@@ -21,9 +21,10 @@ from nextgen.client.routing.topic_creation import TopicCreation
 from nextgen.client.routing.topic_listing import TopicListing
 from nextgen.client.routing.topic_schemas import TopicSchemas
 from nextgen.kernel.limits.pulsar import PARTITION_COUNT_TTL_MS
-from nextgen.kernel.routing.names import NamespaceName, TopicName
+from nextgen.kernel.routing.names import TopicName
 from nextgen.pulsar.lookups import lookup_answer_beginnings, partitions_answer_beginnings
 from nextgen.pulsar.metadata_commands import Located, StoredSchema
+from nextgen.pulsar.topic_lists.ports import ListQuestion
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 
 
@@ -124,9 +125,9 @@ class DiscoveryTopicDirectory:
         """See ``TopicDirectory.any_broker_url``."""
         return self._known.any_broker_url(topic)
 
-    async def topics_of_namespace(self, namespace: NamespaceName, *, domain: str) -> list[str]:
+    async def topics_of_namespace(self, question: ListQuestion) -> list[str]:
         """See ``TopicDirectory.topics_of_namespace``."""
-        return await self._listing.names(namespace, domain=domain)
+        return await self._listing.names(question)
 
     async def schema(self, name: TopicName, version: bytes | None) -> StoredSchema | None:
         """See ``TopicDirectory.schema``."""

@@ -21,8 +21,9 @@ from nextgen.client.routing.topic_listing import TopicListing
 from nextgen.client.routing.topic_schemas import TopicSchemas
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX, REQUEST_TIMEOUT_DEFAULT_MS
-from nextgen.kernel.routing.names import NamespaceName, TopicName
+from nextgen.kernel.routing.names import TopicName
 from nextgen.pulsar.metadata_commands import Located, StoredSchema
+from nextgen.pulsar.topic_lists.ports import ListQuestion
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 
@@ -90,9 +91,9 @@ class RoutedTopicDirectory:
         """See ``TopicDirectory.any_broker_url``."""
         return self._urls.any(topic)
 
-    async def topics_of_namespace(self, namespace: NamespaceName, *, domain: str) -> list[str]:
+    async def topics_of_namespace(self, question: ListQuestion) -> list[str]:
         """See ``TopicDirectory.topics_of_namespace``."""
-        return await self._listing.names(namespace, domain=domain)
+        return await self._listing.names(question)
 
     async def schema(self, name: TopicName, version: bytes | None) -> StoredSchema | None:
         """See ``TopicDirectory.schema``."""

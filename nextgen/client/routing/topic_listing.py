@@ -6,7 +6,7 @@ That is what Pulsar's binary protocol has: one frame. A namespace of any size is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from nextgen.client.cluster.view import ClusterView
@@ -14,9 +14,12 @@ from nextgen.client.routing.shard_calls import Shards
 from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX, REQUEST_TIMEOUT_DEFAULT_MS
+from nextgen.kernel.limits.listing import LIST_PREFIX_BYTES_MAX
 from nextgen.kernel.limits.pulsar import TOPIC_LIST_BYTES_MAX
-from nextgen.kernel.routing.names import PARTITION_SUFFIX, NamespaceName
+from nextgen.kernel.routing.names import PARTITION_SUFFIX
 from nextgen.kernel.routing.system_topics import is_system_topic
+from nextgen.pulsar.topic_lists.listed import matching_topics
+from nextgen.pulsar.topic_lists.ports import ListQuestion
 from nextgen.tasks.background import join
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
@@ -39,14 +42,17 @@ class TopicListing:
         self._shards = shards
         self._cluster = cluster
 
-    async def names(self, namespace: NamespaceName, *, domain: str) -> list[str]:
+    async def names(self, question: ListQuestion) -> list[str]:
         """See ``TopicDirectory.topics_of_namespace``."""
+        prefix = _local_prefix(question)
+        if prefix is None:
+            return []
         shard_ids = self._cluster.view.shard_ids
         if not shard_ids:
             raise Unavailable("no shard map is known here yet")
-        room = _Room(namespace.text)
+        room = _Room(question.namespace.text)
         listings = [
-            join(self._names_in(shard_id, namespace.text, domain, room)) for shard_id in shard_ids
+            join(self._names_in(shard_id, question, prefix, room)) for shard_id in shard_ids
         ]
         try:
             names = [name for found in await asyncio.gather(*listings) for name in found]
@@ -55,29 +61,34 @@ class TopicListing:
                 listing.cancel()
         return sorted(names)
 
-    async def _names_in(self, shard_id: int, namespace: str, domain: str, room: _Room) -> list[str]:
+    async def _names_in(
+        self, shard_id: int, question: ListQuestion, prefix: str, room: _Room
+    ) -> list[str]:
         """Return the names of the namespace's topics in the shard, without Pulsar's own."""
         names: list[str] = []
         listing = pb.ListRequest(
             kind=KIND_TOPIC,
-            parent=namespace,
+            parent=question.namespace.text,
             limit=PAGE_ITEMS_MAX,
-            domain=domain,
-            names_only=True,
+            domain=question.domain,
+            prefix=prefix,
+            names_only=not question.properties,
         )
         while True:
             response = await self._shards.call(
                 shard_id, pb.ShardRequest(list=listing), timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS
             )
-            topics = _partitions_by_name(response.list)
-            for name, partitions in topics:
+            topics = _partitions_by_name(response.list, question.properties)
+            matching = await matching_topics(question.pattern, topics)
+            for name, partitions in matching:
                 if not is_system_topic(name):
                     found = _unit_names(name, partitions)
                     room.take(found)
                     names += found
-            if not response.list.more_items or not topics:
+            last = _last_name(response.list)
+            if not response.list.more_items or not last:
                 return names
-            listing.after = topics[-1][0]
+            listing.after = last
 
 
 class _Room:
@@ -98,11 +109,37 @@ class _Room:
             )
 
 
-def _partitions_by_name(page: pb.ListResponse) -> list[tuple[str, int]]:
-    """Return the topics of a page. A shard node of an earlier release answers with objects."""
+def _local_prefix(question: ListQuestion) -> str | None:
+    """Return how all local names begin that the pattern can match; None: it can match none."""
+    if question.pattern is None:
+        return ""
+    beginning, prefix = f"{question.namespace.text}/", question.pattern.prefix
+    if not prefix.startswith(beginning[: len(prefix)]):
+        return None
+    local = prefix[len(beginning) :]
+    return local if len(local.encode()) <= LIST_PREFIX_BYTES_MAX else None
+
+
+def _partitions_by_name(
+    page: pb.ListResponse, properties: Mapping[str, str]
+) -> list[tuple[str, int]]:
+    """Return the topics of a page that have these properties.
+
+    A shard node of an earlier release answers with objects when names are requested.
+    """
     if page.items:
-        return [(item.name, item.topic.partitions) for item in page.items]
+        return [
+            (item.name, item.topic.partitions)
+            for item in page.items
+            if all(item.topic.properties.get(key) == wanted for key, wanted in properties.items())
+        ]
     return list(zip(page.names, page.partitions, strict=True))
+
+
+def _last_name(page: pb.ListResponse) -> str:
+    if page.items:
+        return page.items[-1].name
+    return page.names[-1] if page.names else ""
 
 
 def _unit_names(name: str, partitions: int) -> list[str]:

@@ -48,3 +48,32 @@ the worst measured needs some 4 ms for the longest name, an ordinary one a thous
 
 PATTERNS_COMPILED_MAX = 256
 """Compiled patterns that are kept for the next client with the same one."""
+
+PATTERN_MATCHING_TURN_MS = 2.0
+"""Time of the event loop for matching one client's pattern, before other work has its turn."""
+
+TOPIC_LISTS_IN_FLIGHT_BYTES_MAX = 100 * 1024 * 1024
+"""Bytes of lists of topics that one process has read and its clients have not: as in a stock broker
+(``maxTopicListInFlightHeapMemSizeMB``)."""
+
+TOPIC_LIST_FREE_BYTES = 64 * 1024
+"""Answers with fewer bytes need no permit: as much as the kernel takes of them anyway."""
+
+TOPIC_LISTS_WAIT_MS_MAX = 25_000
+"""How long a list waits for these bytes, as in a stock broker; afterwards it is refused."""
+
+TOPIC_LISTS_WAITING_MAX = 10_000
+"""Lists that wait for these bytes, as in a stock broker; further ones are refused at once."""
+
+TOPIC_WATCHERS_BYTES_MAX = 256 * 1024 * 1024
+"""Memory for the watchers of topic lists in one process, without the lists. Beyond it further ones
+are refused, and lookups of patterns are answered with another node."""
+
+TOPIC_WATCHER_BYTES = 8 * 1024
+"""What one watcher counts for: its task, its place at a list, and its longest pattern."""
+
+TOPIC_WATCHER_REQUESTS_MAX = 16
+"""Requests with one watcher id that wait for a list; further ones are refused."""
+
+TOPIC_WATCH_RETRY_MS = 500
+"""Pause before a list that cannot be watched any longer is watched anew for its watchers."""

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from crc32c import crc32c
 
 _HASH_BYTES = 4
+HASH_CHARACTERS = 2 * _HASH_BYTES
+"""Length of the text form."""
 
 
 def topics_hash(names: Iterable[str]) -> str:

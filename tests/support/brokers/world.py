@@ -24,7 +24,7 @@ from brokers.service.session.agent import BrokerAgent
 from nextgen.kernel.errors import MetadataError, Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.pulsar import VOLATILE_BYTES_MAX
-from nextgen.kernel.routing.names import NamespaceName, TopicName, parse_topic
+from nextgen.kernel.routing.names import TopicName, parse_topic
 from nextgen.pulsar.frames import (
     FIELD_OF_TYPE,
     FrameReader,
@@ -35,6 +35,7 @@ from nextgen.pulsar.frames import (
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import Located, StoredSchema
 from nextgen.pulsar.payload import message_payload
+from nextgen.pulsar.topic_lists.ports import ListQuestion
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.brokers.moody_ledger import MoodyLedger, MoodyStore
 from tests.support.pulsar.transport import MemoryTransport
@@ -103,7 +104,7 @@ class FakeDirectory:
     def any_broker_url(self, topic: str) -> str | None:
         return next(iter(self._world.brokers.values())).url
 
-    async def topics_of_namespace(self, namespace: NamespaceName, *, domain: str) -> list[str]:
+    async def topics_of_namespace(self, question: ListQuestion) -> list[str]:
         await self.released.wait()
         return sorted(self.topics)
 

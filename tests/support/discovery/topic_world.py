@@ -33,6 +33,7 @@ class TopicWorld:
         self.error: MetadataError | None = None
         self.released = asyncio.Event()
         self.released.set()
+        self.properties: dict[str, dict[str, str]] = {}
         self.answer_url = "pulsar://broker-1:6650"
         self.broker_grpc = ""
         self.lists_names = True
@@ -42,8 +43,11 @@ class TopicWorld:
         self.tenants.add(name.split("/")[0])
         self.namespaces[name] = dict(properties or {})
 
-    def add_topic(self, name: str, partitions: int = 0) -> None:
+    def add_topic(
+        self, name: str, partitions: int = 0, properties: Mapping[str, str] | None = None
+    ) -> None:
         self.topics[name] = partitions
+        self.properties[name] = dict(properties or {})
 
     def commands(self, body: str) -> list[pb.Command]:
         """Return the commands of one kind that were carried out."""
@@ -120,6 +124,7 @@ class TopicWorld:
             and self.shard_of_key(parse_topic(name).routing_key) == shard_id
             and (not request.domain or name.startswith(f"{request.domain}://"))
             and name > request.after
+            and parse_topic(name).local_name.startswith(request.prefix)
         )
         page = min(request.limit, 2)
         for name in names[:page]:
@@ -129,6 +134,7 @@ class TopicWorld:
             else:
                 item = response.items.add(name=name)
                 item.topic.partitions = self.topics[name]
+                item.topic.properties.update(self.properties.get(name, {}))
         response.more_items = len(names) > page
 
     def _executed(self, command: pb.Command) -> pb.CommandResult:

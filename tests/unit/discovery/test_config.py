@@ -106,6 +106,16 @@ def test_a_worker_has_the_bounds_of_the_process_that_starts_it():
     assert worker.fairness == config.fairness == fairness
 
 
+def test_the_settings_of_topic_lists_reach_the_workers() -> None:
+    flags = ["--pulsar-listen", "127.0.0.1:6650", "--subscriptionPatternMaxLength", "7"]
+    config = parse_config([*REQUIRED, *flags], {})
+
+    worker = parse_config([part.format(number=2) for part in worker_arguments(config, 6650)], {})
+
+    assert worker.topic_lists == config.topic_lists
+    assert worker.topic_lists.pattern_characters_max == 7
+
+
 @pytest.mark.parametrize("flag", FAIRNESS_FLAGS)
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1000000000"])
 def test_a_bound_that_cannot_be_is_refused(flag: str, value: str):

@@ -18,9 +18,11 @@ from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
 from nextgen.kernel.limits.pulsar import PULSAR_MESSAGE_BYTES_MAX, TOPIC_LIST_BYTES_MAX
 from nextgen.pulsar.frames import encode_command
 from nextgen.pulsar.metadata_commands import Located, MetadataCommands, StoredSchema
+from nextgen.pulsar.topic_lists.permits import MemoryPermits
 from nextgen.runtime.security import authorization
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
+from tests.support.pulsar.fake_topic_lists import FakeListClient
 
 TOPIC = "persistent://acme/orders/paid"
 ANY = "pulsar://any:6650"
@@ -56,8 +58,8 @@ class FakeDirectory:
     def any_broker_url(self, topic):
         return self.any_url
 
-    async def topics_of_namespace(self, namespace, *, domain):
-        self._note("topics", namespace.text, domain)
+    async def topics_of_namespace(self, question):
+        self._note("topics", question.namespace.text, question.domain)
         return self.topics
 
     async def schema(self, name, version):
@@ -239,11 +241,13 @@ async def test_a_segment_has_no_partitions_and_nobody_is_asked(commands, directo
         (pulsar.CommandGetTopicsOfNamespace.ALL, ""),
     ],
 )
-async def test_topics_are_listed_by_mode_and_left_unfiltered(commands, directory, mode, domain):
+async def test_topics_are_listed_by_mode_and_unfiltered_without_pattern(
+    commands, directory, mode, domain
+):
     directory.topics = [TOPIC]
     more = {} if mode is None else {"mode": mode}
 
-    answer = await commands.answer(topics(topics_pattern="acme/orders/x.*", **more))
+    answer = await commands.answer(topics(**more))
 
     assert directory.asked == [("topics", "acme/orders", domain)]
     response = answer.getTopicsOfNamespaceResponse
@@ -402,3 +406,44 @@ async def test_every_command_is_authorized_before_the_directory_is_read(
     assert listed.error.error == pulsar.AuthorizationError
     assert asked == [("look_up", TOPIC), ("list", "acme/orders")]
     assert directory.asked == []
+
+
+async def test_a_long_list_holds_memory_until_its_client_has_read_it(directory):
+    client, commands = FakeListClient(), MetadataCommands(directory, permits=MemoryPermits(100_000))
+    directory.topics = [f"{TOPIC}-{number:070}" for number in range(700)]
+    client.stop_reading()
+
+    for _ in range(2):
+        commands.send(client, await commands.answer(topics()))
+    await asyncio.sleep(0.01)
+
+    (sent,) = client.take()
+    assert len(sent.getTopicsOfNamespaceResponse.topics) == 700
+    assert (commands.permits.bytes_held > 60_000, commands.permits.waiting) == (True, 1)
+    client.read()
+    await asyncio.sleep(0.01)
+    assert len(client.take()) == 1
+    assert (commands.permits.bytes_held, commands.permits.waiting) == (0, 0)
+
+
+async def test_a_list_that_gets_no_memory_is_refused_as_in_pulsar(directory):
+    permits = MemoryPermits(1, waiting_max=0)
+    client, commands = FakeListClient(), MetadataCommands(directory, permits=permits)
+    directory.topics = [f"{TOPIC}-{number:070}" for number in range(700)]
+
+    async with permits.hold(1):
+        commands.send(client, await commands.answer(topics()))
+        await asyncio.sleep(0.01)
+
+    (refused,) = client.take()
+    assert (refused.error.request_id, refused.error.error) == (9, pulsar.TooManyRequests)
+
+
+async def test_a_short_list_needs_no_permit(directory):
+    permits = MemoryPermits(1, waiting_max=0)
+    client, commands = FakeListClient(), MetadataCommands(directory, permits=permits)
+
+    async with permits.hold(1):
+        commands.send(client, await commands.answer(topics()))
+
+    assert len(client.take()) == 1

@@ -17,6 +17,8 @@ from nextgen.kernel.limits.pulsar import (
 )
 from nextgen.kernel.routing.names import parse_namespace, parse_topic
 from nextgen.pulsar.metadata_commands import Located
+from nextgen.pulsar.topic_lists.pattern import compile_pattern
+from nextgen.pulsar.topic_lists.ports import ListQuestion
 from protos.nextgen.v1 import policies_pb2
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import BrokerEndpoints, BrokerRecorded
@@ -26,6 +28,7 @@ from tests.support.discovery.topic_world import SHARDS, TopicWorld
 
 TOPIC = "persistent://acme/orders/paid"
 DEFAULT = "persistent://public/default/first"
+ORDERS = parse_namespace("acme/orders")
 
 
 @pytest.fixture
@@ -564,17 +567,17 @@ async def test_a_listing_has_all_shards_pages_and_partitions_in_order(
     world.add_topic("persistent://acme/other/n")
     namespace = parse_namespace("acme/orders")
 
-    topics = await directory.topics_of_namespace(namespace, domain="persistent")
+    topics = await directory.topics_of_namespace(ListQuestion(namespace, domain="persistent"))
 
     assert topics == [
         *(f"persistent://acme/orders/n{number}" for number in range(9)),
         "persistent://acme/orders/wide-partition-0",
         "persistent://acme/orders/wide-partition-1",
     ]
-    assert await directory.topics_of_namespace(namespace, domain="non-persistent") == [
-        "non-persistent://acme/orders/brief"
-    ]
-    assert len(await directory.topics_of_namespace(namespace, domain="")) == 12
+    assert await directory.topics_of_namespace(
+        ListQuestion(namespace, domain="non-persistent")
+    ) == ["non-persistent://acme/orders/brief"]
+    assert len(await directory.topics_of_namespace(ListQuestion(namespace, domain=""))) == 12
 
 
 @pytest.mark.parametrize(("room_bytes", "fits"), [(64, True), (63, False)])
@@ -582,7 +585,7 @@ async def test_a_listing_is_as_long_as_one_answer(directory, world, monkeypatch,
     monkeypatch.setattr(topic_listing, "TOPIC_LIST_BYTES_MAX", room_bytes)
     world.add_topic("persistent://acme/orders/n1")
     world.add_topic("persistent://acme/orders/n23456")
-    listing = directory.topics_of_namespace(parse_namespace("acme/orders"), domain="")
+    listing = directory.topics_of_namespace(ListQuestion(ORDERS))
 
     if fits:
         assert len(await listing) == 2
@@ -598,14 +601,61 @@ async def test_a_listing_leaves_out_the_topics_that_pulsar_keeps_for_itself(dire
     world.add_topic("persistent://acme/orders/x-sub__transaction_pending_ack")
     world.add_topic("persistent://acme/orders/__mine")
 
-    topics = await directory.topics_of_namespace(parse_namespace("acme/orders"), domain="")
+    topics = await directory.topics_of_namespace(ListQuestion(ORDERS))
 
     assert topics == ["persistent://acme/orders/__mine"]
+
+
+@pytest.mark.parametrize("lists_names", [True, False])
+async def test_a_listing_has_the_topics_that_a_pattern_describes(directory, world, lists_names):
+    world.lists_names = lists_names
+    for name in ("n1", "n2", "m1", "n1x", "__change_events"):
+        world.add_topic(f"persistent://acme/orders/{name}")
+    world.add_topic("persistent://acme/orders/n3", 2)
+
+    async def listed(pattern):
+        question = ListQuestion(ORDERS, compile_pattern(pattern))
+        return [name[25:] for name in await directory.topics_of_namespace(question)]
+
+    assert await listed("persistent://acme/orders/n.") == [
+        "n1",
+        "n2",
+        "n3-partition-0",
+        "n3-partition-1",
+    ]
+    assert await listed(".*orders/.1") == ["m1", "n1"]
+    assert await listed("acme/other/.*") == []
+    assert await listed("acme/orders") == []
+    assert len(await listed(".*")) == 6
+
+
+async def test_a_listing_has_the_topics_with_all_the_properties(directory, world):
+    world.add_topic("persistent://acme/orders/n1", properties={"zone": "a", "use": "x"})
+    world.add_topic("persistent://acme/orders/n2", properties={"zone": "a"})
+    world.add_topic("persistent://acme/orders/n3")
+
+    async def listed(**properties):
+        question = ListQuestion(ORDERS, properties=properties)
+        return [name[25:] for name in await directory.topics_of_namespace(question)]
+
+    assert await listed(zone="a") == ["n1", "n2"]
+    assert await listed(zone="a", use="x") == ["n1"]
+    assert await listed(zone="b") == []
+
+
+async def test_only_matching_names_have_to_fit_into_an_answer(directory, world, monkeypatch):
+    monkeypatch.setattr(topic_listing, "TOPIC_LIST_BYTES_MAX", 64)
+    for number in range(9):
+        world.add_topic(f"persistent://acme/orders/n{number}")
+
+    few = ListQuestion(ORDERS, compile_pattern("acme/orders/n[12]"))
+
+    assert len(await directory.topics_of_namespace(few)) == 2
 
 
 async def test_without_a_shard_map_nothing_is_listed(world):
     directory = RoutedTopicDirectory(shards=world, cluster=StaticLink())
 
     with pytest.raises(Unavailable):
-        await directory.topics_of_namespace(parse_namespace("acme/orders"), domain="")
+        await directory.topics_of_namespace(ListQuestion(ORDERS))
     await directory.stop()

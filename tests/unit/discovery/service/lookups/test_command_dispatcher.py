@@ -26,7 +26,7 @@ class SlowDirectory:
         await self.released.wait()
         raise Unavailable("nobody is there")
 
-    async def topics_of_namespace(self, namespace, *, domain):
+    async def topics_of_namespace(self, question):
         self.asked += 1
         await self.released.wait()
         return []

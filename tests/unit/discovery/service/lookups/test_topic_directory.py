@@ -12,6 +12,7 @@ from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.limits.pulsar import PARTITION_COUNT_TTL_MS
 from nextgen.kernel.routing.names import parse_namespace, parse_topic
 from nextgen.pulsar.lookups import lookup_answer_beginnings, partitions_answer_beginnings
+from nextgen.pulsar.topic_lists.ports import ListQuestion
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from tests.support.discovery.absent_names import absent_names
 
@@ -46,8 +47,8 @@ class Behind:
         self.answers[name.text] = LookupAnswer(broker_id="broker-1", broker_url=URL)
         return await lookup(name)
 
-    async def names(self, namespace, *, domain):
-        return [namespace.text, domain]
+    async def names(self, question):
+        return [question.namespace.text, question.domain]
 
     async def read(self, name, version):
         return (name.text, version)
@@ -229,7 +230,7 @@ async def test_everything_else_is_asked_behind(world):
     assert world.directory.any_broker_url(TOPIC) == URL
     assert await world.directory.schema(name, b"v") == (TOPIC, b"v")
     assert await world.directory.topics_of_namespace(
-        parse_namespace("acme/orders"), domain="persistent"
+        ListQuestion(parse_namespace("acme/orders"), domain="persistent")
     ) == ["acme/orders", "persistent"]
 
 

@@ -1,0 +1,48 @@
+"""Where the watchers of topic lists go: clients look the *pattern* up, as if it were a topic.
+
+The answer to that lookup is the server on which the client then watches (ADR 0097).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nextgen.pulsar.topic_lists.session import TopicWatches
+
+_SPECIAL = frozenset("*+?[](){}|^$\\")
+
+
+def looks_like_pattern(topic: str) -> bool:
+    """Return whether a topic's name has a character that is special in patterns.
+
+    A topic may be named like that. The point alone is in too many names to mean anything.
+    """
+    return not _SPECIAL.isdisjoint(topic)
+
+
+class WatcherPlaces:
+    """Answers the lookups of absent names: those that look like patterns with this very node."""
+
+    def __init__(
+        self,
+        own_url: str,
+        watches: TopicWatches | None,
+        any_broker_url: Callable[[str], str | None],
+    ) -> None:
+        """``own_url``: where clients reach this node; empty if it does not speak Pulsar."""
+        self._own_url = own_url
+        self._watches = watches
+        self._any_broker_url = any_broker_url
+
+    def url(self, topic: str) -> str | None:
+        """Return where the client of an absent topic goes; None if no broker lives.
+
+        Without memory for another watcher this is a broker, for patterns too: brokers have
+        watchers as well.
+        """
+        watches = self._watches
+        if watches is not None and self._own_url and looks_like_pattern(topic):
+            if watches.has_room:
+                return self._own_url
+            watches.sent_elsewhere += 1
+        return self._any_broker_url(topic)

@@ -1,0 +1,401 @@
+"""WATCH_TOPIC_LIST, ..._CLOSE and what is answered and sent: the watchers of one connection.
+
+    WATCH ─▶ place at a shared list ─▶ SUCCESS: hash, and the names unless the client has them
+                    │ next change                 ▲ WATCH with the same id: reconcile
+                    ▼                             │
+             the client has read all ─▶ UPDATE ─▶ next change ...
+
+Nothing is sent before SUCCESS. One update of a watcher is in flight: the next change waits in the
+place, whose queue is bounded, until the connection has room. A client that reads nothing is dropped
+by the keep-alive, and its watchers with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from nextgen.kernel.errors import Forbidden, MetadataError, Overloaded, Refused
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.listing import (
+    TOPIC_WATCH_RETRY_MS,
+    TOPIC_WATCHER_BYTES,
+    TOPIC_WATCHER_REQUESTS_MAX,
+    TOPIC_WATCHERS_BYTES_MAX,
+)
+from nextgen.kernel.limits.pulsar import TOPIC_LIST_BYTES_MAX
+from nextgen.kernel.routing.names import InvalidName, NamespaceName, parse_namespace
+from nextgen.pulsar.errors import server_error_of
+from nextgen.pulsar.topic_lists.hash import HASH_CHARACTERS
+from nextgen.pulsar.topic_lists.pattern import (
+    InvalidPattern,
+    TopicPattern,
+    UnsupportedPattern,
+    compile_pattern,
+    java_length,
+    without_scheme,
+)
+from nextgen.pulsar.topic_lists.permits import MemoryPermits
+from nextgen.pulsar.topic_lists.ports import Refresh, TopicListChange, TopicLists, WatchedTopicList
+from nextgen.pulsar.topic_lists.settings import DEFAULT_TOPIC_LISTS, TopicListSettings
+from nextgen.runtime.security import authorization
+from nextgen.runtime.security.authorization import ANONYMOUS, Action, Resource
+from nextgen.tasks.background import start
+from protos.pulsar.PulsarApi_pb2 import (
+    BaseCommand,
+    CommandSuccess,
+    CommandWatchTopicList,
+    CommandWatchTopicListSuccess,
+    CommandWatchTopicUpdate,
+    ServerError,
+)
+
+_NAME_BYTES_OVERHEAD = 3
+
+WATCHES = frozenset({BaseCommand.WATCH_TOPIC_LIST, BaseCommand.WATCH_TOPIC_LIST_CLOSE})
+"""The commands that a session handles."""
+
+
+class Client(Protocol):
+    """A connection to a client: a ``PulsarConnection``."""
+
+    async def until_writable(self) -> None: ...
+
+    def send_command(self, command: BaseCommand) -> None: ...
+
+    def send_error(self, request_id: int, error: ServerError, message: str) -> None: ...
+
+
+@dataclass(slots=True)
+class TopicWatches:
+    """What the sessions of one process share."""
+
+    lists: TopicLists
+    settings: TopicListSettings = DEFAULT_TOPIC_LISTS
+    permits: MemoryPermits = field(default_factory=MemoryPermits)
+    bytes_max: int = TOPIC_WATCHERS_BYTES_MAX
+    watchers: int = 0
+    """Watchers of all connections."""
+    updates: int = 0
+    refreshes: int = 0
+    """Updates with a whole list, because too much had changed."""
+    refused: int = 0
+    """Requests that were answered with an error."""
+    sent_elsewhere: int = 0
+    """Lookups of patterns that were answered with another node, for want of memory."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is memory for one more watcher."""
+        return (self.watchers + 1) * TOPIC_WATCHER_BYTES <= self.bytes_max
+
+
+class Stopped(Exception):
+    """A watcher cannot begin or go on. ``code`` is for the client."""
+
+    def __init__(self, code: ServerError, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _Watcher:
+    """One watcher id of a connection."""
+
+    __slots__ = ("answering", "hash", "namespace", "pattern", "place", "task", "unsent", "waiting")
+
+    def __init__(self, namespace: NamespaceName, pattern: TopicPattern) -> None:
+        self.namespace = namespace
+        self.pattern = pattern
+        self.place: WatchedTopicList | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.answering: asyncio.Task[None] | None = None
+        self.waiting: list[tuple[int, str]] = []
+        """Requests that are not answered: their ids, and the hashes that the client has."""
+        self.hash = ""
+        """The hash that was sent last."""
+        self.unsent = False
+        """Whether the place has moved further than what was sent."""
+
+
+class TopicListSession:
+    """The watchers of one connection. ``close`` it with the connection."""
+
+    __slots__ = ("_client", "_shared", "_watchers")
+
+    def __init__(self, client: Client, shared: TopicWatches) -> None:
+        self._client = client
+        self._shared = shared
+        self._watchers: dict[int, _Watcher] = {}
+
+    def handle(self, command: BaseCommand) -> None:
+        """Carry out one of ``WATCHES``."""
+        if command.type == BaseCommand.WATCH_TOPIC_LIST:
+            request = command.watchTopicList
+            try:
+                self._watch(request)
+            except Stopped as error:
+                self._shared.refused += 1
+                self._client.send_error(request.request_id, error.code, str(error))
+        else:
+            closing = command.watchTopicListClose
+            self._drop(closing.watcher_id, ServerError.MetadataError, "the watcher was closed")
+            success = CommandSuccess(request_id=closing.request_id)
+            self._client.send_command(BaseCommand(type=BaseCommand.SUCCESS, success=success))
+
+    def close(self) -> None:
+        """Drop all watchers, without a word to the client."""
+        for watcher in self._watchers.values():
+            self._end(watcher)
+        self._watchers.clear()
+
+    # Requests ---------------------------------------------------------------------------------
+
+    def _watch(self, request: CommandWatchTopicList) -> None:
+        namespace, pattern = self._wanted(request)
+        known = request.topics_hash if len(request.topics_hash) == HASH_CHARACTERS else ""
+        watcher_id = request.watcher_id
+        watcher = self._watchers.get(watcher_id)
+        if watcher is not None and (watcher.namespace, watcher.pattern) != (namespace, pattern):
+            self._drop(watcher_id, ServerError.MetadataError, "a later watcher took its id")
+            watcher = None
+        if watcher is None:
+            if not self._shared.has_room:
+                message = f"{self._shared.watchers} topic lists are watched at this node"
+                raise Stopped(ServerError.TooManyRequests, message)
+            watcher = self._watchers[watcher_id] = _Watcher(namespace, pattern)
+            self._shared.watchers += 1
+            watcher.waiting.append((request.request_id, known))
+            watcher.task = start("topic_list_watcher", self._serve(watcher_id, watcher))
+            return
+        if watcher.place is not None and known == watcher.place.hash and not watcher.waiting:
+            self._succeed(watcher_id, watcher, request.request_id, ())
+            return
+        if len(watcher.waiting) >= TOPIC_WATCHER_REQUESTS_MAX:
+            message = f"{len(watcher.waiting)} requests of watcher {watcher_id} wait"
+            raise Stopped(ServerError.TooManyRequests, message)
+        watcher.waiting.append((request.request_id, known))
+        if watcher.place is not None and watcher.answering is None:
+            watcher.answering = start("topic_list_answer", self._answer(watcher_id, watcher))
+
+    def _wanted(self, request: CommandWatchTopicList) -> tuple[NamespaceName, TopicPattern]:
+        """Return what a request is about.
+
+        Raises:
+            Stopped: Nobody may watch that.
+        """
+        settings = self._shared.settings
+        if not settings.are_watchers_on:
+            message = "topic lists cannot be watched here: request them"
+            raise Stopped(ServerError.NotAllowedError, message)
+        try:
+            namespace = parse_namespace(request.namespace)
+            authorization.authorize(ANONYMOUS, Action.LIST, Resource.namespace(namespace.text))
+            text = without_scheme(request.topics_pattern)
+            if java_length(text) > settings.pattern_characters_max:
+                raise Stopped(
+                    ServerError.NotAllowedError,
+                    f"the pattern has {java_length(text)} characters, at most "
+                    f"{settings.pattern_characters_max} are allowed",
+                )
+            return namespace, compile_pattern(text)
+        except (InvalidName, InvalidPattern) as error:
+            raise Stopped(ServerError.InvalidTopicName, str(error)) from error
+        except UnsupportedPattern as error:
+            raise Stopped(ServerError.NotAllowedError, str(error)) from error
+        except Forbidden as error:
+            raise Stopped(server_error_of(error), str(error)) from error
+
+    def _drop(self, watcher_id: int, code: ServerError, why: str) -> None:
+        """Forget a watcher, if it is there; its waiting requests are refused."""
+        watcher = self._watchers.pop(watcher_id, None)
+        if watcher is not None:
+            self._end(watcher)
+            self._refuse(watcher, code, why)
+
+    def _end(self, watcher: _Watcher) -> None:
+        self._shared.watchers -= 1
+        for task in (watcher.task, watcher.answering):
+            if task is not None:
+                task.cancel()
+        if watcher.place is not None:
+            watcher.place.close()
+            watcher.place = None
+
+    def _refuse(self, watcher: _Watcher, code: ServerError, why: str) -> None:
+        for request_id, _ in watcher.waiting:
+            self._shared.refused += 1
+            self._client.send_error(request_id, code, why)
+        watcher.waiting.clear()
+
+    # Service ----------------------------------------------------------------------------------
+
+    async def _serve(self, watcher_id: int, watcher: _Watcher) -> None:
+        """Open a place, answer, and send updates until the watcher is dropped."""
+        watcher.answering = watcher.task
+        try:
+            watcher.place = await self._shared.lists.watch(watcher.namespace, watcher.pattern)
+        except MetadataError as error:
+            self._drop(watcher_id, _code_of(error), str(error))
+            return
+        await self._answer(watcher_id, watcher)
+        while watcher.place is not None:
+            try:
+                change = await watcher.place.next_change()
+            except MetadataError:
+                change = await self._reopened(watcher)
+            watcher.unsent = True
+            await self._client.until_writable()
+            if isinstance(change, Refresh):
+                await self._refresh(watcher_id, watcher)
+            elif watcher.unsent:
+                self._send(watcher_id, watcher, change)
+
+    async def _refresh(self, watcher_id: int, watcher: _Watcher) -> None:
+        """Send the whole list as an update, unless the client got it by another answer."""
+        while watcher.unsent and watcher.place is not None:
+            try:
+                async with self._shared.permits.hold(_size_of(watcher.place.names())):
+                    if watcher.unsent and watcher.place.hash != watcher.hash:
+                        self._shared.refreshes += 1
+                        names = watcher.place.names()
+                        self._send(
+                            watcher_id, watcher, TopicListChange(watcher.place.hash, created=names)
+                        )
+                        await self._client.until_writable()
+                    return
+            except Overloaded:
+                await asyncio.sleep(TOPIC_WATCH_RETRY_MS / 1_000)
+
+    async def _reopened(self, watcher: _Watcher) -> Refresh:
+        """Open another place after the one that ended, however long that takes."""
+        while True:
+            await asyncio.sleep(TOPIC_WATCH_RETRY_MS / 1_000)
+            try:
+                place = await self._shared.lists.watch(watcher.namespace, watcher.pattern)
+            except MetadataError:
+                continue
+            ended, watcher.place = watcher.place, place
+            if ended is not None:
+                ended.close()
+            return Refresh.REFRESH
+
+    async def _answer(self, watcher_id: int, watcher: _Watcher) -> None:
+        """Answer the waiting requests, each with the list as it is then."""
+        while watcher.waiting and watcher.place is not None:
+            request_id, known = watcher.waiting[0]
+            if known == watcher.place.hash:
+                del watcher.waiting[0]
+                self._succeed(watcher_id, watcher, request_id, ())
+                continue
+            try:
+                async with self._shared.permits.hold(_size_of(watcher.place.names())):
+                    names = self._names_to_send(watcher)
+                    del watcher.waiting[0]
+                    self._succeed(watcher_id, watcher, request_id, names)
+                    await self._client.until_writable()
+            except (Overloaded, Refused) as error:
+                # No other request would find more room. The watcher stays if it has a list.
+                if watcher.hash:
+                    self._refuse(watcher, _code_of(error), str(error))
+                else:
+                    self._drop(watcher_id, _code_of(error), str(error))
+        watcher.answering = None
+
+    def _names_to_send(self, watcher: _Watcher) -> Sequence[str]:
+        """Return the list of a watcher.
+
+        Raises:
+            Refused: It does not fit into one answer.
+        """
+        assert watcher.place is not None, "the answer has its list"
+        names = watcher.place.names()
+        if _size_of(names) > TOPIC_LIST_BYTES_MAX:
+            raise Refused(
+                RejectionCode.LIMIT_EXCEEDED,
+                f"namespace {watcher.namespace.text} has more topics of this pattern than fit into "
+                f"one answer of {TOPIC_LIST_BYTES_MAX} bytes",
+            )
+        return names
+
+    def _succeed(
+        self, watcher_id: int, watcher: _Watcher, request_id: int, names: Sequence[str]
+    ) -> None:
+        assert watcher.place is not None, "the answer has its hash"
+        watcher.hash = watcher.place.hash
+        watcher.unsent = False
+        self._client.send_command(
+            BaseCommand(
+                type=BaseCommand.WATCH_TOPIC_LIST_SUCCESS,
+                watchTopicListSuccess=CommandWatchTopicListSuccess(
+                    request_id=request_id,
+                    watcher_id=watcher_id,
+                    topic=names,
+                    topics_hash=watcher.hash,
+                ),
+            )
+        )
+
+    def _send(self, watcher_id: int, watcher: _Watcher, change: TopicListChange) -> None:
+        watcher.unsent = False
+        watcher.hash = change.hash
+        for update in updates_of(watcher_id, change):
+            self._shared.updates += 1
+            self._client.send_command(
+                BaseCommand(type=BaseCommand.WATCH_TOPIC_UPDATE, watchTopicUpdate=update)
+            )
+
+
+def updates_of(watcher_id: int, change: TopicListChange) -> Iterator[CommandWatchTopicUpdate]:
+    """Yield the updates that carry a change: one, unless that would exceed a frame.
+
+    The hash is in the last one. An empty hash before it tells clients that more follows: they
+    compare none.
+    """
+    parts = list(_parts(change))
+    for number, (created, deleted) in enumerate(parts, 1):
+        yield CommandWatchTopicUpdate(
+            watcher_id=watcher_id,
+            new_topics=created,
+            deleted_topics=deleted,
+            topics_hash=change.hash if number == len(parts) else "",
+        )
+
+
+def _parts(change: TopicListChange) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    size = _size_of(change.created) + _size_of(change.deleted)
+    if size <= TOPIC_LIST_BYTES_MAX:
+        yield change.created, change.deleted
+        return
+    for names in _cut(change.deleted):
+        yield (), names
+    for names in _cut(change.created):
+        yield names, ()
+
+
+def _cut(names: Iterable[str]) -> Iterator[list[str]]:
+    part: list[str] = []
+    size = 0
+    for name in names:
+        name_bytes = len(name.encode()) + _NAME_BYTES_OVERHEAD
+        if part and size + name_bytes > TOPIC_LIST_BYTES_MAX:
+            yield part
+            part, size = [], 0
+        part.append(name)
+        size += name_bytes
+    if part:
+        yield part
+
+
+def _size_of(names: Sequence[str]) -> int:
+    return sum(len(name.encode()) + _NAME_BYTES_OVERHEAD for name in names)
+
+
+def _code_of(error: MetadataError) -> ServerError:
+    """Return the code for a list that cannot be watched. Only clients that retry send WATCH."""
+    if isinstance(error, Overloaded):
+        return ServerError.TooManyRequests
+    if isinstance(error, Refused) and error.code == RejectionCode.LIMIT_EXCEEDED:
+        return ServerError.NotAllowedError
+    return server_error_of(error)

@@ -1,0 +1,141 @@
+"""Topic lists in memory, which a test changes, and a client that keeps what it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.routing.names import NamespaceName
+from nextgen.pulsar.topic_lists.hash import topics_hash
+from nextgen.pulsar.topic_lists.pattern import TopicPattern
+from nextgen.pulsar.topic_lists.ports import ListQuestion, Refresh, TopicList, TopicListChange
+from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandError, ServerError
+
+
+class FakePlace:
+    """A watcher's place. Its queue holds ``queue_max`` changes and then becomes one refresh."""
+
+    def __init__(self, lists: FakeTopicLists, namespace: str, pattern: TopicPattern) -> None:
+        self._lists = lists
+        self.namespace = namespace
+        self.pattern = pattern
+        self._names = {name for name in lists.names if self.describes(name)}
+        self._queue: deque[TopicListChange | Refresh] = deque()
+        self._arrived = asyncio.Event()
+        self.error: MetadataError | None = None
+        self.is_closed = False
+
+    @property
+    def hash(self) -> str:
+        return topics_hash(self._names)
+
+    def describes(self, name: str) -> bool:
+        return f"://{self.namespace}/" in name and self.pattern.matches(name)
+
+    def names(self) -> Sequence[str]:
+        return sorted(self._names)
+
+    async def next_change(self) -> TopicListChange | Refresh:
+        while not self._queue:
+            if self.error is not None:
+                raise self.error
+            self._arrived.clear()
+            await self._arrived.wait()
+        change = self._queue.popleft()
+        if isinstance(change, Refresh):
+            self._names = {name for name in self._lists.names if self.describes(name)}
+            return change
+        self._names = (self._names | set(change.created)) - set(change.deleted)
+        return change
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def put(self, change: TopicListChange) -> None:
+        if len(self._queue) >= self._lists.queue_max or Refresh.REFRESH in self._queue:
+            self._queue = deque([Refresh.REFRESH])
+        else:
+            self._queue.append(change)
+        self._arrived.set()
+
+    def fail(self, error: MetadataError) -> None:
+        self.error = error
+        self._arrived.set()
+
+
+class FakeTopicLists:
+    """See ``TopicLists``. ``create`` and ``delete`` change the truth and every place."""
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self.names = set(names)
+        self.places: list[FakePlace] = []
+        self.queue_max = 100
+        self.error: MetadataError | None = None
+        self.opened = asyncio.Event()
+        self.opened.set()
+
+    async def current(self, question: ListQuestion) -> TopicList:
+        names = sorted(
+            name
+            for name in self.names
+            if f"://{question.namespace.text}/" in name
+            and (question.pattern is None or question.pattern.matches(name))
+        )
+        found = topics_hash(names)
+        return TopicList(found, None if found == question.known_hash else names)
+
+    async def watch(self, namespace: NamespaceName, pattern: TopicPattern) -> FakePlace:
+        await self.opened.wait()
+        if self.error is not None:
+            raise self.error
+        place = FakePlace(self, namespace.text, pattern)
+        self.places.append(place)
+        return place
+
+    def create(self, *names: str) -> None:
+        self.names |= set(names)
+        self._changed(names, ())
+
+    def delete(self, *names: str) -> None:
+        self.names -= set(names)
+        self._changed((), names)
+
+    def _changed(self, created: Sequence[str], deleted: Sequence[str]) -> None:
+        for place in self.places:
+            new = [name for name in created if place.describes(name)]
+            gone = [name for name in deleted if place.describes(name)]
+            if (new or gone) and not place.is_closed:
+                whole = [name for name in self.names if place.describes(name)]
+                place.put(TopicListChange(topics_hash(whole), new, gone))
+
+
+class FakeListClient:
+    """A connection: keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[BaseCommand] = []
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+
+    def stop_reading(self) -> None:
+        self._has_room.clear()
+
+    def read(self) -> None:
+        self._has_room.set()
+
+    async def until_writable(self) -> None:
+        await self._has_room.wait()
+
+    def send_command(self, command: BaseCommand) -> None:
+        self.sent.append(command)
+
+    def send_error(self, request_id: int, error: ServerError, message: str) -> None:
+        failed = CommandError(request_id=request_id, error=error, message=message)
+        self.send_command(BaseCommand(type=BaseCommand.ERROR, error=failed))
+
+    def take(self) -> list[BaseCommand]:
+        """Return what was sent since the last call."""
+        sent, self.sent = self.sent, []
+        return sent
