@@ -45,7 +45,7 @@ async def units_of(client: DiscoveryClient, broker_id: str) -> int:
 
 
 async def first_looked_up(ready: Bench, client: DiscoveryClient, stem: str) -> Counter[str]:
-    """Return which brokers get topics that nobody looked up before."""
+    """Return the brokers that get topics on their first lookup."""
     topics = ready.topics(stem, NEW_TOPICS)
     await ready.run(
         "create_batched", stem, NEW_TOPICS, topics=topics.as_json(), batch=NEW_TOPICS, in_flight=1

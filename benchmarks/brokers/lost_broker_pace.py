@@ -32,7 +32,7 @@ from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest, LookupReq
 from protos.nextgen.v1.shard_service_pb2 import UnitCountRequest
 
 LOOKED_UP = 20
-"""Topics that somebody asks for right behind the kill."""
+"""Topics that a client looks up right after the kill."""
 
 LOOKUP_INTERVAL_S = 0.02
 COUNT_INTERVAL_S = 0.5

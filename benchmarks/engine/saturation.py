@@ -35,7 +35,7 @@ BATCH = 500
 LANES = 6
 READY_TIMEOUT_MS = 120_000
 SETTLED_S = 8.0
-"""Until leaders are where they belong: nobody moves them any more."""
+"""Until leaders are at the preferred replicas and stay there."""
 
 
 @contextmanager

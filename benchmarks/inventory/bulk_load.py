@@ -126,7 +126,7 @@ async def lookups_per_s(target: str, topics: int) -> float:
 
 
 async def probe(target: str, latencies_ms: list[float], failures: list[str]) -> None:
-    """Create one topic after the other until cancelled, as anybody might meanwhile."""
+    """Create one topic after the other until cancelled, as a client may during the load."""
     async with Client([target], timeout_ms=30_000) as client:
         while True:
             began = time.perf_counter()

@@ -147,7 +147,7 @@ def topics_needed(arguments: argparse.Namespace) -> int:
 
 
 def report(told: Mapping[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what is told, and which bounds were broken. Pure."""
+    """Return the figures to print and the bounds that were exceeded. Pure."""
     _, flooded, after = told["phases"]
     wanted = FULL_SHARE * RECOVERY_SHARE * told["capacity"] * after["bucket_ms"] / 1000
     buckets = (after["served_by_bucket"], after["bucket_ms"], after["seconds"])

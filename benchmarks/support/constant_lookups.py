@@ -25,7 +25,7 @@ class LookupRate:
     cold_every: int = 10
     window_seconds: float = 60.0
     seconds_max: float = 600.0
-    """For so long there are topics that nobody has looked up."""
+    """Seconds of lookups for which there are topics not looked up before."""
 
     @property
     def cold_topics(self) -> int:

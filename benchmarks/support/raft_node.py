@@ -1,4 +1,4 @@
-"""One process of a Raft benchmark: replicas of some groups, told what to do on stdin.
+"""One process of a Raft benchmark: replicas of some groups, commanded over stdin.
 
 Started by raft_commit.py and raft_failover.py. Speaks JSON lines; ends when stdin does.
 """

@@ -42,7 +42,7 @@ RECOVERED_S_MAX = 60.0
 
 @dataclass
 class Acked:
-    """What somebody was told, and may rely on from then on."""
+    """The answers that clients got and may rely on from then on."""
 
     sessions: dict[str, int] = field(default_factory=dict)
     """By broker id: the epoch of the last session that was pushed."""

@@ -37,7 +37,7 @@ class Chaos:
         self.wishes = self.kills = 0
 
     async def round(self) -> None:
-        """Wish for something in each shard, and kill somebody while it is under way."""
+        """Request a change in each shard, and kill a process while it is under way."""
         for shard_id in range(1, SHARDS + 1):
             await self._wish(shard_id)
         victim = self._random.choice(

@@ -178,7 +178,7 @@ async def test_a_client_on_the_host_works_before_and_after_a_shard_leaders_conta
 
 
 class Sender:
-    """A producer that goes on sending numbers until told to stop; knows what was acknowledged."""
+    """A producer that sends numbers until it is stopped; records what was acknowledged."""
 
     def __init__(self, client: pulsar.Client, topic: str) -> None:
         self._producer = client.create_producer(

@@ -88,7 +88,7 @@ class Echo:
             raise
 
     async def flood(self, _requests: AsyncIterator[bytes], context: Any) -> None:
-        """Write until nobody takes it: ten windows must not fit."""
+        """Write until flow control blocks: ten windows must not fit."""
         for number in range(10):
             try:
                 async with timeout(0.5):

@@ -416,7 +416,7 @@ async def test_a_lower_epoch_is_refused_and_does_no_harm(world: World) -> None:
 
 
 async def test_who_is_fenced_hears_of_the_highest_epoch_that_was_ever_used(world: World) -> None:
-    """What a fenced owner needs to know to get an epoch that nobody has had."""
+    """The error of a fenced owner names the epoch above which a new one is free."""
     first = await world.process().open(TOPIC, "", 3, topic_name=NAME)
     await first.append(message(1))
     await world.process().open(TOPIC, "", 9, topic_name=NAME)
@@ -430,7 +430,7 @@ async def test_who_is_fenced_hears_of_the_highest_epoch_that_was_ever_used(world
     assert await payloads(successor) == [b"1"]
 
 
-async def test_an_epoch_that_was_let_go_of_counts_as_used(world: World) -> None:
+async def test_a_released_epoch_counts_as_used(world: World) -> None:
     ledger = await world.process().open(TOPIC, "", 4, topic_name=NAME)
     await ledger.append(message(1))
     await ledger.close(is_over=True)
@@ -466,7 +466,7 @@ async def test_a_successor_has_everything_and_the_old_owner_acknowledges_nothing
     assert await payloads(successor) == [b"1", b"2", b"5"]
 
 
-async def test_an_owner_is_told_when_its_own_process_opens_a_later_epoch(world: World) -> None:
+async def test_an_owner_is_notified_when_its_process_opens_a_later_epoch(world: World) -> None:
     store = world.process()
     ledger = await store.open(TOPIC, "", 1, topic_name=NAME)
     told = asyncio.Event()

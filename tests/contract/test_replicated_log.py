@@ -152,7 +152,7 @@ async def test_a_failing_listener_disturbs_nobody(
     assert "a bug in a listener" in caplog.text
 
 
-async def test_a_role_listener_is_told_the_present_role_at_once(subject: Subject) -> None:
+async def test_a_role_listener_gets_the_present_role_at_once(subject: Subject) -> None:
     changes: list[RoleChange] = []
 
     subject.log.on_role_change(changes.append)
@@ -279,7 +279,7 @@ async def test_so_many_pins_there_are_and_not_one_more(subject: Subject) -> None
         subject.log.pin("reader", 1)
 
 
-async def test_a_named_reader_is_told_of_until_it_lets_go(subject: Subject) -> None:
+async def test_a_named_reader_is_listed_until_it_releases_its_pin(subject: Subject) -> None:
     await propose_all(subject.log, Record(b"a", 5))
     await subject.log.pin_reader("exporter", 2, 60_000)
     await subject.log.pin_reader("exporter", 4, 60_000)

@@ -1,4 +1,4 @@
-"""One cluster for all tests of stock clients that disturb nobody; a topic for each test."""
+"""One cluster for all tests of stock clients that leave it intact; a topic for each test."""
 
 from __future__ import annotations
 

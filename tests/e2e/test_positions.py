@@ -27,7 +27,7 @@ def filled(client: pulsar.Client, topic: str, count: int = 20) -> list[MessageId
     return send_all(client.create_producer(topic), numbered(count))
 
 
-def test_a_subscription_begins_where_it_was_told(client: pulsar.Client, topic: str):
+def test_a_subscription_begins_at_its_initial_position(client: pulsar.Client, topic: str):
     filled(client, topic)
 
     latest = client.subscribe(topic, "latest")

@@ -24,7 +24,7 @@ from tests.support.callers.stock_client import (
 
 @pytest.fixture
 def dead_address() -> Iterator[str]:
-    """An address that refuses connections; its port is held, so that nobody comes to listen."""
+    """An address that refuses connections; its port is held, so that nothing can listen on it."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{holder.getsockname()[1]}"

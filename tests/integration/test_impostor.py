@@ -36,7 +36,7 @@ NOT_REQUIRED = ("--cluster-secret-required", "false")
 
 
 class WithoutSecret(ClusterPlan):
-    """A cluster as one without a secret is: nobody proves anything, nobody asks for it."""
+    """A cluster without a secret: no proof is sent or required."""
 
     def arguments(self, node: NodePlan, data_dir: Path) -> list[str]:
         return without_secret(super().arguments(node, data_dir))

@@ -53,7 +53,7 @@ def copied(used: tuple[ClusterPlan, Path], tmp_path: Path) -> tuple[ClusterPlan,
         ("cluster-manager-1", "--cluster-id"),
     ],
 )
-def test_a_data_directory_of_somebody_else_is_refused(
+def test_a_data_directory_of_another_node_or_cluster_is_refused(
     used: tuple[ClusterPlan, Path], node_id: str, flag: str
 ) -> None:
     plan, directory = used
@@ -223,7 +223,7 @@ def test_optimised_python_is_refused(tmp_path: Path, node_id: str) -> None:
 
 
 @pytest.mark.parametrize("node_id", EVERY_KIND)
-def test_every_mistake_in_the_flags_is_told_at_once(tmp_path: Path, node_id: str) -> None:
+def test_every_mistake_in_the_flags_is_reported_at_once(tmp_path: Path, node_id: str) -> None:
     plan = make_plan_on_free_ports(MINIMAL)
     changed = {"--listen": "nowhere", "--http-listen": "127.0.0.1:99999", "--node-id": "a/b"}
 

@@ -1,4 +1,4 @@
-"""The runner of many seeds: what is done stays done, what breaks is told."""
+"""The runner of many seeds: finished seeds stay finished, failures are reported."""
 
 from __future__ import annotations
 

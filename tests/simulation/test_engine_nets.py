@@ -181,7 +181,7 @@ def test_an_outage_is_over_soon_after_the_rest_is_led() -> None:
     assert simulated(scenario).failure is None
 
 
-def test_clients_that_wait_in_an_outage_go_on_when_somebody_leads() -> None:
+def test_clients_waiting_in_an_outage_continue_once_there_is_a_leader() -> None:
     async def scenario(world: EngineSimulation) -> None:
         kill_leader(world)
         await asyncio.sleep(0.01)

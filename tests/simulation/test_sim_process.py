@@ -182,7 +182,7 @@ def test_a_clock_that_leaps_ahead_makes_timers_due_and_no_others() -> None:
     isolated(main)
 
 
-def test_each_step_is_told() -> None:
+def test_each_step_is_reported() -> None:
     async def main() -> None:
         steps: list[str] = []
         process = SimProcess("p", lambda found: steps.append(found.name))

@@ -1,4 +1,4 @@
-"""What happened, in order: as one hash, and as text for whoever looks at one seed."""
+"""What happened, in order: as one hash, and as text for the reader of one seed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Trace:
             self._flush()
 
     def frame(self, sender: str, target: str, frame: bytes, text: Callable[[], str]) -> None:
-        """Note a frame as it arrives; ``text`` is asked only if somebody reads."""
+        """Note a frame as it arrives; ``text`` is called only if the trace is printed."""
         self._parts.append(frame)
         if self._echo is not None:
             self._say(f"{sender} > {target}: {text()}")

@@ -124,7 +124,7 @@ async def test_a_right_export_passes_and_is_read_once(spark: SparkSession, tmp_p
     assert summary.rows_in == summary.rows_read == told_history().rows
 
 
-def test_holes_crowds_terms_and_clocks_are_told_by_position(spark: SparkSession) -> None:
+def test_holes_crowds_terms_and_clocks_are_found_by_position(spark: SparkSession) -> None:
     """Shard 1 lacks 3, 70 to 199 and its end, has 5 twice, and 201 of an earlier term and hour."""
     there = [*range(1, 3), *range(4, 70), *range(200, 300), 5]
     late = {201: (1, 1_000_000 - 3_600_000)}

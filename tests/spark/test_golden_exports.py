@@ -16,7 +16,7 @@ VERSIONS = tuple(f"v{number}" for number in range(1, SCHEMA_VERSION + 1))
 
 
 def said(value: Any) -> Any:
-    """Return what a column or a field says: what an older file has not is what nobody said."""
+    """Return the meaning of a column or field: what an older file lacks was never set."""
     if hasattr(value, "asDict"):
         value = value.asDict()
     elif hasattr(value, "ListFields"):

@@ -223,7 +223,7 @@ def test_without_a_broker_or_room_for_the_floors_nothing_is_written(
     assert not out.exists()
 
 
-def test_events_that_are_not_known_and_a_clock_that_goes_back_are_told(
+def test_unknown_events_and_a_clock_that_goes_back_are_reported(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     history = busy_history()

@@ -46,7 +46,9 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
         "test_an_epoch_too_far_ahead_is_taken_for_damage",
         "test_an_owner_whose_ledger_knows_later_epochs_gets_the_next_one",
     ),
-    "EVENTS_SILENT_SLICES_MAX": ("test_a_long_stretch_without_a_match_is_told_now_and_then",),
+    "EVENTS_SILENT_SLICES_MAX": (
+        "test_progress_is_reported_during_a_long_stretch_without_a_match",
+    ),
     "EXCHANGE_IN_FLIGHT_MAX": ("test_one_more_than_may_be_in_flight_is_refused",),
     "EXPORT_FILE_ROWS_MAX": ("test_a_file_ends_at_its_limit_of_rows",),
     "EXPORT_FILES_MAX": ("test_a_manifest_that_is_full_takes_no_more_files",),
@@ -95,7 +97,7 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "PUBLIC_WATCH_QUEUE_UPDATES_MAX": (
         "test_a_watcher_that_does_not_read_is_ended_and_the_others_are_not",
     ),
-    "PULSAR_MESSAGE_BYTES_MAX": ("test_a_client_that_greets_is_told_who_answers",),
+    "PULSAR_MESSAGE_BYTES_MAX": ("test_connect_is_answered_with_the_server_version",),
     "PULSAR_REQUESTS_IN_FLIGHT_MAX": (
         "test_requests_up_to_the_limit_wait_and_one_more_is_refused",
     ),

@@ -47,7 +47,7 @@ STANDARD_TASK_TOOLS = {"timeout", "timeout_at", "wait_for", "TaskGroup"}
 """Names of asyncio that are wrong on a supported Python (ADR 0055): nextgen/tasks has them."""
 
 NOT_SERVING = ("nextgen/cli/", "nextgen/harness/", "pipelines/")
-"""What runs while somebody looks on, and ends."""
+"""Programs that an operator watches, and that end."""
 
 
 def python_files(*folders: str) -> list[Path]:

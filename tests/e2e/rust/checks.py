@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 
 
 class Context:
-    """A service URL, and topics that nobody else uses."""
+    """A service URL, and topics of this test only."""
 
     def __init__(self, url: str, prefix: str) -> None:
         self._url = url

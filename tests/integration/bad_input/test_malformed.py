@@ -49,7 +49,7 @@ def broken_pieces(method: Method) -> list[bytes]:
 
 
 def unknown_field(size: int) -> bytes:
-    """Return a message with nothing but a field of ``size`` bytes that nobody knows."""
+    """Return a message with nothing but an unknown field of ``size`` bytes."""
     return b"\xfa\xff\x03" + _varint(size) + bytes(size)
 
 

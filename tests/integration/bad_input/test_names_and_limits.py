@@ -1,4 +1,4 @@
-"""Names that are none and numbers beyond the limits, at the public port: the reason is told."""
+"""Invalid names and numbers beyond the limits, at the public port: the refusal gives the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever connects to the port of the Raft mesh and is no peer: closed, and nobody notices."""
+"""Strangers at the port of the Raft mesh are closed, and the group goes on."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_a_group_goes_on_committing_while_its_ports_are_shouted_at(tmp_pat
         await cluster.stop()
 
 
-async def test_a_thousand_half_open_connections_are_let_go(site: Site) -> None:
+async def test_a_thousand_half_open_connections_are_dropped(site: Site) -> None:
     port = site.cluster.plan.node("shard-node-1").raft_port
 
     closed = await asyncio.gather(

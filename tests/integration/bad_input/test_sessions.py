@@ -1,4 +1,4 @@
-"""Streams that keep a node or a broker in the cluster, used by somebody who should not."""
+"""Streams that keep a node or a broker in the cluster, used by a caller that is not a member."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def node_hello(**changed: Any) -> cluster_pb.NodeMessage:
         ({"capacity_units": BROKER_CAPACITY_UNITS_MAX + 1}, "REFUSED"),
     ],
 )
-async def test_a_broker_that_cannot_be_one_is_told_why(
+async def test_a_broker_that_cannot_register_gets_the_reason(
     site: Site, changed: dict[str, Any], reason: str
 ) -> None:
     outcome = await say(site.shard, METHODS["Connect"], broker_hello(**changed))
@@ -101,7 +101,7 @@ async def test_who_says_nothing_is_not_kept(site: Site) -> None:
     assert await asyncio.gather(*map(hear, silent)) == ["INVALID_REQUEST"] * 3
 
 
-async def test_a_subscriber_that_sends_garbage_is_told_so(site: Site) -> None:
+async def test_a_subscriber_that_sends_garbage_gets_an_error(site: Site) -> None:
     method = METHODS["Watch"]
     opening = shard_pb.WatchOpen(shard_id=1, subscriber_id="somebody")
     subscription = shard_pb.WatchShardRequest(open=opening)
@@ -160,7 +160,7 @@ async def test_nobody_resumes_the_session_of_another(site: Site) -> None:
         ({"kind": "discovery", "node_id": "shard-node-1"}, "REFUSED"),
     ],
 )
-async def test_a_node_that_cannot_be_one_is_told_why(
+async def test_a_node_that_cannot_join_gets_the_reason(
     site: Site, changed: dict[str, Any], reason: str
 ) -> None:
     if "node_id" in changed and reason == "REFUSED":

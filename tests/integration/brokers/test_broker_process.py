@@ -223,7 +223,7 @@ async def test_a_broken_stream_is_resumed_and_a_lost_session_voids_everything():
     assert (after.answers[0].serves, after.session_id) == (False, "s-2")
 
 
-async def test_metadata_that_changes_is_held_and_told_to_a_manager_that_asks():
+async def test_changed_metadata_is_held_and_reported_on_request():
     topic = ObjectName(kind=KIND_TOPIC, name=NAME)
     namespace = ObjectName(kind=KIND_NAMESPACE, name="acme/orders")
     async with manager_and_broker() as (manager, _, broker):

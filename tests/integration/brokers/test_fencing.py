@@ -183,7 +183,7 @@ def check_entries(account: Account, entries: list[Entry], order: list[str]) -> N
 
 
 def check_facts(account: Account, old: str, successor: str) -> None:
-    """What ``old`` was told to be durable its successor found, or something later."""
+    """Every position that was acknowledged as durable to ``old`` is at or below its successor's."""
     told = account.facts.get(old, [])
     if told and owner_of(account.found[successor]) == old:
         assert number_of(account.found[successor]) >= number_of(told[-1]), "a fact is lost"

@@ -90,7 +90,7 @@ class Turns:
 
 @dataclass(slots=True)
 class History:
-    """What the actors were told, in order."""
+    """The answers to the actors, in order."""
 
     acknowledged: list[str] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)

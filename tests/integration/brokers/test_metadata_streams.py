@@ -44,7 +44,7 @@ NAMES = [
 ]
 WAIT_S = 60
 CALL_MS_MAX = 30_000
-"""For one call: an election, and whoever stands still meanwhile."""
+"""For one call: an election, and a process that stalls meanwhile."""
 
 LOOK_S = 0.05
 
@@ -164,7 +164,7 @@ async def test_changed_properties_reach_the_brokers_that_have_the_object_and_no_
 
 
 async def _deliveries(cluster: LocalCluster) -> int:
-    """Return how many changes brokers were told by all shard nodes."""
+    """Return how many changes all shard nodes have sent to brokers."""
     told = 0
     for node in cluster.plan.of_kind("shard-node"):
         async with patient_channel(node.grpc) as channel:

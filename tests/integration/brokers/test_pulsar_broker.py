@@ -87,7 +87,7 @@ def test_a_topic_moves_under_a_live_producer_and_consumer(system: PulsarSystem):
     assert len(set(load.message_ids)) == len(load.message_ids)
 
 
-def test_a_client_that_is_told_where_its_topic_goes_looks_nothing_up(system: PulsarSystem):
+def test_a_client_that_is_redirected_by_close_makes_no_lookup(system: PulsarSystem):
     topic = f"{TOPIC}-told"
     with system.client() as client:
         producer = client.create_producer(topic, batching_enabled=False)
@@ -163,7 +163,7 @@ def test_a_deleted_topic_leaves_no_messages_on_disk(system: PulsarSystem):
     assert list(kept.glob("*.entries"))
 
 
-def test_a_client_that_is_too_old_to_be_told_looks_its_topic_up_once(system: PulsarSystem):
+def test_a_client_too_old_for_a_redirect_makes_one_lookup(system: PulsarSystem):
     topic = f"{TOPIC}-old"
     system.create_topic(topic)
     with OldProducer(system.service_url, topic) as producer:

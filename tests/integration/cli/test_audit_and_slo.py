@@ -84,7 +84,7 @@ def test_owners_of_a_topic_that_moves_under_load_never_overlap(system: PulsarSys
 
 
 def test_lookups_are_in_the_cluster_managers_log_minute_by_minute(system: PulsarSystem) -> None:
-    """A node that stops reports the minute it stops in, so nobody has to wait for its end."""
+    """A node that stops reports the minute in progress, so the test need not wait for its end."""
     cluster: BlockingCluster = system._cluster
     first, second = cluster.plan.of_kind("discovery")
     names = [f"persistent://public/default/metered-{number}" for number in range(20)]

@@ -193,7 +193,7 @@ def test_events_begin_where_they_are_asked_to(nextgen: CommandLine):
     assert [json.loads(line)["position"] for line in result.stdout.splitlines()] == [2, 3]
 
 
-def test_a_shard_that_does_not_exist_is_said_so(nextgen: CommandLine):
+def test_a_shard_that_does_not_exist_is_refused_by_name(nextgen: CommandLine):
     assert "there is no shard 99" in nextgen.refused("events", "99")
 
 

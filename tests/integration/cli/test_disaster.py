@@ -40,7 +40,7 @@ def topic(name: str) -> str:
 
 
 async def lookup_epoch(cluster: LocalCluster, name: str) -> int:
-    """Return the epoch of the topic's owner, once somebody owns it."""
+    """Return the epoch of the topic's owner, once there is one."""
     async with timeout(PATIENCE_S), Client(list(cluster.plan.discovery_endpoints)) as client:
         while True:
             try:

@@ -52,7 +52,7 @@ async def owners(client: Client, names: Sequence[str]) -> Counter[str]:
 
 
 class Lookups:
-    """Looks all topics up, again and again, until it is told to stop."""
+    """Looks all topics up, again and again, until it is stopped."""
 
     def __init__(self, client: Client) -> None:
         self.client = client

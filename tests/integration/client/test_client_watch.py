@@ -87,7 +87,7 @@ async def told(client: Client, count: int, **watch) -> list[tuple[str, str, str]
     return [(change.kind.value, change.name, change.token) for change in seen]
 
 
-async def test_a_stream_that_ends_is_resumed_behind_what_was_told(node):
+async def test_an_ended_stream_is_resumed_behind_the_last_change_received(node):
     node.scripts = [
         [
             update(1, reset=True),
@@ -132,7 +132,7 @@ async def test_another_node_is_watched_when_one_is_gone(node):
     assert [resumed(request) for request in other.requests] == [{1: 20}]
 
 
-async def test_a_snapshot_that_breaks_off_is_asked_for_again_and_told_behind_a_reset(node):
+async def test_an_interrupted_snapshot_is_requested_again_and_sent_after_a_reset(node):
     node.scripts = [
         [update(1, reset=True), update(1, items=[topic_item("a")]), Unavailable("it died")],
         [
@@ -151,7 +151,7 @@ async def test_a_snapshot_that_breaks_off_is_asked_for_again_and_told_behind_a_r
     ]
 
 
-async def test_who_was_told_to_forget_asks_for_the_snapshot_also_if_he_began_without(node):
+async def test_a_subscriber_that_was_reset_requests_the_snapshot_even_if_it_began_without(node):
     node.scripts = [
         [update(1, 20), update(1, reset=True), Unavailable("it died")],
         [update(1, reset=True), update(1, 30, snapshot_complete=True)],

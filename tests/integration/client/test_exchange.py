@@ -162,7 +162,7 @@ async def test_no_answer_in_time_is_indefinite_and_leaves_nothing_behind(server,
     assert "in_flight=0" in repr(pool)
 
 
-async def test_what_nobody_waits_for_any_more_is_not_sent_to_a_peer_that_reads_slowly(pool):
+async def test_requests_without_a_waiter_are_not_sent_to_a_slow_peer(pool):
     server = UnreadServer(1)
     await server.start()
     large = lookup("x" * 1_000_000)

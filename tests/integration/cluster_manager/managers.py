@@ -170,7 +170,7 @@ async def report(
     watcher: ClusterLink,
     is_seen: Callable[[ClusterView], bool],
 ) -> None:
-    """Report until ``watcher`` was told: what a connection that breaks had taken is lost."""
+    """Report until ``watcher`` was notified: a report on a connection that breaks is lost."""
     async with timeout(SEEN_MS_MAX / 1_000):
         while True:
             link.send(message)

@@ -24,7 +24,7 @@ NAME = "persistent://t/n/x"
 
 
 class ScriptedShard:
-    """Says what the test wrote down to whoever watches, and stays."""
+    """Sends each watcher the changes that the test scripted, and keeps the stream open."""
 
     def __init__(self) -> None:
         self.updates: list[WatchShardUpdate] = []
@@ -114,7 +114,7 @@ async def test_updates_of_the_whole_stream_count_once_the_watch_has_caught_up(sh
         (NotLeader(1, "elsewhere:1"), Unavailable),
     ],
 )
-async def test_why_a_shard_ends_the_watch_is_told(shard, told, raised):
+async def test_the_reason_of_a_shard_that_ends_the_watch_is_given(shard, told, raised):
     shard.updates = [WatchShardUpdate(watch_id=1, error=to_detail(told))]
     async with reading(shard) as updates:
         with pytest.raises(raised):

@@ -90,7 +90,7 @@ async def test_a_character_that_need_not_be_encoded_may_be(site):
     assert (await fetched(site, "/lookup/v2/topic/persistent/acme/orders/p%61id"))[0] == 200
 
 
-async def test_partitions_are_told(site):
+async def test_partitions_are_answered(site):
     add_topic(site, TOPIC, 12)
 
     path = "/admin/v2/persistent/acme/orders/paid/partitions"
@@ -131,7 +131,7 @@ async def test_topics_of_a_namespace_are_listed_by_mode(site):
     assert "SOME" in reason(answer)
 
 
-async def test_schemas_are_told_by_version(site, monkeypatch):
+async def test_schemas_are_answered_by_version(site, monkeypatch):
     asked = []
 
     async def schema(name, version):

@@ -84,7 +84,7 @@ class Watcher:
         return self.changes[-1].token
 
     def events(self) -> list[tuple[int, int]]:
-        """Return shard and position of each event that was told, in the order of telling."""
+        """Return shard and position of each event received, in the order of receipt."""
         return [(c.shard_id, c.position) for c in self.changes if c.time_ms]
 
     async def stop(self) -> None:

@@ -126,7 +126,7 @@ async def test_an_absent_name_is_answered_with_a_live_broker_and_nothing_is_made
 
 
 @pytest.mark.parametrize("name", ["a/b", "persistent://prop/cluster/ns/t", "bad://a/b/c", ""])
-async def test_a_bad_name_is_told_and_the_connection_goes_on(site, name):
+async def test_a_bad_name_is_an_error_and_the_connection_stays_open(site, name):
     async with await site.connect() as client:
         answer = await located(client, name)
         assert answer.response == pulsar.CommandLookupTopicResponse.Failed
@@ -194,7 +194,7 @@ async def test_cold_lookups_of_many_connections_share_requests(site):
 # Partitions -------------------------------------------------------------------------------------
 
 
-async def test_partitions_are_told_and_asked_for_once_in_their_time(site, monkeypatch):
+async def test_partitions_are_answered_from_a_cache_until_it_expires(site, monkeypatch):
     monkeypatch.setattr(topics, "PARTITION_COUNT_TTL_MS", 60_000)
     add_topic(site, TOPIC, 12)
     async with await site.connect() as client:
@@ -207,7 +207,7 @@ async def test_partitions_are_told_and_asked_for_once_in_their_time(site, monkey
     assert counters["pulsar_partition_reads_from_cache"] == 4
 
 
-async def test_partitions_of_an_assigned_topic_are_told_without_asking(site):
+async def test_partitions_of_an_assigned_topic_are_answered_without_a_request(site):
     site.assign(TOPIC)
     async with await site.connect() as client:
         await located(client)

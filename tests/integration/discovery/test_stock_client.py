@@ -85,7 +85,7 @@ async def test_partitions_are_seen_over_both_protocols(cluster):
 
 
 @pytest.mark.parametrize("topic", ["acme/closed/absent", "acme/unknown/absent"])
-async def test_what_may_not_be_created_is_told_at_once(cluster, topic):
+async def test_a_forbidden_creation_is_refused_at_once(cluster, topic):
     (seen,) = await asyncio.to_thread(
         partitions_of, urls(cluster)["pulsar"], [f"persistent://{topic}"]
     )

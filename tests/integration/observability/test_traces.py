@@ -89,7 +89,7 @@ async def test_a_create_and_a_cold_lookup_are_one_trace_each_from_client_to_comm
 
 
 async def _ask(client: Client, number: int) -> Asked:
-    """Create a topic in a namespace that nobody has used, and look it up."""
+    """Create a topic in an unused namespace, and look it up."""
     namespace = f"acme-{number}/orders"
     topic = f"persistent://{namespace}/traced"
     await wait_settled(client)  # A request that is sent on would be in the trace.
@@ -187,7 +187,7 @@ def _check_steps(directory: Path, lookup_id: str) -> None:
 
 
 def _check_order(trace: WrittenTrace) -> None:
-    """All belong to one tree, and nobody began before who asked."""
+    """All spans belong to one tree, and none begins before its parent."""
     roots = [span for span in trace.spans if not span.parent_id]
     assert len(roots) == 1
     assert [span.error for span in trace.spans if span.error] == []

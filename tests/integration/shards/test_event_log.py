@@ -124,7 +124,7 @@ async def oldest_positions(cluster: LocalCluster) -> list[int]:
 
 
 async def pin_everywhere(cluster: LocalCluster) -> None:
-    """Pin the log from its first position on; a replica that was late is told again."""
+    """Pin the log from its first position on; repeat the request for a replica that missed it."""
     async with timeout(STEP_S):
         while True:
             await pin_log(cluster.plan.discovery_endpoints, SHARD, READER, 1, ttl_ms=TTL_MS)

@@ -1,4 +1,4 @@
-"""A leader that is frozen (SIGSTOP) and wakes: it deposes nobody and answers nothing stale."""
+"""A leader that is frozen (SIGSTOP) and wakes deposes no successor and answers no stale read."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ async def test_a_node_that_was_away_while_it_was_removed_puts_its_data_aside(
 
 
 @pytest.mark.slow
-async def test_whoever_dies_on_the_way_leaves_steps_that_are_made_by_the_next(
+async def test_the_next_process_completes_the_steps_of_one_that_died(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The wish is recorded; then the shard's leader dies, then the newcomer, then the manager."""

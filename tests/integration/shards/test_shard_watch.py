@@ -1,4 +1,4 @@
-"""Change streams of real processes: nothing is missed or told twice while leaders are killed."""
+"""Change streams of real processes: each change arrives exactly once while leaders are killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PREFIX = f"persistent://{NAMESPACE}/"
 
 
 @pytest.mark.slow
-async def test_a_watch_misses_nothing_and_is_told_nothing_twice_while_leaders_are_killed(
+async def test_a_watch_gets_each_change_once_while_leaders_are_killed(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as (nodes, caller):

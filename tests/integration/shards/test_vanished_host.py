@@ -113,7 +113,7 @@ async def test_commits_and_lookups_go_on_when_the_host_of_a_leader_vanishes(
 
 @pytest.mark.slow
 async def test_silence_alone_gives_up_what_waits_for_a_host_that_vanished(tmp_path: Path) -> None:
-    """A follower was asked: nobody is elected, nothing is pushed."""
+    """The vanished host was a follower: there is no election, and no push of a leader."""
     async with on_hosts(tmp_path) as (nodes, caller):
         (topic,) = await caller.create("orders")
         shard_id = caller.shard_of(topic)

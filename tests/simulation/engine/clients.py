@@ -155,7 +155,7 @@ class Clients:
         await asyncio.sleep(self._chance.uniform(0, seconds_max))
 
     async def _wait_led(self, seconds: float) -> bool:
-        """Wait until somebody leads, so long at most; say whether somebody does."""
+        """Return whether there is a leader, waiting for one that long at most."""
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[None] = loop.create_future()
         timer = loop.call_later(seconds, _wake, waiting)

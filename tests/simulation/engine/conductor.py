@@ -165,7 +165,7 @@ class Conductor:
         return self._chance.choice(found) if found else None
 
     def _isolate_follower(self) -> None:
-        """Let a follower hear nobody: what it says is heard, so it stays a follower for long."""
+        """Drop what a follower receives but not what it sends, so that it stays a follower."""
         world, follower = self._world, self._follower()
         if follower is not None:
             ids = [node.node_id for node in world.nodes if node is not follower]

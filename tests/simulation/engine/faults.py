@@ -292,7 +292,7 @@ CHANGES: Mapping[str, frozenset[State]] = {
     "promote": frozenset(State) - _LEADING - {State.FOLLOWER, State.BEHIND},
     "remove": frozenset(State) - {State.UNVERIFIED, State.CHANGING},
 }
-"""What a change of members finds: the leader that is asked, or whom the change is about."""
+"""The target of a membership change: the leader that carries it out, or the member it is about."""
 
 POSSIBLE_CELLS: frozenset[tuple[str, str]] = frozenset(
     (name, state.value)

@@ -60,11 +60,11 @@ class History:
     acked: dict[bytes, Commit] = field(default_factory=dict)
     acked_index: int = 0
     refused: dict[bytes, str] = field(default_factory=dict)
-    """What a client was told would never happen, and by which error."""
+    """The writes that were refused for good, and by which error."""
     reads: int = 0
     leaders: dict[int, NodeId] = field(default_factory=dict)
     votes: dict[tuple[NodeId, int], NodeId] = field(default_factory=dict)
-    """Whom a node voted for in a term, as far as it told anybody."""
+    """The vote of each node in a term, as far as a message of it left the node."""
     pre_votes: dict[tuple[NodeId, int], set[NodeId]] = field(default_factory=dict)
     """Who would vote for a node in a term, by what has been sent to it."""
 

@@ -114,7 +114,7 @@ class LeaderHasEverything(Invariant):
 
 
 class CommittedEntriesNeverChange(Invariant):
-    """Raft paper, 5.4.3: whoever commits an index commits the same entry; positions are dense."""
+    """Raft paper, 5.4.3: all nodes commit the same entry at an index; positions are dense."""
 
     def __init__(self, world: Observed) -> None:
         super().__init__(world)
@@ -210,7 +210,7 @@ def engine_first(node: SimNode) -> int:
 
 
 class VotesAreKept(Invariant):
-    """One vote in a term, over crashes, durable before anybody hears of it (Raft paper, 5.1)."""
+    """One vote in a term, over crashes, durable before it is sent (Raft paper, 5.1)."""
 
     def sent(self, sender: NodeId, target: NodeId, message: Message) -> None:
         kind, term = message["type"], message.get("term", 0)
@@ -255,7 +255,7 @@ class NobodyIsDisturbed(Invariant):
                 self._voters.setdefault(key, set()).add(voters)
 
     def unreachable(self, node_id: NodeId, peer: NodeId) -> None:
-        """``node_id`` was told that ``peer`` is dead."""
+        """``peer`` was reported to ``node_id`` as dead."""
         heard = self._heard.get(node_id)
         if heard is not None and heard[0] == peer:
             del self._heard[node_id]

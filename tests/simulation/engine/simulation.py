@@ -136,7 +136,7 @@ class EngineSimulation(RaftSimulation):
         return tuple(sorted(self.members)) if found is None else found.voters
 
     def leading(self) -> SimNode | None:
-        """Return whoever leads in the latest term."""
+        """Return the leader of the latest term."""
         leading = [n for n in self.nodes if n.log is not None and n.log.is_leader]
         return max(leading, key=lambda n: n.log.status.term if n.log else 0, default=None)
 
@@ -351,7 +351,7 @@ class EngineSimulation(RaftSimulation):
             await asyncio.sleep(0.05)
 
     async def write_once(self) -> bool:
-        """Write through whoever leads; True if it was acknowledged."""
+        """Write through the present leader; True if it was acknowledged."""
         leader = self.leading()
         if leader is None:
             return False

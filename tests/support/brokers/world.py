@@ -201,7 +201,7 @@ class BrokerWorld:
         return self.brokers[broker_id]
 
     def assign(self, name: str, broker_id: str, *, used_epoch: int = 0) -> None:
-        """Have a broker own a topic in its next epoch; an earlier owner is not told."""
+        """Make a broker the next owner of a topic, without a release by the earlier owner."""
         _, epoch = self.directory.owners.get(name, ("", 0))
         epoch = max(epoch, used_epoch)
         self.directory.topics.add(name)

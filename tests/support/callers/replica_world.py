@@ -17,7 +17,7 @@ CHANGE_MS_MAX = 60_000
 
 LEVEL_S_MAX = 60
 LAG_POSITIONS_MAX = 64
-"""While load goes on somebody is always a little behind."""
+"""While load goes on, one replica is always a little behind."""
 
 LOOK_S = 0.2
 

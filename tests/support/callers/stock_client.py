@@ -226,7 +226,7 @@ def running_system(data_dir: Path, size: ClusterSize = SMALL) -> Iterator[Pulsar
 
 
 def received(consumer: pulsar.Consumer, count: int, *, ack: bool = True) -> list[pulsar.Message]:
-    """Return the next ``count`` messages, which must come; acknowledges each unless told not to."""
+    """Return the next ``count`` messages, which must come; acknowledges them by default."""
     messages = []
     for _ in range(count):
         message = consumer.receive(timeout_millis=RECEIVE_MS)

@@ -32,7 +32,7 @@ from shards.watches import change_delivery
 CLUSTER_ID = "simulation"
 GRPC_PORT, RAFT_PORT, HTTP_PORT, PULSAR_PORT = 7000, 7001, 7002, 6650
 DRAIN_MS_MAX = 3_000
-"""A broker that is told to stop gives its units away for so long."""
+"""A broker that is stopped gives its units away for so long."""
 
 
 SHORT_OUTCOME_WINDOW_MS, SHORT_FRESH_MS = 4_000, 1_000

@@ -59,7 +59,7 @@ class Acceptor(Protocol):
 
 
 class ConnectionEnd(Protocol):
-    """What one side of a connection is told, in the name of its process."""
+    """The callbacks of one side of a connection, run as its process."""
 
     def on_broken(self, reason: str) -> None: ...
 
@@ -85,7 +85,7 @@ class _Direction:
 
 
 class Connection:
-    """One TCP connection. Both ends are told once when it is over."""
+    """One TCP connection. Both ends are notified once when it ends."""
 
     def __init__(
         self, network: Network, client: SimulatedProcess, server: SimulatedProcess
@@ -200,7 +200,7 @@ def pair_of(one: str, other: str) -> tuple[str, str]:
 
 
 class Network:
-    """Who can reach whom, and how fast. Faults change it while messages are under way."""
+    """Which hosts reach each other, and how fast. Faults change it while messages are under way."""
 
     def __init__(self, loop: SimulatedLoop, chance: random.Random) -> None:
         self.loop = loop
@@ -234,7 +234,7 @@ class Network:
         return (source, target) in self._cut
 
     def is_cut_off(self, host: str) -> bool:
-        """Return whether anybody does not reach ``host``, or is not reached by it."""
+        """Return whether some host does not reach ``host``, or is not reached by it."""
         return any(host in way for way in self._cut)
 
     def reach(self, one: str, other: str) -> bool:
@@ -280,7 +280,7 @@ class Network:
             connection.flow_again()
 
     def frozen(self, process: SimulatedProcess) -> None:
-        """``process`` has just been frozen: whoever waits for it gives up some time."""
+        """``process`` has just been frozen: its peers give up after some time."""
         number = process.freezes
         for connection in self._living():
             if connection.concerns(process):

@@ -169,7 +169,7 @@ class Machine:
         return disk
 
     def replace_disk(self) -> None:
-        """The disk is broken; somebody puts an empty one in. The process must be gone."""
+        """Replace a broken disk by an empty one. The process must be gone."""
         self.disk = self._empty_disk()
         self._durable.clear()
         shutil.rmtree(self.directory)
@@ -284,7 +284,7 @@ class View:
 
 
 class Witness:
-    """Is told what replicas do."""
+    """The observer of replicas in a run."""
 
     def saw_committed(self, node_id: str, group_id: int, entries: Sequence[Entry]) -> None: ...
 

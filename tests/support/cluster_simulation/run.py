@@ -400,7 +400,7 @@ class ClusterRun:
     # Diagnostics ------------------------------------------------------------------------------
 
     def _unhandled(self, _loop: Any, found: dict[str, Any]) -> None:
-        """A task of a living process broke, and nobody looked."""
+        """A task of a living process failed, and its exception was never retrieved."""
         task = found.get("future") or found.get("task")
         owner = getattr(task, "owner", None) or getattr(found.get("handle"), "process", None)
         owner = owner or PROCESS.get()

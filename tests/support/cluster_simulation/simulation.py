@@ -310,7 +310,7 @@ class ClusterSimulation:
         ]
 
     def client(self, name: str) -> SimulatedProcess:
-        """Return a process for somebody who uses the cluster."""
+        """Return a process for a user of the cluster."""
         process = SimulatedProcess(self.loop, self.chance, name)
         self.remains.append(process)
         return process

@@ -92,7 +92,7 @@ class SimulatedLoop(IsolatedLoop):
         return asyncio.wrap_future(executor.submit(function, *arguments), loop=self)
 
     async def create_server(self, *_: Any, **__: Any) -> Any:
-        """Listen for nobody: HTTP and the Pulsar protocol have no clients in this simulation."""
+        """Listen without clients: HTTP and the Pulsar protocol have none in this simulation."""
         return _NobodyComes(next(self._ports))
 
 

@@ -85,7 +85,7 @@ def stale_policies(history: History) -> History:
 
 
 def two_winners(history: History) -> History:
-    """Two change policies on condition of the same version, and both are told that they did."""
+    """Two clients change policies on condition of the same version, and both are acknowledged."""
     for write, before in _changes(history, OperationKind.SET_POLICIES):
         if before.policies_version and write.argument["expected_version"]:
             assert write.returned_ns is not None
@@ -109,7 +109,7 @@ def lost_policies(history: History) -> History:
 
 
 def phantom_policies(history: History) -> History:
-    """Policies are read that nobody wrote."""
+    """A read returns policies that no client set."""
     write, before = _first(_changes(history, OperationKind.SET_POLICIES))
     value = {"policies": "planted", "policies_version": before.policies_version + 1}
     read = replace(_read(write, before), kind=OperationKind.GET_POLICIES, value=value)
@@ -144,7 +144,7 @@ def left_for_no_reason(history: History) -> History:
 
 
 def lost_create(history: History) -> History:
-    """A create was acknowledged; the log does not have it and nobody has seen it."""
+    """A create was acknowledged; neither the log nor any read has it."""
     like = _acked(history, OperationKind.CREATE)
     planted = replace(
         like,
@@ -175,7 +175,7 @@ def lost_at_the_end(history: History) -> History:
 
 
 def phantom_create(history: History) -> History:
-    """The log has a topic, and it is listed, that nobody asked for."""
+    """The log and a listing have a topic that no client created."""
     like = _acked(history, OperationKind.CREATE)
     key = f"{like.key}-planted"
     shard = max(event.shard for event in history.log)
@@ -188,14 +188,14 @@ def phantom_create(history: History) -> History:
 
 
 def phantom_of_a_failure(history: History) -> History:
-    """A change of which its client was told that it did not happen, did."""
+    """A change that was refused took place."""
     write, _ = _overwritten(history)
     denied = replace(write, outcome=failed("UNAVAILABLE"), value={}, position=0, shard=0)
     return _instead(history, write, denied)
 
 
 def phantom_read(history: History) -> History:
-    """A get has properties that nobody set."""
+    """A get returns properties that no client set."""
     write, before = _overwritten(history)
     value = {"id": before.id, "version": before.version, "properties": {"planted": "x"}}
     return _with_operation(history, replace(_read(write, before), value=value))
@@ -379,13 +379,13 @@ def lookup_of_no_owner(history: History) -> History:
 
 
 def lost_message(history: History) -> History:
-    """A message was acknowledged and nobody can read it."""
+    """A message was acknowledged and cannot be read."""
     received = _received_acked(history)
     return replace(history, received=tuple(r for r in history.received if r is not received))
 
 
 def phantom_message(history: History) -> History:
-    """A message is read that nobody sent."""
+    """A message is read that no client sent."""
     like = _last_of_a_drain(history)
     planted = replace(like, producer="planted", entry=like.entry + 1)
     return replace(history, received=(*history.received, planted))
@@ -433,7 +433,7 @@ def repeated_watch_event(history: History) -> History:
 
 
 def gap_in_a_watch(history: History) -> History:
-    """A watch is not sent an event that concerns it, and told that it was sent everything."""
+    """A watch misses an event that concerns it, and gets a progress message behind it."""
     place = _observation(history)
     records = list(history.watch_records)
     left = records.pop(place)
@@ -616,7 +616,7 @@ def _last_of_a_drain(history: History) -> Received:
 
 
 def _observation(history: History) -> int:
-    """Return the place of an event that is not the first its watch was told of."""
+    """Return the place of an event that is not the first on its watch."""
     records = history.watch_records
     return _first(
         place

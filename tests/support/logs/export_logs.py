@@ -73,7 +73,7 @@ class FakeLog:
         self.has_leader = True
         self.pages_given = 0
         self.replica_lag = 0
-        """Events that the replica which is read does not know yet, until somebody follows it."""
+        """Events that the read replica does not have until the log is followed there."""
 
     async def append(self, shard_id: int, more: Sequence[Event]) -> None:
         async with self._grown:

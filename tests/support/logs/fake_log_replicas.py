@@ -121,7 +121,7 @@ class FakeLogReplica(shard_service_pb2_grpc.ShardServiceServicer):
 
 
 class FakeLogDiscovery(discovery_service_pb2_grpc.DiscoveryServiceServicer):
-    """Knows the replicas; the one that ``leads`` is told as the leader."""
+    """Knows the replicas, and names the one that ``leads`` as the leader."""
 
     def __init__(self, replicas: Sequence[FakeLogReplica]) -> None:
         self.replicas = list(replicas)

@@ -26,7 +26,7 @@ class WrittenSpan:
 
 
 class WrittenTrace:
-    """All spans of one trace, whoever wrote them."""
+    """All spans of one trace, whichever process wrote them."""
 
     def __init__(self, spans: list[WrittenSpan]) -> None:
         self.spans = spans
@@ -67,7 +67,7 @@ _ASKED_AGAIN = (
     *("discovery.CreateTopics", "discovery.Lookup", "discovery.ask_shard"),
     *("commit", "assign", "deliver", "broker.apply"),
 )
-"""Spans that there are two of only where somebody asked, decided or delivered again."""
+"""Spans that may occur twice, because a request, decision or delivery was repeated."""
 
 
 def read_spans(directory: Path) -> list[WrittenSpan]:

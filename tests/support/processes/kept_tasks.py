@@ -20,7 +20,7 @@ def kept_tasks() -> dict[str, list[asyncio.Task[None]]]:
 
 
 def break_kept(name: str) -> list[asyncio.Task[None]]:
-    """End every attempt called ``name`` in a way that nobody asked for; return them."""
+    """Cancel every attempt called ``name`` without a stop request; return them."""
     attempts = kept_tasks().get(name, [])
     assert attempts, f"no {name} runs"
     for attempt in attempts:

@@ -34,7 +34,7 @@ class VanishingHost:
         return int(listener.getsockname()[1])
 
     async def vanish(self) -> None:
-        """Say nothing to anybody any more, and accept nobody."""
+        """Drop everything in both directions, and accept no connection."""
         for task in (*self._accepting, *self._pumps):
             task.cancel()
         await asyncio.gather(*self._accepting, *self._pumps, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""A transport in memory: what a connection writes, and a peer that reads when told to."""
+"""A transport in memory: what a connection writes, and a peer that reads on demand."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class Cluster:
             listener()
 
     def forget(self) -> None:
-        """Be as a node's view that has not been told of any broker."""
+        """Behave as the view of a node that knows of no broker yet."""
         self._brokers.clear()
 
     def on_reconnect(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -207,7 +207,7 @@ class LocalShard:
         self.on_read: Callable[[str], Awaitable[None]] | None = None
         """Is awaited, with who reads, while what was read is on its way."""
         self.before_step: Callable[[str, str], None] | None = None
-        """Is told of each request to a broker manager: what it is, and of which broker."""
+        """Called with each request to a broker manager, and the broker that it is about."""
 
     async def call(
         self, shard_id: int, request: pb.ShardRequest, *, timeout_ms: int
@@ -272,7 +272,7 @@ class LocalShard:
 
 
 class FakeBroker:
-    """A broker that applies what it is sent, in order, unless it is told to hang."""
+    """A broker that applies what it is sent, in order, unless the test makes it hang."""
 
     def __init__(self, harness: Harness, broker_id: str, capacity_units: int = 100) -> None:
         self._harness = harness
@@ -301,7 +301,7 @@ class FakeBroker:
 
     @property
     def taken_over(self) -> list[tuple[str, int]]:
-        """What it was told to open at once."""
+        """The assignments that it was sent with the order to open them at once."""
         return [
             (each.assign.name, each.assign.epoch)
             for each in self.deliveries

@@ -54,7 +54,7 @@ class HeldBroker:
 
     @property
     def changes(self) -> list[Delivery]:
-        """What it was told of metadata apart from assignments, at all leaders."""
+        """The metadata that it was sent apart from assignments, by all leaders."""
         return [each for each in self.received if not _is_of_units(each)]
 
     def attach(self, *, is_known: bool) -> None:
@@ -168,7 +168,7 @@ class MetadataWorld:
         self.watch.deliver_waiting(broker.session)
 
     async def settle(self) -> None:
-        """Return when everything was told, taken in and synced."""
+        """Return when everything was sent, applied and synced."""
         for _ in range(3):
             await asyncio.sleep(GATHER_S + RETRY_S)
             self.homes.deliver()
@@ -259,5 +259,5 @@ def told(changes: list[Delivery]) -> list[tuple[str, str, int]]:
 
 
 async def gathered() -> None:
-    """Return when the watches are added; nothing has been told on them."""
+    """Return when the watches are added; no change has been sent on them."""
     await asyncio.sleep(2 * GATHER_S)

@@ -25,7 +25,7 @@ class ParentChaos:
             await asyncio.sleep(0)
 
     async def post(self, message: Delivery) -> CommandResult:
-        """Deliver an order some time, whoever sent it; often the sender does not hear of it."""
+        """Deliver an order at some time, even if its sender is gone; often the answer is lost."""
         is_answer_lost = self.random.random() < 0.2
         turns = self.random.randrange(200 if is_answer_lost else 10)
         delivery = asyncio.ensure_future(self._deliver(message, turns))

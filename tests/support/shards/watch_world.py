@@ -38,7 +38,7 @@ SHARD = 1
 
 
 class Recorder:
-    """A ``WatchListener`` that remembers what it was told since the last reset."""
+    """A ``WatchListener`` that records what it received since the last reset."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
@@ -76,7 +76,7 @@ class Recorder:
 
 
 class Subscriber:
-    """One subscriber with one stream; reconnects when told to."""
+    """One subscriber with one stream; reconnects on demand."""
 
     def __init__(self, world: WatchWorld, subscriber_id: str) -> None:
         self.world = world
@@ -146,7 +146,7 @@ class Subscriber:
             await self.step()
 
     async def until_position(self, position: int) -> None:
-        """Take updates until every watch was told everything up to ``position``."""
+        """Apply updates until every watch has everything up to ``position``."""
         await self.until(
             lambda: all(
                 self.places.position_of(each.watch_id) >= position
@@ -176,7 +176,7 @@ class Subscriber:
             self._sent = event.position
 
     def acknowledge(self) -> None:
-        """Acknowledge what the leased watch was told, or the acknowledged ones were."""
+        """Acknowledge what the leased watch, or the acknowledged ones, received."""
         assert self.stream is not None, "connect first"
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         acked, behind = self.places.taken_in()
@@ -271,7 +271,7 @@ def in_watch_world(
 
 
 def concerning(events: Sequence[Event], kinds: Sequence[int], prefix: str) -> list[int]:
-    """Return the positions of the events that a watch of ``kinds`` and ``prefix`` is to be told."""
+    """Return the positions of the events that a watch of ``kinds`` and ``prefix`` must receive."""
     found = [(event.position, change_of(event)) for event in events]
     return [
         position

@@ -459,7 +459,7 @@ class ClientStream:
     # What the server side has arrive here -------------------------------------------------------
 
     def opened(self, peer: Any) -> None:
-        """The server side of the stream exists (told on arrival there, not by a message)."""
+        """The server side of the stream exists (known there by its arrival, not by a message)."""
         self._peer = peer
 
     def on_message(self, message: bytes) -> None:

@@ -125,7 +125,7 @@ class MembershipSimulation(RaftSimulation):
         return log_of(node).status.applied.index == newest
 
     async def write(self, text: str = "x", *, deadline_s: float = 20.0) -> Commit:
-        """Write as a client does: to whoever leads, until it is acknowledged."""
+        """Write as a client does: to the present leader, until it is acknowledged."""
         async with timeout(deadline_s):
             while True:
                 leader = await self.leader()

@@ -217,7 +217,7 @@ class SimMesh(MeshEnd["SimMesh"]):
             receiver.on_peer_connected(peer.node_id)
 
     def disconnect(self, peer: SimMesh, refuses: bool) -> None:
-        """See ``peer`` off; ``refuses``: its port says at once that nobody is there."""
+        """Drop the connection of ``peer``; ``refuses``: its port refuses connections at once."""
         if self.peers.get(peer.node_id) is not peer:
             return
         del self.peers[peer.node_id]

@@ -109,7 +109,7 @@ def _foreign(export: Path, shard_id: int) -> Found:
 
 
 def _another_content(export: Path, shard_id: int) -> Found:
-    """Another file of the same size in its place: it says that somebody else wrote it."""
+    """Replace a file by another of the same size with another writer's id."""
     path = _last(export, shard_id)
     content = bytearray(path.read_bytes())
     content[content.rindex(b"parquet-cpp")] ^= 1

@@ -1,4 +1,4 @@
-"""A small history of a whole cluster, told event by event, and real exports of it.
+"""A small history of a whole cluster, built event by event, and real exports of it.
 
 ``told_history`` has two tenants, five topics on three shards, and the cluster manager's log as
 shard 0. Every rule of the shards holds in it: homes by slot, gates, epochs, versions, sessions. A
@@ -296,7 +296,7 @@ class History:
         self.add(self.home(name), by_command=by_command, topic_assigned=assigned)
 
     def unassign(self, name: str, unit: str = "", reason: str = "idle", topic_id: str = "") -> None:
-        """Take a unit from its owner. A negative epoch notes that nobody has it."""
+        """Take a unit from its owner. A negative epoch records that it has none."""
         key = (topic_id or self.ids[name], unit)
         unassigned = e.TopicUnassigned(
             topic_id=key[0],

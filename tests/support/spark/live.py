@@ -1,4 +1,4 @@
-"""A cluster as a verification sees it: real gRPC, and shards that hold what they are told to."""
+"""A cluster as a verification sees it: real gRPC, and shards with scripted content."""
 
 from __future__ import annotations
 

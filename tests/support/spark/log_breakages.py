@@ -40,7 +40,7 @@ class LogBreakage:
 
 
 def history_with_map() -> History:
-    """Return a told history whose cluster manager's log begins with the map of its slots."""
+    """Return a scripted history whose cluster manager's log begins with the map of its slots."""
     history = told_history()
     log = history.logs[0]
     first = e.Event(position=1, term=1, shard_id=0, time_ms=log[0].time_ms, schema_version=1)

@@ -1,4 +1,4 @@
-"""Whether anybody else takes units, and whether this broker drains, as the cluster says."""
+"""Whether other brokers take units, and whether this one drains, as the cluster reports it."""
 
 from __future__ import annotations
 

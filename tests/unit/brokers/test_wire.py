@@ -130,7 +130,7 @@ def test_a_removal_of_an_unknown_kind_is_an_unknown_step():
     assert from_manager(removed, 0) == Delivered([Delivery(4, UnknownStep())], 0)
 
 
-def test_what_is_held_is_told_in_pages_of_bounded_size(monkeypatch):
+def test_held_units_are_reported_in_pages_of_bounded_size(monkeypatch):
     monkeypatch.setattr(brokers.wire, "HELD_OBJECTS_PER_MESSAGE_MAX", 2)
 
     at_limit = list(held_pages(holding_of_topics(0)))
@@ -147,7 +147,7 @@ def test_what_is_held_is_told_in_pages_of_bounded_size(monkeypatch):
     )
 
 
-def test_units_of_a_deleted_topic_are_told_until_they_are_released():
+def test_units_of_a_deleted_topic_are_reported_until_released():
     holding = holding_of_topics(1)
     (before,) = list(held_pages(holding))
     holding.apply(MetadataRemoved(MetadataKind.TOPIC, f"{NAME}-0", "id-0"), 0)

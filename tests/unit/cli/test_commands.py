@@ -103,7 +103,7 @@ def test_a_malformed_target_is_refused(tmp_path: Path):
     assert "'nowhere'" in result.stderr
 
 
-def test_stopping_what_does_not_run_is_said_so(tmp_path: Path):
+def test_stopping_a_cluster_that_does_not_run_is_reported(tmp_path: Path):
     result = runner.invoke(app, ["down", "--json", "--data-dir", str(tmp_path)])
 
     assert result.exit_code == ExitCode.REFUSED

@@ -97,7 +97,7 @@ def test_silence_is_told_when_nothing_else_was_ever_said():
     assert code_after(["DEADLINE_EXCEEDED"])[0] == "DEADLINE_EXCEEDED"
 
 
-def test_a_topic_that_is_found_in_the_end_is_told_as_found():
+def test_a_topic_that_is_found_in_the_end_is_reported_as_found():
     code, attempts = code_after(["NO_CAPACITY", "DEADLINE_EXCEEDED", ""])
 
     assert (code, attempts) == ("", 3)

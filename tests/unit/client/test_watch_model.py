@@ -92,14 +92,14 @@ def test_tokens_move_with_each_change_and_name_no_shard_within_its_snapshot():
     assert place.in_snapshot == set()
 
 
-def test_a_reset_of_what_is_known_is_told_and_takes_the_shard_out_of_the_token():
+def test_a_reset_is_published_and_removes_the_shard_from_the_token():
     place = _Place({1: 20, 2: 9})
     changes = place.changes(update(1, reset=True))
     assert changes == [Change(ChangeKind.RESET, "2:9", 1)]
     assert place.in_snapshot == {1}
 
 
-def test_an_event_that_comes_again_is_told_once():
+def test_a_repeated_event_is_published_once():
     place = _Place({1: 20})
     changes = place.changes(update(1, 22, events=[created(20, "a"), created(22, "b")]))
     assert [change.position for change in changes] == [22]

@@ -76,7 +76,7 @@ class FakeGrantor:
 
 
 class ManagerUnderTest:
-    """A manager that leads a log in memory; ``updates`` is what its own view was told."""
+    """A manager that leads a log in memory; ``updates`` is what was pushed to its own view."""
 
     def __init__(
         self,

@@ -118,7 +118,7 @@ async def test_a_wish_that_is_under_way_is_answered_with_what_is_under_way(
 async def asked_behind_another(
     cluster: Cluster, *wishes: cluster_pb.ChangeReplicasRequest
 ) -> list[asyncio.Future[cluster_pb.ChangeReplicasResponse]]:
-    """Ask for one behind the other; nothing is committed, and nobody is answered."""
+    """Request one after the other; nothing is committed, and no request is answered."""
     cluster.led()
     cluster.under_test.log.hold_commits()
     asked = []

@@ -27,7 +27,7 @@ async def test_updates_come_out_in_the_order_they_went_in() -> None:
     assert await connection.next_update() == _update(2)
 
 
-async def test_an_end_wakes_whoever_waits_and_drops_what_was_not_sent() -> None:
+async def test_an_end_wakes_waiters_and_drops_unsent_messages() -> None:
     connection = NodeConnection("a", "shard", 0)
     ending = asyncio.ensure_future(connection.wait_ended())
     connection.push(_update(1))

@@ -272,7 +272,7 @@ async def test_a_return_of_a_session_that_is_over_is_refused_by_name(one: Manage
 async def test_a_return_of_a_deposed_leader_is_refused_though_this_manager_never_met_it(
     one: ManagerUnderTest,
 ) -> None:
-    """The successor was told the lease and may have used all of it."""
+    """The successor knows the lease and may have used all of it."""
     (lease,) = (await one.manager.lease_capacity(_request(wanted=40, term=4))).leases
     await one.manager.lease_capacity(_request(term=5))
     one.log.lose_leadership()
@@ -524,7 +524,7 @@ async def test_a_wall_clock_that_leaps_by_an_hour_takes_no_lease_away_and_gives_
     assert wanted.leases[0].ttl_ms == CAPACITY_LEASE_TTL_MS
 
 
-async def test_a_failure_that_nobody_waits_for_any_more_is_no_broken_task(
+async def test_a_failure_without_a_waiter_is_no_broken_task(
     one: ManagerUnderTest,
 ) -> None:
     """1. a shard asks for capacity, 2. it goes away, 3. its broker manager says no."""
@@ -547,7 +547,7 @@ async def test_a_failure_that_nobody_waits_for_any_more_is_no_broken_task(
     assert not noticed
 
 
-async def test_a_lease_that_is_not_committed_yet_is_told_to_nobody(one: ManagerUnderTest) -> None:
+async def test_an_uncommitted_lease_is_not_published(one: ManagerUnderTest) -> None:
     """1. a shard asks, 2. its leader dies before the commit, 3. the next leader asks the same."""
     await one.manager.lease_capacity(_request())
     one.log.hold_commits()
@@ -564,7 +564,7 @@ async def test_a_lease_that_is_not_committed_yet_is_told_to_nobody(one: ManagerU
     assert (await second).leases[0].units > 20
 
 
-async def test_a_lease_whose_commit_is_lost_is_told_to_nobody(one: ManagerUnderTest) -> None:
+async def test_a_lease_whose_commit_was_lost_is_not_published(one: ManagerUnderTest) -> None:
     await one.manager.lease_capacity(_request())
     one.log.hold_commits()
     first = asyncio.create_task(one.manager.lease_capacity(_request(used=20)))

@@ -229,7 +229,7 @@ def test_units_that_nobody_needs_any_more_serve_another_shard_in_the_end() -> No
 
 
 def test_what_a_deposed_leader_returns_late_is_not_taken_from_its_successor() -> None:
-    """1. A return leaves. 2. Another leads and is told the lease. 3. The return arrives."""
+    """1. A return is sent. 2. Another leader grants the lease anew. 3. The return arrives."""
     world = LeasesComeBack()
     world.everybody_has_a_first_block()
     world.need_little_until_something_is_to_be_returned(1)

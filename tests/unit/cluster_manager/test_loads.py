@@ -85,7 +85,7 @@ async def test_loads_are_gathered_and_pushed_to_shard_nodes_only(one: ManagerUnd
     assert [await _pushed(node) for node in nodes] == [[], [], []]
 
 
-async def test_a_shard_node_that_comes_is_told_all_loads(one: ManagerUnderTest) -> None:
+async def test_a_joining_shard_node_gets_all_loads(one: ManagerUnderTest) -> None:
     _say(one, _load())
     one.clock.advance(LOADS_GATHERED_MS)
 
@@ -134,7 +134,7 @@ async def test_only_shard_nodes_report_loads(one: ManagerUnderTest) -> None:
         one.manager.receive(discovery, cluster_pb.NodeMessage(load=_load()))
 
 
-async def test_the_load_of_a_session_that_ended_is_told_to_nobody(one: ManagerUnderTest) -> None:
+async def test_the_load_of_an_ended_session_is_not_published(one: ManagerUnderTest) -> None:
     _say(one, _load())
     one.manager.receive(_connection(one), broker(is_live=False))
     await settle()

@@ -1,4 +1,4 @@
-"""Discovery processes report minutes of lookups; each is in the log once, whoever leads."""
+"""Discovery processes report minutes of lookups; each is in the log once, over leader changes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_a_minute_is_committed_with_the_verdict_of_the_cluster_manager(one
     assert "longer than 3000 ms" in window.why_bad
 
 
-async def test_a_minute_that_is_said_twice_is_committed_once(one):
+async def test_a_minute_reported_twice_is_committed_once(one):
     connection = await said(one, BAD)
     one.manager.receive(connection, message_of(BAD))
     await settle()

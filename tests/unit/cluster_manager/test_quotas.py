@@ -130,7 +130,7 @@ async def test_a_new_leader_reads_the_quotas_from_its_view(one: ManagerUnderTest
         assert one.store.running_digest == pinned.scan()
 
 
-async def test_nodes_are_told_when_quotas_change_and_when_they_join(one: ManagerUnderTest) -> None:
+async def test_nodes_get_quotas_when_they_change_and_when_they_join(one: ManagerUnderTest) -> None:
     view = ClusterView()
     one.updates.clear()
     await set_quotas(one, FIRST)

@@ -380,10 +380,10 @@ async def test_a_follower_answers_status_only(tmp_path: Path) -> None:
     await follower.log.stop()
 
 
-async def test_a_lost_proposal_is_an_error_for_whoever_waits_and_nobody_else(
+async def test_a_lost_proposal_is_an_error_for_its_waiter_only(
     one: ManagerUnderTest,
 ) -> None:
-    """A future whose exception nobody looks at would be a warning, and warnings are errors."""
+    """An exception that is never retrieved would be a warning, and warnings are errors."""
     first, _ = await one.join_shard_nodes()
     one.log.hold_commits()
     one.manager.receive(first, broker())

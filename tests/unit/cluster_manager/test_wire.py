@@ -1,4 +1,4 @@
-"""Events survive the way through the log, and nodes are told what concerns them."""
+"""Events survive encoding, and nodes are sent what concerns them."""
 
 from __future__ import annotations
 
@@ -100,11 +100,11 @@ def test_readers_get_events_with_their_place_in_the_log() -> None:
     assert list(wire.events_of_entry(entry)) == EVENTS[:3]
 
 
-def test_nodes_are_not_told_of_the_ledger() -> None:
+def test_the_capacity_ledger_is_not_sent_to_nodes() -> None:
     assert wire.delta_update(EVENTS[3:]) is None
 
 
-def test_nodes_are_told_of_nodes_brokers_and_the_map() -> None:
+def test_nodes_brokers_and_the_map_are_sent_to_nodes() -> None:
     update = wire.delta_update(EVENTS)
 
     assert update is not None

@@ -20,7 +20,7 @@ REQUIRED = [
 ]
 
 
-def test_without_being_told_to_a_discovery_node_does_not_speak_pulsar():
+def test_a_discovery_node_speaks_pulsar_only_if_configured():
     config = parse_config(REQUIRED, {})
 
     assert (config.pulsar_listen, config.pulsar_advertise) == (None, None)
@@ -69,7 +69,7 @@ def test_workers_need_a_port_to_share():
         parse_config([*REQUIRED, "--workers", "2"], {})
 
 
-def test_a_worker_is_told_by_the_process_that_starts_it_only():
+def test_only_its_parent_process_makes_a_process_a_worker():
     assert parse_config(REQUIRED, {}).worker is None
     assert parse_config(REQUIRED, {WORKER_VARIABLE: "2:7"}).worker == WorkerRole(2, 7)
     with pytest.raises(RefusesToStart, match="not for people"):

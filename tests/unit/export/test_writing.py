@@ -226,7 +226,7 @@ class FullDisk(Disk):
 
 
 @pytest.mark.parametrize("room_bytes", [0, 100, 15_000, 25_000, 40_000, 55_000, 75_000])
-async def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path, room_bytes: int) -> None:
+async def test_a_full_disk_is_reported_and_loses_nothing(tmp_path: Path, room_bytes: int) -> None:
     log = FakeLog({1: events(1, 45)})
 
     with pytest.raises(ExportStopped, match="No space left on device"):

@@ -97,7 +97,7 @@ def types_of(commands: list[BaseCommand]) -> list[str]:
 # Handshake ---------------------------------------------------------------------------------
 
 
-async def test_a_client_that_greets_is_told_who_answers() -> None:
+async def test_connect_is_answered_with_the_server_version() -> None:
     connection, transport = opened(greeted=False)
 
     transport.receive(connect_frame(client_version="me", protocol_version=20))
@@ -176,7 +176,7 @@ async def test_any_authentication_is_accepted_because_none_is_configured() -> No
 @pytest.mark.parametrize(
     "first", [LOOKUP, PING, b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\0", b"\xff" * 9]
 )
-async def test_whoever_does_not_greet_first_is_closed_without_an_answer(first: bytes) -> None:
+async def test_a_peer_that_does_not_greet_first_is_closed_without_an_answer(first: bytes) -> None:
     connection, transport = opened(greeted=False)
 
     transport.receive(first)
@@ -197,7 +197,7 @@ async def test_a_second_greeting_closes_the_connection() -> None:
     assert connection.handled == []
 
 
-async def test_a_client_that_takes_us_for_a_proxy_is_told_and_closed() -> None:
+async def test_a_connect_through_a_proxy_gets_an_error_and_is_closed() -> None:
     connection, transport = opened(greeted=False)
 
     transport.receive(connect_frame(proxy_to_broker_url="pulsar://b:6650"))
@@ -354,7 +354,7 @@ async def test_what_is_no_command_closes_the_connection_and_is_logged_at_info() 
     assert [(log["log_level"], log["peer"]) for log in logs] == [("info", "127.0.0.1:1234")]
 
 
-async def test_a_request_without_its_topic_is_told_what_it_lacks() -> None:
+async def test_a_request_without_a_topic_is_refused_by_the_missing_field() -> None:
     _, transport = opened()
     body = b"\x08\x17\xba\x01\x02\x10\x05"
 
@@ -556,7 +556,7 @@ async def test_a_closed_client_that_does_not_read_is_dropped_within_an_interval(
     assert connection.events == ["closed"]
 
 
-async def test_a_client_that_may_not_connect_is_told_so_and_closed(monkeypatch) -> None:
+async def test_a_refused_connect_gets_an_error_and_is_closed(monkeypatch) -> None:
     def refuse(_principal: object, action: Action, _resource: object) -> None:
         raise Forbidden(f"nobody may {action.value}")
 

@@ -29,7 +29,7 @@ ANY = "pulsar://any:6650"
 
 
 class FakeDirectory:
-    """Says what the test told it; remembers how it was asked."""
+    """Gives the answers of the test; records the requests."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
@@ -194,7 +194,7 @@ async def test_an_owner_that_does_not_speak_pulsar_is_trouble_that_passes(comman
 
 
 @pytest.mark.parametrize("count", [0, 1, 12])
-async def test_partitions_are_told(commands, directory, count):
+async def test_partitions_are_answered(commands, directory, count):
     directory.counts[TOPIC] = count
 
     answer = await commands.answer(partitions())
@@ -266,7 +266,7 @@ async def test_topic_list_bytes_max_of_names_are_a_frame_that_clients_take(comma
     assert TOPIC_LIST_BYTES_MAX < len(encode_command(answer)) <= PULSAR_MESSAGE_BYTES_MAX
 
 
-async def test_a_schema_is_told_with_its_version(commands, directory):
+async def test_a_schema_is_answered_with_its_version(commands, directory):
     directory.stored = StoredSchema(
         (3).to_bytes(8, "big"), "orders", pulsar.Schema.Avro, b"{}", {"a": "b"}
     )
@@ -364,7 +364,7 @@ async def test_a_message_is_bounded(commands, directory, length, kept):
     assert len(failure_of(await commands.answer(lookup()))[2]) == kept
 
 
-async def test_a_message_that_utf_8_cannot_carry_is_told_all_the_same(commands, directory):
+async def test_a_message_that_is_not_utf_8_is_sent_all_the_same(commands, directory):
     directory.error = Unavailable("\ud800")
 
     answer = await commands.answer(lookup())

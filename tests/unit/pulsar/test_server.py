@@ -237,7 +237,7 @@ async def test_a_server_that_talks_nonsense_is_left() -> None:
         await client.closed
 
 
-async def test_a_refused_greeting_is_told() -> None:
+async def test_a_refused_greeting_is_reported() -> None:
     connect = CommandConnect(client_version="x", proxy_to_broker_url="pulsar://b:1")
     async with serving() as server:
         with pytest.raises(Unavailable, match="no proxy"):

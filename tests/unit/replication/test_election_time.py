@@ -80,7 +80,7 @@ async def test_a_replica_with_the_longer_log_does_not_wait_for_its_turn(
 
 @pytest.mark.parametrize("disk_ms", [1, 40, 150, 300])
 def test_slow_disks_make_an_election_longer_and_not_endless(disk_ms: int) -> None:
-    """A campaign takes two syncs: whoever starts the next one earlier only undoes it."""
+    """A campaign takes two syncs: an earlier rival campaign only undoes it."""
 
     async def scenario(simulation: RaftSimulation) -> None:
         leader = await simulation.leader()

@@ -1,4 +1,4 @@
-"""A follower at which somebody follows the log is told of commits at once; others are not."""
+"""Commits are announced at once to a follower whose log is being followed, and to no other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def notice_s(leader: SimNode, follower: SimNode) -> float:
 
 
 @run_by(simulated)
-async def test_a_commit_is_told_at_once_to_a_follower_that_wishes_it(
+async def test_a_commit_is_announced_at_once_to_a_follower_that_requested_it(
     simulation: RaftSimulation,
 ) -> None:
     leader = await simulation.leader()

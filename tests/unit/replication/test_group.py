@@ -518,7 +518,7 @@ async def test_followers_hear_of_a_commit_that_no_entry_follows(simulation: Raft
 
 
 @run_by(simulated)
-async def test_commits_that_follow_each_other_are_told_by_the_entries_alone(
+async def test_consecutive_commits_are_announced_by_entries_alone(
     simulation: RaftSimulation,
 ) -> None:
     leader = await simulation.leader()

@@ -137,7 +137,7 @@ async def test_a_learner_that_lags_holds_nobody_up(simulation: MembershipSimulat
 
 
 @run_by(membership, size=1)
-async def test_a_learner_that_was_promoted_unknowingly_votes_for_whom_knows_it(
+async def test_a_learner_that_missed_its_promotion_votes_for_a_candidate_that_knows_it(
     simulation: MembershipSimulation,
 ) -> None:
     """The entry that makes it a voter is on one disk only, and needs its vote to be committed."""

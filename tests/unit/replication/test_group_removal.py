@@ -1,4 +1,4 @@
-"""Who leaves a group hands over, is told, and disturbs nobody."""
+"""A replica that leaves a group hands over, learns of its removal, and disturbs no one."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_the_last_voter_is_not_removed(simulation: MembershipSimulation) -
 async def test_a_removal_that_only_the_removed_one_has_is_committed_by_it(
     simulation: MembershipSimulation,
 ) -> None:
-    """Of two, one removed itself and nobody else knows: it alone may lead, to hand over."""
+    """One of two removed itself and the other does not know: only it may lead, to hand over."""
     one, two = simulation.nodes
     await simulation.lead(one)
     simulation.cut_off(one)
@@ -99,7 +99,7 @@ async def test_a_removal_that_only_the_removed_one_has_is_committed_by_it(
 
 
 @run_by(membership, extra=0)
-async def test_a_removed_replica_is_told_and_disturbs_nobody(
+async def test_a_removed_replica_is_notified_and_disturbs_no_one(
     simulation: MembershipSimulation,
 ) -> None:
     leader = await simulation.leader()

@@ -40,7 +40,7 @@ def test_an_unknown_flag_or_an_abbreviation_ends_the_program():
             read(argument)
 
 
-def test_every_mistake_is_told_not_only_the_first():
+def test_every_mistake_is_reported_not_only_the_first():
     given = read("--node-id=a b", "--listen=nowhere", "--shards=10")
     given.identifier("--node-id")
     given.address("--listen")

@@ -89,7 +89,7 @@ def test_each_mistake_gets_its_sentence(flag: str, value: str, sentence: str) ->
         parse_config(arguments(**{flag: value}), {})
 
 
-def test_several_mistakes_are_told_at_once() -> None:
+def test_several_mistakes_are_reported_at_once() -> None:
     with pytest.raises(RefusesToStart) as refusal:
         parse_config(arguments(node_id="a b", cluster_managers=","), {})
 

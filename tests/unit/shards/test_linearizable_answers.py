@@ -197,7 +197,7 @@ async def test_a_request_is_sent_to_the_next_leader_as_soon_as_it_is_known(shard
 
 
 @run_by(in_shard)
-async def test_a_replica_that_stopped_sends_to_whom_it_last_heard_leading(shard: Harness) -> None:
+async def test_a_stopped_replica_names_the_leader_it_last_heard(shard: Harness) -> None:
     (topic,) = await shard.create_topics("orders")
     shard.log.lose_leadership(NodeId("node-2"))
     await shard.replica.stop()

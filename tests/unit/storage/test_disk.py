@@ -34,7 +34,7 @@ def given_file(disk: SimDisk, data: bytes = b"") -> Handle:
     ("code", "full"),
     [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False), (errno.ENOENT, False)],
 )
-def test_a_full_disk_is_told_from_a_broken_one(code: int, full: bool) -> None:
+def test_a_full_disk_is_distinguished_from_a_broken_one(code: int, full: bool) -> None:
     assert is_full(OSError(code, "")) is full
 
 
@@ -166,7 +166,7 @@ def test_a_full_disk_refuses_to_grow_and_takes_what_fits() -> None:
     disk.preallocate(handle, 111)
 
 
-def test_a_failing_sync_fails_as_often_as_it_was_told() -> None:
+def test_a_sync_fails_as_often_as_it_was_set_to() -> None:
     disk = given_disk()
     handle = given_file(disk)
     disk.fail_sync("test", errno.EIO, times=2)

@@ -56,7 +56,7 @@ async def test_kept_work_that_breaks_begins_again_and_is_counted(error: BaseExce
     assert not keeper.done()
 
 
-async def test_kept_work_that_somebody_cancels_begins_again() -> None:
+async def test_kept_work_that_was_cancelled_begins_again() -> None:
     work = Work()
     keeper = keep("work", work.run)
     await asyncio.sleep(0.1)

@@ -93,7 +93,7 @@ class Administrator:
             await self._raw.close()
 
     async def _undo_drains(self) -> None:
-        """Take every drain back, however often it takes to be told that it is done."""
+        """End every drain, and repeat the call until it is acknowledged."""
         async with timeout(UNDONE_S_MAX):
             for broker_id in list(self._draining):
                 while broker_id in self._draining:

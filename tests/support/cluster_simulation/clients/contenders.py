@@ -205,7 +205,7 @@ class Contender:
 
 
 def judge(records: Records, entries: Mapping[int, Mapping[int, Entry]]) -> tuple[Finding, ...]:
-    """Return what is wrong with what contenders were told, and with the shards' ``entries``."""
+    """Return what is wrong with the answers to contenders, and with the shards' ``entries``."""
     ended_ns = max(
         (each.returned_ns or each.invoked_ns for each in records if isinstance(each, Operation)),
         default=0,

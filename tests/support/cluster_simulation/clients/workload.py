@@ -34,7 +34,7 @@ class Ledger:
     """What clients know to be true, from answers alone."""
 
     created: dict[str, str] = field(default_factory=dict)
-    """Acknowledged topics that nobody has tried to delete: name -> id."""
+    """Acknowledged topics without an attempted deletion: name -> id."""
     refused: dict[str, str] = field(default_factory=dict)
     """Creates that failed in a way that says nothing happened: name -> why."""
     deleted: dict[str, None] = field(default_factory=dict)

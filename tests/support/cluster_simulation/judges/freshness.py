@@ -68,11 +68,11 @@ class Freshness:
         self._ranks: dict[Assigned, int] = {}
         """In the order of the shard's log."""
         self._ended_at: dict[Assigned, float] = {}
-        """When anybody first knew that it was committed that this is over."""
+        """When a process first knew that the end of this was committed."""
         self._given: dict[tuple[str, str], tuple[list[float], list[int]]] = {}
         """(node, name) -> when a rank higher than all before was given, and the ranks."""
         self._created_at: dict[str, float] = {}
-        """When anybody first knew that a topic that is there had been created."""
+        """When a process first knew that the creation of an existing topic was committed."""
         self._deleted: dict[str, None] = {}
         self.judged = 0
         self.judged_absent = 0
@@ -140,7 +140,7 @@ class Freshness:
             self._violate(f"NodesNeverGoBack: {node} says {name} is absent behind where it is")
 
     def unassigned(self, topic_id: str, name: str, epoch: int) -> None:
-        """It is committed that nobody has it any more."""
+        """It is committed that the unit has no owner any more."""
         self._ended_at.setdefault((topic_id, name, epoch), self.now())
 
     def judge(

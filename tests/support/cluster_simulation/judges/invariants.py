@@ -311,7 +311,7 @@ class Invariants(Witness):
             )
 
     def complain(self, what: str) -> None:
-        """Say what somebody saw that must not be."""
+        """Record a violation that an observer saw."""
         self._violate(what)
 
     # What clients and brokers see -------------------------------------------------------------

@@ -38,7 +38,7 @@ async def test_a_report_says_who_acknowledged_what_and_when():
     assert (told.first_acked_at_ns, told.last_acked_at_ns, told.acknowledged) == (101, 150, 5)
 
 
-async def test_after_all_only_what_has_grown_is_told():
+async def test_after_the_first_report_only_growth_is_reported():
     kept = Acknowledgements()
     first, _ = noted(kept, 1), noted(kept, 2)
     async with aclosing(reports_of(kept).watch()) as reports:

@@ -120,7 +120,7 @@ async def test_too_many_topics_at_once_are_refused(world: BrokerWorld):
         await stats_of(world.broker(), *names, "x")
 
 
-async def test_schemas_are_told_over_grpc(world: BrokerWorld):
+async def test_schemas_are_answered_over_grpc(world: BrokerWorld):
     await world.broker().client().producer(schema=STRING)
     context: Any = Context()
     service = servicer(world.broker())

@@ -192,7 +192,9 @@ async def test_schema_bytes_max_is_taken_of_every_command_and_one_more_refused(
     assert not taken[2].HasField("error_code")
 
 
-async def test_broker_listings_max_are_under_way_and_one_more_is_told_to_wait(world: BrokerWorld):
+async def test_broker_listings_max_are_under_way_and_one_more_is_refused_for_now(
+    world: BrokerWorld,
+):
     client = world.broker().client()
     world.directory.released.clear()
 

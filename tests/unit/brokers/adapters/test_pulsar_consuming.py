@@ -239,7 +239,7 @@ async def test_a_failover_consumer_learns_behind_the_answer_whether_it_is_active
     assert client.got(pulsar.BaseCommand.ACTIVE_CONSUMER_CHANGE)[0].is_active
 
 
-async def test_a_client_of_old_is_not_told_who_is_active(world: BrokerWorld):
+async def test_an_old_client_is_not_notified_of_the_active_consumer(world: BrokerWorld):
     client = world.broker().client(protocol_version=11)
     await client.subscribe(kind=pulsar.CommandSubscribe.Failover)
     await settle()
@@ -274,7 +274,7 @@ async def test_a_subscription_is_durable_or_not(world: BrokerWorld):
     assert refused.error == pulsar.NotAllowedError
 
 
-async def test_the_last_message_is_told_with_its_place_in_its_batch(world: BrokerWorld):
+async def test_the_last_message_is_answered_with_its_batch_index(world: BrokerWorld):
     client = world.broker().client()
     await client.subscribe()
 

@@ -216,7 +216,7 @@ class Schedule:
         self.world.move(TOPIC, self.rng.choice([each for each in "ab" if each != owner]))
 
     def fence(self) -> None:
-        """Another broker is the owner, and the old one has not been told."""
+        """Another broker is the owner, and the old one has not been notified."""
         owner = self.world.directory.owners[TOPIC][0]
         self.world.assign(TOPIC, "b" if owner == "a" else "a")
 

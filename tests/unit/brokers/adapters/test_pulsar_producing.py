@@ -75,7 +75,7 @@ async def test_payloads_are_stored_as_they_came(world: BrokerWorld):
     assert entry.message_count == 3
 
 
-async def test_a_wrong_checksum_is_told_and_the_connection_goes_on(world: BrokerWorld):
+async def test_a_wrong_checksum_is_an_error_and_the_connection_stays_open(world: BrokerWorld):
     client = world.broker().client()
     await client.producer()
 
@@ -355,7 +355,7 @@ async def test_closing_a_producer_that_is_being_let_in_gives_it_up(world: Broker
     assert len(world.broker().topics.get(TOPIC).producers) == 0
 
 
-async def test_the_same_producer_again_is_told_its_name_again(world: BrokerWorld):
+async def test_the_same_producer_gets_its_name_again(world: BrokerWorld):
     client = world.broker().client()
     first = await client.producer()
 
@@ -398,7 +398,7 @@ async def test_a_name_of_a_client_that_is_there_is_refused(world: BrokerWorld):
 
 
 @run_by(run_virtual)
-async def test_a_name_of_a_client_that_is_gone_goes_to_who_asks_for_it() -> None:
+async def test_the_producer_name_of_a_gone_client_is_free_again() -> None:
     world = BrokerWorld()
     silent, other = world.broker().client(), world.broker().client()
     await silent.producer(producer_name="p")
@@ -531,7 +531,7 @@ async def test_a_topic_name_that_is_none_is_refused(world: BrokerWorld, topic: s
     assert refused.error == pulsar.InvalidTopicName
 
 
-async def test_a_failing_disk_is_told_and_the_topic_is_opened_anew(world: BrokerWorld):
+async def test_a_failing_disk_is_reported_and_the_topic_opened_again(world: BrokerWorld):
     client, other = world.broker().client(), world.broker().client()
     await client.producer(producer_name="p")
     await other.producer(producer_name="q")
@@ -619,7 +619,7 @@ async def test_a_topic_that_cannot_be_located_is_not_ready(world: BrokerWorld):
     assert refused.error == pulsar.ServiceNotReady
 
 
-async def test_a_client_of_old_is_closed_where_a_newer_one_is_told(world: BrokerWorld):
+async def test_an_old_client_is_closed_where_a_newer_one_is_notified(world: BrokerWorld):
     old = world.broker("a").client(protocol_version=4)
     await old.producer()
     world.broker("b")

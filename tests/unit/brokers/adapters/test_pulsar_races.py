@@ -349,7 +349,7 @@ async def test_a_topic_with_consumers_only_is_opened_anew_when_storage_has_faile
     assert world.broker().ledger() is not broken
 
 
-async def test_a_cursor_that_cannot_be_encoded_is_told_and_the_next_one_is_stored(
+async def test_an_unencodable_cursor_is_logged_and_the_next_one_stored(
     world: BrokerWorld,
 ):
     client = await with_messages(world, 2)
@@ -366,7 +366,7 @@ async def test_a_cursor_that_cannot_be_encoded_is_told_and_the_next_one_is_store
 
 
 @pytest.mark.parametrize("question", ["last message", "seek"])
-async def test_damage_stops_a_topic_whoever_finds_it(world: BrokerWorld, question: str):
+async def test_damage_stops_a_topic_whichever_reader_finds_it(world: BrokerWorld, question: str):
     client = await with_messages(world, 1)
     other = world.broker().client()
     await other.producer("persistent://public/default/other")

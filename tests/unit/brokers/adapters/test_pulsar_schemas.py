@@ -1,4 +1,4 @@
-"""Schemas at a broker: stored, numbered, compared, told."""
+"""Schemas at a broker: stored, numbered, compared, answered."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_a_producer_without_a_schema_has_no_version(world: BrokerWorld):
     assert not with_none.HasField("schema_version")
 
 
-async def test_schemas_are_told_by_version_and_the_latest_without(world: BrokerWorld):
+async def test_schemas_are_answered_by_version_and_the_latest_without_one(world: BrokerWorld):
     client = world.broker().client()
     labelled = record("a")
     labelled.properties.add(key="k", value="v")
@@ -287,7 +287,7 @@ async def test_a_schema_is_refused_whose_comparisons_take_too_long_together(
     assert isinstance(taken, pulsar.CommandSuccess | pulsar.CommandProducerSuccess)
 
 
-async def test_a_version_that_is_being_stored_is_told_when_it_is(world: BrokerWorld):
+async def test_a_version_being_stored_is_answered_once_stored(world: BrokerWorld):
     client = world.broker().client()
     await client.producer(producer_id=9)
     asked = client.start(

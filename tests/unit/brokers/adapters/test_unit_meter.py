@@ -39,7 +39,7 @@ def test_rates_are_of_the_time_between_two_looks() -> None:
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_the_busiest_are_told_by_bytes_and_the_others_are_not(more: int) -> None:
+def test_the_busiest_units_are_reported_by_bytes_and_no_others(more: int) -> None:
     topics = [topic(number) for number in range(BUSIEST_UNITS_MAX + more)]
     meter = UnitMeter()
     meter.measure(topics, now_ms=0, wall_ms=0)

@@ -32,7 +32,7 @@ def test_a_clock_that_is_set_back_does_not_shorten_an_interval():
     assert shown(kept) == [(key(), 10, 10, 2)]
 
 
-def test_a_unit_in_which_nothing_was_acknowledged_is_not_told_of():
+def test_a_unit_without_acknowledged_messages_is_not_reported():
     kept = Acknowledgements()
     kept.opened(key(), "t")
     kept.closed(key())
@@ -64,7 +64,7 @@ def test_closed_units_are_remembered_up_to_a_bound_and_open_ones_beside_them():
     assert key(2) in told
 
 
-def test_intervals_may_come_and_go_while_somebody_looks():
+def test_intervals_may_come_and_go_during_an_iteration():
     kept = Acknowledgements()
     for number in (1, 2):
         kept.opened(key(number), "t").note(number, 1)

@@ -41,7 +41,7 @@ def opened(store, epoch):
     return store.open(TOPIC_ID, "", epoch, topic_name="t")
 
 
-async def test_what_is_acknowledged_is_within_the_interval_that_is_told(stores):
+async def test_acknowledged_messages_lie_within_the_reported_interval(stores):
     store, _ = stores
     ledger = await opened(store, 1)
     assert told(store, "a") == []
@@ -63,7 +63,7 @@ async def test_facts_alone_are_no_acknowledgements(stores):
     assert told(store, "a") == []
 
 
-async def test_a_closed_unit_is_still_told_of(stores):
+async def test_a_closed_unit_is_still_reported(stores):
     store, _ = stores
     ledger = await opened(store, 1)
     await ledger.append(entry(0))

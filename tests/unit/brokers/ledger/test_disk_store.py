@@ -492,7 +492,7 @@ async def test_a_unit_must_have_a_name_that_names_a_directory(start: Start) -> N
             await start().open(topic, unit, 1, topic_name=NAME)
 
 
-async def test_whoever_stops_waiting_for_an_opening_does_not_stop_the_others(
+async def test_a_cancelled_waiter_does_not_cancel_the_opening(
     start: Start,
 ) -> None:
     store = start()

@@ -1,4 +1,4 @@
-"""An owner that lets go ends its epoch itself, whoever comes in between and wherever it stops."""
+"""An owner that releases its ledger seals its epoch itself, wherever it stops."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_an_owner_that_is_gone_in_the_middle_has_lost_nothing(tmp_path: Path, st
 
 @pytest.mark.parametrize("step", OWN_STEPS)
 def test_a_seal_whose_name_a_loss_of_power_took_is_made_again(tmp_path: Path, step: str) -> None:
-    """The name is durable with the successor's snapshot only, and nobody relies on it before."""
+    """The name is durable only with the successor's snapshot; no process relies on it before."""
     old = Old(tmp_path)
     seen: list[str] = []
     old.seal(seen.append)

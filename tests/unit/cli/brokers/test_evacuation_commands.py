@@ -116,7 +116,7 @@ async def test_a_rebalance_is_followed_until_nothing_is_under_way() -> None:
 
 
 async def test_a_rebalance_does_not_wait_for_drains() -> None:
-    """They are somebody else's, and rules may keep a drain from ever coming to an end."""
+    """Another operator began them, and placement rules may keep a drain from ever ending."""
     discovery = Discovery(
         counted(30, under_way=17, evacuating=5), counted(20, under_way=5, evacuating=5)
     )

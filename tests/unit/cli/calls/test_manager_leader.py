@@ -1,4 +1,4 @@
-"""Finding the cluster manager that leads: hints are followed, and nobody is asked in a circle."""
+"""Finding the leading cluster manager: hints are followed, and never in a circle."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_a_command_that_waits_says_so_on_a_terminal(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("ending", [SystemExit(1), typer.Exit(4)])
-def test_an_exit_of_a_command_is_the_programs_and_nothing_else_is_said(
+def test_the_exit_code_of_a_command_is_the_programs_without_further_output(
     ending: BaseException, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def work() -> None:

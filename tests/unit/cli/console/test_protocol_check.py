@@ -29,7 +29,7 @@ ANSWERS = {
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[str]:
-    """Serve ``answer`` to whoever connects; yield the address."""
+    """Serve ``answer`` to each connection; yield the address."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

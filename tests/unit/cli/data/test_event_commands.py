@@ -198,7 +198,7 @@ def test_a_word_that_is_no_tenant_is_looked_for_as_a_topic(
     assert "no event" not in cluster.events("t-1").stdout
 
 
-def test_a_name_without_events_is_said_to_have_none(
+def test_a_name_without_events_is_reported_as_having_none(
     cluster: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads_as(monkeypatch, (1, "t-77"))

@@ -1,4 +1,4 @@
-"""``pipeline JOB``: a job's process, and how its end is told."""
+"""``pipeline JOB``: a job's process, and how its end is reported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def test_a_job_that_was_interrupted_is_no_broken_one(
     assert (result.exit_code, result.stderr) == (ExitCode.INTERRUPTED, "")
 
 
-def test_a_job_that_was_killed_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_job_is_reported_as_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = run_job(tmp_path, monkeypatch, "kill -KILL $$")
     assert result.exit_code == ExitCode.BROKEN
     assert "killed by SIGKILL" in result.stderr
@@ -57,7 +59,7 @@ def test_help_works_without_the_libraries(monkeypatch: pytest.MonkeyPatch, flag:
     assert "make setup-pipeline" in result.output
 
 
-def test_without_the_libraries_it_is_said_how_to_get_them(
+def test_missing_libraries_are_named_with_how_to_get_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline_commands, "LIBRARIES", ("a_library_nobody_has",))

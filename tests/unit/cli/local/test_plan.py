@@ -153,7 +153,7 @@ def test_a_port_base_without_room_is_refused(port_base: int):
         make_plan(ClusterSize(), port_base=port_base)
 
 
-def test_every_cluster_manager_is_told_of_all_of_them(tmp_path: Path):
+def test_all_of_them_are_reported_to_every_cluster_manager(tmp_path: Path):
     plan = make_plan(ClusterSize(), port_base=20_000)
     node = plan.node("cluster-manager-2")
 

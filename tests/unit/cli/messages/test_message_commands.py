@@ -104,7 +104,7 @@ def test_without_a_cluster_it_says_what_to_do(tmp_path: Path, arguments: list[st
         (["read", "t", "--from", "yesterday"], ExitCode.USAGE),
     ],
 )
-def test_wrong_names_and_usage_are_told_before_anybody_is_asked(
+def test_wrong_names_and_usage_are_reported_before_any_request(
     arguments: list[str], code: ExitCode
 ):
     assert runner.invoke(app, [*arguments, "--service-url", "a:1"]).exit_code == code

@@ -177,7 +177,7 @@ def run_until(monkeypatch):
 
 
 def has_heard(*brokers: str, next_position: int) -> Condition:
-    """Return whether these brokers have told their intervals, and the log its events."""
+    """Return whether these brokers have reported their intervals, and the log its events."""
     return lambda auditor: (
         auditor.reached >= set(brokers) and auditor.positions.get(1) == next_position
     )

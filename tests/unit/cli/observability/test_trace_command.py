@@ -44,7 +44,7 @@ def run(*arguments: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_children_stand_below_their_parents_whoever_wrote_them(directory: Path) -> None:
+def test_children_stand_below_their_parents_whichever_process_wrote_them(directory: Path) -> None:
     trace_id = (directory / "id").read_text()
 
     code, said = run(trace_id[:12], "--from", str(directory))
@@ -65,7 +65,7 @@ def test_the_last_trace_is_the_one_that_began_last(directory: Path) -> None:
     assert "shard.execute" not in said
 
 
-def test_a_trace_that_is_not_there_is_said(directory: Path) -> None:
+def test_a_missing_trace_is_reported(directory: Path) -> None:
     assert run("f" * 32, "--from", str(directory))[0] == 4
 
 

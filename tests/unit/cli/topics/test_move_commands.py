@@ -179,7 +179,7 @@ def test_a_move_that_got_no_answer_may_go_on(
     assert LOOK in result.stderr
 
 
-def test_a_move_that_nobody_was_asked_for_is_said_as_such(discovery: Discovery) -> None:
+def test_a_move_without_an_answer_reports_the_error(discovery: Discovery) -> None:
     discovery.answers = {PAID: Unavailable("no discovery node could help")}
 
     result = nextgen("topics", "move", PAID)
@@ -298,7 +298,7 @@ def test_a_pin_to_where_it_is_moves_nothing(discovery: Discovery) -> None:
     assert json.loads(document.stdout) == {"topic": PAID, "pinned_brokers": ["a"], "moves": []}
 
 
-def test_a_pin_does_not_wait_for_ever_to_be_told_where_the_topic_is(
+def test_a_pin_does_not_wait_for_ever_for_the_topics_place(
     discovery: Discovery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(placement_commands, "PLACES_TIMEOUT_MS", 1)

@@ -59,7 +59,7 @@ def test_a_field_is_set_by_its_path(assignment, expected):
         ("schema_compatibility=99", "it may be"),
     ],
 )
-def test_what_cannot_be_set_is_said(assignment, why):
+def test_a_field_that_cannot_be_set_is_named(assignment, why):
     with pytest.raises(InvalidRequest, match=why):
         policies_with(assignment)
 

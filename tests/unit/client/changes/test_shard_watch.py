@@ -414,7 +414,7 @@ def test_a_stream_that_is_not_opened_in_time_is_ended_by_name(
 
 @pytest.mark.usefixtures("long_leases")
 @run_by(in_cluster)
-async def test_an_acknowledged_watch_says_by_itself_what_it_was_told(cluster: Cluster) -> None:
+async def test_an_acknowledged_watch_reports_its_position_by_itself(cluster: Cluster) -> None:
     effective = led_for_long(cluster.worlds[0])
     cluster.lead(0)
     async with cluster.watching() as watch:

@@ -113,7 +113,7 @@ async def test_a_message_that_is_sent_again_later_says_what_it_said_at_first() -
 
 @run_by(run_virtual)
 async def test_what_was_carried_out_nowhere_is_issued_again() -> None:
-    """Or it would be refused for its age when its shard is back, though nobody carried it out."""
+    """Or its age would have it refused once its shard is back, though it was never carried out."""
     nodes = Cluster(Unavailable("no leader"))
     request = delete()
 

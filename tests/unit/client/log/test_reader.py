@@ -281,7 +281,7 @@ async def test_a_pin_in_the_future_is_refused_by_the_leaders_word(world: World) 
         await pin_log([world.endpoint], SHARD, "exporter", 40, ttl_ms=60_000)
 
 
-async def test_the_readers_of_each_replica_are_told_and_who_does_not_answer(world: World) -> None:
+async def test_readers_of_each_replica_and_unreachable_replicas_are_listed(world: World) -> None:
     await pin_log([world.endpoint], SHARD, "exporter", 4, ttl_ms=60_000)
     world.second.refuses = Unavailable("not at the moment")
 

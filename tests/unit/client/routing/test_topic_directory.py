@@ -310,7 +310,7 @@ async def test_a_change_of_what_may_be_created_counts_at_once(directory, world):
 
 
 async def test_a_question_that_comes_after_a_read_began_does_not_share_its_answer(directory, world):
-    """1. One asks, and what he is told is read. 2. It changes. 3. Another asks: he is to see it."""
+    """1. A lookup reads its answer. 2. The topic moves. 3. A later lookup must see the move."""
 
     def times_asked():
         asked = [each.name for request in world.requests for each in request.get.names]
@@ -390,7 +390,7 @@ async def test_an_absent_topic_is_located_only_if_it_may_be_created(directory, w
     assert (await directory.locate(name, create=True)).broker_id == "broker-1"
 
 
-async def test_a_topic_created_as_partitioned_says_so_to_whoever_wanted_it_whole(directory, world):
+async def test_creating_a_partitioned_topic_as_unpartitioned_names_the_conflict(directory, world):
     world.add_namespace("acme/wide", {"autoTopicCreationType": "partitioned"})
 
     refused = await refusal(directory.locate(parse_topic("acme/wide/a"), create=True))
@@ -416,7 +416,7 @@ async def test_an_answer_that_was_on_its_way_before_the_create_is_asked_for_agai
     await creation.stop()
 
 
-async def test_a_creation_is_told_before_its_creator_looks_for_it(world):
+async def test_a_creation_is_published_before_its_creator_looks_it_up(world):
     """What remembers absent names must know before the second lookup: the topic is there."""
     told = []
 
@@ -469,7 +469,7 @@ async def test_an_error_of_a_shard_reaches_everybody_who_asked(directory, world)
     assert [type(error) for error in errors] == [ProposalLost] * 10
 
 
-async def test_whoever_gives_up_does_not_take_the_answer_from_the_others(directory, world):
+async def test_a_waiter_that_gives_up_leaves_the_others_their_answer(directory, world):
     world.add_topic(TOPIC, 2)
     world.released.clear()
     first, second = (

@@ -129,7 +129,7 @@ async def challenge_of(endpoint: str) -> bytes:
 
 
 def test_every_method_is_either_open_or_for_nodes():
-    """A new method fails here until somebody has decided which it is."""
+    """A new method fails here until it is declared open or for members."""
     assert set(served()) == OPEN_CALLS | NODE_CALLS
     assert OPEN_CALLS.isdisjoint(NODE_CALLS)
 

@@ -7,7 +7,7 @@ import asyncio
 from cluster_manager.adapters.loop_clock import LoopClock
 
 
-async def test_whoever_is_called_finds_that_the_time_has_come() -> None:
+async def test_a_timers_callback_sees_its_due_time_reached() -> None:
     clock = LoopClock()
     due_ms = clock.monotonic_ms() + 3
     called: asyncio.Future[int] = asyncio.get_running_loop().create_future()

@@ -124,7 +124,7 @@ def test_leases_of_all_shards_together_never_exceed_the_grant() -> None:
 
 
 def test_time_alone_frees_nothing_because_the_shard_may_have_used_it() -> None:
-    """The ledger has no clock: whoever says that a lease expired must be sure of it."""
+    """The ledger has no clock: the caller that ends a lease must be sure that it expired."""
     state = _given(BEGAN, GRANTED, CapacityLeased("broker-1", "s-1", 1, 100, 1))
 
     command = LeaseCapacity("broker-1", "s-1", 2, 1, 9_999_999)

@@ -113,7 +113,7 @@ def test_a_created_topic_ends_the_absence_of_its_partitions():
     assert len(names) == 0
 
 
-def test_an_absence_from_before_what_the_watch_has_told_is_not_taken_in():
+def test_an_absence_older_than_the_watch_position_is_not_remembered():
     names = followed()
     names.advance(SHARD, 20)
 

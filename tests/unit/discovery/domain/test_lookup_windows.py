@@ -49,7 +49,7 @@ def test_answers_of_the_cache_are_of_the_first_class():
     assert window.latency_counts[0] == window.lookups == 7
 
 
-def test_whoever_waited_too_long_was_failed_whatever_the_answer():
+def test_expired_requests_count_as_failed_whatever_the_answer():
     tally = LookupTally()
     tally.add(LOOKUP_MS_MAX)
     tally.add(LOOKUP_MS_MAX + 1, lookups=4, failed=1)

@@ -3,7 +3,7 @@ import pytest
 from discovery.domain.partition_counts import PartitionCounts
 
 
-def test_a_count_is_told_until_its_time_is_over():
+def test_a_count_is_reported_until_its_window_ends():
     counts = PartitionCounts(counts_max=10)
     counts.put("a", 4, now=0.0, until=100.0)
 

@@ -96,7 +96,7 @@ async def test_what_is_put_into_a_command_stays_one_word(tmp_path):
     assert told.read_text() == VALUES["node"]
 
 
-async def test_a_command_that_fails_is_told_with_what_it_said():
+async def test_a_failed_command_is_reported_with_its_output():
     with pytest.raises(Unavailable, match=r"ended with 3: no such host"):
         await run_hook(python("print('no such host'); exit(3)"), VALUES, timeout_ms=20_000)
     with pytest.raises(Unavailable, match="cannot be run"):

@@ -192,7 +192,7 @@ async def test_a_move_is_made_from_the_epoch_that_is_known(path, recorder):
     assert moved.value["epoch"] == 5
 
 
-async def test_policies_are_set_on_condition_or_not_and_told_as_a_text(path, recorder):
+async def test_policies_are_set_with_or_without_condition_and_printed(path, recorder):
     answer = pb.WriteResponse(id="t-1", version=4, shard_id=1, position=8)
     calls, discovery = calls_of(path, recorder, answer, answer, answer)
 

@@ -89,7 +89,7 @@ async def test_the_restart_of_everything_meets_no_other_fault():
     assert not any(meet(restart, span) for span in maker.spans if span is not restart)
 
 
-async def test_a_fault_for_which_there_is_nobody_is_left_out_and_told():
+async def test_a_fault_without_a_target_is_skipped_and_reported():
     nobody, then = kill(Group.BROKER, 1), kill(Group.BROKER, 2)
 
     runner = await run([nobody, then], RecordingMaker(refuses=nobody))
@@ -99,7 +99,7 @@ async def test_a_fault_for_which_there_is_nobody_is_left_out_and_told():
     assert "no shard has a leader" in runner.complaints[0]
 
 
-async def test_a_group_that_does_not_get_well_is_told():
+async def test_a_group_that_does_not_recover_is_reported():
     step = kill(Group.MANAGER)
 
     runner = await run([step], RecordingMaker(ill=step))

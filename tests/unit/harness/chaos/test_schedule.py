@@ -142,7 +142,7 @@ def test_a_minority_leaves_a_majority_or_one_that_needs_nobody(group, size, mino
     assert minority_of(group, size) == minority
 
 
-def test_two_faults_in_one_group_at_a_time_are_told():
+def test_two_faults_in_one_group_at_a_time_are_reported():
     step = FaultStep(1_000, 500, FaultKind.KILL, Group.SHARD_NODE)
     other = replace(step, at_ms=1_400)
     elsewhere = replace(step, at_ms=1_400, group=Group.BROKER)

@@ -90,7 +90,7 @@ def test_an_event_keeps_what_checks_ask_for(event: pb.Event, expected: LogEvent)
     )
 
 
-def test_every_kind_of_event_can_be_told() -> None:
+def test_every_kind_of_event_can_be_printed() -> None:
     for field in pb.Event.DESCRIPTOR.oneofs_by_name["payload"].fields:
         event = pb.Event(position=1)
         getattr(event, field.name).SetInParent()

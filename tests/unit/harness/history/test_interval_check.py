@@ -147,7 +147,7 @@ def test_an_interval_that_cannot_be_is_found(bad):
     assert audit.units == 0
 
 
-def test_an_overlap_is_told_once_however_often_it_is_heard():
+def test_an_overlap_is_reported_once_however_often_it_is_observed():
     audit = IntervalAudit()
     for each in GRANTS:
         audit.granted(each)

@@ -1,4 +1,4 @@
-"""What the log of a shard may not say, and what nobody may be told about it."""
+"""Events that a shard's log must not have, and answers that must not contradict it."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_key_has_one_shard() -> None:
         ({"shard": 2}, "shard 2"),
     ],
 )
-def test_what_a_writer_was_told_is_what_the_log_has(told: dict[str, object], words: str) -> None:
+def test_a_writers_answer_equals_the_log(told: dict[str, object], words: str) -> None:
     log = log_of(CREATED, replace(SET, causation_id="aa"))
     create = Operation(
         "c", 1, OperationKind.CREATE, TOPIC, 1, 2, "ok", value={"id": "t-1"}, shard=1, position=1

@@ -130,7 +130,7 @@ def test_a_torn_first_line_is_written_again(tmp_path: Path) -> None:
     "line",
     [b"{", b"[]", b"7", b'{"record":"Nothing"}', b"{}", b'{"record":"Drained"}', b"\xff"],
 )
-def test_damage_inside_a_file_is_told_with_its_place(tmp_path: Path, line: bytes) -> None:
+def test_damage_inside_a_file_is_reported_with_its_offset(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "bad.jsonl"
     write(path, RUN)
     with path.open("ab") as file:

@@ -1,4 +1,4 @@
-"""What a watch may be told, and when."""
+"""What a watch must receive, and in which order."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ WRONG: dict[str, tuple[WatchRecord, ...]] = {
 
 
 @pytest.mark.parametrize("records", RIGHT)
-def test_a_watch_that_is_told_what_there_is_is_let_through(
+def test_a_watch_that_gets_the_logs_changes_passes(
     records: Sequence[WatchRecord],
 ) -> None:
     assert found(records) == []
 
 
 @pytest.mark.parametrize("words", WRONG)
-def test_a_watch_that_is_told_anything_else_is_reported(words: str) -> None:
+def test_a_watch_that_gets_another_change_is_reported(words: str) -> None:
     messages = found(WRONG[words])
 
     assert any(words in message for message in messages), messages

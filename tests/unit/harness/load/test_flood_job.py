@@ -1,4 +1,4 @@
-"""What a flood of lookups is told: refused is something else than left waiting."""
+"""How a flood of lookups is counted: refused is different from unanswered."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ async def test_a_late_topic_does_not_hold_the_others_up():
 
 
 class ClosingServer(asyncio.Protocol):
-    """Hangs up on whoever speaks."""
+    """Closes each connection at its first frame."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

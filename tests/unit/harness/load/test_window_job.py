@@ -37,14 +37,14 @@ def test_the_objective_holds_at_its_bounds_and_not_beyond(given: Window, reason:
     assert told["is_bad"] == bool(reason)
 
 
-def test_whoever_waited_too_long_was_failed():
+def test_expired_requests_count_as_failed():
     told = window(1.0, LOOKUP_MS_MAX, LOOKUP_MS_MAX + 1).as_json()
 
     assert (told["lookups"], told["errors"]) == (3, 1)
     assert told["first_errors"] == ["took longer than 3000 ms"]
 
 
-def test_a_few_errors_are_told():
+def test_a_few_errors_are_listed():
     told = window(*[1.0] * 10, failed=10).as_json()
 
     assert told["first_errors"] == ["no leader"] * FIRST_ERRORS_TOLD

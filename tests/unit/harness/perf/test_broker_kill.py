@@ -33,7 +33,7 @@ def result(**changed: Any) -> dict[str, Any]:
     return accounts | changed
 
 
-def test_kills_and_stops_are_told_apart():
+def test_kills_and_stops_are_distinguished():
     told = report(result(), STRIKES, LOAD)
 
     assert (told["gap_p50_ms"], told["gap_max_ms"]) == (200.0, 300.0)

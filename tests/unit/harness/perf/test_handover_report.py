@@ -28,7 +28,7 @@ def result(**changed: Any) -> dict[str, Any]:
     return accounts | changed
 
 
-def test_gaps_of_one_of_many_and_of_none_are_told_apart():
+def test_gaps_of_one_of_many_and_of_none_are_distinguished():
     told = report(result(), ONE, MANY, LOAD)
 
     assert (told["p50_ms"], told["max_ms"]) == (10.0, 20.0)

@@ -30,7 +30,7 @@ Run = Callable[..., tuple[int, list[str]]]
 
 
 class CalmRun:
-    """A chaos run without chaos; ``tidied`` is what it was told to keep."""
+    """A chaos run without faults; ``tidied`` is what it was asked to keep."""
 
     tidied: ClassVar[list[frozenset[str]]] = []
 
@@ -82,7 +82,7 @@ def test_people_are_told_what_the_job_tells_them_and_the_summary_of_chaos(
     assert out.index("the table of the job") < out.index("minutes of chaos")
 
 
-def test_programs_are_told_both_in_one_line(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+def test_programs_get_both_in_one_line(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
     said = json.dumps({"ok": True, "rows_read": EVENTS_MIN + 5, "live_items": 3})
     code, asked = run(said, 0, "--json")
     assert (code, "--json" in asked) == (ExitCode.DONE, True)

@@ -85,7 +85,7 @@ def test_an_export_of_a_newer_schema_is_refused(export: Path) -> None:
         look_at(export)
 
 
-async def test_without_the_managers_log_it_is_said_that_maps_were_not_compared(
+async def test_a_missing_managers_log_is_reported_as_maps_not_compared(
     tmp_path: Path,
 ) -> None:
     history = told_history()

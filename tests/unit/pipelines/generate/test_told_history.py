@@ -11,7 +11,7 @@ from nextgen.harness.history.log_fold import index_log
 from tests.support.spark.histories import told_history
 
 
-def test_the_told_history_breaks_no_rule_of_the_log() -> None:
+def test_the_scripted_history_breaks_no_rule_of_the_log() -> None:
     history = told_history()
     events = [
         log_event_of(event) for shard_id in history.shard_ids for event in history.logs[shard_id]
@@ -19,7 +19,7 @@ def test_the_told_history_breaks_no_rule_of_the_log() -> None:
     assert list(check_log(index_log(events), is_complete=True)) == []
 
 
-async def test_the_told_history_becomes_a_whole_export(tmp_path: Path) -> None:
+async def test_the_scripted_history_becomes_a_whole_export(tmp_path: Path) -> None:
     history = told_history()
     report = await check_export(await history.export(tmp_path / "export", file_rows=20))
     assert report.findings == []

@@ -35,7 +35,7 @@ def test_names_beyond_the_basic_plane_are_sorted_as_java_sorts_them() -> None:
     assert topics_hash([BELOW, BEYOND]) == hash_text(crc32c(f"{BEYOND},{BELOW}".encode()))
 
 
-def test_names_are_told_apart_at_their_borders() -> None:
+def test_names_are_distinguished_at_their_borders() -> None:
     assert topics_hash(["ab", "c"]) != topics_hash(["a", "bc"])
 
 

@@ -1,4 +1,4 @@
-"""A replica that forgot its term adopts a bound of it before it follows anybody (ADR 0048)."""
+"""A replica that forgot its term adopts a bound of it before it follows a leader (ADR 0048)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.support.simulated.virtual_time import run_virtual
 
 
 @run_by(run_virtual)
-async def test_whoever_waits_goes_on_when_the_last_handover_is_over() -> None:
+async def test_waiters_continue_when_the_last_handover_ends() -> None:
     handovers = Handovers()
     await handovers.wait()
     handovers.begin()

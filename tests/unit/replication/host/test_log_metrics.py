@@ -1,4 +1,4 @@
-"""What is told of replicated logs."""
+"""Metrics of replicated logs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def shown(directory: Path, **changes: object) -> CollectorRegistry:
         ("pins_broken", 4, "pins_broken_total", 4.0),
     ],
 )
-async def test_a_status_is_told_in_base_units(
+async def test_a_status_is_printed_in_base_units(
     tmp_path: Path, field: str, value: object, metric: str, shown_as: float
 ) -> None:
     registry = shown(tmp_path, **{field: value})
@@ -61,7 +61,7 @@ async def test_syncs_are_counted_by_what_they_took(tmp_path: Path) -> None:
     assert statistics.syncs == 4
 
 
-async def test_files_are_told_by_kind_and_what_is_missing_is_nothing(tmp_path: Path) -> None:
+async def test_files_are_counted_by_kind_and_missing_ones_as_zero(tmp_path: Path) -> None:
     journal = tmp_path / "group-3" / "journal"
     journal.mkdir(parents=True)
     (journal / "a").write_bytes(b"x" * 100)

@@ -181,7 +181,7 @@ async def test_it_is_right_while_writes_go_on(subject: Subject) -> None:
 
 
 @run_by(run)
-async def test_nothing_is_left_when_nobody_waits_any_more(subject: Subject) -> None:
+async def test_nothing_is_left_once_there_are_no_waiters(subject: Subject) -> None:
     await subject.propose_many(3 * VERIFY_PAGE_ENTRIES)
     verifying = asyncio.create_task(subject.verification.run())
     await eventually(lambda: (subject.directory / "verify").exists(), "it began")

@@ -288,7 +288,7 @@ def test_a_member_that_still_has_its_journal_is_not_unverified() -> None:
 
 
 @pytest.mark.parametrize("other", [{"cluster_id": "other"}, {"node_id": "node-2"}, {"group_id": 8}])
-def test_a_journal_of_somebody_else_is_refused_and_untouched(other: dict[str, str]) -> None:
+def test_a_journal_of_another_node_is_refused_and_untouched(other: dict[str, str]) -> None:
     disk = given_journal()
     before = disk.image()
 

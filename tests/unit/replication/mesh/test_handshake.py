@@ -406,7 +406,7 @@ async def test_a_start_without_a_secret_is_warned_of(caplog: pytest.LogCaptureFi
 
 
 def padded_hello(size: int) -> bytes:
-    """Return a hello whose frame has a body of ``size`` bytes, by a field that nobody knows."""
+    """Return a hello whose frame has a body of ``size`` bytes, by an unknown field."""
     base = Hello(MESH_PROTOCOL_VERSION, "c", HIGH, LOW, "x")
     padding = size - (len(encode_hello(base, pad=bytes(256))) - 256 - 4)
     return encode_hello(base, pad=bytes(padding))

@@ -190,7 +190,7 @@ async def test_a_peer_of_another_cluster_is_refused_and_mentioned_once_by_each_s
         (b"\x00\x00\x00\x02\xc1\xc1", "not msgpack"),
     ],
 )
-async def test_whoever_does_not_introduce_himself_properly_is_let_go(
+async def test_a_peer_with_an_invalid_greeting_is_dropped(
     first: bytes, complaint: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with mesh(LOW) as (low, inbox), mesh(HIGH) as (high, _):
@@ -279,7 +279,7 @@ async def test_a_taken_port_is_an_error_at_the_start() -> None:
         await second.stop()
 
 
-async def test_whoever_shouts_at_the_port_is_mentioned_once_a_minute(
+async def test_a_noisy_stranger_is_logged_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with mesh(LOW) as (listening, _):

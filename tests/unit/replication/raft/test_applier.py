@@ -161,7 +161,7 @@ async def test_what_is_awaited_is_folded_at_once(world: ApplierWorld) -> None:
 
 
 @run_by(run)
-async def test_a_commit_that_somebody_waits_for_already_is_folded_at_once(
+async def test_a_commit_with_a_waiter_is_folded_at_once(
     world: ApplierWorld,
 ) -> None:
     world.is_awaited = True

@@ -109,7 +109,7 @@ def test_without_trouble_a_leader_hands_over_when_it_is_stuck(
     assert room.should_hand_over(replicator(empty=True), 9, is_stuck) is is_stuck
 
 
-def test_trouble_and_its_end_are_told_once(
+def test_trouble_and_its_end_are_reported_once(
     room: DiskRoom, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):

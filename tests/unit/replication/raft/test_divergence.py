@@ -127,7 +127,7 @@ async def test_a_leader_whose_view_differs_stops_and_another_leads(cluster: Raft
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_without_a_majority_nobody_stops_and_there_is_an_alarm(tmp_path, size):
-    """Two voters that differ, alone or with a third that is down: nobody knows who is right."""
+    """Two voters differ, alone or while the third is down: neither can be shown to be right."""
 
     async def scenario(cluster: RaftCluster) -> None:
         leader, (other, *down) = await cluster.leader(), await cluster.followers()

@@ -165,7 +165,7 @@ def test_a_new_member_is_followed_from_the_append_on() -> None:
     assert "n4" in [node_id for node_id, _ in world.sent]
 
 
-def test_a_removed_one_is_followed_until_it_was_told() -> None:
+def test_a_removed_replica_is_followed_until_it_knows_its_removal() -> None:
     world = World(3)
     world.answer("n3", 100)
     world.log.last_index = world.log.durable_index = 101
@@ -202,7 +202,7 @@ def test_a_removed_voter_gets_its_removal_only_once_it_is_committed() -> None:
     assert not others
 
 
-def test_what_a_follower_is_told_of_is_no_more_than_it_has() -> None:
+def test_a_follower_is_sent_no_commit_index_beyond_its_log() -> None:
     """One that is probed hears of a commit and cannot believe it: it has to hear again."""
     world = World(3)
     world.answer("n3", 50, success=False)
@@ -279,7 +279,7 @@ def test_a_stranger_that_connects_is_not_followed() -> None:
 # What it is told ---------------------------------------------------------------------------------
 
 
-def test_one_that_is_probed_is_told_what_held_where_both_logs_meet() -> None:
+def test_a_probed_follower_gets_the_configuration_until_it_matches() -> None:
     world = World(3)
     world.log.held = world.configuration
 

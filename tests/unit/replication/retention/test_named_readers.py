@@ -94,7 +94,7 @@ async def test_a_restart_pins_again_before_anything_can_be_cut(tmp_path: Path) -
     assert (reader.reader_id, reader.position, reader.is_broken) == ("exporter", 301, False)
 
 
-async def test_a_reader_that_let_go_is_gone_after_a_restart_too(tmp_path: Path) -> None:
+async def test_a_released_reader_is_gone_after_a_restart_too(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
     await replica.readers.pin("exporter", 301, MINUTE_MS)
     await replica.readers.pin("exporter", 0, 0)
@@ -106,7 +106,9 @@ async def test_a_reader_that_let_go_is_gone_after_a_restart_too(tmp_path: Path) 
 
 
 @run_by(run_virtual)
-async def test_a_reader_that_does_not_renew_is_let_go_and_counted(*, tmp_path: Path) -> None:
+async def test_the_pin_of_a_reader_that_does_not_renew_ends_and_is_counted(
+    *, tmp_path: Path
+) -> None:
     replica = Replica(tmp_path)
     await replica.readers.pin("exporter", 301, MINUTE_MS)
     await asyncio.sleep(MINUTE_MS / 1000 - 1)
@@ -171,7 +173,7 @@ async def test_a_reader_whose_log_is_gone_at_a_restart_is_not_pinned(tmp_path: P
     assert replica.readers.readers() == ()
 
 
-async def test_a_disk_that_refuses_is_said_and_the_pin_holds_meanwhile(tmp_path: Path) -> None:
+async def test_a_refusing_disk_is_logged_and_the_pin_still_holds(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
     replica.disk_refuses = True
     with pytest.raises(Unavailable, match="not on disk"):

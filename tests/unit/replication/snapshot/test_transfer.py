@@ -355,7 +355,7 @@ async def test_restarts_do_not_put_off_the_next_snapshot() -> None:
 
 
 @run_by(run_virtual)
-async def test_the_disk_is_bounded_whoever_is_slow() -> None:
+async def test_the_disk_is_bounded_whichever_reader_is_slow() -> None:
     """A reader that never advances, a follower that takes in nothing, and writes without end.
 
     The bound of docs/reference.md: the log between two snapshots, before the last one, and

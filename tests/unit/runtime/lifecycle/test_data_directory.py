@@ -49,7 +49,7 @@ def test_the_same_process_opens_its_directory_again(tmp_path: Path) -> None:
         ("c-1", "shard-node-1", "discovery"),
     ],
 )
-def test_somebody_elses_directory_is_refused_and_not_touched(
+def test_another_nodes_directory_is_refused_and_not_touched(
     tmp_path: Path, cluster_id: str, node_id: str, component: str
 ) -> None:
     opened(tmp_path).close()
@@ -64,7 +64,7 @@ def test_somebody_elses_directory_is_refused_and_not_touched(
     assert "give this process its own directory" in str(refusal.value)
 
 
-def test_a_directory_in_use_is_refused_and_says_by_whom(tmp_path: Path) -> None:
+def test_a_directory_in_use_is_refused_and_names_its_user(tmp_path: Path) -> None:
     with opened(tmp_path):
         before = contents(tmp_path)
 

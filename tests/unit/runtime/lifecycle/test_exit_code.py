@@ -1,4 +1,4 @@
-"""How programs that somebody runs by hand end when they did not expect it."""
+"""Exit codes of commands that end unexpectedly."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_in_a_directory_each_process_has_a_file_of_its_own(tmp_path: Path) -> No
     assert trace_path(tmp_path / "spans.jsonl", "a") == tmp_path / "spans.jsonl"
 
 
-def test_a_file_that_cannot_be_written_is_said_at_the_start(tmp_path: Path) -> None:
+def test_an_unwritable_file_is_reported_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(RefusesToStart, match="cannot be written"):

@@ -1,4 +1,4 @@
-"""Spans, their parents, and what they cost while nobody wants them."""
+"""Spans, their parents, and what they cost while tracing is off."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class _Clocks:
         return found_ns
 
 
-def test_moments_of_one_process_are_in_order_whoever_records_them(
+def test_moments_of_one_process_are_in_order_whichever_thread_records_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Each reading of the wall clock takes another time: as wide as a reading's jitter gets.

@@ -1,4 +1,4 @@
-"""One stream: answers out of order, and what is wrong with one request is told to that one."""
+"""One stream: answers out of order, and an error of one request fails that request only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No broker is given more units than its capacity, whatever leases say, and whoever leads."""
+"""No broker gets more units than its capacity, whatever leases say and whichever replica leads."""
 
 from __future__ import annotations
 

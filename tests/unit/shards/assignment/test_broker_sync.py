@@ -1,4 +1,4 @@
-"""The way to the brokers: chunks, what is remembered as synced, what is told to old owners."""
+"""Assignments on their way to brokers: chunks, what counts as synced, what old owners are sent."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_units_synced_max_are_known_and_one_more_is_not(
     assert [world.sync.is_synced(assignment(name)) for name in "abc"] == [False, True, True]
 
 
-async def test_old_owners_are_told_what_ended_and_where_it_went() -> None:
+async def test_old_owners_get_the_ended_epoch_and_the_new_place() -> None:
     world = World()
     world.cluster.report(
         BrokerRecorded(

@@ -1,4 +1,4 @@
-"""When capacity is asked for, and when nobody is bothered."""
+"""When capacity is requested from the cluster manager, and when not."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ async def test_the_largest_of_several_wishes_is_asked_for(it: Kept) -> None:
 
 @run_by(with_keeper)
 async def test_a_lookup_that_waits_is_not_put_off_by_one_that_is_served(it: Kept) -> None:
-    """A lease that did not grow for long is asked for every 16 s unless somebody waits for it."""
+    """A lease that did not grow for long is requested every 16 s unless a unit waits for it."""
     it.used["s-1"] = 9
     it.broker(1)
     for _ in range(600):

@@ -18,7 +18,7 @@ def lease(
 
 
 def table_of(units: int, *uses: tuple[float, int], version: int = 3) -> LeaseTable:
-    """Return a table that was told a lease on "s", with what was used of it when."""
+    """Return a table with a lease on "s", and what was used of it when."""
     table = LeaseTable()
     table.replace([lease("s", units, version=version)], asked_at=0.0)
     for at, used in uses:

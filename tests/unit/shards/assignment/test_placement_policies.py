@@ -157,7 +157,7 @@ async def test_a_watch_that_begins_again_is_not_relied_on_before_its_snapshot(
 
 
 @run_by(with_homes)
-async def test_what_a_silent_stream_told_is_not_relied_on(
+async def test_policies_of_a_silent_stream_are_not_used(
     homes: FakeHomes, policies: PlacementPolicies
 ) -> None:
     await policies.read([NAMESPACE])
@@ -204,7 +204,7 @@ async def test_a_watch_that_is_ended_is_begun_anew_by_the_next_who_needs_it(
 
 
 @run_by(with_homes)
-async def test_a_stream_that_fails_costs_what_it_told_and_no_more(
+async def test_a_failed_stream_forgets_policies_until_they_are_read_again(
     homes: FakeHomes, policies: PlacementPolicies
 ) -> None:
     await policies.read([NAMESPACE])
@@ -497,7 +497,7 @@ def test_a_namespace_that_others_displace_is_watched_until_decisions_by_it_are_c
 
 
 class _LinkedHomes:
-    """One home shard, over real streams; its inventory is never told of."""
+    """One home shard, over real streams; its inventory is never published."""
 
     def __init__(self, link: FakeLink) -> None:
         self._link = link

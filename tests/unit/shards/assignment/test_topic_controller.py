@@ -445,8 +445,8 @@ async def test_a_lookup_while_the_record_is_lost_fails_all_who_share_it(shard: H
 
 
 @run_by(in_shard)
-async def test_a_deleted_topics_broker_is_told_once_it_can_be(shard: Harness) -> None:
-    """Who is not told goes on serving a topic that is gone, beside one that is created anew."""
+async def test_a_deleted_topics_broker_is_notified_once_it_is_reachable(shard: Harness) -> None:
+    """A broker that missed the deletion would go on serving the topic beside its successor."""
     broker = await shard.start_broker("broker-1")
     (topic,) = await shard.create_topics("t-1")
     await shard.lookup(topic)
@@ -462,7 +462,7 @@ async def test_a_deleted_topics_broker_is_told_once_it_can_be(shard: Harness) ->
 
 
 @run_by(in_shard)
-async def test_a_deleted_topics_broker_is_told_to_let_go(shard: Harness) -> None:
+async def test_a_deleted_topics_broker_is_sent_a_release(shard: Harness) -> None:
     broker = await shard.start_broker("broker-1")
     (topic,) = await shard.create_topics("orders")
     await shard.lookup(topic)

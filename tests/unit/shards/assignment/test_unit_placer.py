@@ -90,7 +90,7 @@ async def test_the_nearest_level_wins_and_the_rules_of_others_stay(shard: Harnes
 
 
 @run_by(in_shard)
-async def test_a_rule_that_leaves_nobody_is_said_at_once(shard: Harness) -> None:
+async def test_a_rule_that_allows_no_broker_is_reported_at_once(shard: Harness) -> None:
     await started(shard)
     (topic,) = await shard.create_topics("a")
     await say(shard, KIND_TOPIC, topic, PlacementRules(zones=("moon",)))
@@ -346,7 +346,7 @@ async def test_a_moved_partition_goes_where_no_other_of_its_topic_is(shard: Harn
 
 
 class _Homes(FakeHomes):
-    """Home shards that tell the topic controller, and nobody else."""
+    """Home shards whose only subscriber is the topic controller."""
 
     def watch(self, shard_id: int, subscriber_id: str) -> ShardWatching:
         if "/topic-controller-" in subscriber_id:
@@ -373,7 +373,7 @@ def test_once_the_rules_of_a_namespace_are_known_a_cold_lookup_reads_nothing(
     in_shard(tmp_path, scenario, homes=homes)
 
 
-def test_a_rule_that_comes_later_binds_from_when_it_is_told(tmp_path: Path) -> None:
+def test_a_later_rule_binds_from_its_publication_on(tmp_path: Path) -> None:
     homes = _Homes()
     homes.create(KIND_TENANT, "acme")
     homes.create(KIND_NAMESPACE, NAMESPACE)

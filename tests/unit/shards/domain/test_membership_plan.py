@@ -1,4 +1,4 @@
-"""The steps from one configuration to another: small, safe, and the same whoever makes them."""
+"""The steps from one configuration to another: small, safe, and the same for every leader."""
 
 from __future__ import annotations
 

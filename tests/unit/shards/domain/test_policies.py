@@ -72,7 +72,7 @@ def test_clearing_policies_is_a_version_too(module, state, happened):
 
 
 @AGGREGATES
-def test_what_is_said_already_is_said_once(module, state, happened):
+def test_a_repeated_order_makes_no_event(module, state, happened):
     said = after(module, state, ONE_MINUTE)
 
     assert module.decide(said, ONE_MINUTE) == Accepted(())
@@ -113,7 +113,7 @@ def test_that_there_are_none_can_be_expected(module, state, happened):
 
 
 @AGGREGATES
-def test_nothing_is_said_of_what_is_not_there(module, state, happened):
+def test_absent_objects_are_not_reported(module, state, happened):
     assert code_of(module.decide(None, ONE_MINUTE)) is RejectionCode.NOT_FOUND
 
 

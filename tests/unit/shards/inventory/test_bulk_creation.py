@@ -328,7 +328,7 @@ async def test_a_wait_for_views_fails_when_the_leader_is_deposed(world: World) -
             await waiting
 
 
-async def test_what_exists_is_told_by_a_confirmed_leader_only(world: World) -> None:
+async def test_only_a_confirmed_leader_answers_which_objects_exist(world: World) -> None:
     shard = world.shards[1]
     wanted = names(world, 1, 5)
     await bulk(shard, wanted)

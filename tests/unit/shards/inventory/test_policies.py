@@ -86,7 +86,7 @@ async def test_of_a_hundred_racers_exactly_one_wins(world: World, kind: Kind, na
     assert value.policies_version == 2
 
 
-async def test_a_winner_who_asks_again_is_told_that_he_won(world: World) -> None:
+async def test_a_repeated_claim_of_the_winner_is_answered_as_won(world: World) -> None:
     shard = await prepare(world)
     command = setting(KIND_TENANT, "acme", 5, b"i" * 16, expects_none=True)
 

@@ -181,7 +181,7 @@ async def test_topics_per_execute_max_are_taken_and_one_more_refused(world):
 # First outcomes -------------------------------------------------------------------------------
 
 
-async def test_a_repeated_command_is_told_its_first_outcome(world):
+async def test_a_repeated_command_gets_its_first_outcome(world):
     first = await world.create_tenant("acme", ID_1)
 
     second = await world.create_tenant("acme", ID_1)
@@ -189,7 +189,7 @@ async def test_a_repeated_command_is_told_its_first_outcome(world):
     assert second == first
 
 
-async def test_a_repeated_command_is_told_its_first_outcome_in_the_next_term(world):
+async def test_a_repeated_command_gets_its_first_outcome_in_the_next_term(world):
     first = await world.create_tenant("acme", ID_1)
     rejected = await world.create_tenant("acme", ID_2)
     shard = world.home("acme")
@@ -292,7 +292,7 @@ async def test_both_creates_in_flight_are_lost_with_leadership(world):
         await world.create_tenant("other")
 
 
-async def test_a_lost_create_that_survived_is_told_its_outcome_by_the_next_leader(world):
+async def test_a_lost_create_that_survived_gets_its_outcome_from_the_next_leader(world):
     """1. A create is proposed. 2. Leadership moves, the record survives. 3. The client repeats."""
     shard = world.home("acme")
     await shard.state.proposer.confirm()
@@ -311,7 +311,7 @@ async def test_a_lost_create_that_survived_is_told_its_outcome_by_the_next_leade
     assert again.id == shard.state.reads.load_tenant("acme").tenant_id
 
 
-async def test_a_rejection_without_an_id_is_not_told_by_a_deposed_leader(world):
+async def test_a_deposed_leader_sends_no_rejection_without_an_id(world):
     await world.create_tenant("acme")
     world.home("acme").log.lose_quorum()
 

@@ -87,7 +87,7 @@ async def test_a_unit_whose_present_epoch_was_not_ended_keeps_its_topic(
 
 
 @pytest.mark.parametrize("force", [False, True])
-async def test_a_topic_whose_epochs_were_ended_is_deleted_and_its_owners_are_told(
+async def test_a_topic_whose_epochs_ended_is_deleted_and_its_owners_are_notified(
     scene: Scene, force: bool
 ) -> None:
     assert await scene.delete(("p0", 4), force=force, topic_id=scene.topic_id) == ""
@@ -130,7 +130,7 @@ async def test_a_partition_that_was_first_assigned_after_the_check_keeps_its_top
 
 
 async def test_only_force_deletes_what_no_owner_was_asked_about(scene: Scene) -> None:
-    """A unit that nobody serves may have subscriptions."""
+    """A unit without an owner may have subscriptions."""
     name = f"{scene.name}-partition-0"
     ended = TopicUnassigned(scene.topic_id, "p0", name, 4, "unloaded")
     await scene.shard.state.proposer.propose([ended])

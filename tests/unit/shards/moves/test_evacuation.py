@@ -184,7 +184,7 @@ async def test_a_new_leader_goes_on_with_what_is_left(shard: Harness) -> None:
 
 @run_by(in_shard, units=100_000)
 async def test_units_of_a_session_that_nobody_remembers_are_found_lost(shard: Harness) -> None:
-    """A directory that was told of brokers after that session ended does not know of it."""
+    """A directory that learned of brokers after that session ended does not know of it."""
     await spread(shard, 10)
     first = shard.brokers["broker-1"]
     await shard.start_broker("broker-2", capacity_units=100_000)

@@ -1,4 +1,4 @@
-"""Handovers: their steps in order, what refuses one, and what is left by whoever dies in one."""
+"""Handovers: their steps in order, reasons for a refusal, and what is left when a process dies."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_each_step_comes_after_the_one_before_is_done(shard: Harness) -> N
 
 
 @run_by(in_shard)
-async def test_an_owner_is_told_the_url_when_it_is_announced_and_when_it_lets_go(
+async def test_an_owner_gets_the_url_with_the_announcement_and_with_the_release(
     shard: Harness,
 ) -> None:
     first, _, (topic,) = await two_brokers(shard)
@@ -417,7 +417,7 @@ async def test_the_controllers_leader_dies(shard: Harness, *, state: str) -> Non
 @pytest.mark.parametrize("state", STEPS)
 @run_by(in_shard)
 async def test_a_broker_managers_leader_dies(shard: Harness, *, state: str) -> None:
-    """For some seconds nobody answers for either broker; then both are as they were."""
+    """For some seconds neither broker has a manager; then both are as they were."""
     first, second, (topic,) = await two_brokers(shard)
     away = Unavailable("the broker manager's shard has no leader")
 

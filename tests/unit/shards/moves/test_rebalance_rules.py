@@ -214,7 +214,7 @@ async def test_a_plan_puts_no_two_partitions_where_one_may_be(
 
 
 @run_by(in_shard, units=1_000)
-async def test_what_leaves_brokers_for_another_reason_is_told_apart(shard: Harness) -> None:
+async def test_units_that_leave_for_another_reason_are_distinguished(shard: Harness) -> None:
     topics = await spread(shard, 90, "a", "b", "c")
     await shard.move(*((topic, "c") for topic in topics[:30]))
     for topic in topics[:30]:

@@ -1,4 +1,4 @@
-"""Units are spread evenly when somebody asks for it: first the plan, then the moves."""
+"""Units are spread evenly on request: first the plan, then the moves."""
 
 from __future__ import annotations
 

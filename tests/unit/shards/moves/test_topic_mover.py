@@ -58,7 +58,7 @@ async def test_a_move_that_was_done_already_is_answered_and_not_done_again(shard
 async def test_what_stops_moves_half_way_is_said_of_those_alone_that_stay(
     shard: Harness, *, moved: int
 ) -> None:
-    """Who is told that nothing happened asks again, and "any other" would be one move too many."""
+    """A client whose move did not happen repeats it, and "any other" would be one move too many."""
     await shard.start_broker("broker-1")
     topics = await shard.create_topics("t-0", "t-1")
     await shard.lookup(*topics)

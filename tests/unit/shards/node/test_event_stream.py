@@ -311,7 +311,7 @@ async def test_a_filter_that_matches_nothing_says_how_far_it_looked(shard: Harne
     assert (batch.next_position, batch.commit_position) == (last + 1, last)
 
 
-def test_a_long_stretch_without_a_match_is_told_now_and_then(
+def test_progress_is_reported_during_a_long_stretch_without_a_match(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_stream, "EVENTS_PER_SLICE", 1)

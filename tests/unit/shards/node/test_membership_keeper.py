@@ -1,4 +1,4 @@
-"""The keeper: from the map's wish to the log's configuration, step by step, and told to the map."""
+"""The keeper: from the map's wanted replicas to the log's configuration, step by step."""
 
 from __future__ import annotations
 

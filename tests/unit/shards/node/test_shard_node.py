@@ -232,7 +232,7 @@ async def test_what_did_not_change_is_not_stored_again(world: World) -> None:
 
 
 @run_by(with_node)
-async def test_at_a_restart_it_opens_what_it_remembers_without_being_told(world: World) -> None:
+async def test_at_a_restart_it_opens_remembered_topics_without_an_assignment(world: World) -> None:
     remembered = ClusterUpdate(full=True, shard_map=MAP, nodes=[registered("node-2")])
     world.link.view.apply(remembered)
 
@@ -489,7 +489,7 @@ async def test_without_a_map_nothing_on_disk_is_touched(world: World) -> None:
 
 
 @run_by(with_node)
-async def test_members_are_reported_by_whoever_leads_and_again_after_a_reconnect(
+async def test_members_are_reported_by_each_leader_and_again_after_a_reconnect(
     world: World,
 ) -> None:
     await world.place(2, replicas=["node-1", "node-2"], leaving=["node-9"])
@@ -520,7 +520,7 @@ async def test_a_leader_that_is_to_leave_hands_over(world: World) -> None:
 
 
 class Alone:
-    """A log that hears of nobody else."""
+    """A log without peers."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log

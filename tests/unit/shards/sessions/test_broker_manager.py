@@ -285,7 +285,7 @@ async def test_requests_for_an_ended_session_are_refused_as_expired(shard: Harne
 async def test_the_end_of_a_session_is_answered_once_it_is_committed(
     shard: Harness, *, asked: str
 ) -> None:
-    """The cluster manager never believes in a session again of which it was told that."""
+    """The cluster manager never accepts a session again after it was reported ended."""
     broker = await shard.start_broker("broker-1")
     assert broker.connection is not None
     shard.log.hold_commits()
@@ -518,7 +518,7 @@ async def test_the_names_of_a_session_are_followed_until_it_ends(shard: Harness)
 
 
 @run_by(in_shard)
-async def test_what_waits_for_a_broker_to_sync_is_told_when_it_does(shard: Harness) -> None:
+async def test_waiters_for_a_sync_are_notified_of_it(shard: Harness) -> None:
     topics = await shard.create_topics("a", "b")
     broker = await shard.start_broker("broker-1")
     await shard.ask(assign=assign_request(broker, topics[0]))

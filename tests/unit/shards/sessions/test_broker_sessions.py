@@ -1,4 +1,4 @@
-"""When a session ends that nobody closed: silence, a stream that broke, and what is neither."""
+"""When a session ends without a close: by silence or a broken stream, and when neither counts."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ async def test_the_end_of_a_stream_that_was_replaced_ends_nothing(shard: Harness
 
 
 @run_by(in_shard)
-async def test_a_new_leader_that_nobody_was_told_of_waits_the_time_of_silence_for_its_brokers(
+async def test_an_unannounced_leader_waits_the_silence_timeout_for_its_brokers(
     shard: Harness,
 ) -> None:
     await shard.start_broker("broker-1")
@@ -174,7 +174,7 @@ async def test_a_new_leader_that_nobody_was_told_of_waits_the_time_of_silence_fo
 
 
 @run_by(in_shard)
-async def test_brokers_that_do_not_come_to_a_new_leader_that_all_were_told_of_end_soon(
+async def test_brokers_that_do_not_reach_an_announced_leader_end_soon(
     shard: Harness,
 ) -> None:
     returning = await shard.start_broker("broker-1")

@@ -1,4 +1,4 @@
-"""What a broker says is idle ends at the topic controllers, if nobody wants it."""
+"""Reports of idle units reach the topic controllers of their shards."""
 
 from __future__ import annotations
 

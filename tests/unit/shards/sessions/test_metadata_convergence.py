@@ -172,7 +172,7 @@ class _Run:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(STEPS, max_size=60))
-def test_every_broker_converges_and_is_told_nothing_twice(steps: list[tuple[object, ...]]) -> None:
+def test_every_broker_converges_and_gets_no_change_twice(steps: list[tuple[object, ...]]) -> None:
     async def main() -> None:
         run = _Run()
         try:
@@ -205,7 +205,7 @@ def _check_owned(run: _Run) -> None:
 
 
 def _check_told(broker: HeldBroker) -> None:
-    """No topic was told while no unit of it was held, and no version of it twice."""
+    """No topic was sent while none of its units was held, and no version of it twice."""
     versions: dict[str, set[int]] = defaultdict(set)
     units: dict[str, set[str]] = defaultdict(set)
     for delivery in broker.received:

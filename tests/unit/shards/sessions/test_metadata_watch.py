@@ -90,7 +90,7 @@ async def test_partitions_of_one_topic_share_its_metadata(world: MetadataWorld) 
 
 
 @run_by(in_world)
-async def test_what_changed_between_the_assignment_and_the_watch_is_told(
+async def test_changes_between_assignment_and_watch_are_sent(
     world: MetadataWorld,
 ) -> None:
     world.create_topics(TOPIC)
@@ -105,7 +105,7 @@ async def test_what_changed_between_the_assignment_and_the_watch_is_told(
 
 
 @run_by(in_world, "a", "b")
-async def test_what_the_watch_knows_is_told_at_once_when_an_older_assignment_arrives(
+async def test_known_changes_are_sent_at_once_behind_an_older_assignment(
     world: MetadataWorld,
 ) -> None:
     world.create_topics(TOPIC)
@@ -159,7 +159,7 @@ async def test_the_version_of_an_event_follows_from_the_snapshot(world: Metadata
 
 @pytest.mark.parametrize("name", [TOPIC, "acme/orders", "acme"])
 @run_by(in_world)
-async def test_a_deletion_is_told_once_and_what_follows_under_the_name_is_another(
+async def test_a_deletion_is_published_once_and_a_recreated_name_is_a_new_object(
     world: MetadataWorld, *, name: str
 ) -> None:
     world.create_topics(TOPIC)
@@ -178,7 +178,7 @@ async def test_a_deletion_is_told_once_and_what_follows_under_the_name_is_anothe
 
 
 @run_by(in_world)
-async def test_a_deletion_that_the_watch_began_after_is_told(world: MetadataWorld) -> None:
+async def test_a_deletion_before_the_watch_began_is_published(world: MetadataWorld) -> None:
     world.create_topics(TOPIC)
     prepared = world.prepare(TOPIC)
     world.homes.delete(TOPIC)
@@ -306,7 +306,7 @@ async def test_a_stream_that_failed_is_run_again(world: MetadataWorld) -> None:
 
 
 @run_by(in_world, "a", "b")
-async def test_a_session_that_ended_is_told_nothing_and_its_names_are_not_watched(
+async def test_an_ended_session_gets_no_changes_and_its_names_are_not_watched(
     world: MetadataWorld,
 ) -> None:
     world.create_topics(TOPIC, OTHER)

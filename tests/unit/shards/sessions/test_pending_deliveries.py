@@ -134,7 +134,7 @@ async def test_a_change_has_taken_effect_once_every_broker_that_has_the_object_s
 
 
 @run_by(in_world)
-async def test_a_change_that_concerns_no_broker_has_taken_effect_when_it_was_told(
+async def test_a_change_that_concerns_no_broker_is_effective_once_published(
     world: MetadataWorld,
 ) -> None:
     world.create_topics(TOPIC, OTHER)
@@ -188,7 +188,7 @@ async def test_a_deposed_manager_takes_nothing_for_delivered_that_its_brokers_di
 
 
 @run_by(in_world)
-async def test_a_deletion_has_taken_effect_once_the_broker_was_told_to_forget(
+async def test_a_deletion_is_effective_once_the_broker_was_sent_it(
     world: MetadataWorld,
 ) -> None:
     world.create_topics(TOPIC)

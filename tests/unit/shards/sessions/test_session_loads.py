@@ -1,4 +1,4 @@
-"""What brokers say that they carry: refused by name, told to others, recorded; and flapping."""
+"""Loads that brokers report: refused by name, published to others, recorded; and flapping."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_a_heartbeat_without_load_changes_nothing_of_it(shard: Harness) ->
 
 
 @run_by(in_shard)
-async def test_only_what_changed_by_much_is_told_and_no_more_often_than_every_five_seconds(
+async def test_only_large_changes_are_reported_and_at_most_every_five_seconds(
     shard: Harness,
 ) -> None:
     broker = await shard.start_broker("broker-1")
@@ -106,7 +106,7 @@ async def test_only_what_changed_by_much_is_told_and_no_more_often_than_every_fi
 
 
 @run_by(in_shard)
-async def test_a_load_that_does_not_change_is_told_again_after_a_minute(shard: Harness) -> None:
+async def test_an_unchanged_load_is_reported_again_after_a_minute(shard: Harness) -> None:
     broker = await shard.start_broker("broker-1")
     beat(shard, broker, busy(1_000.0))
     shard.cluster.loads.clear()
@@ -121,7 +121,7 @@ async def test_a_load_that_does_not_change_is_told_again_after_a_minute(shard: H
 
 
 @run_by(in_shard)
-async def test_a_cluster_manager_that_is_back_is_told_every_load(shard: Harness) -> None:
+async def test_every_load_is_reported_again_to_a_returned_cluster_manager(shard: Harness) -> None:
     broker = await shard.start_broker("broker-1")
     silent = await shard.start_broker("broker-2")
     beat(shard, broker, busy(1_000.0))

@@ -190,7 +190,7 @@ async def test_policies_that_were_set_are_not_cleared_while_a_replica_is_older(
 
 
 async def test_a_command_that_was_refused_by_it_stays_refused(world: World) -> None:
-    """Its caller was told so: an attempt that was on its way must not set anything later."""
+    """Its caller was answered so: an attempt still under way must not set anything later."""
     shard = await inventory(world)
     hold_back(shard)
     command = setting(KIND_TENANT, "acme", b"i" * 16)

@@ -147,7 +147,7 @@ async def test_an_outcome_is_pending_until_the_view_has_it(shard):
     assert {key: each.outcome for key, each in recorded.items()} == {ID: b"no"}
 
 
-async def test_pending_states_are_let_go_once_the_view_has_them(shard):
+async def test_pending_states_are_dropped_once_the_view_has_them(shard):
     for number in range(SETTLE_EVERY_RECORDS):
         await shard.state.proposer.propose([], command_id=number.to_bytes(16, "big"), outcome=b"o")
 

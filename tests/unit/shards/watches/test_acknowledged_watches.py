@@ -191,7 +191,7 @@ def test_a_watch_that_never_reconnects_delays_a_write_by_one_time_to_live(
 async def test_a_write_that_changed_nothing_does_not_wait_for_the_next_tick(
     world: WatchWorld,
 ) -> None:
-    """Its position is that of something else, of which the watch is told nothing."""
+    """Its position is that of an event that the watch does not match."""
     await led_world(world)
     subscriber = world.subscriber()
     watch_acme(subscriber)

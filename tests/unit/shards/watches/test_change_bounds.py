@@ -1,4 +1,4 @@
-"""Change streams that are asked nonsense, or too much: refused by name, and nobody else notices."""
+"""Invalid or excessive requests on change streams are refused by name, and other streams go on."""
 
 from __future__ import annotations
 

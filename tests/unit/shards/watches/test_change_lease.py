@@ -61,7 +61,7 @@ def deltas(update: WatchShardUpdate) -> list[Delta]:
 # What is sent, and when ---------------------------------------------------------------------------
 
 
-def test_a_subscriber_starts_at_the_present_and_is_told_its_time_to_live() -> None:
+def test_a_subscriber_starts_at_the_present_and_gets_its_lease_time() -> None:
     async def scenario(it: LeaseWorld) -> None:
         position = await it.commit(assigned("a"))
 
@@ -190,7 +190,7 @@ def test_what_ends_an_answer_is_told_at_once(event: Event) -> None:
 
 
 @pytest.mark.parametrize("waits_first", [True, False])
-def test_a_first_assignment_that_is_waited_for_is_told_at_once(waits_first: bool) -> None:
+def test_a_first_assignment_with_a_waiter_is_sent_at_once(waits_first: bool) -> None:
     async def scenario(it: LeaseWorld) -> None:
         await asyncio.sleep(TTL_S)
         subscriber = await subscribed(it)

@@ -77,14 +77,14 @@ class Objects:
 
 
 class Watched(Recorder):
-    """A recorder that knows what it should have been told."""
+    """A recorder that knows what it should have received."""
 
     def __init__(self, kinds: list[int], wanted: dict[str, object], since: int) -> None:
         super().__init__()
         self.kinds = kinds
         self.wanted = wanted
         self.since = since
-        """Behind it every event is to be told, until a reset says otherwise."""
+        """Every event behind it must be received, until a reset."""
 
     def on_reset(self) -> None:
         super().on_reset()
@@ -212,7 +212,7 @@ def _version(item: Item) -> int:
 
 @settings(max_examples=60)
 @given(st.lists(STEPS, min_size=5, max_size=40))
-def test_every_watch_is_told_exactly_the_filtered_log(steps: list[tuple[Any, ...]]) -> None:
+def test_every_watch_gets_exactly_the_filtered_log(steps: list[tuple[Any, ...]]) -> None:
     async def scenario(world: WatchWorld) -> None:
         world.lead()
         await Play(world).run(steps)

@@ -1,4 +1,4 @@
-"""What watches begin with: looks at the view, shared, bounded, and ended whoever goes away."""
+"""Snapshots with which watches begin: shared, bounded, and closed when their subscribers leave."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ async def test_a_stream_that_goes_away_lets_the_view_and_the_log_go(world: Watch
 
 
 @run_by(in_watch_world)
-async def test_a_look_is_closed_when_its_thread_has_let_go_of_it(world: WatchWorld) -> None:
+async def test_a_snapshot_read_is_closed_once_its_thread_has_ended(world: WatchWorld) -> None:
     looks = CountedLooks(world)
     entered, go_on = threading.Event(), threading.Event()
 

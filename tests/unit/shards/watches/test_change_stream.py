@@ -444,7 +444,7 @@ def test_progress_goes_on_while_a_watch_is_behind(
 
 
 @run_by(in_watch_world)
-async def test_a_removed_watch_is_told_nothing_more(world: WatchWorld) -> None:
+async def test_a_removed_watch_gets_no_more_changes(world: WatchWorld) -> None:
     subscriber = world.subscriber()
     gone = subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
     stays = subscriber.watch(kinds=[KIND_TOPIC], without_snapshot=True)
@@ -496,7 +496,7 @@ def test_what_was_read_from_the_log_is_not_offered_once_more(
     in_watch_world(tmp_path, scenario)
 
 
-def test_what_a_watch_was_told_on_its_way_is_not_offered_once_more(
+def test_a_change_received_while_joining_is_not_sent_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(change_hub, "WATCH_EVENTS_PER_SLICE", 1)

@@ -195,7 +195,7 @@ async def test_a_broker_that_is_given_a_topic_late_is_given_it_as_it_is(
 
 
 @run_by(in_streamed_shard)
-async def test_a_broker_is_told_nothing_of_a_topic_that_is_not_committed(
+async def test_a_broker_gets_no_assignment_of_an_uncommitted_topic(
     shard: Harness, homes: StreamedHomes
 ) -> None:
     """What is given late is given as it is decided, once that is certain."""

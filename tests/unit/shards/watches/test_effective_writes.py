@@ -137,7 +137,7 @@ async def test_a_new_leader_that_knows_no_map_waits_as_long_as_a_manager_counts(
 async def test_a_new_leader_waits_for_the_manager_of_each_shard_until_it_watches_all(
     world: World,
 ) -> None:
-    """One that has not come holds what its brokers act on, and nobody here knows of it."""
+    """A manager that has not come back holds what its brokers act on, unknown to this leader."""
     world.writes.expect_managers((3, 4), term=7)
     stream = Stream(MANAGER, TENANT)
     stream.acked = 20
@@ -442,7 +442,7 @@ def test_what_is_on_its_way_is_never_forgotten(monkeypatch):
 
 
 def test_while_more_are_forgotten_no_write_is_effective_and_behind_that_all_are(monkeypatch):
-    """What happens beyond the bound: nothing is told too early, but everything late."""
+    """Beyond the bound nothing is effective too early, but every write late."""
     monkeypatch.setattr(effective_writes, "EFFECTIVE_READERS_MAX", 3)
 
     async def scenario(world: World) -> None:

@@ -180,7 +180,7 @@ def test_a_schema_that_is_nested_without_end_is_told_apart_or_refused():
     )
 
 
-def test_unions_that_cannot_be_compared_in_time_are_told_apart():
+def test_unions_that_cannot_be_compared_in_time_are_distinguished():
     branches = 20_000
     reader = json.dumps(["int"] * branches + ["string"]).encode()
     writer = json.dumps(["string"] * branches).encode()

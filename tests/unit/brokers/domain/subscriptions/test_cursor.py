@@ -157,7 +157,7 @@ def test_an_open_batch_takes_as_much_room_as_it_has_words() -> None:
     assert moved.has_room_for(Position(3, 2))
 
 
-def test_a_batch_that_is_said_to_be_endless_takes_no_memory() -> None:
+def test_a_batch_with_an_endless_declared_count_takes_no_memory() -> None:
     moved = cursor()
     tracemalloc.start()
 

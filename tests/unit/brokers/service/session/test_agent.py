@@ -197,7 +197,7 @@ async def test_a_broken_connection_is_resumed_where_it_ended():
         assert agent.counters.sessions_established == 1
 
 
-async def test_a_manager_is_told_how_many_units_are_held_and_the_load_anew():
+async def test_a_new_manager_gets_the_number_of_held_units_and_the_load():
     topic = TopicMetadata("id-1", "persistent://t/n/x", 0, {}, 1)
     assigned = Delivered([Delivery(1, Assignment(topic, "", topic.name, 1, 1))], 0)
     cluster = FakeCluster(
@@ -212,7 +212,7 @@ async def test_a_manager_is_told_how_many_units_are_held_and_the_load_anew():
         assert connection.loads == [BrokerLoad(units=1, memory_bytes=1)]
 
 
-async def test_a_manager_that_asks_is_told_what_is_held():
+async def test_held_units_are_reported_to_a_manager_that_requests_them():
     cluster = FakeCluster(
         [greeting(), delivery(1), StreamEnded("reset")],
         [replace(greeting(resumed=True, next_sequence=2), wants_held=True)],
@@ -225,7 +225,7 @@ async def test_a_manager_that_asks_is_told_what_is_held():
         assert list(agent.session.holding.tenants) == ["acme-1"]
 
 
-async def test_a_wish_to_be_emptied_is_told_again_to_a_manager_that_follows():
+async def test_a_drain_request_is_sent_again_to_the_next_manager():
     cluster = FakeCluster([greeting()], [greeting(resumed=True)])
     async with running(cluster) as agent:
         first = await played(cluster, 0)

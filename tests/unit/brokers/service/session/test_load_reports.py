@@ -1,4 +1,4 @@
-"""When load is told: on change, once a minute, and to whoever was told nothing."""
+"""Load is reported on change, once a minute, and to each new manager."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Measured:
         self.load = BrokerLoad(rates=Rates(messages_in=messages_in))
 
 
-def test_the_first_load_is_told_at_once_with_the_units() -> None:
+def test_the_first_load_is_reported_at_once_with_the_units() -> None:
     it = Measured()
 
     assert it.reports.due(7) == BrokerLoad(units=7)
     assert it.reports.due(7) is None
 
 
-def test_what_changes_is_told_after_five_seconds_and_nothing_is_measured_before() -> None:
+def test_a_change_is_reported_after_five_seconds_and_not_measured_before() -> None:
     it = Measured()
     it.reports.due(0)
     it.busy(1_000.0)
@@ -46,7 +46,7 @@ def test_what_changes_is_told_after_five_seconds_and_nothing_is_measured_before(
     assert it.reports.due(0) == it.load
 
 
-def test_what_does_not_change_is_told_once_a_minute() -> None:
+def test_an_unchanged_value_is_reported_once_a_minute() -> None:
     it = Measured()
     told_at_ms = [it.now_ms] if it.reports.due(0) else []
 
@@ -60,7 +60,7 @@ def test_what_does_not_change_is_told_once_a_minute() -> None:
     assert all(LOAD_REPORT_MS_MAX <= gap <= LOAD_REPORT_MS_MAX + LOAD_REPORT_MS_MIN for gap in gaps)
 
 
-def test_a_small_change_adds_up_until_it_is_told() -> None:
+def test_small_changes_add_up_until_they_are_reported() -> None:
     it = Measured()
     it.busy(1_000.0)
     it.reports.due(0)
@@ -74,7 +74,7 @@ def test_a_small_change_adds_up_until_it_is_told() -> None:
     assert told == [False, False, True, False]
 
 
-def test_another_manager_is_told_at_once_what_was_measured_last() -> None:
+def test_another_manager_gets_the_last_measurement_at_once() -> None:
     it = Measured()
     it.busy(1_000.0)
     it.reports.due(3)

@@ -82,7 +82,7 @@ async def test_a_subscription_rolls_back_in_time() -> None:
 
 
 @ALL_KINDS
-async def test_a_subscription_is_stored_before_anybody_is_told(kind: SubscriptionKind) -> None:
+async def test_a_subscription_is_stored_before_it_is_acknowledged(kind: SubscriptionKind) -> None:
     world = SubscriptionWorld()
     await world.open_ledger()
     world.ledger.hold_state()
@@ -157,7 +157,7 @@ async def test_many_acknowledgements_are_one_write() -> None:
 
 
 @run_by(run_virtual)
-async def test_an_acknowledgement_that_nobody_waits_for_is_stored_soon() -> None:
+async def test_an_acknowledgement_without_a_waiter_is_stored_soon() -> None:
     world = await SubscriptionWorld().open(SHARED)
     consumer = world.join(permits=10)
     positions = await world.publish(2)
@@ -663,7 +663,7 @@ async def test_statistics_count_what_goes_out() -> None:
 
 
 async def test_a_subscription_on_a_topic_that_forgets_goes_on_behind_what_is_gone() -> None:
-    """A topic that is not persistent keeps its newest entries, whoever has not seen them."""
+    """A topic that is not persistent keeps its newest entries, read or unread."""
     world = await SubscriptionWorld().open(SHARED, SubscriptionStart(is_durable=False))
     consumer = world.join(permits=2)
     first, second, *_ = await world.publish(6)

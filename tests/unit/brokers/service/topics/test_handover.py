@@ -95,7 +95,7 @@ async def test_what_is_about_to_go_is_served_on(world: BrokerWorld):
 
 
 async def test_a_fenced_owner_whose_unit_moves_redirects_its_clients(world: BrokerWorld):
-    """The target's first client came before the source was told to let go."""
+    """The target's first client came before the source was sent its release."""
     client = world.broker("a").client()
     await client.producer(producer_name="p")
     await client.subscribe()

@@ -1,4 +1,4 @@
-"""A unit that nobody uses for its idle time is named, and no other."""
+"""Exactly the units without use for their idle time are reported."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ async def test_an_owner_that_was_replaced_while_it_opened_asks_for_no_higher_epo
     assert world.directory.raised == []
 
 
-async def test_why_an_owner_gets_no_higher_epoch_is_said(world: BrokerWorld):
+async def test_the_reason_for_no_higher_epoch_is_given(world: BrokerWorld):
     topic_id = "id-persistentpublicdefaultorders"
     await world.broker("b").store.open(topic_id, "", 9, topic_name=TOPIC)
     world.assign(TOPIC, "a")

@@ -223,7 +223,7 @@ def quota(size_bytes: int, action: BacklogAction | None = None) -> Policies:
 
 
 @pytest.mark.parametrize("action", [None, BacklogAction.PRODUCER_EXCEPTION])
-async def test_producers_of_a_backlog_that_is_too_large_are_told(
+async def test_producers_of_a_too_large_backlog_are_notified(
     world: BrokerWorld, delivered: DeliveredPolicies, action: BacklogAction | None
 ):
     client = await producing(world, 10)

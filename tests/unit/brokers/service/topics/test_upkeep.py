@@ -92,7 +92,7 @@ async def test_a_client_in_between_begins_the_time_anew(world: BrokerWorld):
 async def test_a_client_that_comes_and_goes_between_two_looks_was_there(
     world: BrokerWorld, is_producer: bool
 ):
-    """Who sends for a moment each minute must not have the topic taken for one that nobody uses."""
+    """A topic with a client for a moment each minute must not count as unused."""
     broker = world.broker()
     client = broker.client()
     await client.producer()

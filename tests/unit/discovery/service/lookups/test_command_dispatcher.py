@@ -1,4 +1,4 @@
-"""Commands that wait: how many may, and what the others are told."""
+"""Pending commands: how many there may be, and how further ones are refused."""
 
 import asyncio
 

@@ -126,7 +126,7 @@ def test_the_latest_of_a_tenant_go_first_behind_its_own_line_that_stood_too_long
     assert [name.topic for name in taken] == ["a-2", "a-1", "b-1", "b-2"]
 
 
-def test_a_name_that_nobody_waits_for_leaves_the_line():
+def test_a_name_without_waiters_leaves_the_queue():
     line = line_of(names("a", 2))
     assert line.oldest.topic == "a-0"
 

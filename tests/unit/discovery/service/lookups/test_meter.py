@@ -70,7 +70,7 @@ async def test_the_timer_reports_by_itself():
     world.meter.stop()
 
 
-async def test_what_a_broken_connection_lost_is_said_again_in_order():
+async def test_messages_lost_with_a_connection_are_sent_again_in_order():
     world = MeterWorld()
     world.minute()
     world.is_connected = False

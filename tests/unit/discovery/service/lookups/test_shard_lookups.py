@@ -261,7 +261,7 @@ async def test_behind_a_line_that_stood_for_too_long_the_latest_go_first(
     assert sorted(shards.asked) == [["a"], ["b"], ["c"], ["d"]]
 
 
-async def test_a_stop_answers_whoever_waits(lookups, shards):
+async def test_a_stop_answers_all_waiters(lookups, shards):
     shards.released.clear()
     flight = lookups.ask(1, "a")
     await asyncio.sleep(0)
@@ -298,7 +298,7 @@ async def test_a_name_whose_broker_died_meanwhile_is_asked_for_again(lookups, sh
     assert shards.asked == [["a"]] * 3
 
 
-async def test_that_there_is_no_broker_is_told_in_the_end(lookups, shards, monkeypatch):
+async def test_a_missing_broker_is_reported_in_the_end(lookups, shards, monkeypatch):
     monkeypatch.setattr(shard_lookups, "_PAUSES_MS", (1, 1, 1))
     shards.times_without_broker = 100
 

@@ -216,7 +216,7 @@ async def test_a_snapshot_that_breaks_off_begins_anew_with_a_reset(one_shard):
     assert [item.name for update in updates for item in update.items] == ["a", "b"]
 
 
-async def test_what_comes_again_behind_a_reconnect_is_told_once(one_shard):
+async def test_a_change_repeated_after_a_reconnect_is_published_once(one_shard):
     one_shard.streams.positions = {1: 25}
     watch = one_shard.open(known=[(1, 25)])
     listener = (await one_shard.followed(1)).listener
@@ -227,7 +227,7 @@ async def test_what_comes_again_behind_a_reconnect_is_told_once(one_shard):
     assert told == [26, 27, 28]
 
 
-async def test_what_many_are_told_is_made_once_and_what_differs_is_not_mixed_up():
+async def test_a_message_to_many_is_encoded_once_and_different_ones_stay_apart():
     encodings = EncodedEvents()
     a, b, c = created(6, "a"), created(7, "b"), created(8, "c")
 
@@ -295,7 +295,7 @@ async def test_a_position_from_the_future_ends_the_watch_by_name(one_shard):
         await one_shard.read(watch)
 
 
-async def test_a_replica_that_is_behind_what_the_shard_has_told_is_asked_again(one_shard):
+async def test_a_replica_behind_the_shards_published_position_is_asked_again(one_shard):
     one_shard.streams.positions = {1: 25}
     watch = one_shard.open(known=[(1, 25)])
     first = await one_shard.followed(1)
@@ -327,7 +327,7 @@ async def test_a_name_concerns_no_other_shard(world):
     assert [reading.shard_id for reading in world.reader.readings] == [shard_id]
 
 
-async def test_a_shard_that_comes_to_the_map_is_told_in_whole(world):
+async def test_a_shard_added_to_the_map_is_sent_in_whole(world):
     world.streams.positions = {1: 5, 2: 5}
     watch = world.open(known=[(1, 5), (2, 5)])
     await world.followed(1)
@@ -465,7 +465,7 @@ async def test_a_stream_that_is_idle_is_not_stalled(one_shard):
     assert watch.error is None
 
 
-async def test_progress_is_told_for_all_shards_at_a_time_and_only_if_there_is_some(world):
+async def test_progress_is_published_for_all_shards_together_and_only_if_any(world):
     world.streams.positions = {1: 5, 2: 5}
     watch = world.open(known=[(1, 5), (2, 5)])
     (await world.followed(1)).listener.on_position(8)

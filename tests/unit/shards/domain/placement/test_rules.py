@@ -123,7 +123,7 @@ def is_broken(one: Candidate, rules: PlacementRules, peers: Peers) -> bool:
 
 
 @given(st.data(), clusters, placement_rules)
-def test_allowed_is_whoever_breaks_no_rule_and_nobody_else(
+def test_exactly_the_brokers_that_break_no_rule_are_allowed(
     data: st.DataObject, cluster: list[Candidate], said: PlacementRules
 ) -> None:
     peers = data.draw(peers_of(cluster))

@@ -1,4 +1,4 @@
-"""Key_Shared: a key stays with one consumer and in order, whoever comes and goes."""
+"""Key_Shared: a key stays with one consumer and in order while consumers come and go."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ async def test_what_waits_is_read_from_disk_if_it_must() -> None:
     assert world.ledger.reads < 5
 
 
-async def test_slots_that_nobody_claims_wait_for_somebody() -> None:
+async def test_unclaimed_slots_wait_for_a_shard() -> None:
     world = await SubscriptionWorld().open(KEY_SHARED)
     low = world.join(key_shared=sticky(LOW), permits=100)
     await world.publish(2, key=key_in(HIGH))
