@@ -58,7 +58,7 @@ _LEDGER_MUTANTS = (
     Mutant(
         "ledger-serves-other-sessions",
         "A7",
-        "what is said of another session than the live one changes nothing",
+        "reports about any session but the live one change nothing",
         (Edit(ledger.Ledger, "live_account", " or account.session_id != session_id", ""),),
         _LEDGER,
     ),
@@ -283,7 +283,7 @@ _ALLOCATOR_MUTANTS = (
     Mutant(
         "allocator-counts-silence-from-before-its-term",
         "CA4",
-        "a new leader counts every shard as heard of when it took over",
+        "a new leader counts every shard as heard from at its takeover",
         (
             Edit(
                 lease_allocator.LeaseAllocator,
@@ -371,7 +371,7 @@ _ALLOCATOR_MUTANTS = (
     Mutant(
         "allocator-counts-use-of-ended-sessions",
         "CA1",
-        "what is said of a session that ended counts nothing",
+        "reports about an ended session do not count",
         (
             Edit(
                 lease_allocator,
@@ -472,7 +472,7 @@ _SHARD_MUTANTS = (
     Mutant(
         "uses-what-it-returns",
         "CA3",
-        "what is to be returned is not used from before it is said",
+        "units are not used from before their return is announced",
         (
             Edit(
                 LeaseTable,
@@ -654,7 +654,7 @@ _SHARD_MUTANTS = (
     Mutant(
         "keeper-asks-without-brokers",
         "CA9",
-        "nobody is asked while no broker lives",
+        "no capacity is requested while no broker lives",
         (Edit(LeaseKeeper, "_run", "if self._directory.live() else None", ""),),
         _KEEPER,
     ),

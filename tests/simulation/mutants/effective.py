@@ -42,7 +42,7 @@ _WRITE_MUTANTS = (
     Mutant(
         "effective-without-who-left",
         "PO5",
-        "who broke away counts for a while",
+        "a subscriber whose stream broke counts for a while",
         (
             Edit(
                 EffectiveWrites,
@@ -64,7 +64,7 @@ _WRITE_MUTANTS = (
     Mutant(
         "effective-without-expected-readers",
         "PO7",
-        "who was given the metadata and does not watch it yet is waited for",
+        "a reader that has the metadata and has not subscribed yet is waited for",
         (
             Edit(
                 EffectiveWrites,
@@ -79,21 +79,21 @@ _WRITE_MUTANTS = (
     Mutant(
         "effective-waits-for-the-silent-for-ever",
         "PO5",
-        "one who is silent counts for its time only",
+        "a silent subscriber counts until its lease ends",
         (Edit(EffectiveWrites, "_is_awaited", "subscriber.counts_until <= now", "False"),),
         _WRITES,
     ),
     Mutant(
         "effective-believes-one-who-comes-back",
         "PO5",
-        "one who comes back is known once it has added its watches",
+        "a returned subscriber is known once it has added its watches",
         (Edit(EffectiveWrites, "_is_awaited", "not subscriber.is_known", "False"),),
         _WRITES,
     ),
     Mutant(
         "effective-takes-who-returns-for-new",
         "PO5",
-        "who was known before adds its watches one by one",
+        "a known subscriber adds its watches one by one",
         (Edit(EffectiveWrites, "join", "known is None and departed is None", "True"),),
         _WRITES,
     ),
@@ -149,7 +149,7 @@ _WRITE_MUTANTS = (
     Mutant(
         "effective-forgets-an-expectation-too-early",
         "PO7",
-        "who watches counts from then on for as long as the expectation",
+        "a subscriber counts from its watch on, for the time of the expectation",
         (
             Edit(
                 EffectiveWrites,
@@ -198,7 +198,7 @@ _WRITE_MUTANTS = (
     Mutant(
         "effective-does-not-prompt-who-reads",
         "PO7",
-        "who reads what it watches is prompted",
+        "a subscriber that reads an object it watches is prompted",
         (Edit(EffectiveWrites, "expect_reader", "subscriber.stream.prompt()", "pass"),),
         _WRITES,
     ),
@@ -258,7 +258,7 @@ _WRITE_MUTANTS = (
     Mutant(
         "effective-looks-at-one-who-does-not-block",
         "PO5",
-        "who waits for somebody is looked at when that one was heard",
+        "writes that wait for a subscriber are examined when it is heard",
         (
             Edit(
                 EffectiveWrites,
@@ -310,7 +310,7 @@ _READER_MUTANTS = (
     Mutant(
         "readers-expect-who-watched-meanwhile",
         "PO7",
-        "who watched it meanwhile is not expected",
+        "a reader that subscribed meanwhile is not expected",
         (Edit(ExpectedReaders, "end", "if not self._arrived(change, reader):", "if False:"),),
         _READERS,
     ),
@@ -418,7 +418,7 @@ _MANAGER_MUTANTS = (
     Mutant(
         "managers-are-given-what-is-not-committed",
         "C2",
-        "a broker is told nothing that a later leader may not know",
+        "a broker is sent nothing that a later leader may not have",
         (
             Edit(
                 ExpectingManagers,

@@ -251,13 +251,13 @@ _GUARDS: tuple[Mutant, ...] = (
     Mutant(
         "pre-votes-against-a-living-leader",
         "L7 (H8)",
-        "who hears a leader gives nobody else its pre-vote",
+        "a follower that hears its leader grants no pre-vote",
         (Edit(Election, "on_pre_vote", "and not self.is_leader_alive", ""),),
     ),
     Mutant(
         "votes-against-a-living-leader",
         "L7 (H8)",
-        "who hears a leader gives nobody else its vote (a second line behind the pre-vote)",
+        "a follower that hears its leader grants no vote (a second line behind the pre-vote)",
         (
             Edit(
                 REPLICA,
@@ -278,7 +278,7 @@ _GUARDS: tuple[Mutant, ...] = (
     Mutant(
         "counts-votes-of-learners",
         "L11 (H12)",
-        "votes of those who are no voters do not count",
+        "votes of non-voters do not count",
         (
             Edit(
                 HardenedSyncObj,
@@ -313,7 +313,7 @@ _GUARDS: tuple[Mutant, ...] = (
     Mutant(
         "forgets-that-it-was-a-member",
         "L8, L14 (H12)",
-        "who was a member before and comes back empty does not vote before it is covered",
+        "a former member that comes back empty does not vote before it is covered",
         (Edit(raft_host.PySyncObjHost, "_open_files", "rejoining or was_member", "rejoining"),),
         (
             _REPLICATION + "test_group_learners.py",
@@ -492,7 +492,7 @@ _GUARDS: tuple[Mutant, ...] = (
     Mutant(
         "changes-members-for-one-who-cannot-read-it",
         "R1",
-        "members change when all who stay are known to know such entries",
+        "members change only once all that stay are known to read such entries",
         (Edit(GROUP, "change_members", "if staying:", "if False:"),),
         (_REPLICATION + "mesh/test_event_levels.py",),
     ),

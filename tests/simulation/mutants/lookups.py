@@ -393,7 +393,7 @@ _LEASE_MUTANTS = (
     Mutant(
         "lease-believes-in-the-future",
         "A4",
-        "nothing that is to come counts as acknowledged",
+        "changes not sent yet do not count as acknowledged",
         (
             Edit(
                 LeasedWatch,

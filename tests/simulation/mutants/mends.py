@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant(
         "takes-an-empty-disk-for-a-new-group",
         "L8, L14",
-        "a replica that finds no journal asks the others whether there ever was one",
+        "a replica without a journal asks its peers whether it ever had one",
         (Edit(PySyncObjHost, "_open_files", "BLANK_INDEX if is_founding else 0", "0"),),
         _PROBE,
         (("engine", 40),),
@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "acknowledges-in-a-term-that-it-forgot",
         "L8",
-        "a replica that lost its term follows nobody before it adopted the highest of others",
+        "a replica that lost its term follows no leader before it adopted the others' highest",
         (
             Edit(
                 TermProbe,
@@ -370,7 +370,7 @@ MUTANTS = (
     Mutant(
         "leaves-a-topic-whose-epoch-was-used-unserved",
         "A3",
-        "an owner that is fenced because its epoch was used before asks for a higher one",
+        "an owner whose epoch was used before requests a higher one",
         (Edit(HigherEpochs, "ask", "if used_epoch < assignment.epoch:", "if True:"),),
         ("tests/unit/brokers/service/topics/test_open_topics.py",),
     ),

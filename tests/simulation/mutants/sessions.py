@@ -201,7 +201,7 @@ _MANAGER_MUTANTS = (
     Mutant(
         "manager-believes-to-know-what-brokers-hold",
         "CA5",
-        "a new leader asks brokers what they hold",
+        "a new leader requests reports of held units",
         (Edit(BrokerSessions, "start", ".metadata.awaits_report = True", ""),),
         _SESSIONS,
     ),
@@ -222,7 +222,7 @@ _MANAGER_MUTANTS = (
     Mutant(
         "manager-resumes-any-session",
         "A6, V14",
-        "a session is resumed by who holds what it was sent, and is who it was",
+        "a session is resumed only by its own broker, holding what the session was sent",
         (
             Edit(
                 BrokerSessions,
@@ -236,14 +236,14 @@ _MANAGER_MUTANTS = (
     Mutant(
         "manager-hears-a-session-that-is-over",
         "A6",
-        "what is said on a stream whose session is over counts nothing",
+        "messages on the stream of an ended session do not count",
         (Edit(BrokerSessions, "receive", "session.ended is not None", "False"),),
         _SESSIONS,
     ),
     Mutant(
         "manager-takes-a-page-for-the-report",
         "CA5",
-        "what a broker holds is known when it has said all of it",
+        "held units are known once the whole report has arrived",
         (Edit(BrokerSessions, "_take_report", "not session.metadata.awaits_report", "True"),),
         _SESSIONS,
     ),
@@ -257,7 +257,7 @@ _MANAGER_MUTANTS = (
     Mutant(
         "manager-goes-on-with-a-session-that-ended-unattached",
         "A6",
-        "who waited for a broker that never came is refused",
+        "waiters for a broker that never came are refused",
         (Edit(BrokerSessions, "attached", "session.ended is not None", "False"),),
         _SESSIONS,
     ),
@@ -285,7 +285,7 @@ _MANAGER_MUTANTS = (
     Mutant(
         "manager-begins-a-session-for-each-hello",
         "A6",
-        "a broker that asks again while it is registered begins one session",
+        "a repeated registration begins one session",
         (
             Edit(
                 BrokerSessions,
@@ -306,7 +306,7 @@ _MANAGER_MUTANTS = (
     Mutant(
         "manager-hands-out-a-session-that-ended",
         "A6",
-        "a session that ended while it began is nobody's",
+        "a session that ended while it began belongs to no broker",
         (Edit(BrokerSessions, "_begin", "session.ended is not None", "False"),),
         _SESSIONS,
     ),
@@ -1057,21 +1057,21 @@ _BROKER_MUTANTS = (
     Mutant(
         "agent-leaves-before-it-came",
         "A6",
-        "who never was registered says no goodbye",
+        "a broker that never registered sends no close",
         (Edit(BrokerAgent, "_keep_connection", "if self.is_registered:", "if True:"),),
         _AGENT,
     ),
     Mutant(
         "agent-says-its-wish-once",
         "CA7",
-        "a wish to be emptied is told again to a manager that follows",
+        "a drain request is sent again to the next manager",
         (Edit(BrokerAgent, "_keep_connection", "if self._drain_rate:", "if False:"),),
         _AGENT,
     ),
     Mutant(
         "agent-reports-nothing-that-it-holds",
         "CA5",
-        "a manager that asks is told what is held",
+        "held units are reported to a manager that requests them",
         (Edit(BrokerAgent, "_greet", "if answer.wants_held:", "if False:"),),
         _AGENT,
     ),
