@@ -9,7 +9,6 @@ from typing import Final
 
 from discovery.adapters.servers.pulsar_connection import ClientServices, DiscoveryConnection
 from discovery.adapters.shard_changes.catch_up_stream import CatchUpStreams
-from discovery.adapters.shard_changes.shard_streams import ShardStreams
 from discovery.adapters.shard_changes.watches import CacheWatches
 from discovery.config import DiscoveryConfig
 from discovery.domain.absent_names import AbsentNames
@@ -24,6 +23,7 @@ from discovery.service.report import ProcessReporter, Report
 from discovery.service.watches.registry import WatchRegistry
 from discovery.wire import encoded_answer_facts
 from nextgen.client.brokers.live_urls import LiveBrokerUrls
+from nextgen.client.changes.shard_streams import ShardStreams
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.routing.exchange import ExchangePool
 from nextgen.client.routing.router import ShardRouter

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping
 
 from discovery.adapters.shard_changes.leased_assignments import LeasedAssignments
-from discovery.adapters.shard_changes.shard_streams import ShardStreams
 from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
 from discovery.domain.partition_counts import PartitionCounts
+from nextgen.client.changes.shard_streams import ShardStreams
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.cluster.view import ClusterView
 from nextgen.tasks.background import cancel_and_wait, keep

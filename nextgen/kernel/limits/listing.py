@@ -77,3 +77,33 @@ TOPIC_WATCHER_REQUESTS_MAX = 16
 
 TOPIC_WATCH_RETRY_MS = 500
 """Pause before a list that cannot be watched any longer is watched anew for its watchers."""
+
+# Topic lists that watchers share ----------------------------------------------------------------
+
+TOPIC_LISTS_BYTES_MAX = 256 * 1024 * 1024
+"""Memory of one process for watched and kept topic lists and their watchers. Five million names of
+45 bytes, or 80,000 watchers. Beyond it further lists and watchers are refused; those that are
+there go on, and grow with their namespaces."""
+
+TOPIC_LIST_WATCHER_BYTES = 3 * 1024
+"""What a watcher is charged for: its place, its task, its part of its connection."""
+
+TOPIC_LIST_OVERHEAD_BYTES = 8 * 1024
+"""What a list is charged for besides its names: its pattern, its part of a subscription."""
+
+TOPIC_LIST_KEPT_MS = 600_000
+"""A list without a watcher is kept this long behind its last use: ten polls of an old client."""
+
+TOPIC_LIST_LOAD_MS_MAX = 25_000
+"""Time-out of the first read of a list, elections included, as long as Pulsar retries it."""
+
+TOPIC_LIST_PENDING_NAMES_MAX = 10_000
+"""Names in changes that wait for one watcher; beyond it the watcher reads the whole list again."""
+
+TOPIC_LIST_CHANGE_NAMES_MAX = 1_000
+"""Names in one change, beyond which the rest becomes the next one. A topic's partitions stay
+together."""
+
+TOPIC_LIST_BACKLOG_EVENTS_MAX = 20_000
+"""Events of a namespace that wait to be matched with its patterns; beyond it the namespace is read
+again instead."""

@@ -12,7 +12,7 @@ from protos.nextgen.v1.inventory_pb2 import Kind
 
 
 class ShardStreams:
-    """See ``discovery.ports.ChangeStreams``. Owned by one event loop; ``stop`` it at the end.
+    """Streams to the shards' leaders. Owned by one event loop; ``stop`` it at the end.
 
     A stream begins with its first watch.
     """
@@ -26,9 +26,14 @@ class ShardStreams:
         return f"<ShardStreams shards={sorted(self._streams)}>"
 
     def position(self, shard_id: int) -> int:
-        """See ``ChangeStreams.position``."""
+        """Return the position of the shard's stream; 0 before its first update."""
         entry = self._streams.get(shard_id)
         return 0 if entry is None else entry[0].position
+
+    def is_current(self, shard_id: int) -> bool:
+        """Return whether the shard's stream is connected and has brought an update."""
+        entry = self._streams.get(shard_id)
+        return entry is not None and entry[0].is_current
 
     def stream(self, shard_id: int) -> ShardWatch:
         """Return the stream of a shard; begin it if there is none."""
@@ -49,7 +54,7 @@ class ShardStreams:
         names: Sequence[str],
         from_position: int,
     ) -> int:
-        """See ``ChangeStreams.add``."""
+        """Watch from a position, 0: from the present on, without a snapshot."""
         return self.stream(shard_id).add(
             listener,
             kinds=[kind],
@@ -60,7 +65,7 @@ class ShardStreams:
         )
 
     def remove(self, shard_id: int, watch_id: int) -> None:
-        """See ``ChangeStreams.remove``."""
+        """End a watch; its listener is not called any more. Unknown ids are ignored."""
         entry = self._streams.get(shard_id)
         if entry is not None:
             entry[0].remove(watch_id)

@@ -1,0 +1,321 @@
+"""A sorted set of topic names that takes little more memory than their bytes, and knows its hash.
+
+    NameSet ─▶ runs of up to 64 blocks ─▶ blocks of up to 16 KiB ─▶ NUL a NUL b NUL c …
+
+Names have no control characters, so NUL divides them. A change rewrites one block and computes the
+checksum of that block alone; those of blocks and runs are combined (``checksum``), with the commas
+that Pulsar's hash has between names. The order is Pulsar's: that of UTF-16 code units.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+from nextgen.client.topic_lists.checksum import Part, part_of, without_beginning
+from nextgen.client.topic_lists.checksum_tree import ChecksumTree
+from nextgen.pulsar.topic_lists.hash import hash_text, sort_key
+
+BLOCK_BYTES_MAX = 16 * 1024
+"""A block is rewritten and its checksum computed at each change: some 20 microseconds."""
+RUN_BLOCKS_MAX = 64
+BLOCK_OVERHEAD_BYTES = 800
+"""Memory of a block besides its names, its part of a run and of two trees included."""
+
+_DIVIDER = b"\0"
+_COMMA = b","
+_FEW = 4
+
+
+class _Run:
+    """Blocks that follow one another."""
+
+    __slots__ = ("blocks", "firsts", "tree")
+
+    def __init__(self) -> None:
+        self.firsts: list[bytes] = []
+        """Of each block the sort key of its first name."""
+        self.blocks: list[bytes] = []
+        self.tree = ChecksumTree()
+
+    def insert(self, index: int, names: Sequence[str]) -> int:
+        """Insert a block; return its bytes."""
+        block = _block_of(names)
+        self.firsts.insert(index, sort_key(names[0]))
+        self.blocks.insert(index, block)
+        self.tree.insert(index, _part_of(block))
+        return len(block)
+
+    def replace(self, index: int, names: Sequence[str]) -> int:
+        """Replace a block; return by how many bytes it grew."""
+        block = _block_of(names)
+        grown = len(block) - len(self.blocks[index])
+        self.firsts[index] = sort_key(names[0])
+        self.blocks[index] = block
+        self.tree.replace(index, _part_of(block))
+        return grown
+
+    def remove(self, index: int) -> int:
+        """Remove a block; return its bytes."""
+        removed = len(self.blocks[index])
+        del self.firsts[index], self.blocks[index]
+        self.tree.remove(index)
+        return removed
+
+    def cut(self, index: int) -> _Run:
+        """Return the blocks from ``index`` on as a run of their own."""
+        behind = _Run()
+        behind.firsts, self.firsts = self.firsts[index:], self.firsts[:index]
+        behind.blocks, self.blocks = self.blocks[index:], self.blocks[:index]
+        for part in self.tree.cut(index):
+            behind.tree.insert(len(behind.tree), part)
+        return behind
+
+
+class NameSet:
+    """See the module. Not to be changed while it is iterated over."""
+
+    __slots__ = (
+        "_blocks",
+        "_changed",
+        "_count",
+        "_firsts",
+        "_hash",
+        "_name_bytes",
+        "_runs",
+        "_tree",
+    )
+
+    def __init__(self) -> None:
+        self._runs: list[_Run] = []
+        self._firsts: list[bytes] = []
+        """Of each run the sort key of its first name."""
+        self._tree = ChecksumTree()
+        self._changed: set[_Run] = set()
+        """Runs whose checksum in the tree is out of date."""
+        self._hash: str | None = None
+        self._count = 0
+        self._blocks = 0
+        self._name_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<NameSet names={self._count} blocks={self._blocks}>"
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that the set takes."""
+        return self._name_bytes + self._blocks * BLOCK_OVERHEAD_BYTES
+
+    @property
+    def text_bytes(self) -> int:
+        """UTF-8 bytes of all names, with one more for each."""
+        return self._name_bytes
+
+    @property
+    def hash(self) -> str:
+        """See ``topics_hash``. Computed when first asked for after a change."""
+        if self._hash is None:
+            if self._changed:
+                for index, run in enumerate(self._runs):
+                    if run in self._changed:
+                        self._tree.replace(index, run.tree.whole())
+                self._changed.clear()
+            self._hash = hash_text(self._checksum())
+        return self._hash
+
+    def __contains__(self, name: str) -> bool:
+        if not self._runs:
+            return False
+        run, index = self._place(sort_key(name))
+        return _DIVIDER + name.encode() + _DIVIDER in run.blocks[index] + _DIVIDER
+
+    def __iter__(self) -> Iterator[str]:
+        for run in self._runs:
+            for block in run.blocks:
+                yield from _names_of(block)
+
+    def behind(self, key: bytes) -> tuple[list[str], bytes | None]:
+        """Return the names of the block where names with ``key`` and more are, and the key where
+        the next one begins, None for the last. b"" is before all."""
+        if not self._runs:
+            return [], None
+        run_index = max(0, bisect_right(self._firsts, key) - 1)
+        run = self._runs[run_index]
+        index = max(0, bisect_right(run.firsts, key) - 1)
+        return _names_of(run.blocks[index]), self._next_first(run_index, index)
+
+    def add(self, names: Iterable[str]) -> list[str]:
+        """Add ``names``; return those that were not there, sorted."""
+        wanted = sorted(set(names), key=sort_key)
+        added: list[str] = []
+        at = 0
+        while at < len(wanted):
+            at = self._add_to_block(wanted, at, added)
+        if added:
+            self._count += len(added)
+            self._hash = None
+        return added
+
+    def discard(self, names: Iterable[str]) -> list[str]:
+        """Remove ``names``; return those that were there, sorted."""
+        wanted = sorted(set(names), key=sort_key)
+        removed: list[str] = []
+        at = 0
+        while at < len(wanted) and self._runs:
+            at = self._discard_from_block(wanted, at, removed)
+        if removed:
+            self._count -= len(removed)
+            self._hash = None
+        return removed
+
+    # Inside -----------------------------------------------------------------------------------
+
+    def _checksum(self) -> int:
+        if not self._count:
+            return 0
+        whole = self._tree.whole()
+        return without_beginning(part_of(_COMMA), whole.checksum, self._name_bytes - 1)
+
+    def _place(self, key: bytes) -> tuple[_Run, int]:
+        run = self._runs[max(0, bisect_right(self._firsts, key) - 1)]
+        return run, max(0, bisect_right(run.firsts, key) - 1)
+
+    def _next_first(self, run_index: int, index: int) -> bytes | None:
+        run = self._runs[run_index]
+        if index + 1 < len(run.firsts):
+            return run.firsts[index + 1]
+        return self._firsts[run_index + 1] if run_index + 1 < len(self._runs) else None
+
+    def _group(self, wanted: Sequence[str], at: int) -> tuple[int, int, int]:
+        """Return the run and the block of the name at ``at``, and where the names of that block
+        end."""
+        key = sort_key(wanted[at])
+        run_index = max(0, bisect_right(self._firsts, key) - 1)
+        index = max(0, bisect_right(self._runs[run_index].firsts, key) - 1)
+        limit = self._next_first(run_index, index)
+        end = at + 1
+        if limit is None:
+            end = len(wanted)
+        else:
+            while end < len(wanted) and sort_key(wanted[end]) < limit:
+                end += 1
+        return run_index, index, end
+
+    def _add_to_block(self, wanted: Sequence[str], at: int, added: list[str]) -> int:
+        if not self._runs:
+            first = wanted[0]
+            run = _Run()
+            self._name_bytes += run.insert(0, [first])
+            self._insert_run(0, run)
+            self._blocks += 1
+            added.append(first)
+            return 1
+        run_index, index, end = self._group(wanted, at)
+        run = self._runs[run_index]
+        names = _names_of(run.blocks[index])
+        new = _insert_into(names, wanted[at:end])
+        if new:
+            added += new
+            self._store(run_index, index, names)
+        return end
+
+    def _discard_from_block(self, wanted: Sequence[str], at: int, removed: list[str]) -> int:
+        run_index, index, end = self._group(wanted, at)
+        run = self._runs[run_index]
+        doomed = set(wanted[at:end])
+        names = _names_of(run.blocks[index])
+        kept = [name for name in names if name not in doomed]
+        if len(kept) < len(names):
+            removed += [name for name in names if name in doomed]
+            self._store(run_index, index, kept)
+        return end
+
+    def _store(self, run_index: int, index: int, names: list[str]) -> None:
+        """Replace a block by what it has to hold from here on."""
+        run = self._runs[run_index]
+        if not names:
+            self._name_bytes -= run.remove(index)
+            self._blocks -= 1
+        else:
+            pieces = _pieces(names)
+            self._name_bytes += run.replace(index, pieces[0])
+            for offset, piece in enumerate(pieces[1:], 1):
+                self._name_bytes += run.insert(index + offset, piece)
+            self._blocks += len(pieces) - 1
+            if len(pieces) == 1:
+                self._merge_small(run, index)
+        self._changed.add(run)
+        if not run.blocks:
+            self._remove_run(run_index)
+            return
+        self._firsts[run_index] = run.firsts[0]
+        while len(run.blocks) > RUN_BLOCKS_MAX:
+            behind = run.cut(len(run.blocks) - RUN_BLOCKS_MAX // 2)
+            self._insert_run(run_index + 1, behind)
+
+    def _merge_small(self, run: _Run, index: int) -> None:
+        """Join a block that has shrunk with those beside it that are small too."""
+        if len(run.blocks[index]) > BLOCK_BYTES_MAX // 8:
+            return
+        for left in (index, index - 1):
+            if not 0 <= left < len(run.blocks) - 1:
+                continue
+            if len(run.blocks[left]) + len(run.blocks[left + 1]) < BLOCK_BYTES_MAX // 2:
+                names = _names_of(run.blocks[left]) + _names_of(run.blocks[left + 1])
+                self._name_bytes -= run.remove(left + 1)
+                self._name_bytes += run.replace(left, names)
+                self._blocks -= 1
+
+    def _insert_run(self, index: int, run: _Run) -> None:
+        self._runs.insert(index, run)
+        self._firsts.insert(index, run.firsts[0])
+        self._tree.insert(index, run.tree.whole())
+        self._changed.add(run)
+
+    def _remove_run(self, index: int) -> None:
+        self._changed.discard(self._runs[index])
+        del self._runs[index], self._firsts[index]
+        self._tree.remove(index)
+
+
+def _block_of(names: Sequence[str]) -> bytes:
+    return _DIVIDER + "\0".join(names).encode()
+
+
+def _names_of(block: bytes) -> list[str]:
+    return block.decode()[1:].split("\0")
+
+
+def _part_of(block: bytes) -> Part:
+    return part_of(block.replace(_DIVIDER, _COMMA))
+
+
+def _insert_into(names: list[str], wanted: Sequence[str]) -> list[str]:
+    """Insert the sorted ``wanted`` into the sorted ``names``; return those that were not there."""
+    if len(wanted) > _FEW:
+        known = set(names)
+        new = [name for name in wanted if name not in known]
+        if new:
+            names += new
+            names.sort(key=sort_key)
+        return new
+    new = []
+    for name in wanted:
+        index = bisect_left(names, sort_key(name), key=sort_key)
+        if index == len(names) or names[index] != name:
+            names.insert(index, name)
+            new.append(name)
+    return new
+
+
+def _pieces(names: list[str]) -> list[list[str]]:
+    """Divide the names of a block that is too big into equal parts of at most half of one."""
+    size_bytes = sum(map(len, names)) + len(names)
+    if size_bytes <= BLOCK_BYTES_MAX // 4 or len(_block_of(names)) <= BLOCK_BYTES_MAX:
+        return [names]
+    pieces = 2 * len(_block_of(names)) // BLOCK_BYTES_MAX + 1
+    share = -(-len(names) // pieces)
+    return [names[start : start + share] for start in range(0, len(names), share)]

@@ -1,0 +1,86 @@
+"""Reads the names of a namespace's topics in one shard, page by page, with their positions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX, REQUEST_TIMEOUT_DEFAULT_MS
+from nextgen.kernel.limits.listing import LIST_PREFIX_BYTES_MAX
+from nextgen.kernel.routing.names import Domain, NamespaceName
+from nextgen.pulsar.topic_lists.pattern import TopicPattern
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
+from protos.nextgen.v1.shard_service_pb2 import ListRequest, ShardRequest, ShardResponse
+
+
+class Shards(Protocol):
+    """A ``ShardRouter``. Every method raises ``MetadataError``."""
+
+    def shard_of_key(self, routing_key: str) -> int: ...
+
+    async def call(
+        self, shard_id: int, request: ShardRequest, *, timeout_ms: int, idempotent: bool = True
+    ) -> ShardResponse: ...
+
+    async def call_any(
+        self, shard_id: int, request: ShardRequest, *, timeout_ms: int
+    ) -> ShardResponse: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NamesPage:
+    """Topics that follow one another in a shard, exactly as of ``position``."""
+
+    position: int
+    topics: list[tuple[str, int]]
+    """Name and number of partitions; 0: not partitioned."""
+
+
+async def read_names(
+    shards: Shards, shard_id: int, namespace: NamespaceName, pattern: TopicPattern
+) -> AsyncIterator[NamesPage]:
+    """Yield the persistent topics that may match: those with the pattern's literal beginning.
+
+    The first page is read at the leader, after a majority has confirmed it; later ones at any
+    replica that is not behind it.
+
+    Raises:
+        MetadataError: A page could not be read. Those before it stay valid.
+    """
+    request = ListRequest(
+        kind=KIND_TOPIC,
+        parent=namespace.text,
+        limit=PAGE_ITEMS_MAX,
+        domain=Domain.PERSISTENT.value,
+        prefix=local_prefix(namespace, pattern),
+        names_only=True,
+    )
+    while True:
+        message = ShardRequest(list=request)
+        if request.min_position:
+            response = await shards.call_any(
+                shard_id, message, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS
+            )
+        else:
+            response = await shards.call(shard_id, message, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS)
+            request.min_position = response.position
+        page = response.list
+        topics = list(zip(page.names, page.partitions, strict=True))
+        # A shard node of an earlier release answers with objects.
+        topics = topics or [(item.name, item.topic.partitions) for item in page.items]
+        if page.more_items and not topics:
+            raise Unavailable(f"shard {shard_id} has more topics and names none")
+        yield NamesPage(response.position, topics)
+        if not page.more_items:
+            return
+        request.after = topics[-1][0]
+
+
+def local_prefix(namespace: NamespaceName, pattern: TopicPattern) -> str:
+    """Return with what the local names of all matching topics begin; "" if that is not known."""
+    parent, slash, local = pattern.prefix.rpartition("/")
+    if not slash or parent != namespace.text or len(local.encode()) > LIST_PREFIX_BYTES_MAX:
+        return ""
+    return local

@@ -1,0 +1,377 @@
+"""The list of one namespace and one pattern, shared by all its watchers.
+
+    a shard begins ─▶ loading: pages are read, changes are kept ─▶ difference ─▶ live
+                          ▲                                                       │
+                          └──────────── changes of it were missed ◀───────────────┘
+
+The shard's changes are watched BEFORE its names are read, so there is no gap between the two. A
+page that was read as of a position holds the changes up to it: they are left out when they arrive.
+If the pages of a shard are of several positions, the list is complete once the changes up to the
+last of them have arrived. What a shard has after it was read again becomes one change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from nextgen.client.topic_lists.name_set import NameSet
+from nextgen.client.topic_lists.namespace_changes import NamespaceChanges, ShardProgress
+from nextgen.client.topic_lists.place import Place
+from nextgen.client.topic_lists.shard_names import NamesPage, Shards, read_names
+from nextgen.client.topic_lists.topic_changes import TopicChange, unit_names
+from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, Refused, Unavailable
+from nextgen.kernel.limits.listing import (
+    PATTERN_MATCHING_TURN_MS,
+    TOPIC_LIST_CHANGE_NAMES_MAX,
+    TOPIC_LIST_LOAD_MS_MAX,
+    TOPIC_LIST_OVERHEAD_BYTES,
+    TOPIC_LIST_PENDING_NAMES_MAX,
+)
+from nextgen.kernel.routing.names import PARTITION_SUFFIX, NamespaceName
+from nextgen.kernel.routing.system_topics import is_system_topic
+from nextgen.pulsar.topic_lists.pattern import SCHEME_SEPARATOR, TopicPattern
+from nextgen.pulsar.topic_lists.ports import TopicListChange
+from nextgen.tasks.background import cancel_and_wait, join
+from nextgen.tasks.timeouts import timeout
+
+_PAUSE_MS_MIN = 20
+_PAUSE_MS_MAX = 1_000
+
+_logger = structlog.get_logger(__name__)
+
+
+class NoRoom(Overloaded):
+    """There is no memory for a list, or for a watcher."""
+
+
+class Charge(Protocol):
+    """The memory that lists share."""
+
+    def make_room(self, shared: SharedList) -> None:
+        """Account for what the list takes by now.
+
+        Raises:
+            NoRoom: There is no room for it.
+        """
+
+    def account(self, shared: SharedList) -> None:
+        """Account for what the list takes by now, whether or not there is room."""
+
+
+class _Turns:
+    """Gives the loop's other work a turn after ``PATTERN_MATCHING_TURN_MS``."""
+
+    def __init__(self) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self._until = self._clock() + PATTERN_MATCHING_TURN_MS / 1_000
+
+    async def end(self) -> None:
+        if self._clock() >= self._until:
+            await asyncio.sleep(0)
+            self._until = self._clock() + PATTERN_MATCHING_TURN_MS / 1_000
+
+
+class _Load:
+    """A shard whose names are being read. Its changes are kept until then."""
+
+    def __init__(self) -> None:
+        self.names = NameSet()
+        self.positions: set[int] = set()
+        """Of the pages that were read."""
+        self.changes: list[TopicChange] = []
+
+    def take_changes(self, known: int) -> list[TopicChange]:
+        """Remove the changes, and return those that pages as of ``known`` do not have."""
+        changes, self.changes = self.changes, []
+        return [change for change in changes if change.position > known]
+
+
+class SharedList:
+    """See the module. ``load`` it once; its owner passes it all changes of its namespace."""
+
+    def __init__(
+        self,
+        namespace: NamespaceName,
+        pattern: TopicPattern,
+        changes: NamespaceChanges,
+        shards: Shards,
+        charge: Charge,
+    ) -> None:
+        self.namespace = namespace
+        self.pattern = pattern
+        self.changes = changes
+        self.places: dict[Place, None] = {}
+        self.used_at = 0.0
+        """When it was last used, by the loop's clock."""
+        self.charged_bytes = 0
+        self.error: MetadataError | None = None
+        self._names = NameSet()
+        self._shards = shards
+        self._charge = charge
+        self._known: dict[int, int] = {}
+        """By shard: the position up to which reading its names gave the changes. Without an entry
+        nothing of the shard is in the list."""
+        self._begun: set[int] = set()
+        """Shards of which names may be in the list."""
+        self._loads: dict[int, _Load] = {}
+        self._loading: asyncio.Task[None] | None = None
+        self._reloading: dict[int, asyncio.Task[None]] = {}
+        self._scheme = f"persistent{SCHEME_SEPARATOR}"
+        self._beginning = self._scheme + pattern.prefix
+
+    def __repr__(self) -> str:
+        return f"<SharedList {self.namespace.text} {self.pattern.text!r} names={len(self._names)}>"
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @property
+    def hash(self) -> str:
+        return self._names.hash
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of the names, and one more for each."""
+        return self._names.text_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of the list without its watchers."""
+        loading_bytes = sum(load.names.size_bytes for load in self._loads.values())
+        return self._names.size_bytes + loading_bytes + TOPIC_LIST_OVERHEAD_BYTES
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether every shard was read once."""
+        return len(self._known) == len(self.changes.progress)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it holds every shard's names, and all their changes as soon as they arrive."""
+        return self.error is None and not self._loads and self.is_loaded and self.changes.is_current
+
+    def sorted_names(self) -> list[str]:
+        return list(self._names)
+
+    async def load(self) -> None:
+        """Read the names of all shards, unless that was done. Callers share the work.
+
+        Raises:
+            MetadataError: It was not possible in ``TOPIC_LIST_LOAD_MS_MAX``, or the list ended.
+        """
+        if self.error is not None:
+            raise self.error
+        if self._loading is None:
+            self._loading = join(self._load_all())
+        try:
+            await asyncio.shield(self._loading)
+        except asyncio.CancelledError:
+            if self.error is not None and self._loading.cancelled():
+                raise self.error from None
+            raise
+        if self.error is not None:
+            raise self.error
+
+    def place(self, leave: Callable[[Place], None]) -> Place:
+        """Return a place at the list for another watcher. The list is loaded."""
+        place = Place(self, leave)
+        self.places[place] = None
+        return place
+
+    def end(self, error: MetadataError) -> None:
+        """End all places. The list is of no use from here on."""
+        if self.error is None:
+            self.error = error
+        for place in tuple(self.places):
+            place.end(error)
+
+    async def stop(self) -> None:
+        """End what reads shards."""
+        tasks = [*self._reloading.values(), *([self._loading] if self._loading else [])]
+        await cancel_and_wait(*tasks)
+
+    # As the namespace's changes call it -----------------------------------------------------------
+
+    async def take(self, shard_id: int, changes: Sequence[TopicChange]) -> None:
+        """Apply those of a shard's changes that match."""
+        turns = _Turns()
+        matching: list[TopicChange] = []
+        for change in changes:
+            if self._matches(change.base_name):
+                matching.append(change)
+            await turns.end()
+        if matching:
+            self._take_matching(shard_id, matching)
+
+    def lose(self, shard_id: int) -> None:
+        """Read the names of a shard again, because changes of it were missed."""
+        if shard_id in self._known and shard_id not in self._reloading and self.error is None:
+            self._loads[shard_id] = _Load()
+            self._reloading[shard_id] = join(self._reload(shard_id))
+
+    def _take_matching(self, shard_id: int, changes: list[TopicChange]) -> None:
+        load = self._loads.get(shard_id)
+        if load is not None:
+            load.changes += changes
+        elif shard_id in self._known:
+            self._apply([each for each in changes if each.position > self._known[shard_id]])
+
+    def _matches(self, base_name: str) -> bool:
+        return base_name.startswith(self._beginning) and self.pattern.matches_path(
+            base_name.removeprefix(self._scheme)
+        )
+
+    # Reading ------------------------------------------------------------------------------------
+
+    async def _load_all(self) -> None:
+        loads = [join(self._load(shard_id)) for shard_id in self.changes.progress]
+        try:
+            async with timeout(TOPIC_LIST_LOAD_MS_MAX / 1_000):
+                await asyncio.gather(*loads)
+        except TimeoutError as error:
+            late = Unavailable(f"the list was not read in {TOPIC_LIST_LOAD_MS_MAX} ms")
+            self.end(late)
+            raise late from error
+        except MetadataError as error:
+            self.end(error)
+            raise
+        finally:
+            await cancel_and_wait(*loads)
+
+    async def _reload(self, shard_id: int) -> None:
+        try:
+            await self._load(shard_id)
+        except MetadataError as error:
+            self.end(error)
+        finally:
+            self._reloading.pop(shard_id, None)
+
+    async def _load(self, shard_id: int) -> None:
+        """Read a shard's names until that succeeds without a reset meanwhile."""
+        progress = self.changes.progress[shard_id]
+        pause_ms = _PAUSE_MS_MIN
+        while True:
+            resets = await progress.wait_begun()
+            load = self._loads[shard_id] = _Load()
+            try:
+                await self._read_pages(shard_id, load)
+                if await self._bring_up(shard_id, load, progress, resets):
+                    return
+            except (NoRoom, Refused, InvalidRequest):
+                raise
+            except MetadataError as error:
+                _logger.info("a topic list was not read", shard=shard_id, error=str(error))
+            await asyncio.sleep(pause_ms / 1_000)
+            pause_ms = min(2 * pause_ms, _PAUSE_MS_MAX)
+
+    async def _read_pages(self, shard_id: int, load: _Load) -> None:
+        pages = read_names(self._shards, shard_id, self.namespace, self.pattern)
+        async for page in pages:
+            load.positions.add(page.position)
+            load.names.add(await self._matching(page))
+            self._charge.make_room(self)
+
+    async def _bring_up(
+        self, shard_id: int, load: _Load, progress: ShardProgress, resets: int
+    ) -> bool:
+        """Bring the list to the names that were read, and to the changes since then.
+
+        Return False if changes were missed meanwhile.
+        """
+        known = max(load.positions)
+        is_of_one_position = len(load.positions) == 1
+        if not is_of_one_position and not await progress.wait_position(known, resets):
+            return False
+        for change in load.take_changes(known if is_of_one_position else 0):
+            load.names.add(change.created)
+            load.names.discard(change.deleted)
+        created, deleted = await self._difference(shard_id, load.names)
+        if progress.resets != resets:
+            return False
+        self._replace(created, deleted)
+        del self._loads[shard_id]
+        self._known[shard_id] = known
+        self._apply(load.take_changes(known))
+        self._charge.make_room(self)
+        return True
+
+    async def _matching(self, page: NamesPage) -> list[str]:
+        turns = _Turns()
+        names: list[str] = []
+        for name, partitions in page.topics:
+            if self._matches(name) and not is_system_topic(name):
+                names += unit_names(name, partitions)
+            await turns.end()
+        return names
+
+    async def _difference(self, shard_id: int, fresh: NameSet) -> tuple[list[str], list[str]]:
+        """Return what was created and deleted in a shard that has the names ``fresh`` by now.
+
+        The first time there is nothing to compare, so the names are added at once.
+        """
+        turns = _Turns()
+        is_first = shard_id not in self._begun
+        self._begun.add(shard_id)
+        created: list[str] = []
+        key: bytes | None = b""
+        while key is not None:
+            names, key = fresh.behind(key)
+            if is_first:
+                self._names.add(names)
+            else:
+                created += [name for name in names if name not in self._names]
+            await turns.end()
+        deleted: list[str] = []
+        key = None if is_first else b""
+        while key is not None:
+            names, key = self._names.behind(key)
+            gone = [name for name in names if name not in fresh]
+            deleted += [name for name in gone if self._is_of(name, shard_id)]
+            await turns.end()
+        return created, deleted
+
+    def _is_of(self, name: str, shard_id: int) -> bool:
+        base = name
+        if PARTITION_SUFFIX in name:
+            head, _, number = name.rpartition(PARTITION_SUFFIX)
+            base = head if number.isdecimal() else name
+        return self._shards.shard_of_key(base.removeprefix(self._scheme)) == shard_id
+
+    # Changing -----------------------------------------------------------------------------------
+
+    def _replace(self, created: list[str], deleted: list[str]) -> None:
+        added, removed = self._names.add(created), self._names.discard(deleted)
+        if len(added) + len(removed) > TOPIC_LIST_PENDING_NAMES_MAX:
+            for place in self.places:
+                place.refresh()
+        else:
+            self._publish(added, removed)
+
+    def _apply(self, changes: Sequence[TopicChange]) -> None:
+        """Apply changes in order. Those that follow one another become one change, unless a name
+        comes twice: then each of its changes is published."""
+        created: list[str] = []
+        deleted: list[str] = []
+        touched: set[str] = set()
+        for change in changes:
+            names = change.created or change.deleted
+            is_full = len(touched) + len(names) > TOPIC_LIST_CHANGE_NAMES_MAX
+            if touched and (is_full or not touched.isdisjoint(names)):
+                self._publish(self._names.add(created), self._names.discard(deleted))
+                created, deleted, touched = [], [], set()
+            created += change.created
+            deleted += change.deleted
+            touched.update(names)
+        self._publish(self._names.add(created), self._names.discard(deleted))
+        self._charge.account(self)
+
+    def _publish(self, added: Sequence[str], removed: Sequence[str]) -> None:
+        if not self.places or not (added or removed):
+            return
+        change = TopicListChange(self._names.hash, tuple(added), tuple(removed))
+        for place in self.places:
+            place.put(change)

@@ -1,0 +1,54 @@
+"""What events do to the names of a namespace's topics: a partitioned topic is its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from nextgen.kernel.routing.names import PARTITION_SUFFIX
+from nextgen.kernel.routing.system_topics import is_system_topic
+from protos.nextgen.v1.events_pb2 import Event
+
+
+class TopicChange(NamedTuple):
+    """One event: names that exist from ``position`` on, or no longer exist."""
+
+    position: int
+    base_name: str
+    created: Sequence[str]
+    """Some of them may have existed before, if partitions were added."""
+    deleted: Sequence[str]
+
+
+def topic_changes(events: Iterable[Event]) -> list[TopicChange]:
+    """Return the changes of users' topics, in order. Pulsar's own topics are left out."""
+    changes: list[TopicChange] = []
+    for event in events:
+        match event.WhichOneof("payload"):
+            case "topic_created":
+                topic = event.topic_created
+                change = TopicChange(
+                    event.position, topic.name, unit_names(topic.name, topic.partitions), ()
+                )
+            case "topic_partitions_grown":
+                grown = event.topic_partitions_grown
+                change = TopicChange(
+                    event.position, grown.name, unit_names(grown.name, grown.partitions), ()
+                )
+            case "topic_deleted":
+                gone = event.topic_deleted
+                change = TopicChange(
+                    event.position, gone.name, (), unit_names(gone.name, gone.partitions)
+                )
+            case _:
+                continue
+        if not is_system_topic(change.base_name):
+            changes.append(change)
+    return changes
+
+
+def unit_names(name: str, partitions: int) -> list[str]:
+    """Return the names that a topic has in lists: its own, or those of its partitions."""
+    if not partitions:
+        return [name]
+    return [f"{name}{PARTITION_SUFFIX}{number}" for number in range(partitions)]

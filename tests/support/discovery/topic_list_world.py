@@ -1,0 +1,306 @@
+"""Shards with logs, and change streams that break: what shared topic lists stand on, in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from nextgen.client.changes.shard_watch import WatchListener
+from nextgen.client.topic_lists.place import Place
+from nextgen.client.topic_lists.shared_lists import SharedTopicLists
+from nextgen.client.topic_lists.topic_changes import unit_names
+from nextgen.kernel.errors import MetadataError, NotLeader, Unavailable
+from nextgen.kernel.routing.names import NamespaceName, parse_topic
+from nextgen.kernel.routing.system_topics import is_system_topic
+from nextgen.pulsar.topic_lists.hash import sort_key, topics_hash
+from nextgen.pulsar.topic_lists.pattern import TopicPattern, compile_pattern
+from nextgen.pulsar.topic_lists.ports import ListQuestion, Refresh, TopicList
+from protos.nextgen.v1.events_pb2 import (
+    Event,
+    TopicCreated,
+    TopicDeleted,
+    TopicPartitionsGrown,
+    TopicPropertiesSet,
+)
+from protos.nextgen.v1.shard_service_pb2 import ListRequest, ShardRequest, ShardResponse
+from tests.support.discovery.fake_cluster import StaticLink, full_update
+
+NAMESPACE = NamespaceName("t", "n")
+PREFIX = f"persistent://{NAMESPACE.text}/"
+
+
+class LoggedShard:
+    """One shard: its events, and its topics at every position."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.topics: list[dict[str, int]] = [{}]
+        # A shard's log begins with its slots.
+        self.touch("persistent://another/one/topic")
+
+    @property
+    def position(self) -> int:
+        return len(self.events)
+
+    def create(self, name: str, partitions: int = 0) -> None:
+        event = TopicCreated(name=name, topic_id="x", partitions=partitions)
+        self._append(Event(topic_created=event), self.topics[-1] | {name: partitions})
+
+    def grow(self, name: str, partitions: int) -> None:
+        event = TopicPartitionsGrown(name=name, topic_id="x", partitions=partitions)
+        self._append(Event(topic_partitions_grown=event), self.topics[-1] | {name: partitions})
+
+    def delete(self, name: str) -> None:
+        topics = dict(self.topics[-1])
+        event = TopicDeleted(name=name, topic_id="x", partitions=topics.pop(name))
+        self._append(Event(topic_deleted=event), topics)
+
+    def touch(self, name: str) -> None:
+        """Append an event that changes no list."""
+        self._append(Event(topic_properties_set=TopicPropertiesSet(name=name)), self.topics[-1])
+
+    def _append(self, event: Event, topics: dict[str, int]) -> None:
+        event.position = self.position + 1
+        self.events.append(event)
+        self.topics.append(topics)
+
+    def page(self, request: ListRequest, position: int) -> ShardResponse:
+        beginning = f"{request.domain}://{request.parent}/{request.prefix}"
+        topics = self.topics[position]
+        names = sorted(name for name in topics if name.startswith(beginning))
+        behind = names[bisect_right(names, request.after) :]
+        response = ShardResponse(position=position)
+        response.list.names.extend(behind[: request.limit])
+        response.list.partitions.extend([topics[name] for name in response.list.names])
+        response.list.more_items = len(behind) > request.limit
+        return response
+
+
+class LoggedShards:
+    """The shards and the way to them: replicas lag, requests fail, answers take their time."""
+
+    def __init__(self, count: int, chance: random.Random, *, page_items: int = 3) -> None:
+        self.by_id = {shard_id: LoggedShard() for shard_id in range(1, count + 1)}
+        self.link = StaticLink(full_update(dict.fromkeys(self.by_id, "a:1")))
+        self.failures = 0.0
+        self.requests: list[ListRequest] = []
+        self._chance = chance
+        self._page_items = page_items
+
+    def shard_of_key(self, routing_key: str) -> int:
+        shard_id = self.link.view.shard_for_key(routing_key)
+        assert shard_id is not None
+        return shard_id
+
+    def of_topic(self, name: str) -> LoggedShard:
+        return self.by_id[self.shard_of_key(parse_topic(name).routing_key)]
+
+    async def call(self, shard_id: int, request: ShardRequest, **_: Any) -> ShardResponse:
+        shard = self.by_id[shard_id]
+        await self._travel(shard_id, request.list)
+        response = shard.page(request.list, shard.position)
+        await self._travel(shard_id)
+        return response
+
+    async def call_any(self, shard_id: int, request: ShardRequest, **_: Any) -> ShardResponse:
+        shard = self.by_id[shard_id]
+        await self._travel(shard_id, request.list)
+        position = self._chance.randint(request.list.min_position, shard.position)
+        response = shard.page(request.list, position)
+        await self._travel(shard_id)
+        return response
+
+    async def _travel(self, shard_id: int, request: ListRequest | None = None) -> None:
+        for _ in range(self._chance.randrange(4)):
+            await asyncio.sleep(0)
+        if self._chance.random() < self.failures:
+            raise self._chance.choice([NotLeader(shard_id, None), Unavailable("no quorum")])
+        if request is not None:
+            self.requests.append(request)
+            request.limit = self._page_items
+
+    def names(self, pattern: TopicPattern) -> set[str]:
+        """Return what a list has to have."""
+        return {
+            unit
+            for shard in self.by_id.values()
+            for name, partitions in shard.topics[-1].items()
+            if name.startswith(PREFIX) and not is_system_topic(name) and pattern.matches(name)
+            for unit in unit_names(name, partitions)
+        }
+
+
+class _Stream:
+    """A watch on a stream. ``position`` None: it has not begun."""
+
+    def __init__(self, shard: LoggedShard, listener: WatchListener, prefix: str) -> None:
+        self.shard = shard
+        self.listener = listener
+        self.prefix = prefix
+        self.position: int | None = None
+
+    def begin(self) -> None:
+        self.listener.on_reset()
+        self.position = self.shard.position
+        self.listener.on_position(self.position)
+
+    def cut(self) -> None:
+        """The log behind its position was cut: it begins again some time later."""
+        self.listener.on_reset()
+        self.position = None
+
+    def advance(self, events_max: int) -> None:
+        """Deliver what comes next, as a ``ShardWatch`` does."""
+        if self.position is None:
+            self.begin()
+            return
+        behind = self.shard.events[self.position : self.position + events_max]
+        if not behind:
+            return
+        matching = [event for event in behind if _name_of(event).startswith(self.prefix)]
+        if matching:
+            self.listener.on_events(matching)
+        self.position = behind[-1].position
+        self.listener.on_position(self.position)
+
+
+class BreakingStreams:
+    """The change streams of one node."""
+
+    def __init__(self, shards: LoggedShards) -> None:
+        self.is_connected = True
+        self.watches: dict[int, tuple[int, _Stream]] = {}
+        self._shards = shards
+        self._last_id = 0
+
+    def is_current(self, shard_id: int) -> bool:
+        return self.is_connected
+
+    def add(
+        self,
+        shard_id: int,
+        listener: WatchListener,
+        *,
+        kind: int,
+        prefix: str,
+        names: Sequence[str],
+        from_position: int,
+    ) -> int:
+        assert not names
+        assert not from_position
+        self._last_id += 1
+        stream = _Stream(self._shards.by_id[shard_id], listener, prefix)
+        self.watches[self._last_id] = shard_id, stream
+        return self._last_id
+
+    def remove(self, shard_id: int, watch_id: int) -> None:
+        del self.watches[watch_id]
+
+    def streams(self) -> Iterator[_Stream]:
+        for _, stream in tuple(self.watches.values()):
+            yield stream
+
+    def advance(self, events_max: int = 1_000_000) -> None:
+        """Deliver up to as many events to every watch, unless the node is disconnected."""
+        if self.is_connected:
+            for stream in self.streams():
+                stream.advance(events_max)
+
+    @property
+    def is_caught_up(self) -> bool:
+        return all(stream.position == stream.shard.position for stream in self.streams())
+
+
+class Node:
+    """A process with shared lists."""
+
+    def __init__(self, shards: LoggedShards, **limits: int) -> None:
+        self.streams = BreakingStreams(shards)
+        self.listed: list[ListQuestion] = []
+        self._shards = shards
+        self.lists = SharedTopicLists(self.streams, shards, shards.link, self._listed, **limits)
+
+    async def _listed(self, question: ListQuestion) -> TopicList:
+        self.listed.append(question)
+        names = self._shards.names(question.pattern or compile_pattern(".*"))
+        return TopicList(topics_hash(names), sorted(names, key=sort_key))
+
+    async def watch(self, pattern: str) -> Place:
+        """Return a place at a list; the streams go on meanwhile."""
+        watching = asyncio.ensure_future(self.lists.watch(NAMESPACE, compile_pattern(pattern)))
+        while not watching.done():
+            self.streams.advance()
+            await asyncio.sleep(0)
+        place = watching.result()
+        assert isinstance(place, Place)
+        return place
+
+
+class Watcher:
+    """Applies the changes of its place, and checks each: nothing comes twice, every hash is that
+    of the whole list."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = compile_pattern(pattern)
+        self.names: set[str] = set()
+        self.place: Place | None = None
+        self.changes = 0
+        self.refreshes = 0
+        self.is_paused = False
+        self._reading: asyncio.Task[None] | None = None
+
+    async def begin(self, node: Node) -> None:
+        place = await node.lists.watch(NAMESPACE, self.pattern)
+        assert isinstance(place, Place)
+        self.place = place
+        self.names = set(place.names())
+        assert place.hash == topics_hash(self.names)
+        self._reading = asyncio.ensure_future(self._read(place))
+
+    async def leave(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        if self.place is not None:
+            self.place.close()
+
+    @property
+    def failure(self) -> BaseException | None:
+        reading = self._reading
+        if reading is None or not reading.done() or reading.cancelled():
+            return None
+        return reading.exception()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the list ended, so that the watcher has to begin again."""
+        return isinstance(self.failure, MetadataError)
+
+    async def _read(self, place: Place) -> None:
+        while True:
+            while self.is_paused:
+                await asyncio.sleep(0)
+            change = await place.next_change()
+            if isinstance(change, Refresh):
+                self.refreshes += 1
+                self.names = set(place.names())
+            else:
+                self.changes += 1
+                created, deleted = set(change.created), set(change.deleted)
+                assert created | deleted, "an empty change"
+                assert not created & self.names, "created twice"
+                assert deleted <= self.names, "deleted what was not there"
+                self.names = (self.names | created) - deleted
+                assert change.hash == place.hash
+            assert place.hash == topics_hash(self.names), "the hash is not that of the list"
+
+
+def _name_of(event: Event) -> str:
+    payload = event.WhichOneof("payload")
+    assert payload is not None
+    name = getattr(event, payload).name
+    assert isinstance(name, str)
+    return name
