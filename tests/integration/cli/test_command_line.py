@@ -305,6 +305,8 @@ def test_metadata_that_was_exported_is_imported_and_repeating_it_changes_nothing
     # The same under another name: one process serves as both clusters.
     lines = [line for line in file.read_text().splitlines() if "moved" in line]
     end = {"end": {"tenants": 1, "namespaces": 1, "topics": 1}}
+    versions = [{"type": "STRING", "schema": ""}]
+    lines[-1] = json.dumps(json.loads(lines[-1]) | {"schemas": versions})
     copy = [file.read_text().splitlines()[0], *lines, json.dumps(end), ""]
     file.write_text("\n".join(copy).replace("moved", "moved2"))
 
@@ -315,12 +317,15 @@ def test_metadata_that_was_exported_is_imported_and_repeating_it_changes_nothing
     same = {**created, "created": 0, "same": 1}
     for level in ("tenants", "namespaces", "topics"):
         assert (first[level], second[level]) == (created, same)
+    assert first["schemas"] == {"read": 1, "added": 1, "same": 0, "refused": 0}
+    assert second["schemas"] == {"read": 1, "added": 0, "same": 1, "refused": 0}
     policies = nextgen.json("policies", "get", "moved2/there")
     assert policies["policies"]["message_ttl_ms"] == 60_000
     http = load_plan(nextgen.data_dir).nodes[0].http
     rest = nextgen.json("import", "pulsar", f"http://{http}")
     assert rest["topics"]["read"] == rest["topics"]["same"] > 1
     assert rest["refusals"]["count"] == 0
+    assert rest["schemas"]["read"] == rest["schemas"]["same"] == 1
 
 
 def test_a_second_cluster_in_the_same_directory_is_refused(nextgen: CommandLine):
