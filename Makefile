@@ -14,7 +14,7 @@ export VENV
 # Processes that tests start import what the last one compiled, whatever a container image forbids.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-pipeline demo docs test nightly spark-test check lint observability-check protos lock bench up down fmt sim mutants chaos soak newest-python-test clients-test compose-test clean
+.PHONY: help setup setup-pipeline demo demo-recording docs test nightly spark-test check lint observability-check protos lock bench up down fmt sim mutants chaos soak newest-python-test clients-test compose-test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ setup-pipeline: ## The same with Spark, and a JVM for it where it can be install
 
 demo: setup ## Stock Pulsar clients, leaders and a broker killed: no acknowledged message is lost
 	@$(BIN)/nextgen demo $(ARGS)
+
+demo-recording: setup ## Run the demo and keep its output as docs/demo.cast and docs/demo.svg
+	@$(BIN)/python scripts/record_demo.py
 
 up: setup ## Start a cluster on this machine; ARGS="--minimal" for one process of each kind
 	@$(BIN)/nextgen up $(ARGS)
