@@ -2,8 +2,9 @@
 
 Named exceptions: what installs, what starts and stops the cluster of the reader (which
 ``test_command_line`` does), clusters of their own that take minutes, containers, and Spark.
-Operations and flows have no block that a reader runs on a healthy cluster; that the commands and
-options which they name exist is tested in ``tests/unit/test_documented_commands.py``.
+The other documents have pictures, and few blocks that can be run: each of these runs here, or is
+named with the test that runs its like. That all commands and options which documents name exist
+is tested in ``tests/unit/test_documented_commands.py``.
 """
 
 from __future__ import annotations
@@ -52,15 +53,24 @@ OTHERWISE_TESTED = {
 }
 """What begins so is not run here, and why."""
 
+RUN_ELSEWHERE = {
+    "nextgen shards recover": "tests/integration/cli/test_disaster.py",
+    "exec nextgen --cluster-secret-file": "tests/integration/cli/test_backup.py",
+    "[kill]": "tests/unit/harness/chaos/test_hooks.py",
+}
+"""Blocks of operations, chaos and flows by how a line of them begins, and a test of each."""
+
 GOES_ON = "These go on until Ctrl-C"
+PICTURES = re.compile("[▶─│◀]|DIR/|<epoch>|identity.json")
+"""In blocks that show what talks to what, or what is on disk."""
 
 
-def blocks() -> Iterator[tuple[str, str, bool]]:
+def blocks(document: str = "README.md") -> Iterator[tuple[str, str, bool]]:
     """Yield language, text, and whether its commands go on, of each block that is to be run."""
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / document).read_text()
     for found in re.finditer(r"(?ms)^```(\w*)\n(.*?)^```$", text):
         before = text[: found.start()].rstrip().rsplit("\n", 1)[-1]
-        is_picture = "▶" in found[2]
+        is_picture = not found[1] and PICTURES.search(found[2]) is not None
         if not is_picture:
             yield found[1], found[2], before.startswith(GOES_ON)
 
@@ -165,9 +175,29 @@ def test_every_block_of_the_readme_runs_from_top_to_bottom(
         reader = Reader(cluster)
         for language, block, goes_on in blocks():
             reader.run(language, block, goes_on=goes_on)
+        for language, block, _ in blocks("nextgen/export/README.md"):
+            exported = block.replace("DIR", str(cluster.cluster.data_dir / "export"))
+            reader.run(language, exported, goes_on=False)
 
     assert sum(each.startswith("nextgen ") for each in reader.ran) >= 25
-    assert sum("\n" in each for each in reader.ran) == 3, "a client, two snippets over gRPC"
+    assert sum("\n" in each for each in reader.ran) == 4, "a client, two over gRPC, an export"
+
+
+def test_blocks_of_other_documents_are_pictures_or_run_by_a_test() -> None:
+    documents = ["docs/operations.md", "docs/reference.md", "docs/chaos.md"]
+    documents += [
+        str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs/flows").glob("*.md"))
+    ]
+
+    not_run = {
+        (document, block)
+        for document in documents
+        for _, block, _ in blocks(document)
+        if not any(line.startswith(tuple(RUN_ELSEWHERE)) for line in block.splitlines())
+    }
+
+    assert not_run == set()
+    assert [test for test in RUN_ELSEWHERE.values() if not (ROOT / test).is_file()] == []
 
 
 def test_what_is_not_run_is_in_the_readme() -> None:
