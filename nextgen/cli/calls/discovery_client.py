@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,9 @@ from protos.nextgen.v1 import discovery_service_pb2
 
 ATTEMPT_TIMEOUT_MS = 5_000
 CALL_TIMEOUT_MS = 15_000
+
+_UNREACHABLE = re.compile(r"failed to connect to all addresses; .*: (.+?) \(gRPC status \w+\)")
+"""gRPC's sentence about addresses at which no process listens, and its reason."""
 
 _METHODS = discovery_service_pb2.DESCRIPTOR.services_by_name["DiscoveryService"].methods_by_name
 
@@ -66,6 +70,8 @@ class DiscoveryClient:
             )
         except Unavailable as error:
             nodes = ", ".join(self.endpoints)
+            if unreachable := _UNREACHABLE.search(str(error)):
+                raise Unavailable(f"nothing answers at {nodes}: {unreachable[1]}") from error
             raise Unavailable(f"no discovery node at {nodes} could help: {error}") from error
 
     async def call_at(
