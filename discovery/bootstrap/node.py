@@ -29,6 +29,7 @@ from nextgen.client.brokers.namespaces import BrokerNamespaces
 from nextgen.client.routing.write_admission import WriteBounds
 from nextgen.client.transport.malformed_requests import MalformedRequests
 from nextgen.client.transport.member_gate import MemberGate
+from nextgen.kernel.limits.inbound import GRPC_ACCEPT_LINES_MAX
 from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
 from nextgen.runtime.servers.ports_check import assert_port_free
 from nextgen.runtime.servers.probes import Probes
@@ -108,6 +109,7 @@ class DiscoveryNode:
             [SERVICE_NAME],
             interceptors=[self._gate, MalformedRequests()],
             connection_calls_max=config.fairness.connection_calls_max,
+            accept_lines_max=GRPC_ACCEPT_LINES_MAX,
         )
         server.server.add_generic_rpc_handlers((self._servicer.handlers(),))
         await server.start(config.listen.host, config.listen.port, "discovery over gRPC")

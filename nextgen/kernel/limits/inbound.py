@@ -89,6 +89,14 @@ GRPC_FILES_SHARE = 8
 """gRPC takes at most this part of the files that a process may have open: an eighth. With 65,536
 that is all nodes and brokers there may be."""
 
+GRPC_ACCEPT_LINES_MAX = 16
+"""Lines in which the calls to a discovery node wait to be taken. One is a file and some KB. Two
+connections share one of them by chance; then the calls of one wait behind those of the other."""
+
+GRPC_LINE_CONNECTIONS_MIN = 32
+"""Connections of a line: a process with few files has fewer lines. Connections come to lines by
+chance, and one that finds its line full is closed unread, until it tries again."""
+
 GRPC_HANDSHAKE_MS_MAX = 10_000
 """Time-out from accepting a connection to its first HTTP/2 settings, which clients send at once."""
 

@@ -17,6 +17,7 @@ from nextgen.kernel.limits.cluster import (
     GRPC_METADATA_BYTES_MAX,
 )
 from nextgen.kernel.limits.inbound import GRPC_HANDSHAKE_MS_MAX, GRPC_IDLE_MS_MAX
+from nextgen.runtime.servers.accept_lines import AcceptLines, lines_within
 from nextgen.runtime.servers.open_files import grpc_connections_max
 from nextgen.runtime.servers.ports_check import assert_port_free, port_refusal
 
@@ -52,7 +53,7 @@ class GrpcServer:
 
     def __init__(
         self,
-        server: grpc.aio.Server,
+        server: AcceptLines,
         health: HealthServicer,
         service_names: Sequence[str],
     ) -> None:
@@ -98,6 +99,7 @@ def new_server(
     concurrent_calls_max: int | None = None,
     connection_calls_max: int | None = None,
     connections_max: int | None = None,
+    accept_lines_max: int = 1,
 ) -> GrpcServer:
     """Return a server that answers health checks and reflection for ``service_names``.
 
@@ -105,19 +107,27 @@ def new_server(
     Calls beyond ``concurrent_calls_max`` are answered RESOURCE_EXHAUSTED. Those of one connection
     beyond ``connection_calls_max``, or else ``GRPC_CONNECTION_STREAMS_MAX``, wait at the client.
     Connections beyond ``connections_max``, or else what the process' open files allow, are closed.
+    Calls wait to be taken in as many lines as ``accept_lines_max`` and ``connections_max`` allow:
+    see ``AcceptLines``. The other bounds are divided among them, but for those of a connection.
     """
     import grpc.aio
     from grpc_health.v1 import health, health_pb2_grpc
     from grpc_reflection.v1alpha import reflection
 
-    server = grpc.aio.server(
-        interceptors=list(interceptors),
-        options=_server_options(
-            connection_calls_max or GRPC_CONNECTION_STREAMS_MAX,
-            connections_max or grpc_connections_max(),
-        ),
-        maximum_concurrent_rpcs=concurrent_calls_max,
+    connections_max = connections_max or grpc_connections_max()
+    lines = lines_within(accept_lines_max, connections_max)
+    options = _server_options(
+        connection_calls_max or GRPC_CONNECTION_STREAMS_MAX, connections_max // lines, lines
     )
+
+    def one() -> grpc.aio.Server:
+        return grpc.aio.server(
+            interceptors=list(interceptors),
+            options=options,
+            maximum_concurrent_rpcs=concurrent_calls_max and max(1, concurrent_calls_max // lines),
+        )
+
+    server: Any = AcceptLines(one, lines)
     servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]  # Not in its stubs.
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     names = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -125,7 +135,7 @@ def new_server(
     return GrpcServer(server, servicer, service_names)
 
 
-def _server_options(connection_calls_max: int, connections_max: int) -> Options:
+def _server_options(connection_calls_max: int, connections_max: int, lines: int) -> Options:
     return [
         ("grpc.max_allowed_incoming_connections", connections_max),
         ("grpc.server_handshake_timeout_ms", GRPC_HANDSHAKE_MS_MAX),
@@ -141,8 +151,9 @@ def _server_options(connection_calls_max: int, connections_max: int) -> Options:
         ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
-        # Two servers on one port would share its connections in silence.
-        ("grpc.so_reuseport", 0),
+        # Two processes on one port would share its connections in silence. With several lines the
+        # port is looked at before, and the ports of HTTP and Pulsar are the process's alone.
+        ("grpc.so_reuseport", int(lines > 1)),
         ("grpc.max_concurrent_streams", connection_calls_max),
         # It counts ended calls that are not freed yet, and so refuses calls within the limit.
         ("grpc.http.overload_protection", 0),
