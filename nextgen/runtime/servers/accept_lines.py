@@ -46,7 +46,8 @@ class AcceptLines:
 
     def add_registered_method_handlers(self, service_name: str, handlers: Any) -> None:
         for server in self._servers:
-            server.add_registered_method_handlers(service_name, handlers)
+            # Not in its stubs.
+            server.add_registered_method_handlers(service_name, handlers)  # type: ignore[attr-defined]
 
     def add_insecure_port(self, address: str) -> int:
         """Listen on ``address`` and return its port, the same for all if it is 0 here."""

@@ -53,7 +53,7 @@ class GrpcServer:
 
     def __init__(
         self,
-        server: AcceptLines,
+        server: grpc.aio.Server,
         health: HealthServicer,
         service_names: Sequence[str],
     ) -> None:
@@ -127,6 +127,7 @@ def new_server(
             maximum_concurrent_rpcs=concurrent_calls_max and max(1, concurrent_calls_max // lines),
         )
 
+    # It stands for the library's server wherever servicers are added.
     server: Any = AcceptLines(one, lines)
     servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]  # Not in its stubs.
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
