@@ -65,7 +65,7 @@ class Imported:
     """They existed without the policies that the source has, and have them now."""
     same: int = 0
     different: int = 0
-    """They existed otherwise, and were left as they are."""
+    """Objects that exist with other content. They were left unchanged."""
     refused: int = 0
 
 
@@ -210,7 +210,7 @@ class Importer:
             self._refused(record, f"{outcome.rejection_code}: {outcome.message}")
 
     async def _compare(self, record: Record) -> None:
-        """Count an object that exists: the same, completed with its policies, or different."""
+        """Count an existing object as the same, as completed with its policies, or as different."""
         counts = self.report.levels[record.level]
         differences = await self._differences(record)
         if differences == [POLICIES] and await self._has_no_policies(record):

@@ -19,7 +19,7 @@ from tests.simulation.report import Kind, SeedReport
 
 ROOT = Path(__file__).parents[2]
 STATE = ROOT / ".simulation" / "batch.jsonl"
-"""What a run has done so far: a line that says which run, then one line per seed."""
+"""The progress of a run: a line that identifies it, then one line per seed."""
 
 PROCESSES = 2
 SEEDS_PER_POOL = 200
@@ -38,7 +38,7 @@ class TooLong(BaseException):
 
 
 class Batch:
-    """The seeds that were asked for, and those that are done."""
+    """The requested seeds, and those that are done."""
 
     def __init__(self, jobs: Sequence[Job], state: Path = STATE) -> None:
         self._jobs = tuple(jobs)
@@ -47,7 +47,7 @@ class Batch:
         self.done = self._read()
 
     def run(self) -> Iterator[SeedReport]:
-        """Run what is not done and yield each report as it comes."""
+        """Run the missing seeds and yield each report once it is there."""
         done = {(report.kind, report.seed) for report in self.done}
         missing = [job for job in self._jobs if job not in done]
         if not done:

@@ -1,4 +1,4 @@
-"""What one seed of a simulation says about itself."""
+"""The report of one seed of a simulation."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ COUNTED = (
 """Numbers of a chaos run that add up over parts."""
 
 SAID_CHARACTERS_MAX = 500
-"""Of what a part says it failed with; the seed gives the rest again."""
+"""Characters of a part's failure that are kept; its seed reproduces the rest."""
 
 LARGEST = ("max_unavailable_ms", "failover_kill_p99_ms", "failover_hang_p99_ms")
 

@@ -1,4 +1,4 @@
-"""What many seeds say together."""
+"""The summary of many seeds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Summary:
 
 
 def print_summary(console: Console, summary: Summary, possible: frozenset[Cell]) -> None:
-    """Print numbers, the coverage table and what of it was never reached."""
+    """Print numbers, the coverage table, and the cells of it that no seed reached."""
     console.rule(f"{summary.kind}: {summary.seeds} seeds")
     console.print(
         f"{summary.steps:,} steps, {summary.virtual_seconds / 3600:,.1f} simulated hours, "

@@ -1,4 +1,4 @@
-"""The invariants of the cluster's simulation bite: what must not be is said when it is."""
+"""The invariants of the cluster's simulation can fail: each violation is reported."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ async def broker_on(storage: Storage, name: str = "b") -> AsyncIterator[DiskLedg
 
 
 async def store_some(storage: Storage, rounds: int = 1, epoch: int = 1) -> list[Position]:
-    """Have a broker acknowledge so many entries, each in a round of its own."""
+    """Make a broker acknowledge this number of entries, each in a round of its own."""
     async with broker_on(storage) as broker:
         ledger = await broker.open(*UNIT, epoch, topic_name=NAME)
         positions = [await ledger.append(NewEntry(b"%d" % n, 1, "p", n)) for n in range(rounds)]
@@ -263,7 +263,7 @@ async def test_damage_that_is_taken_for_a_torn_tail_is_seen():
 
 
 class HalfRead:
-    """A topic whose ledger has other entries than were acknowledged, or says that it is damaged."""
+    """A topic whose ledger has other entries than were acknowledged, or is reported damaged."""
 
     def __init__(self, found: dict[Position, bytes], error: Exception | None = None) -> None:
         self.unit = SimpleNamespace(key=UNIT, topic_id=UNIT[0], epoch=1)

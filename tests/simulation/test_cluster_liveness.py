@@ -1,4 +1,4 @@
-"""The cluster's simulation judges liveness (L21): its judge bites, and forgives what it must."""
+"""The cluster's simulation judges liveness (L21): its judge can fail, and accepts legal delays."""
 
 from __future__ import annotations
 

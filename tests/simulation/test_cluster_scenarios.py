@@ -47,7 +47,7 @@ Story = Callable[["Told", Client], Awaitable[None]]
 
 
 class Told(ClusterRun):
-    """A run in which nothing happens but what ``story`` says."""
+    """A run without random faults: only ``story`` acts."""
 
     def __init__(self, plan: ClusterPlan, story: Story) -> None:
         super().__init__(1, plan=plan)

@@ -26,7 +26,7 @@ SHORT, SHORT_FAULTS = 7, 8
 
 @functools.cache
 def short_run() -> tuple[ClusterRun, SeedReport]:
-    """Return a run of the short seed and what it reports; tests of this file share it."""
+    """Return a run of the short seed and its report; the tests of this file share them."""
     run = ClusterRun(SHORT, faults=SHORT_FAULTS)
     return run, run.run()
 

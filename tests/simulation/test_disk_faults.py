@@ -1,4 +1,4 @@
-"""How long a disk of the cluster's simulation hangs when nothing else goes wrong any more."""
+"""How long a disk of the cluster's simulation hangs once faults have ended."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ MANAGER, HOME = 1, 2
 
 
 class Leaders:
-    """Two shards and who leads them; ``pass_time`` looks four times a second."""
+    """Two shards and their leaders; ``pass_time`` samples four times a second."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

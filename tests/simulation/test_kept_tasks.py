@@ -32,7 +32,7 @@ KEPT_ELSEWHERE = {
 
 @pytest.mark.timeout(300)
 def test_each_kept_task_that_ends_is_begun_again_and_the_cluster_serves_on():
-    """A new kept task is broken here by itself, or has to be added to ``KEPT_ELSEWHERE``."""
+    """A new kept task is broken here alone, or has to be added to ``KEPT_ELSEWHERE``."""
     killed: set[str] = set()
 
     async def story(told: Told, client: Client) -> None:

@@ -23,7 +23,7 @@ from tests.support.observability.traced import recorded_traces
 NAMESPACES = 4
 BATCH = 100
 LEADERS_SPREAD_S = 5
-"""Virtual seconds: from then on leaders stay, and no request is asked twice."""
+"""Virtual seconds: from then on leaders stay, and no request is repeated."""
 
 PLAN = ClusterPlan(managers=1, shard_nodes=3, discovery_nodes=2, brokers=3, broker_units=2_000)
 

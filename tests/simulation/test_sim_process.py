@@ -102,7 +102,7 @@ async def wait_without_end() -> None:
 
 
 async def refuse_to_end(seconds: float) -> None:
-    """Take no cancellation: go on with steps of so many seconds."""
+    """Ignore cancellation and continue with steps of this number of seconds."""
     while True:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(seconds)
@@ -200,7 +200,7 @@ def test_each_step_is_reported() -> None:
 
 
 def test_other_threads_of_this_process_see_the_world_as_it_is() -> None:
-    """A cluster that a fixture of other tests keeps goes on by the real clock."""
+    """A cluster that a fixture of other tests keeps runs by the real clock."""
 
     def clocks_are_real() -> bool:
         real = time.clock_gettime(time.CLOCK_MONOTONIC), time.clock_gettime(time.CLOCK_REALTIME)

@@ -70,7 +70,8 @@ TOPIC_POLICIES: tuple[Policy, ...] = (
     _same("entryFilters"),
     _same("dispatcherPauseOnAckStatePersistent"),
 )
-"""In the order of a namespace's. Backlog quotas and clusters have routes of their own."""
+"""The policies of a topic, in the order of a namespace's. Backlog quotas and clusters have other
+routes."""
 
 _RATES = Policy(
     "subscriptionDispatchRates",

@@ -15,7 +15,7 @@ _LENGTH_BYTES = 4
 
 
 _JAVA_NAMES: Mapping[str, str] = MappingProxyType({"NoSchema": "NONE", "Bool": "BOOLEAN"})
-"""Names that Java has for other names of the protocol."""
+"""Kinds of schemas whose name in Java differs from the protocol's."""
 
 
 def _java_name(name: str) -> str:

@@ -41,7 +41,7 @@ VARIABLES: Mapping[str, Schema] = MappingProxyType(
         "topic": {"type": "string", "minLength": 1, "maxLength": TOPIC_LOCAL_NAME_BYTES_MAX},
     }
 )
-"""Variables of paths by name; others are texts. With ``enum`` only these values match."""
+"""Schemas of path variables by name; other variables are strings. ``enum`` lists all values."""
 
 BOOLEAN: Schema = MappingProxyType({"type": "boolean"})
 TEXT_VALUE: Schema = MappingProxyType({"type": "string"})

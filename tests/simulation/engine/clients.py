@@ -18,7 +18,7 @@ from tests.simulation.engine.history import (
 from tests.support.simulated.node import SimNode
 
 REQUEST_DEADLINE_S = 3.0
-"""After which a client gives up; what it asked for may still happen."""
+"""Time after which a client gives up; its request may still be carried out."""
 
 WRITE_PAUSE_S_MAX = 0.06
 READ_PAUSE_S_MAX = 0.04
@@ -32,7 +32,7 @@ FIRST_S_MAX = 0.01
 yet has no entry of its own committed by then."""
 
 DISK_CHECKS_EVERY = 200
-"""One of so many acknowledgements is looked for on the disks themselves."""
+"""One acknowledgement in this many is looked up on the disks themselves."""
 
 
 class Served(Protocol):
@@ -52,7 +52,7 @@ class Served(Protocol):
 
 
 class Clients:
-    """Several writers, readers and a tail reader. Each is a coroutine that ends by itself."""
+    """Several writers, readers and a tail reader. Each is a coroutine that ends on its own."""
 
     def __init__(self, world: Served) -> None:
         self._world = world

@@ -19,7 +19,7 @@ from tests.simulation.engine.states import State, is_in
 from tests.support.simulated.node import SimNode
 
 HUNT_S_MAX = 3.0
-"""For a state to come about, once the stage is set."""
+"""Time for the wanted state to occur, once everything is prepared."""
 
 OUTAGE_SEEDS = (5, 2)
 """Of so many seeds in a row, which one. An outage is rare and long, so that it shows what it can
@@ -29,7 +29,7 @@ OUTAGE_SHARE = 0.6
 """Of all rounds of such a seed."""
 
 OUTAGE_VOTERS_MIN = 3
-"""With fewer there is no outage: in such a seed the group grows up to so many, and keeps them."""
+"""With fewer there is no outage: in such a seed the group grows to this size and keeps it."""
 
 CALM_S_MAX = 12.0
 """For a group without faults to have a leader that commits."""

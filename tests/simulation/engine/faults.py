@@ -29,7 +29,7 @@ FAILING_SYNCS = (
 """Labels of syncs that fail. For one of the journal's a replica stops."""
 
 TORN_OPERATIONS_MAX = 6
-"""A power cut in the middle of writing comes within so many operations of the disk."""
+"""A power cut during writes happens within this number of disk operations."""
 
 
 class Faulty(Struck, Protocol):
@@ -55,7 +55,7 @@ _THERE = _RUNNING - {State.RECOVERING}
 _LEADING = frozenset({State.LEADER_BUSY, State.LEADER_IDLE, State.SENDING, State.CHANGING})
 
 _LOSING_STATES = _RUNNING - _LEADING - {State.UNVERIFIED, State.LEARNER}
-"""Where a node can lose a part of what it has, and the group can bear it."""
+"""Nodes that can lose a part of their data without the group losing its majority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def _lose_disk(world: Faulty, node: SimNode) -> bool:
 
 
 def _interrupted_start(world: Faulty, node: SimNode) -> bool:
-    """The disk is lost, and the first starts on the new one are interrupted somewhere."""
+    """The disk is lost, and the first starts on the new one are interrupted at some step."""
     if not world.may_lose_disk(node):
         return False
     world.lose_disk(node, interruptions=world.chance.choice((1, 1, 2)))

@@ -1,4 +1,4 @@
-"""What a simulated group has said and done so far, seen from outside."""
+"""The acknowledged writes, reads and errors of a simulated group so far, seen by its clients."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def holds_entry(state: JournalState | None, index: int, term: int) -> bool:
 
 
 def check_end(history: History, applied: Mapping[NodeId, int]) -> None:
-    """AnswerImpliesCommitted, at the end: what was acknowledged is where it was said to be."""
+    """AnswerImpliesCommitted, at the end: each acknowledged write is where it was acknowledged."""
     for payload, commit in history.acked.items():
         require(
             history.payloads.get(payload) == commit.index,

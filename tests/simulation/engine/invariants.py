@@ -234,7 +234,7 @@ class VotesAreKept(Invariant):
 
 
 class NobodyIsDisturbed(Invariant):
-    """A campaign follows a majority's pre-votes; who hears a leader gives none (thesis, 9.6)."""
+    """A campaign follows a majority's pre-votes; a follower that hears its leader grants none."""
 
     def __init__(self, world: Observed) -> None:
         super().__init__(world)

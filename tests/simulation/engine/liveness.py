@@ -19,7 +19,7 @@ from tests.support.simulated.node import SimNode
 LOOK_EVERY_S = 0.25
 
 TIMEOUTS_MAX = 5
-"""Longest election timeouts until a healthy majority has a leader: ADR 0050 says which."""
+"""Longest election timeouts until a healthy majority has a leader (ADR 0050)."""
 
 DELAY_MS_MAX = 20.0
 """A network that takes longer is not healthy."""

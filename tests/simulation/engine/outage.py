@@ -63,7 +63,7 @@ class Outage:
         self.is_possible = len(voters) >= 3
 
     async def run(self) -> None:
-        """Carry it out. Nothing else goes wrong meanwhile, or there is nothing to judge."""
+        """Carry it out. No other fault happens meanwhile: liveness could not be judged."""
         self._world.outages += 1
         try:
             await self._run()
@@ -117,7 +117,7 @@ class Outage:
         return self._world.calm_periods == self._period and not self._world.stopping
 
     async def _is_led_within(self, seconds: float) -> bool:
-        """Wait until the rest is led, so long at most; say whether the outage goes on."""
+        """Return whether the outage goes on, once the rest has a leader or the time is over."""
         led_s = 0.0
         while seconds > 0 and led_s < LED_S:
             if not await self._goes_on(LOOK_S):

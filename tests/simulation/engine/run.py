@@ -106,7 +106,7 @@ def _sentence(found: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _critical_lines(world: EngineSimulation) -> Iterator[None]:
-    """A replica that stops itself says so; unless its disk was broken, it must not."""
+    """A replica that stops itself reports it, and may do so only if its disk was broken."""
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -49,11 +49,11 @@ DISK_DOWN_S_MAX = 3.0
 """Until a node that died is started again, at most."""
 
 FIRST_START_OPERATIONS = 24
-"""What a first start does on an empty disk, and a little of what comes behind it."""
+"""Disk operations of a first start on an empty disk, and some beyond."""
 
 
 class EngineSimulation(RaftSimulation):
-    """See the module. Raises nothing by itself: ``failure`` says what broke first."""
+    """See the module. Raises nothing: ``failure`` is the first violation."""
 
     config = CONFIG
 
@@ -76,7 +76,7 @@ class EngineSimulation(RaftSimulation):
         self.wall_ahead_s: dict[str, float] = {}
         self.clients = Clients(self)
         self.in_step: Callable[[SimNode], None] | None = None
-        """Called after each step with the node that made it: for who waits for a state."""
+        """Called after each step with the node that made it, for waiters on a state."""
         self._nodes: dict[str, SimNode] = {node.node_id: node for node in self.nodes}
         self._tasks: set[asyncio.Task[None]] = set()
         self._chains: dict[int, str] = {}
@@ -85,7 +85,7 @@ class EngineSimulation(RaftSimulation):
         self._restarting: set[NodeId] = set()
         self._disk_may_fail: set[NodeId] = set()
         self._lost: set[NodeId] = set()
-        """Who may have forgotten what it promised. For the judges: no node ever hears of it."""
+        """Nodes that may have forgotten promises. For the judges only: no node reads it."""
         self._recovering: dict[NodeId, Journal] = {}
         self._interruptions: dict[NodeId, int] = {}
         self.calm_periods = 0
@@ -328,13 +328,13 @@ class EngineSimulation(RaftSimulation):
             self.background(self._quietly(process.ask(lambda: log.transfer_leadership(target))))
 
     def hit(self, fault: str, states: Sequence[State]) -> None:
-        """Count a fault in the cells of what it hit."""
+        """Count a fault in the cells of the states that it met."""
         self.faults[fault] += 1
         for state in states:
             self.cells[fault, state.value] += 1
 
     def take_faults_back(self) -> None:
-        """Let everything work again; what is down comes up."""
+        """End all faults and start the nodes that are down."""
         self.calm_periods += 1
         self._interruptions.clear()
         self.network.calm_down()
@@ -451,7 +451,7 @@ class EngineSimulation(RaftSimulation):
             node.disk.on_power_cut = end
 
     async def _quietly(self, work: Coroutine[Any, Any, object]) -> None:
-        """Ask for something that may be refused, or lost with who was asked."""
+        """Send a request that may be refused, or lost with its receiver."""
         try:
             async with timeout(5):
                 await work

@@ -34,7 +34,7 @@ class State(StrEnum):
 
 
 class SnapshotWatch:
-    """Who sends and who receives a snapshot, by the chunks that arrive."""
+    """Sender and receiver of each snapshot transfer, by the chunks that arrive."""
 
     def __init__(self) -> None:
         self._chunk_at: dict[tuple[NodeId, NodeId], float] = {}

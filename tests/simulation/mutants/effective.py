@@ -1,4 +1,4 @@
-"""The guards of effective writes: who is waited for, and until when."""
+"""The guards of effective writes: which subscribers they wait for, and until when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guards of brokers' ledgers: who may acknowledge, what is durable, what damage is."""
+"""The guards of brokers' ledgers: who may acknowledge, what is durable, what counts as damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guards of the Raft port: who is taken in, and which of their messages are believed."""
+"""The guards of the Raft port: which peers are accepted, and which of their messages."""
 
 from __future__ import annotations
 

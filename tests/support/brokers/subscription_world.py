@@ -157,7 +157,7 @@ class FakeConsumer:
         self.world.subscription.remove_consumer(self.consumer)
 
     def forget(self) -> None:
-        """Look only at what comes from here on."""
+        """Ignore everything delivered so far."""
         self.received.clear()
 
 

@@ -48,7 +48,7 @@ POLICY = StoragePolicy(retention_ms=3_600_000, retention_bytes=2**30, backlog_by
 
 
 class FakeDirectory:
-    """The shards, as far as a broker asks them."""
+    """The calls that a broker makes to the shards."""
 
     def __init__(self, world: BrokerWorld) -> None:
         self._world = world
@@ -59,7 +59,7 @@ class FakeDirectory:
         self.topics: set[str] = set()
         self.asked: list[str] = []
         self.raised: list[tuple[str, int, int]] = []
-        """What owners asked to be raised: name, their epoch, the one that its ledger knew."""
+        """The requests for higher epochs: name, the owner's epoch, the epoch of its ledger."""
         self.owners: dict[str, tuple[str, int]] = {}
         self.assigns_to = ""
         """Who gets idle topics; empty: the first broker."""
@@ -243,7 +243,7 @@ async def settle(turns: int = 30) -> None:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Return when it is so; fails if that does not come about by itself."""
+    """Return once the condition holds; fails if it does not in time."""
     for _ in range(TURNS_MAX):
         if condition():
             return
@@ -391,7 +391,7 @@ class FakeClient:
         return self.got(kind)
 
     async def receipts(self, count: int) -> list[tuple[int, int, int]]:
-        """Return sequence id, ledger and entry of so many receipts; -1 for duplicates."""
+        """Return sequence id, ledger and entry of the next receipts; -1 for duplicates."""
         return [
             (
                 receipt.sequence_id,

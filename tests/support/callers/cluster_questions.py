@@ -1,4 +1,4 @@
-"""What tests ask of a running cluster: a client, a namespace, who leads."""
+"""Common requests to a running cluster: a client, a namespace, the present leader."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def built(name: str, sources: Sequence[Path], command: Callable[[Path], list[str
 def run_checks(
     command: Sequence[str], system: PulsarSystem, *, environment: dict[str, str], timeout_s: int
 ) -> dict[str, Checked]:
-    """Run a program of checks to its end, doing to the cluster what it asks; results by check."""
+    """Run a program of checks, carrying out its requests to the cluster; results by check."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -82,7 +82,7 @@ class OldProducer:
         self._sequence_id = 0
         self.lookups = 0
         self.closed_urls: list[str] = []
-        """What the brokers said when they closed it; it does not read that."""
+        """The reasons with which brokers closed it; a client of that age does not read them."""
 
     def __enter__(self) -> OldProducer:
         return self
@@ -97,7 +97,7 @@ class OldProducer:
             self._broker.close()
 
     def send(self) -> tuple[int, int]:
-        """Send a message, again wherever the topic goes; return its ledger and entry."""
+        """Send a message, again after each move of the topic; return its ledger and entry."""
         sequence_id, self._sequence_id = self._sequence_id, self._sequence_id + 1
         metadata = pulsar.MessageMetadata(
             producer_name=NAME, sequence_id=sequence_id, publish_time=1

@@ -27,7 +27,7 @@ async def status_of(cluster: LocalCluster, node_id: str) -> cluster_pb.ReplicaSt
 
 
 async def leader_and_followers(cluster: LocalCluster) -> tuple[str, list[str]]:
-    """Return who leads and who else runs, waiting for an election if need be."""
+    """Return the leader and the other live replicas, waiting for an election if need be."""
     nodes = [
         node.node_id
         for node in cluster.plan.of_kind("shard-node")

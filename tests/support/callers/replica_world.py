@@ -82,7 +82,7 @@ async def shards_of(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
 
 
 async def led_shards_of(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
-    """The same, once every shard has a leader that says who votes."""
+    """The same, once every shard has a leader that reports its voters."""
     async with timeout(LEVEL_S_MAX):
         while True:
             shards = await shards_of(cluster)

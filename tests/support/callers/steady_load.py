@@ -89,7 +89,7 @@ class SteadyLoad:
         self.creates, self.lookups = Timed(), Timed()
 
     async def progress(self, timed: Timed | None = None, operations: int = 20) -> None:
-        """Return when so many more operations (default: of each kind) have succeeded."""
+        """Return when this many more operations (default: of each kind) have succeeded."""
         for each in (timed,) if timed is not None else (self.creates, self.lookups):
             wanted = len(each.done_at) + operations
             async with timeout(60):

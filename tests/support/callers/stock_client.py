@@ -40,7 +40,7 @@ QUIET_MS = 300
 COMMAND_TIMEOUT_S = 60
 
 REPEATED_S_MAX = 60
-"""For what is refused while a process stands still, and asked for again."""
+"""Time for requests that are refused while a process stalls, and are repeated."""
 
 REPEAT_PAUSE_S = 0.1
 ADMIN_TIMEOUT_MS = 30_000
@@ -88,7 +88,7 @@ class PulsarSystem:
         return [json.loads(line) for line in result.stdout.splitlines()]
 
     def refused_command(self, *arguments: str) -> str:
-        """Run ``nextgen`` on this cluster, which must refuse it; return what it says."""
+        """Run ``nextgen`` on this cluster, which must refuse it; return the refusal."""
         result = self._run(arguments)
         assert result.returncode == ExitCode.REFUSED, result
         return result.stderr
@@ -237,12 +237,12 @@ def received(consumer: pulsar.Consumer, count: int, *, ack: bool = True) -> list
 
 
 def read(reader: pulsar.Reader, count: int) -> list[pulsar.Message]:
-    """Return the next ``count`` messages of a reader, which must come."""
+    """Return the next ``count`` messages of a reader; fails if there are fewer."""
     return [reader.read_next(timeout_millis=RECEIVE_MS) for _ in range(count)]
 
 
 def read_all(reader: pulsar.Reader) -> list[pulsar.Message]:
-    """Return everything until the reader says that there is no more."""
+    """Return all messages until the reader reports the end."""
     messages = []
     while reader.has_message_available():
         messages.append(reader.read_next(timeout_millis=RECEIVE_MS))

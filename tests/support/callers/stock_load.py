@@ -1,4 +1,4 @@
-"""A stock producer that never stops, and what became of what it sent."""
+"""A stock producer that never stops, and which of its messages were acknowledged."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SteadyProducer:
         return outcome.sent - len(outcome.acknowledged) - len(outcome.failed)
 
     def wait_acknowledged(self, more: int, *, timeout_s: float = 30) -> None:
-        """Return when so many more than at the moment have been acknowledged."""
+        """Return when this many more messages have been acknowledged."""
         with self._progress:
             goal = len(self.outcome.acknowledged) + more
             reached = self._progress.wait_for(
@@ -73,7 +73,7 @@ class SteadyProducer:
         assert reached, f"{len(self.outcome.acknowledged)} of {goal} acknowledged"
 
     def wait_in_flight(self, count: int, *, timeout_s: float = 30) -> int:
-        """Return how many sends wait for their acknowledgement once it is so many."""
+        """Return the number of pending sends once it is at least this."""
         deadline = time.monotonic() + timeout_s
         while (in_flight := self.in_flight) < count:
             assert time.monotonic() < deadline, f"{in_flight} in flight"

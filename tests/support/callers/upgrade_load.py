@@ -103,7 +103,7 @@ class UpgradeLoad:
         )
 
     async def check(self) -> None:
-        """Compare what the watches say with what there is. Ends the steady load's work."""
+        """Compare the watched objects with the existing ones. Ends the steady load's work."""
         self._steady.stop()
         await self._until(lambda: not self._steady.is_at_work, "the steady load goes on")
         listed = {topic.name async for topic in self._client.list_topics(STEADY)}
@@ -258,7 +258,7 @@ async def _repeat(stop: asyncio.Event, work: Callable[[], Any]) -> None:
 
 @asynccontextmanager
 async def upgrade_load(cluster: LocalCluster, steady: SteadyLoad) -> AsyncIterator[UpgradeLoad]:
-    """Run the load until the block ends; then check what it was promised."""
+    """Run the load until the block ends; then check every acknowledged operation."""
     load = UpgradeLoad(cluster, steady)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(load.close)

@@ -289,7 +289,7 @@ class Network:
                 )
 
     def died(self, process: SimulatedProcess, *, with_machine: bool) -> None:
-        """Tell those who were connected: at once if the machine lives, by silence if not."""
+        """Notify the connected peers: at once if the machine lives, by silence if not."""
         for endpoint, listener in tuple(self._listeners.items()):
             if listener.process is process:
                 del self._listeners[endpoint]

@@ -150,7 +150,7 @@ def _register(collector: Any) -> None:
 
 
 def _sockets(network: Network) -> Any:
-    """As much of ``socket`` as asks whether a port is free."""
+    """The part of ``socket`` that finds out whether a port is free."""
 
     class Probe:
         def __init__(self, *_: Any) -> None:
@@ -171,7 +171,7 @@ def _sockets(network: Network) -> Any:
                 raise OSError(98, "Address already in use")
 
         def listen(self, _backlog: int) -> None:
-            """Nobody comes."""
+            """No connection ever arrives."""
 
     names = {name: getattr(socket, name) for name in dir(socket) if name.isupper()}
     return SimpleNamespace(
@@ -182,7 +182,7 @@ def _sockets(network: Network) -> Any:
 
 
 class _IdleProcess:
-    """What ``psutil`` says of a process: the same each time."""
+    """The figures of ``psutil`` for a process: the same each time."""
 
     def oneshot(self) -> Any:
         return ExitStack()

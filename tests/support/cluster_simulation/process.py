@@ -32,7 +32,7 @@ class SimulatedProcess(SimProcess):
         self.credentials: ClusterCredentials | None = None
         """What it proves its calls with; None: it has no cluster secret."""
         self.collectors: list[Any] = []
-        """What it registered for Prometheus: the way to its objects for those who check."""
+        """Its Prometheus collectors, through which judges reach its objects."""
         self.resident: Any = None
         """Of a broker: the clients that are connected to it."""
         self._simulated_loop = loop
@@ -61,7 +61,7 @@ class SimulatedProcess(SimProcess):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     def bury(self) -> None:
-        """Let go of what it left half done, once the loop will run nothing any more."""
+        """Release unfinished work, once the loop runs nothing of this process any more."""
         self.condition = Condition.DEAD
         self.context.copy().run(self._bury)
 

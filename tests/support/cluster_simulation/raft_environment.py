@@ -39,7 +39,7 @@ MESH_SILENCE_MS = (1_000, 3_000)
 
 
 class MeshFabric:
-    """All meshes of a cluster, and what goes wrong between them."""
+    """All meshes of a cluster, and the faults between them."""
 
     def __init__(self, network: Network, chance: random.Random) -> None:
         self.network = network

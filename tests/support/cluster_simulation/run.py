@@ -58,7 +58,7 @@ SERVED_S_MAX = 60.0
 """After that every topic takes messages within it."""
 
 SERVED_TOPICS = 40
-"""So many of them are asked: each costs an open ledger."""
+"""Number of topics that are checked: each costs an open ledger."""
 
 SETTLED_S_MAX = 60.0
 """After the last command every replica has folded everything within it."""
@@ -328,11 +328,11 @@ class ClusterRun:
                 missing[location.topic] = f"{location.rejection_code}: {location.message}"
 
     def _is_scarce(self, plan: ClusterPlan) -> bool:
-        """Are there so many topics that leases may not be where they are needed?"""
+        """Return whether there are so many topics that a shard may lack leased capacity."""
         return len(self.ledger.created) * 2 > plan.brokers * plan.broker_units
 
     async def _become_served(self, simulation: ClusterSimulation) -> None:
-        """ServedAgain: topics take messages where lookups say that they are."""
+        """ServedAgain: topics take messages at the brokers that lookups name."""
         process, _ = self._workload(simulation, 0)
         chance = random.Random(f"served {self.seed}")
         names = sorted(self.ledger.created)

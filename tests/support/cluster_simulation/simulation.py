@@ -1,4 +1,4 @@
-"""The cluster: processes that start, die and come back, on one network."""
+"""The cluster: processes that start, die and return, on one network."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from tests.support.cluster_simulation.raft_environment import (
 from tests.support.cluster_simulation.virtual_loop import OUTSIDE, SimulatedLoop
 
 REPLICAS_MS_MAX = 20_000
-"""For a change of replicas; one that is not done by then goes on by itself."""
+"""Time for a change of replicas; one that takes longer continues without the test."""
 
 IN_TOUCH_S = 5.0
-"""Nobody who was well for so long is silent to those who are well, too."""
+"""A process that was healthy for this long is silent to no other healthy process."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -59,7 +59,7 @@ class Node:
         self.host: SimulatedHost | None = None
         self.starts = 0
         self.is_disk_sick = False
-        """True while something is wrong with its disk: it may end by itself."""
+        """True while its disk has a fault: the process may end itself."""
         self._disk_hangs_until_s = 0.0
         self._simulation = simulation
         self._shutdown = Shutdown()
@@ -127,7 +127,7 @@ class Node:
             self.process = None
 
     def crash(self, *, power_cut: bool) -> None:
-        """End the process without a word; with ``power_cut`` its machine goes with it."""
+        """End the process without a clean stop; with ``power_cut`` its machine too."""
         process, self.process = self.process, None
         assert process is not None, f"{self.name} is down"
         simulation = self._simulation
@@ -275,7 +275,7 @@ class ClusterSimulation:
         return one == other or self.network.reach(one, other)
 
     def _is_managed(self, session_id: str, home: int) -> bool:
-        """Return whether a session goes on under a broker manager that a home waits for."""
+        """Return whether a session continues under a broker manager that a home waits for."""
         if not self.invariants.goes_on(session_id):
             return False
         shard_id = self.invariants.sessions[session_id].shard_id
@@ -290,7 +290,7 @@ class ClusterSimulation:
         return len(leaders) == 1 and self._disturbed_at_s.get(leaders[0], 0.0) < calm_since_s
 
     def _note_disturbed(self) -> None:
-        """Note whose process or network is not well, and who has just begun to lead."""
+        """Record unhealthy processes and networks, and new leaders."""
         leaders = {key for key, role in self.invariants.roles.items() if role is Role.LEADER}
         for name, _ in leaders ^ self._led:
             self._disturbed_at_s[name] = self.loop.now_s
@@ -316,7 +316,7 @@ class ClusterSimulation:
         return process
 
     def operator(self, name: str) -> SimulatedProcess:
-        """Return a process for an operator, who has the cluster secret if there is one."""
+        """Return a process for an operator, with the cluster secret if there is one."""
         process = self.client(name)
         process.credentials = ClusterCredentials.load(CLUSTER_ID, self.secret_file)
         return process

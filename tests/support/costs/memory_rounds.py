@@ -23,7 +23,7 @@ ROUNDS = 3
 WAITING = 20
 COMMAND_BYTES = 5 * 1024 * 1024
 _UNKNOWN_FIELD = b"\xfa\x3f"
-"""Tag of field 1023, length-delimited: protobuf keeps what it does not know."""
+"""Tag of field 1023, length-delimited: protobuf keeps unknown fields."""
 
 Round = Callable[[FakeClient], Awaitable[None]]
 

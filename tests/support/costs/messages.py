@@ -78,7 +78,7 @@ def plausible(descriptor: Descriptor, given: Given, *, number: int = 0, every: b
 
 
 Fill = Callable[[int], bytes]
-"""Returns so many bytes of one field's entries."""
+"""Returns the given number of bytes of one field's entries."""
 
 
 def _fills(

@@ -29,7 +29,7 @@ from tests.support.costs.stall_budget import Send
 from tests.support.pulsar.frames import metadata
 
 SMALL_BYTES = 64 * 1024
-"""A frame that a server takes before it knows who sends it, and that most limits let pass."""
+"""A frame size that a server accepts before CONNECT, and that most limits let pass."""
 
 HEAD_BYTES = 64
 """Sizes, type and tags around the content of a command."""
@@ -57,7 +57,7 @@ class Target:
 
     @property
     def given(self) -> dict[str, Any]:
-        """Return values that get a command as far as it goes."""
+        """Return field values with which a command is carried out as far as possible."""
         return {
             "topic": self.topic,
             "namespace": self.topic.partition("://")[2].rpartition("/")[0],

@@ -227,7 +227,7 @@ async def _send_request(endpoint: str, data: bytes) -> None:
 
 
 async def settled(http: str) -> None:
-    """Return once the process answers others again, and has done what it began meanwhile."""
+    """Return once the process answers other requests again and has finished its own work."""
     host, _, port = http.rpartition(":")
     async with timeout(ANSWER_S_MAX):
         reader, writer = await asyncio.open_connection(host, int(port))

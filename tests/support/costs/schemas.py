@@ -99,7 +99,7 @@ CASES: dict[str, Case] = {
 
 
 def versions(case: Case, count: int) -> tuple[list[Schema], Schema]:
-    """Return ``count`` versions, and a newcomer that goes with all of them but the last."""
+    """Return ``count`` versions, and a new schema compatible with all of them but the last."""
     fields = case()
 
     def made(number: int, kind: str) -> Schema:

@@ -123,7 +123,7 @@ class Measuring:
         return sum(member.memory_info().rss for member in self._members)
 
     async def frame(self, name: str, send: Send) -> Cost:
-        """Send a frame, once more if it was too expensive, and return what it costs."""
+        """Return the cost of a frame. One that was too expensive is sent and measured again."""
         cost = await self.once(name, send)
         if cost.is_too_much:
             # A collection of garbage, or something that began meanwhile, happens once; what a frame
@@ -142,7 +142,7 @@ class Measuring:
             await asyncio.sleep(QUIET_S)
 
     async def once(self, name: str, send: Send) -> Cost:
-        """Send a frame and return what it costs, or what happened to come at the same time."""
+        """Send a frame and return its cost, work that happened at the same time included."""
         logged = self._log.stat().st_size
         for probe in self._probes:
             with probe.open("r+b") as file:

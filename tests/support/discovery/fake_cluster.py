@@ -67,7 +67,7 @@ def full_update(leaders: Mapping[int, str], *, term: int = 1) -> pb.ClusterUpdat
 
 
 class StaticLink:
-    """A view that only changes when the test says so."""
+    """A view that changes only when the test changes it."""
 
     def __init__(self, update: pb.ClusterUpdate | None = None) -> None:
         self.view = ClusterView()

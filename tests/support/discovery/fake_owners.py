@@ -1,4 +1,4 @@
-"""Brokers of topics that answer as a test says, and remember what they were sent."""
+"""Brokers of topics whose answers a test scripts, and which record their requests."""
 
 from __future__ import annotations
 

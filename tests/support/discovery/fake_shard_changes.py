@@ -24,7 +24,7 @@ class Added:
 
 
 class FakeStreams:
-    """``ChangeStreams``: tests call the listeners, and say how far the streams are."""
+    """``ChangeStreams``: tests call the listeners, and set the positions of the streams."""
 
     def __init__(self) -> None:
         self.positions: dict[int, int] = {}
@@ -58,7 +58,7 @@ class FakeStreams:
 
 @dataclass
 class Reading:
-    """One reading of a shard; ``updates`` are what it gets, an error ends it."""
+    """One reading of a shard; ``updates`` is its content, an error ends it."""
 
     shard_id: int
     from_position: int

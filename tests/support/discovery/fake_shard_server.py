@@ -30,7 +30,7 @@ WAIT_S = 30
 
 
 def _asks_position_only(request: pb.ShardRequest) -> bool:
-    """Return whether a discovery node asks how far the shard is: of no interest to most tests."""
+    """Return whether this requests a shard's position, which most tests ignore."""
     return request.HasField("get") and not request.get.names
 
 
@@ -50,7 +50,7 @@ class FakeShard:
         self.acked: dict[str, int] = {}
         self.asked_at_ms: dict[str, int] = {}
         self.confirms_nothing = False
-        """Set: its leader has been replaced without knowing, and goes on sending updates."""
+        """Set: its leader has been deposed without knowing it, and continues to send updates."""
         self.log_start = 0
         """Watchers that resume before it are reset."""
 

@@ -57,7 +57,7 @@ class RestClient:
 
 
 def _json(body: bytes) -> Any:
-    """Return None for a text that, as Pulsar's, goes without quotes."""
+    """Return None for a text without quotes, as Pulsar sends some."""
     try:
         return json.loads(body)
     except ValueError:

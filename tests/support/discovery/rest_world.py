@@ -24,12 +24,12 @@ LOCAL = LocalCluster("local", "http://d-1:8080", "pulsar://d-1:6650", ("m-1:6700
 
 
 class WorldShards:
-    """The ``Shards`` of discovery over a ``World``. What moves and unloads say, a test says."""
+    """The ``Shards`` of discovery over a ``World``; a test scripts the answers to moves."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.before: Callable[[pb.ShardRequest], None] | None = None
-        """Called with each request; what it raises is what the caller gets."""
+        """Called with each request; an exception of it reaches the caller."""
         self.before_answer: Callable[[pb.ShardRequest], Awaitable[None]] | None = None
         """The same, and awaited."""
         self.unloaded: list[str] = []
@@ -78,7 +78,7 @@ class WorldShards:
 
 
 class RestWorld:
-    """``client`` calls; ``world`` and ``shards`` are what it reaches."""
+    """``client`` sends requests; ``world`` and ``shards`` serve them."""
 
     def __init__(self, client: RestClient, world: World, shards: WorldShards, link: StaticLink):
         self.client = client

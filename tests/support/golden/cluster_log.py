@@ -62,7 +62,7 @@ RECORDS: tuple[tuple[ClusterEvent, ...], ...] = (
 
 
 def described(state: ClusterState) -> dict[str, Any]:
-    """Return everything that ``state`` says in a form that can be kept and compared."""
+    """Return all of ``state`` in a form that can be stored and compared."""
     shard_map = state.shard_map
     assert shard_map is not None, "the golden log has a shard map"
     return {

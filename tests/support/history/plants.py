@@ -124,7 +124,7 @@ def policies_of_another_version(history: History) -> History:
 
 
 def lost_without_an_end(history: History) -> History:
-    """A unit was taken from a broker as lost whose session goes on."""
+    """A unit was taken as lost from a broker whose session continues."""
     taken = _event(history, lambda event: event.reason in ("broker_lost", "moved"))
 
     def spoiled(event: LogEvent) -> LogEvent:

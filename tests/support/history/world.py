@@ -56,7 +56,7 @@ class Size:
     messages: int = 80
     watchers: int = 4
     trouble: float = 0.1
-    """Share of operations whose answer does not come, or comes as a failure."""
+    """Share of operations that get no answer, or a failure."""
     gap_ms: float = 1.0
     """Between two invocations, on the average."""
     with_command_ids: bool = True

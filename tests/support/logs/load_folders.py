@@ -50,7 +50,7 @@ def write_load_folder(
 
 
 def write_file(folder: Path, path: str, column: str, values: Sequence[str]) -> LoadFile:
-    """Write one column as a file and return what a manifest says of it."""
+    """Write one column as a file and return its entry of the manifest."""
     target = folder / path
     target.parent.mkdir(parents=True, exist_ok=True)
     pyarrow.parquet.write_table(pyarrow.table({column: list(values)}), target)

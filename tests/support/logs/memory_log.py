@@ -124,7 +124,7 @@ class MemoryLog:
         self._commits_held = True
 
     def release_commits(self) -> None:
-        """Commit what waits, and from here on everything as it comes."""
+        """Commit the pending records, and from here on each one at once."""
         self._commits_held = False
         self._flush()
 

@@ -32,7 +32,7 @@ _VARIABLES = {"$__rate_interval": "5m", "$__interval": "1m", "$__range": "1h"}
 
 @functools.cache
 def promtool_path() -> str:
-    """Return where it is, or skip the test that asks."""
+    """Return the path of promtool, or skip the calling test."""
     found = shutil.which("promtool")
     if found is None and os.environ.get(_REQUIRED):
         _install()
@@ -44,7 +44,7 @@ def promtool_path() -> str:
 
 
 def promtool(*arguments: str, cwd: Path, given: str | None = None) -> str:
-    """Run it and return what it says; fails with that if it is not content."""
+    """Run promtool and return its output; fails with that output on an error."""
     done = subprocess.run(
         [promtool_path(), *arguments],
         cwd=cwd,

@@ -49,7 +49,7 @@ class WrittenTrace:
 
     @property
     def is_undisturbed(self) -> bool:
-        """Whether nothing was asked a second time, as it is of one who stood still for long."""
+        """Whether no request was repeated, as happens after a long stall."""
         counts = Counter(span.name for span in self.spans)
         return (
             all(counts[name] <= 1 for name in _ASKED_AGAIN)

@@ -17,7 +17,7 @@ _OF_ONE_CONNECTION = frozenset({"connection", "transfer-encoding", "keep-alive",
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request and what it was answered with."""
+    """One request and its answer."""
 
     method: str
     path: str

@@ -1,4 +1,4 @@
-"""One process after the other is stopped (SIGTERM) and started again, as operations.md says."""
+"""A rolling restart in the order of operations.md: each process is stopped and started again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nextgen.cli.local.plan import ClusterPlan, NodePlan
 from tests.support.callers.replica_world import wait_level
 
 ORDER = ("cluster-manager", "shard-node", "discovery", "broker")
-"""Managers first: they understand what the nodes of an earlier release say, and not vice versa."""
+"""Managers first: they understand nodes of an earlier release, and not vice versa."""
 
 
 class Load(Protocol):

@@ -1,4 +1,4 @@
-"""Topic lists in memory, which a test changes, and a client that keeps what it is sent."""
+"""Topic lists in memory, which a test changes, and a client that records what it receives."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class FakeTopicLists:
 
 
 class FakeListClient:
-    """A connection: keeps what it is sent."""
+    """A connection that records what it receives."""
 
     def __init__(self) -> None:
         self.sent: list[BaseCommand] = []

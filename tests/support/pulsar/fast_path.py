@@ -25,7 +25,7 @@ class FastQuestion(NamedTuple):
 
 
 class KnowsEverything:
-    """Answers whatever topic is asked for, and remembers which ones were."""
+    """Answers for every topic, and records the requested ones."""
 
     def __init__(self) -> None:
         self.topics: list[str] = []

@@ -257,7 +257,7 @@ class FrameMutator:
         return struct.pack(">II", 4 + len(body), len(body)) + body
 
     def _reordered(self, frame: bytes) -> bytes:
-        """The command's bytes turned about somewhere, in a frame of the right size."""
+        """The command's bytes with a part of them reversed, in a frame of the right size."""
         body = frame[8:]
         at = self._rng.randrange(len(body) + 1)
         return frame[:8] + body[at:] + body[:at]

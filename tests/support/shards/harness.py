@@ -194,7 +194,7 @@ class Cluster:
 
 
 class LocalShard:
-    """What a shard asks of other shards, asked of itself through its own dispatcher."""
+    """The other shards, as this one calls them: its own dispatcher answers."""
 
     def __init__(self) -> None:
         self.dispatcher: RequestDispatcher
@@ -205,7 +205,7 @@ class LocalShard:
         self.released: list[pb.ReleaseRequest] = []
         self.reads: list[str] = []
         self.on_read: Callable[[str], Awaitable[None]] | None = None
-        """Is awaited, with who reads, while what was read is on its way."""
+        """Awaited with the reader between a read and its answer."""
         self.before_step: Callable[[str, str], None] | None = None
         """Called with each request to a broker manager, and the broker that it is about."""
 
@@ -482,7 +482,7 @@ class Harness:
         await self.replica.stop()
 
     def next_term(self) -> None:
-        """Win another election: everything soft is gone, brokers have to come again."""
+        """Win another election: soft state is gone, and brokers have to register again."""
         for broker in self.brokers.values():
             broker.vanish()
         self.log.become_leader()
@@ -490,7 +490,7 @@ class Harness:
     # As a client ------------------------------------------------------------------------------
 
     async def ask(self, timeout_ms: int = 10_000, **body: Any) -> pb.ShardResponse:
-        """Send one request through the dispatcher; raises what the answer says."""
+        """Send one request through the dispatcher; raises the error of the answer."""
         request = pb.ShardRequest(**body)
         return await self.others.call(SHARD, request, timeout_ms=timeout_ms)
 

@@ -109,7 +109,7 @@ class FakeStream:
     """Of which watches nothing is acknowledged."""
     complete_term: Callable[[], int] = lambda: 0
     acknowledged: int = 0
-    """How often more was said to have taken effect."""
+    """How often a higher effective position was reported."""
     runs: int = 0
     failed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set to have ``run`` raise."""

@@ -38,7 +38,7 @@ RETRY_S = METADATA_WATCH_RETRY_MS / 1000
 
 
 class HeldBroker:
-    """A broker as far as its holding goes, and its session at the present leader."""
+    """A broker with its held metadata, and its session at the present leader."""
 
     def __init__(self, broker_id: str) -> None:
         self.broker_id = broker_id
@@ -94,7 +94,7 @@ class MetadataWorld:
         self.watch.close()
 
     def next_leader(self) -> None:
-        """Every broker comes to a leader that does not know what it has."""
+        """Connect every broker to a leader that does not know what it holds."""
         self.watch.close()
         self.terms += 1
         self.watch = self._new_watch()
@@ -102,7 +102,7 @@ class MetadataWorld:
             broker.attach(is_known=False)
 
     def report(self, broker_id: str) -> None:
-        """Have a broker say what it holds."""
+        """Make a broker report what it holds."""
         broker = self.brokers[broker_id]
         for page in held_pages(broker.holding):
             self.watch.take_report(broker.session, page)
@@ -161,7 +161,7 @@ class MetadataWorld:
             self.watch.drop(dropped)
 
     def sync(self, broker_id: str) -> None:
-        """Have a broker apply what it was sent and say so."""
+        """Make a broker apply what it was sent and acknowledge it."""
         broker = self.brokers[broker_id]
         broker.take()
         broker.session.acknowledge(broker.side.applied_sequence)

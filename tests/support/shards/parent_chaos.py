@@ -11,7 +11,7 @@ from tests.support.shards.world import Delivery, World
 
 
 class ParentChaos:
-    """Delays and loses what goes between shards."""
+    """Delays and loses messages between shards."""
 
     def __init__(self, world: World, seed: int) -> None:
         self.random = random.Random(seed)

@@ -33,7 +33,7 @@ async def spread(shard: Harness, units: int, *brokers: str) -> list[str]:
 
 
 def read_few(monkeypatch: pytest.MonkeyPatch, units: int) -> None:
-    """Bound what one plan evens out, and what it reads beside that, to so many units."""
+    """Bound the units that one plan evens out, and those that it reads beside them."""
     monkeypatch.setattr(rebalancer, "REBALANCE_UNITS_READ_MAX", units)
     monkeypatch.setattr(rebalance_look, "REBALANCE_UNITS_READ_MAX", units)
     monkeypatch.setattr(rebalance_look, "REBALANCE_UNITS_SWEPT_MAX", units)

@@ -35,7 +35,7 @@ class StreamedHomes:
         self.link.lead(ENDPOINT)
         self.replica_of: Callable[[int], Any]
         self.is_reachable: Callable[[str], bool] = lambda _subscriber_id: True
-        """Says whether a subscriber's stream comes through."""
+        """Return whether a subscriber's stream reaches the shard."""
 
     def home_of(self, kind: Kind, name: str) -> int:
         return SHARD

@@ -15,7 +15,7 @@ from tests.support.shards.harness import Harness, in_shard
 from tests.support.shards.streamed_homes import StreamedHomes
 
 LED_S = 6.0
-"""Behind it a leader knows everybody who may subscribe."""
+"""Behind it a leader knows every possible subscriber."""
 
 Scenario = Callable[[Harness, StreamedHomes], Coroutine[Any, Any, None]]
 

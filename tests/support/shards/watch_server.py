@@ -1,4 +1,4 @@
-"""Replicas whose changes are watched over gRPC, and the link that says where they are."""
+"""Replicas whose changes are watched over gRPC, and the link that names their leader."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class WatchServer:
 
 
 class FakeLink:
-    """A ``WatchLink`` that a test tells who leads."""
+    """A ``WatchLink`` whose leader a test sets."""
 
     def __init__(self) -> None:
         self.view = ClusterView()

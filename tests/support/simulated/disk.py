@@ -139,7 +139,7 @@ class SimDisk:
         self._failing.pop(label, None)
 
     def fill_up(self, bytes_left: int = 0) -> None:
-        """Let files grow by ``bytes_left`` more in all, then say ENOSPC."""
+        """Let files grow by ``bytes_left`` more in all, then raise ENOSPC."""
         self._capacity = self.used_bytes + bytes_left
 
     def free(self) -> None:

@@ -199,7 +199,7 @@ class Flow:
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     async def take(self, size: int) -> None:
-        """Return once there is room. A message larger than the window goes alone."""
+        """Return once there is room. A message larger than the window is sent alone."""
         while self._room <= 0:
             waiter = self._loop.create_future()
             self._waiters.append(waiter)
@@ -228,7 +228,7 @@ class Inbox:
         self._read_bytes = 0
 
     def put(self, message: bytes | None) -> None:
-        """Add a message; None says that no more come."""
+        """Add a message; None marks the end."""
         self._messages.append(message)
         self._wake()
 

@@ -27,7 +27,7 @@ CANCEL_LATE_S = 0.0005
 
 @dataclass(frozen=True, slots=True)
 class _CallDetails:
-    """What interceptors and generic handlers are asked with."""
+    """What interceptors and generic handlers get of a call."""
 
     method: str
     invocation_metadata: tuple[Any, ...]

@@ -26,7 +26,7 @@ LENGTH_BYTES = 4
 """Before the body of a frame. Here a frame arrives as a whole: there is nothing to cut."""
 
 REORDERED_MS_MAX = 40.0
-"""A frame that is overtaken comes this much later at most."""
+"""Longest extra delay of a frame that is overtaken."""
 
 
 class SimNetwork:

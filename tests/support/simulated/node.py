@@ -163,7 +163,7 @@ class SimNode:
         self._disk_hangs_until_s = 0.0
 
     def kill(self) -> None:
-        """Kill the process: what it wrote is in the system's hands, synced or not."""
+        """Kill the process: what it wrote stays in the system's cache, synced or not."""
         self._end(silently=False)
         self.disk.close_all()
 

@@ -58,7 +58,7 @@ class RaftSimulation:
         return SimView(node.disk, DATA)
 
     def saw_committed(self, node_id: NodeId, entries: Sequence[Entry]) -> None:
-        """Called on each node with what it newly knows to be committed."""
+        """Called on each node with the entries that it newly knows to be committed."""
 
     def saw_role(self, node_id: NodeId, change: RoleChange) -> None:
         """Called when a node's place in the group has changed."""

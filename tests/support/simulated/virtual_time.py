@@ -21,7 +21,7 @@ _TIMER_S_MIN = 1e-6
 """The least that a timer waits, longer than what an event loop takes for at once."""
 
 _MANY_TIMERS = 100
-"""From so many on, cancelled timers are thrown away when they are more than the others."""
+"""From this many on, cancelled timers are dropped once they outnumber the others."""
 
 ROUNDS_AT_ONE_INSTANT_MAX = 100_000
 """Rounds of callbacks in which no time passes: more are a loop without end. A seed makes 25."""
@@ -309,7 +309,7 @@ class _BlindSelector(selectors.SelectSelector):
 def run_virtual(
     main: Callable[[], Coroutine[Any, Any, T]], *, loop: type[VirtualTimeLoop] = VirtualTimeLoop
 ) -> T:
-    """Run ``main`` on a loop of its own in virtual time; what it leaves behind is cancelled."""
+    """Run ``main`` on a loop of its own in virtual time, and cancel the tasks that it leaves."""
 
     async def watched() -> T:
         # Looked up before: a run that breaks leaves this coroutine to the garbage collector.

@@ -50,7 +50,7 @@ def change_manifest(export: Path, change: Callable[[Any], None]) -> None:
 
 
 def _change_entry(export: Path, path: Path, change: Callable[[Any], Any]) -> None:
-    """Change what the manifest says of one file."""
+    """Change the manifest's entry of one file."""
 
     def find(fields: Any) -> None:
         for shard in fields["shards"].values():

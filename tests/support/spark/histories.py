@@ -360,7 +360,7 @@ class History:
 
 
 def told_history() -> History:
-    """Return a history of two days: brokers come, one dies, topics come, move and go."""
+    """Return a history of two days: brokers start, one dies, topics are created, move and go."""
     history = History()
     for broker_id in ("broker-1", "broker-2", "broker-3"):
         history.start_broker(broker_id)

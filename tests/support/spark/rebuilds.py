@@ -36,7 +36,7 @@ States = dict[int, dict[StateKind, list[Any]]]
 
 
 def random_history(seed: int, steps: int = 400) -> History:
-    """Return a history in which things come, change, go and come again, under few names."""
+    """Return a history of objects created, changed, deleted and created again, under few names."""
     rng = random.Random(seed)
     history = History()
     story = _Story(history, rng)

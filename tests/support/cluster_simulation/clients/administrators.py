@@ -128,7 +128,7 @@ class Administrator:
     # What it does -----------------------------------------------------------------------------
 
     async def _look_up(self) -> None:
-        """Have the topics assigned, so that brokers have what is said of them."""
+        """Assign the topics, so that brokers hold their metadata."""
         for location in await self._client.lookup(self._topics):
             if location.is_found:
                 self._invariants.check_location(location)

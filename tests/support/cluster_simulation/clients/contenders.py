@@ -90,7 +90,7 @@ async def _answer_of(client: DiscoveryClient, method: str, request: Message) -> 
 
 
 def _settled(method: str, first: Any, second: Any) -> Any:
-    """Return or raise what both attempts together say of the command."""
+    """Return or raise the outcome of the command, given the answers to both attempts."""
     known = [each for each in (first, second) if _outcome(each) is not None]
     assert len({_outcome(each) for each in known}) < 2, (
         f"one {method} has two outcomes: {first!r} and {second!r}"

@@ -32,7 +32,7 @@ CONNECTED_MAX = 12
 
 PAUSE_S_MAX = 0.4
 PROOF_S_MAX = 5.0
-"""For one message to be stored at a broker that is said to serve its topic."""
+"""Time for one message to be stored at the broker that a lookup names."""
 
 READ_MAX = 8
 """Entries that are read when a topic is opened: all of them would be most of what a run costs."""
@@ -172,7 +172,7 @@ class _Connected:
         return self
 
     def send(self) -> asyncio.Future[bool]:
-        """Send a message; the future says whether it was acknowledged."""
+        """Send a message; the future resolves to whether it was acknowledged."""
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         if self.producer is None or self.is_over:
             future.set_result(False)
@@ -198,7 +198,7 @@ class _Connected:
         self._answer(publication, is_stored=False)
 
     def queued(self, name: str) -> None:
-        """Nobody asks for a topic of its own."""
+        """Not called: no resident requests a topic of its own."""
 
     def end(self, broker_url: str) -> None:
         self._end()

@@ -36,7 +36,7 @@ class Ledger:
     created: dict[str, str] = field(default_factory=dict)
     """Acknowledged topics without an attempted deletion: name -> id."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Creates that failed in a way that says nothing happened: name -> why."""
+    """Creates whose failure says that they did not happen: name -> error."""
     deleted: dict[str, None] = field(default_factory=dict)
     namespaces: dict[str, None] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)

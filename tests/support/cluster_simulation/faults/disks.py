@@ -1,4 +1,4 @@
-"""What goes wrong with the disks of shard nodes and cluster managers."""
+"""Faults of the disks of shard nodes and cluster managers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START_OPERATIONS_MAX = 60
 """Changes of a disk that a first start makes, and some more: it is interrupted at one of them."""
 
 FIRST_START_S_MAX = 3.0
-"""A start that has come so far is not interrupted any more."""
+"""A start that has reached this step is not interrupted any more."""
 
 HANG_S = (120.0, 300.0)
 """How long a sync hangs in the runs that have one so long."""
@@ -74,7 +74,7 @@ class DiskFaults:
         }
 
     def others_are_over(self) -> None:
-        """Nothing else goes wrong any more."""
+        """No further fault begins."""
         self._others_are_over.set()
 
     def may_hit(self, kind: str, node: Node) -> bool:

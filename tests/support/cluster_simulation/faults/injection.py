@@ -1,4 +1,4 @@
-"""What goes wrong: one fault at a time is begun, several may last at once."""
+"""Faults: one begins at a time, several may last at once."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Faults:
         await self._come_back(node, (0.5, 2.0, 8.0))
 
     async def _black_out(self, node: Node) -> None:
-        """All machines of one kind lose power at once; some come back much later than others."""
+        """All machines of one kind lose power at once; some return much later than others."""
         alike = [
             other
             for other in self._simulation.nodes.values()
@@ -163,7 +163,7 @@ class Faults:
         return any(log.is_leader for log in self._simulation.logs_of(node))
 
     async def _stall_leader(self, node: Node) -> None:
-        """A shard's leader stands still, others lead meanwhile, and it goes on as if it led."""
+        """A shard's leader freezes, others lead meanwhile, and it wakes as if it still led."""
         await self._freeze_for(node, self._chance.choice((2.5, 6.0, 20.0)))
 
     def _may_put_two_down(self) -> bool:
@@ -171,7 +171,7 @@ class Faults:
         return all(self._simulation.nodes[name].is_running for name in names)
 
     async def _two_down(self, node: Node) -> None:
-        """Two machines of shard nodes lose power; one comes back much later than the other."""
+        """Two machines of shard nodes lose power; one returns much later than the other."""
         names = self._simulation.plan.shard_node_names
         other = self._simulation.nodes[self._chance.choice([n for n in names if n != node.name])]
         for each in (node, other):
@@ -303,7 +303,7 @@ class Faults:
             self._ask(node, log.take_snapshot)
 
     def _ask(self, node: Node, work: Callable[[], Awaitable[Any]]) -> None:
-        """Have ``node``'s process do something by itself, whatever comes of it."""
+        """Make ``node``'s process run something in the background, whatever its result."""
 
         async def attempt() -> None:
             try:

@@ -1,4 +1,4 @@
-"""What goes wrong with the disk that brokers keep their ledgers on."""
+"""Faults of the disk on which brokers keep their ledgers."""
 
 from __future__ import annotations
 

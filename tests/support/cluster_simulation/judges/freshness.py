@@ -62,7 +62,7 @@ class Freshness:
 
     def __init__(self, violate: Callable[[str], None], clock: Callable[[], float]) -> None:
         self.now = clock
-        """The simulation's own clock, whatever the clocks of its processes say."""
+        """The simulation's own clock, whatever the offsets of its processes' clocks."""
         self._violate = violate
         self._latest: dict[str, Assigned] = {}
         self._ranks: dict[Assigned, int] = {}
@@ -123,7 +123,7 @@ class Freshness:
     def judge_absent(
         self, name: str, began_at: float, *, node: str = "", is_fresh: bool = False
     ) -> None:
-        """Judge an answer that a topic is absent, as ``judge`` does one that says where it is."""
+        """Judge an answer that a topic is absent, as ``judge`` does one that names a broker."""
         self.judged_absent += 1
         created_at = self._created_at.get(name)
         if created_at is None or created_at >= began_at:

@@ -374,7 +374,7 @@ class Invariants(Witness):
     def check_effective(
         self, broker_id: str, session: Any, name: str, object_id: str, version: int
     ) -> None:
-        """EffectiveIsEverywhere: at a broker whose session goes on."""
+        """EffectiveIsEverywhere: at a broker whose session continues."""
         holding = session.holding
         held = holding.tenants.get(name) or holding.namespaces.get(name) or holding.topic(name)
         if held is None or object_id not in (
@@ -390,7 +390,7 @@ class Invariants(Witness):
             )
 
     def stale_metadata(self, broker_id: str, session: Any) -> list[str]:
-        """Return what of a broker's metadata is not what is committed."""
+        """Return the metadata of a broker that differs from the committed one."""
         holding = session.holding
         held = [
             *((each.tenant_id, each) for each in holding.tenants.values()),

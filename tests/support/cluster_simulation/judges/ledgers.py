@@ -42,10 +42,10 @@ SEGMENT_BYTES, INDEX_BYTES = 6_000, 1_500
 """Small, so that a run sees several segments of a topic, and their indexes."""
 
 LAST_EPOCH = 2**40
-"""Higher than any that a run comes to."""
+"""Higher than any epoch of a run."""
 
 ROT_RECORDS = 6
-"""Of the last so many entries of a segment one is damaged."""
+"""Number of a segment's last entries of which one is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
