@@ -42,7 +42,7 @@ class Flight:
     """Until when the unit waits for capacity; None if it never lacked any."""
 
     refusal: Rejected | None = None
-    """Why the unit has no broker yet."""
+    """The last rejection of a placement: the answer to requests until there is a broker."""
 
     def waits_on(self, now: float, wait_ms: int) -> bool:
         """Return whether it may wait for capacity: ``wait_ms`` from the first call on."""

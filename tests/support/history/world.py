@@ -47,7 +47,7 @@ BROKERS = ("broker-1", "broker-2", "broker-3")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much happens. ``keys`` are topics that come and go; ``streams`` carry messages."""
+    """The size of a history. ``keys`` are topics; ``streams`` carry messages."""
 
     operations: int = 300
     keys: int = 12
