@@ -1,6 +1,7 @@
 """What Pulsar has and this cluster has not: answered as a Pulsar without it answers.
 
-Reading finds nothing, and writing is 501. So are permissions, until clients are authenticated.
+What can be turned off in Pulsar has Pulsar's own answer for that (ADR 0090). Of the rest, reading
+finds nothing, and writing is 501. So are permissions, until clients are authenticated.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from discovery.adapters.rest.answer import DONE, Answer, RestFailure, content
+from discovery.adapters.rest.answer import DONE, Answer, content
 from discovery.adapters.rest.request import RestRequest
 from discovery.adapters.rest.route import Route
 from nextgen.runtime.security.authorization import Action
@@ -17,7 +18,17 @@ _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
 _CLUSTER = "/admin/v2/clusters/{cluster}"
-_FUNCTIONS = "the functions worker"
+
+_TURNED_OFF = "this cluster has none, as a Pulsar"
+_NO_WORKER = f"the functions worker is not enabled: {_TURNED_OFF} with functionsWorkerEnabled=false"
+_NO_PACKAGES = (
+    f"the packages management is not enabled: {_TURNED_OFF} with enablePackagesManagement=false"
+)
+_NO_TRANSACTIONS = (
+    f"the transaction coordinator is not enabled: {_TURNED_OFF} with "
+    "transactionCoordinatorEnabled=false"
+)
+_NO_GROUP = "there is no such resource group"
 
 _DEFAULT_QUOTA = {
     "msgRateIn": 40.0,
@@ -57,7 +68,6 @@ _PERMISSIONS = "permissions are not kept before clients are authenticated"
 _NOT_HERE = "is not part of this cluster"
 _NOT_SERVED = "is not served here"
 _PLACEMENT = "topics are placed one by one here, by placement rules"
-_PACKAGES = f"the packages management {_NOT_HERE}"
 
 _WORKER_KINDS = ("functions", "sources", "source", "sinks", "sink")
 """Java's library has the singular."""
@@ -73,7 +83,6 @@ _UNSERVED: tuple[tuple[str, str, str], ...] = (
     ("POST", f"{_TOPIC}/permissions/{{role}}", _PERMISSIONS),
     ("DELETE", f"{_TOPIC}/permissions/{{role}}", _PERMISSIONS),
     ("PUT", "/admin/v2/resourcegroups/{group}", f"a resource group {_NOT_HERE}"),
-    ("POST", f"{_NAMESPACE}/resourcegroup/{{group}}", f"a resource group {_NOT_HERE}"),
     ("POST", "/admin/v2/bookies/racks-info/{bookie}", f"a bookie {_NOT_HERE}"),
     *(
         (method, f"{_TOPIC}/{path}", f"{what} {_NOT_HERE}")
@@ -88,18 +97,7 @@ _UNSERVED: tuple[tuple[str, str, str], ...] = (
             ("GET", "subscription/{subscription}/replicatedSubscriptionStatus", "replication"),
         )
     ),
-    *(
-        (method, f"{_TOPIC}/{path}", f"this {_NOT_SERVED}")
-        for method, path in (
-            ("GET", "messageid/{timestamp}"),
-            ("PUT", "backlogSize"),
-            ("POST", "subscription/{subscription}/analyzeBacklog"),
-            ("POST", "trim"),
-        )
-    ),
-    ("GET", "/admin/v2/schemas/{tenant}/{namespace}/{topic}/metadata", f"this {_NOT_SERVED}"),
     ("GET", f"{_NAMESPACE}/scanOffloadedLedgers", f"offloading {_NOT_HERE}"),
-    ("DELETE", f"{_NAMESPACE}/resourcegroup", f"a resource group {_NOT_HERE}"),
     ("GET", "/admin/v2/namespaces/{cluster}/antiAffinity/{group}", _PLACEMENT),
     ("POST", "/admin/v2/brokers/shutdown", f"this {_NOT_SERVED}: drain the broker"),
     ("POST", f"{_CLUSTER}/migrate", f"another cluster {_NOT_HERE}"),
@@ -116,8 +114,42 @@ _UNSERVED: tuple[tuple[str, str, str], ...] = (
     ("POST", f"{_CLUSTER}/peers", f"another cluster {_NOT_HERE}"),
     ("GET", "/admin/v2/broker-stats/load-report", _PLACEMENT),
     ("GET", "/admin/v2/broker-stats/allocator-stats/{allocator}", f"the JVM {_NOT_HERE}"),
+)
+
+_CONNECTORS = {"sources": "Sources", "source": "Sources", "sinks": "Sinks", "sink": "Sinks"}
+
+_FUNCTION_PATHS: tuple[tuple[str, str], ...] = (
+    ("GET", ""),
+    *((method, "/{name}") for method in ("GET", "POST", "PUT", "DELETE")),
+    *(("GET", f"/{{name}}/{what}") for what in ("status", "stats")),
+    *(("GET", f"/{{name}}/{{instance}}/{what}") for what in ("status", "stats")),
     *(
-        ("GET", f"/admin/v2/{path}", f"a functions worker {_NOT_HERE}")
+        ("POST", f"/{{name}}{instance}/{what}")
+        for what in ("start", "stop", "restart")
+        for instance in ("", "/{instance}")
+    ),
+)
+
+_OF_TOPIC = "{tenant}/{namespace}/{topic}"
+_ID = "{most}/{least}"
+_TRANSACTION_PATHS = (
+    "coordinators",
+    "coordinatorStats",
+    "coordinatorInternalStats/{coordinator}",
+    f"transactionMetadata/{_ID}",
+    "slowTransactions/{timeout}",
+    f"transactionInBufferStats/{_OF_TOPIC}/{_ID}",
+    f"transactionBufferStats/{_OF_TOPIC}",
+    f"transactionBufferInternalStats/{_OF_TOPIC}",
+    f"transactionInPendingAckStats/{_OF_TOPIC}/{{subscription}}/{_ID}",
+    f"pendingAckStats/{_OF_TOPIC}/{{subscription}}",
+    f"pendingAckInternalStats/{_OF_TOPIC}/{{subscription}}",
+    f"positionStatsInPendingAck/{_OF_TOPIC}/{{subscription}}/{{ledger}}/{{entry}}",
+)
+
+_TURNED_OFF_ROUTES: tuple[tuple[int, str, str, str], ...] = (
+    *(
+        (409, "GET", f"/admin/v2/{path}", _NO_WORKER)
         for path in (
             "worker/cluster",
             "worker/cluster/leader",
@@ -126,22 +158,37 @@ _UNSERVED: tuple[tuple[str, str, str], ...] = (
             "worker-stats/functionsmetrics",
         )
     ),
+    (409, "PUT", "/admin/v2/worker/rebalance", _NO_WORKER),
+    (409, "GET", "/admin/v3/functions/connectors", _NO_WORKER),
+    (409, "GET", "/admin/v3/functions/download", _NO_WORKER),
+    (409, "POST", "/admin/v3/functions/upload", _NO_WORKER),
     *(
-        ("GET", f"/admin/v3/{path}", f"{_FUNCTIONS} {_NOT_HERE}")
-        for path in ("functions/connectors", "sources/builtinsources", "sinks/builtinsinks")
-    ),
-    *(
-        (method, f"/admin/v3/{kind}/{{tenant}}/{{namespace}}{path}", f"{_FUNCTIONS} {_NOT_HERE}")
-        for kind in _WORKER_KINDS
+        (409, method, f"/admin/v3/functions/{{tenant}}/{{namespace}}/{{name}}/{path}", _NO_WORKER)
         for method, path in (
-            ("GET", ""),
-            *((method, "/{name}") for method in ("GET", "POST", "PUT", "DELETE")),
-            *(("GET", f"/{{name}}/{what}") for what in ("status", "stats")),
-            *(("POST", f"/{{name}}/{what}") for what in ("start", "stop", "restart")),
+            ("POST", "trigger"),
+            ("GET", "download"),
+            ("GET", "state/{key}"),
+            ("POST", "state/{key}"),
         )
     ),
+    (409, "GET", "/admin/v3/functions/builtins", _NO_WORKER),
     *(
-        (method, f"/admin/v3/packages/{{type}}/{{tenant}}/{{namespace}}{path}", _PACKAGES)
+        (409, method, f"/admin/v3/{kind}/{path}", _NO_WORKER)
+        for kind, each in _CONNECTORS.items()
+        for method, path in (
+            ("GET", f"builtin{each.lower()}"),
+            ("GET", f"builtin{each.lower()}/{{name}}/configdefinition"),
+            ("POST", f"reloadBuiltIn{each}"),
+        )
+    ),
+    (409, "POST", "/admin/v3/functions/builtins/reload", _NO_WORKER),
+    *(
+        (409, method, f"/admin/v3/{kind}/{{tenant}}/{{namespace}}{path}", _NO_WORKER)
+        for kind in _WORKER_KINDS
+        for method, path in _FUNCTION_PATHS
+    ),
+    *(
+        (503, method, f"/admin/v3/packages/{{type}}/{{tenant}}/{{namespace}}{path}", _NO_PACKAGES)
         for method, path in (
             ("GET", ""),
             ("GET", "/{name}"),
@@ -150,10 +197,15 @@ _UNSERVED: tuple[tuple[str, str, str], ...] = (
         )
     ),
     *(
-        ("GET", f"/admin/v3/transactions/{path}", f"the transaction coordinator {_NOT_HERE}")
-        for path in ("coordinators", "coordinatorStats", "slowTransactions/{timeout}")
+        (503, "GET", f"/admin/v3/transactions/{path}", _NO_TRANSACTIONS)
+        for path in _TRANSACTION_PATHS
     ),
+    (503, "POST", "/admin/v3/transactions/transactionCoordinator/replicas", _NO_TRANSACTIONS),
+    (404, "GET", "/admin/v2/resourcegroups/{group}", _NO_GROUP),
+    (404, "DELETE", "/admin/v2/resourcegroups/{group}", _NO_GROUP),
+    (412, "POST", f"{_NAMESPACE}/resourcegroup/{{group}}", _NO_GROUP),
 )
+"""Status, method, path and reason; the statuses are Pulsar's."""
 
 
 def absent_routes() -> list[Route]:
@@ -162,18 +214,28 @@ def absent_routes() -> list[Route]:
             Route("GET", path, partial(_empty, value), what, Action.READ, answers=_answers(value))
             for path, what, value in _EMPTY
         ),
-        *(
-            Route(
-                method,
-                path,
-                partial(_refuse, reason),
-                f"Not served: {reason}",
-                Action.READ if method == "GET" else Action.CHANGE,
-                answers={501: reason},
-            )
-            for method, path, reason in _UNSERVED
+        Route(
+            "DELETE",
+            f"{_NAMESPACE}/resourcegroup",
+            partial(_empty, None),
+            "Leave a resource group: there is none",
+            Action.CHANGE,
+            answers={204: "It is in none."},
         ),
+        *(_refusing(501, *each) for each in _UNSERVED),
+        *(_refusing(*each) for each in _TURNED_OFF_ROUTES),
     ]
+
+
+def _refusing(status: int, method: str, path: str, reason: str) -> Route:
+    return Route(
+        method,
+        path,
+        partial(_refuse, status, reason),
+        f"Not served: {reason}",
+        Action.READ if method == "GET" else Action.CHANGE,
+        answers={status: reason},
+    )
 
 
 def _answers(value: Any) -> dict[int, str]:
@@ -184,5 +246,6 @@ async def _empty(value: Any, _request: RestRequest) -> Answer:
     return DONE if value is None else content(value)
 
 
-async def _refuse(reason: str, _request: RestRequest) -> Answer:
-    raise RestFailure(501, reason)
+async def _refuse(status: int, reason: str, _request: RestRequest) -> Answer:
+    # Not raised: a 503 that is raised invites the client to repeat it.
+    return content({"reason": reason}, status)

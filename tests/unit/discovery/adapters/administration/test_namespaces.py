@@ -270,12 +270,26 @@ ABSENT = (
     ("PUT", f"{TOPIC}/compaction", 501),
     ("GET", f"{TOPIC}/shadowTopics", 204),
     ("PUT", f"{TOPIC}/shadowTopics", 501),
-    ("GET", f"{TOPIC}/messageid/1700000000000", 501),
-    ("GET", "/admin/v3/functions/acme/orders", 501),
-    ("POST", "/admin/v3/sinks/acme/orders/s", 501),
-    ("POST", "/admin/v3/sources/acme/orders/s/restart", 501),
-    ("GET", "/admin/v3/packages/function/acme/orders/p/1", 501),
-    ("GET", "/admin/v3/transactions/coordinatorStats", 501),
+    ("GET", "/admin/v3/functions/acme/orders", 409),
+    ("POST", "/admin/v3/functions/acme/orders/f", 409),
+    ("GET", "/admin/v3/functions/connectors", 409),
+    ("GET", "/admin/v3/functions/acme/orders/f/0/status", 409),
+    ("POST", "/admin/v3/functions/acme/orders/f/trigger", 409),
+    ("POST", "/admin/v3/sinks/acme/orders/s", 409),
+    ("GET", "/admin/v3/sinks/builtinsinks", 409),
+    ("GET", "/admin/v3/sink/builtinsinks", 409),
+    ("GET", "/admin/v3/source/builtinsources/kafka/configdefinition", 409),
+    ("POST", "/admin/v3/sources/reloadBuiltInSources", 409),
+    ("POST", "/admin/v3/sources/acme/orders/s/restart", 409),
+    ("GET", "/admin/v2/worker/cluster", 409),
+    ("GET", "/admin/v3/packages/function/acme/orders/p/1", 503),
+    ("GET", "/admin/v3/packages/function/acme/orders", 503),
+    ("GET", "/admin/v3/transactions/coordinatorStats", 503),
+    ("GET", "/admin/v3/transactions/slowTransactions/1000", 503),
+    ("GET", "/admin/v2/resourcegroups/group", 404),
+    ("PUT", "/admin/v2/resourcegroups/group", 501),
+    ("POST", f"{AT}/resourcegroup/group", 412),
+    ("DELETE", f"{AT}/resourcegroup", 204),
     ("GET", "/admin/v2/bookies/all", 200),
     ("GET", "/admin/v2/resourcegroups", 200),
     ("GET", "/admin/v2/resource-quotas", 200),
@@ -296,3 +310,11 @@ async def test_what_is_not_here_is_answered(rest):
     ]
 
     assert answered == list(ABSENT)
+
+
+@pytest.mark.parametrize("kind", ["packages/function/acme/orders", "transactions/coordinators"])
+async def test_what_is_turned_off_does_not_invite_to_repeat_the_request(rest, kind):
+    reply = await rest.call("GET", f"/admin/v3/{kind}")
+
+    assert (reply.status, reply.headers.get("Retry-After")) == (503, None)
+    assert "is not enabled" in reply.json["reason"]
