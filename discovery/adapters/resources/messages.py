@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,15 +15,15 @@ from discovery.adapters.rest.request import RestRequest, shown
 from discovery.adapters.rest.route import TEXT_VALUE, Route, Work
 from discovery.service.admin.topic_operations import TopicOperations
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.limits.pulsar import PULSAR_MESSAGE_BYTES_MAX
 from nextgen.kernel.limits.rest import REST_MESSAGE_HEADERS_BYTES_MAX
 from nextgen.kernel.limits.stream import POSITION_MAX
 from nextgen.kernel.routing.names import Domain, TopicName
+from nextgen.pulsar.compression import NotDecompressed, decompressed
 from nextgen.pulsar.payload import open_payload
 from nextgen.runtime.security.authorization import Action
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
 from protos.nextgen.v1.broker_service_pb2 import MessagePosition
-from protos.pulsar.PulsarApi_pb2 import CompressionType, MessageMetadata
+from protos.pulsar.PulsarApi_pb2 import MessageMetadata
 
 _OCTETS = "application/octet-stream"
 _PEEKED_MAX = 2**32 - 1
@@ -95,20 +94,17 @@ def _answer(name: TopicName, entry: admin_pb.StoredEntry) -> Answer:
 
 
 def _decompressed(name: TopicName, metadata: MessageMetadata, body: bytes) -> bytes:
-    """Return a payload as it was before its client compressed it.
+    """Return a payload as it was before its client compressed it, or as it is if it is encrypted.
 
     Raises:
-        RestFailure: 501, it is compressed in a way that is not known here.
+        RestFailure: 422, it is not what its metadata says.
     """
-    if metadata.compression == CompressionType.NONE:
-        return body
-    if metadata.compression == CompressionType.ZLIB and not metadata.encryption_keys:
-        try:
-            return zlib.decompressobj().decompress(body, PULSAR_MESSAGE_BYTES_MAX)
-        except zlib.error as error:
-            raise RestFailure(501, f"a message of {name.text} is not {error}") from error
-    how = CompressionType.Name(metadata.compression)
-    raise RestFailure(501, f"a message of {name.text} is compressed with {how}: consume it")
+    if metadata.encryption_keys:
+        return body  # Its client compressed it first, and nobody here has the key.
+    try:
+        return decompressed(metadata.compression, body, metadata.uncompressed_size)
+    except NotDecompressed as error:
+        raise RestFailure(422, f"a message of {name.text} cannot be opened: {error}") from error
 
 
 def _headers(
@@ -183,6 +179,10 @@ def _number(text: str, most: int) -> int:
 
 
 def _route(path: str, work: Work, summary: str, **more: Any) -> Route:
-    answers = {200: "Its payload, as bytes.", 405: "Not of such a topic.", 501: "It is compressed."}
+    answers = {
+        200: "Its payload, as bytes.",
+        405: "Not of such a topic.",
+        422: "It is damaged.",
+    }
     # Java's admin library accepts JSON only, and takes the bytes all the same.
     return Route("GET", f"{TOPIC}/{path}", work, summary, Action.CONSUME, answers=answers, **more)

@@ -6,6 +6,7 @@ import json
 import zlib
 from typing import Any
 
+import cramjam
 import pytest
 
 from discovery.adapters.resources.topic_catalogue import topic_routes
@@ -15,7 +16,7 @@ from nextgen.kernel.limits.rest import REST_MESSAGE_HEADERS_BYTES_MAX
 from nextgen.pulsar.payload import message_payload
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
 from protos.nextgen.v1.broker_service_pb2 import MessagePosition
-from protos.pulsar.PulsarApi_pb2 import CompressionType, KeyValue, MessageMetadata
+from protos.pulsar.PulsarApi_pb2 import CompressionType, EncryptionKeys, KeyValue, MessageMetadata
 from tests.support.discovery.fake_owners import FakeOwners
 from tests.support.discovery.fake_topics import FakeInventory
 from tests.support.discovery.rest_server import serving
@@ -131,14 +132,54 @@ async def test_rest_message_headers_bytes_max_are_sent_and_beyond_it_properties_
     assert headers_of(reply).keys() >= before.keys()
 
 
-async def test_what_a_client_compressed_is_opened_if_it_can_be(client, owners):
+@pytest.mark.parametrize(
+    ("compression", "body"),
+    [
+        (CompressionType.ZLIB, zlib.compress(b"hello")),
+        (CompressionType.LZ4, bytes(cramjam.lz4.compress_block(b"hello", store_size=False))),
+        (CompressionType.ZSTD, bytes(cramjam.zstd.compress(b"hello"))),
+        (CompressionType.SNAPPY, bytes(cramjam.snappy.compress_raw(b"hello"))),
+    ],
+)
+async def test_what_a_client_compressed_is_answered_as_it_was_before(
+    client, owners, compression, body
+):
     owners.answer = lambda _name, _request: entry(
-        zlib.compress(b"hello"), compression=CompressionType.ZLIB, uncompressed_size=5
+        body, compression=compression, uncompressed_size=5
     )
-    assert (await client.call("GET", PEEK)).body == b"hello"
-    for broken in (CompressionType.ZLIB, CompressionType.LZ4):
-        owners.answer = lambda _name, _request, how=broken: entry(b"???", compression=how)
-        assert (await client.call("GET", PEEK)).status == 501
+
+    reply = await client.call("GET", PEEK)
+
+    assert (reply.status, reply.body) == (200, b"hello")
+    headers = headers_of(reply)
+    assert (headers["batch-size"], headers["uncompressed-size"]) == ("5", "5")
+
+
+@pytest.mark.parametrize(
+    "compression",
+    [CompressionType.LZ4, CompressionType.ZLIB, CompressionType.ZSTD, CompressionType.SNAPPY],
+)
+async def test_a_damaged_body_is_refused(client, owners, compression):
+    owners.answer = lambda _name, _request: entry(
+        b"???", compression=compression, uncompressed_size=5
+    )
+
+    assert (await client.call("GET", PEEK)).status == 422
+
+
+async def test_an_encrypted_message_is_answered_as_it_is_stored(client, owners):
+    body = zlib.compress(b"hello")
+    owners.answer = lambda _name, _request: entry(
+        body,
+        compression=CompressionType.ZLIB,
+        uncompressed_size=5,
+        encryption_keys=[EncryptionKeys(key="k", value=b"v")],
+    )
+
+    reply = await client.call("GET", PEEK)
+
+    assert (reply.status, reply.body) == (200, body)
+    assert headers_of(reply)["Is-Encrypted"] == "true"
 
 
 @pytest.mark.parametrize(
