@@ -25,6 +25,7 @@ from brokers.service.topics import operations
 from brokers.service.topics.open_topics import Topics
 from brokers.service.topics.operations import LATEST, Place
 from brokers.service.topics.topic import Topic
+from brokers.service.topics.upkeep import trim
 from nextgen.client.wire.errors import abort
 from nextgen.kernel.errors import (
     InvalidRequest,
@@ -171,6 +172,34 @@ class TopicAdminServicer(GeneratedServicer):
         async with self._topic(request, context) as topic:
             await operations.truncate(topic)
         return wire.TruncateResponse()
+
+    async def Trim(self, request: wire.TrimRequest, context: _Context) -> wire.TrimResponse:
+        async with self._topic(request, context) as topic:
+            operations.check_persistent(topic)
+            await trim(topic, topic.policy, topic.now_ms())
+        return wire.TrimResponse()
+
+    async def FindByTime(
+        self, request: wire.FindByTimeRequest, context: _Context
+    ) -> wire.FoundPosition:
+        async with self._topic(request, context) as topic:
+            place = _place(wire.TopicPlace(publish_time_ms=request.publish_time_ms))
+            found = await operations.find_by_time(topic, place.publish_time_ms or 0)
+        return wire.FoundPosition(position=wire_position(found))
+
+    async def AnalyzeBacklog(
+        self, request: wire.AnalyzeBacklogRequest, context: _Context
+    ) -> wire.BacklogAnalysis:
+        async with self._topic(request, context) as topic:
+            start = position_of(request.start) if request.HasField("start") else None
+            found = await operations.analyze_backlog(topic, request.subscription, start)
+        return wire.BacklogAnalysis(
+            entries=found.entries,
+            messages=found.messages,
+            is_aborted=found.is_aborted,
+            first=None if found.first is None else wire_position(found.first),
+            last=None if found.last is None else wire_position(found.last),
+        )
 
     async def EndUnit(
         self, request: wire.EndUnitRequest, context: _Context

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from brokers.domain.position import Position
+from brokers.domain.position import BEFORE_ALL, Position
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.subscriptions.cursor import before
 from brokers.domain.subscriptions.open_entries import nth_behind, nth_open
@@ -19,6 +19,10 @@ from brokers.service.topics.topic import Topic
 from nextgen.kernel.errors import InvalidRequest, ProposalLost, Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.pulsar import (
+    BACKLOG_ANALYSIS_CHUNK_BYTES,
+    BACKLOG_ANALYSIS_CHUNK_ENTRIES,
+    BACKLOG_ANALYSIS_ENTRIES_MAX,
+    BACKLOG_ANALYSIS_MS_MAX,
     SUBSCRIPTION_NAME_BYTES_MAX,
     SUBSCRIPTION_PROPERTIES_BYTES_MAX,
     SUBSCRIPTION_PROPERTIES_MAX,
@@ -38,6 +42,26 @@ class Place:
 LATEST = Place()
 
 
+@dataclass(slots=True)
+class BacklogAnalysis:
+    """The unacknowledged entries that an analysis has read."""
+
+    entries: int = 0
+    messages: int = 0
+    """Of batches all messages, also if some of them are acknowledged, as in Pulsar."""
+    is_aborted: bool = False
+    """Whether a bound ended the analysis before the end of the topic."""
+    first: Position | None = None
+    last: Position | None = None
+
+    def count(self, entry: Entry) -> None:
+        """Add one entry."""
+        self.entries += 1
+        self.messages += entry.message_count
+        self.first = self.first or entry.position
+        self.last = entry.position
+
+
 async def create_subscription(
     topic: Topic, name: str, place: Place, properties: Mapping[str, str]
 ) -> None:
@@ -51,7 +75,7 @@ async def create_subscription(
     """
     _check_name(name)
     _check_properties(properties)
-    _check_persistent(topic)
+    check_persistent(topic)
     mark_delete = await mark_delete_of(place, topic.ledger)
     if topic.has_subscription(name):
         raise Refused(
@@ -147,7 +171,7 @@ async def truncate(topic: Topic) -> None:
         Refusal: A subscription is being reset, or the topic is closing.
         Fenced, StorageFailed: It may have happened, in part or not at all.
     """
-    _check_persistent(topic)
+    check_persistent(topic)
     last = topic.ledger.last
     await _pass_over(_durable(topic), last)
     await topic.ledger.trim(last)
@@ -159,7 +183,7 @@ async def terminate(topic: Topic) -> None:
     Raises:
         Refused: NOT_ALLOWED: the topic is not persistent.
     """
-    _check_persistent(topic)
+    check_persistent(topic)
     await topic.terminate()
 
 
@@ -184,7 +208,7 @@ async def examine(topic: Topic, number: int, *, is_from_latest: bool) -> Entry:
         InvalidRequest: ``number`` is 0.
         LedgerDamaged, StorageFailed: It cannot be read.
     """
-    _check_persistent(topic)
+    check_persistent(topic)
     _check_number(number)
     ledger = topic.ledger
     if is_from_latest:
@@ -204,13 +228,66 @@ async def entry_at(topic: Topic, position: Position | None) -> Entry:
             persistent.
         LedgerDamaged, StorageFailed: It cannot be read.
     """
-    _check_persistent(topic)
+    check_persistent(topic)
     if position is not None:
         found = await topic.ledger.read(before(position), entries_max=1, bytes_max=1)
         if found and found[0].position == position:
             return found[0]
     where = "" if position is None else f" at {position}"
     raise Refused(RejectionCode.NOT_FOUND, f"{topic.unit.name} has no such entry{where}")
+
+
+async def find_by_time(topic: Topic, publish_time_ms: int) -> Position:
+    """Return the first kept entry published at or after the time, one behind the last if none was.
+
+    Raises:
+        Refused: NOT_ALLOWED: the topic is not persistent.
+        LedgerDamaged, StorageFailed: The ledger cannot be read.
+    """
+    check_persistent(topic)
+    ledger = topic.ledger
+    earlier = await ledger.before_time(publish_time_ms)
+    found = await ledger.read(earlier, entries_max=1, bytes_max=1)
+    if found:
+        return found[0].position
+    last = ledger.last
+    return last if last == BEFORE_ALL else Position(last.ledger_id, last.entry_id + 1)
+
+
+async def analyze_backlog(topic: Topic, name: str, start: Position | None) -> BacklogAnalysis:
+    """Count what a subscription has not acknowledged, from ``start`` on, by reading it.
+
+    Ends after ``BACKLOG_ANALYSIS_ENTRIES_MAX`` entries or ``BACKLOG_ANALYSIS_MS_MAX``.
+
+    Raises:
+        Refused: NOT_FOUND; NOT_ALLOWED: the topic is not persistent.
+        Refusal: The topic is closing.
+        LedgerDamaged, StorageFailed: The ledger cannot be read.
+    """
+    check_persistent(topic)
+    cursor, ledger = subscription_of(topic, name).cursor, topic.ledger
+    after = cursor.mark_delete
+    if start is not None:
+        after = max(after, before(start))
+    end_ms = topic.now_ms() + BACKLOG_ANALYSIS_MS_MAX
+    found = BacklogAnalysis()
+    while entries := await ledger.read(
+        after,
+        entries_max=BACKLOG_ANALYSIS_CHUNK_ENTRIES,
+        bytes_max=BACKLOG_ANALYSIS_CHUNK_BYTES,
+    ):
+        for entry in entries:
+            if cursor.is_acked(entry.position):
+                continue
+            if found.entries == BACKLOG_ANALYSIS_ENTRIES_MAX:
+                found.is_aborted = True
+                return found
+            found.count(entry)
+        after = entries[-1].position
+        if topic.now_ms() >= end_ms:
+            found.is_aborted = after < ledger.last
+            break
+    return found
 
 
 def _durable(topic: Topic) -> list[Subscription]:
@@ -275,7 +352,12 @@ async def mark_delete_of(place: Place, ledger: LedgerReader) -> Position:
     return ledger.last if place.behind is None else min(place.behind, ledger.last)
 
 
-def _check_persistent(topic: Topic) -> None:
+def check_persistent(topic: Topic) -> None:
+    """Return if the topic stores messages.
+
+    Raises:
+        Refused: NOT_ALLOWED.
+    """
     if not topic.unit.is_persistent:
         raise Refused(
             RejectionCode.NOT_ALLOWED, f"{topic.unit.name} is not persistent: it stores nothing"

@@ -8,8 +8,8 @@ versions are read by ``lookups``, as clients do before they connect.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Any, Literal
 
@@ -20,7 +20,8 @@ from discovery.adapters.rest.answer import Answer, RestFailure, Stream, content,
 from discovery.adapters.rest.request import RestRequest
 from discovery.adapters.rest.route import BOOLEAN, Body, Route, Work
 from discovery.service.admin.topic_operations import TopicOperations
-from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.errors import InvalidRequest, Refused
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.rest import REST_SCHEMA_BODY_BYTES_MAX
 from nextgen.kernel.routing.names import TopicName
 from nextgen.runtime.security.authorization import Action
@@ -68,6 +69,14 @@ class Schemas:
                 Action.READ,
                 answers={200: "The versions that are not deleted, ascending."},
             ),
+            Route(
+                "GET",
+                f"{SCHEMAS}/metadata",
+                self._metadata,
+                "Where the versions of a topic's schema are",
+                Action.READ,
+                answers={200: "The latest version and all of them."},
+            ),
             _post(
                 "schema",
                 self._add,
@@ -104,22 +113,36 @@ class Schemas:
         return await streamed(self._versions((await self._units(request))[0]))
 
     async def _versions(self, unit: TopicName) -> AsyncGenerator[bytes]:
-        beginning, first, has_more = '{"getSchemaResponses":[', 0, True
+        beginning = '{"getSchemaResponses":['
+        async with aclosing(self._pages(unit)) as pages:
+            async for page in pages:
+                rows = []
+                for each in page:
+                    schema = each.schema
+                    row = schema_content(each.version, schema.kind, schema.data, schema.properties)
+                    rows.append(json.dumps(row, separators=(",", ":")))
+                yield (beginning + ",".join(rows)).encode()
+                beginning = ","
+        yield b"]}" if beginning == "," else f"{beginning}]}}".encode()
+
+    async def _pages(self, unit: TopicName) -> AsyncGenerator[Sequence[admin_pb.SchemaVersion]]:
+        """Yield all versions in order, a page at a time; no page is empty."""
+        first, has_more = 0, True
         while has_more:
             page = await self._operations.call(
                 unit, admin_pb.ListSchemasRequest(first_version=first)
             )
-            rows = []
-            for each in page.versions:
-                schema = each.schema
-                row = schema_content(each.version, schema.kind, schema.data, schema.properties)
-                rows.append(json.dumps(row, separators=(",", ":")))
-                first = each.version + 1
-            if rows:
-                yield (beginning + ",".join(rows)).encode()
-                beginning = ","
-            has_more = page.has_more and bool(rows)
-        yield b"]}" if beginning == "," else f"{beginning}]}}".encode()
+            has_more = page.has_more and bool(page.versions)
+            if page.versions:
+                yield page.versions
+                first = page.versions[-1].version + 1
+
+    async def _metadata(self, request: RestRequest) -> Answer:
+        unit = (await self._units(request))[0]
+        rows = [_entry(each.version) async for page in self._pages(unit) for each in page]
+        if not rows:
+            raise Refused(RejectionCode.NOT_FOUND, f"topic {unit.text} has no schema")
+        return content({"info": rows[-1], "index": rows})
 
     async def _add(self, request: RestRequest) -> Answer:
         wanted = partial(admin_pb.AddSchemaRequest, schema=_schema(request))
@@ -165,6 +188,11 @@ def _invalid_is_422() -> Iterator[None]:
         yield
     except InvalidRequest as error:
         raise RestFailure(422, str(error)) from error
+
+
+def _entry(version: int) -> dict[str, int]:
+    """Return ``SchemaMetadata.Entry``. No ledger: schemas are facts beside the topic's entries."""
+    return {"ledgerId": -1, "entryId": -1, "version": version}
 
 
 def _schema(request: RestRequest) -> admin_pb.TopicSchema:

@@ -213,6 +213,48 @@ def message_id(last: admin_pb.LastMessageId, unit: TopicName) -> Content:
     return found
 
 
+def found_id(position: pb.MessagePosition, unit: TopicName) -> Content:
+    """Return ``MessageIdImpl`` of the Java library."""
+    partition = -1 if unit.partition is None else unit.partition
+    return {**_ids(position), "partitionIndex": partition}
+
+
+def backlog_bytes(stats: admin_pb.TopicInternalStats, ledger_id: int, entry_id: int) -> int:
+    """Return the bytes from an entry on, by the average size of entries of its ledger, as Pulsar.
+
+    A ledger of -1 stands for the beginning.
+    """
+    if ledger_id < 0:
+        return stats.bytes
+    size = 0
+    for each in stats.ledgers:
+        if each.ledger_id > ledger_id:
+            size += each.bytes
+        elif each.ledger_id == ledger_id:
+            passed = min(max(entry_id, 0), each.entries)
+            size += each.bytes - (each.bytes * passed // each.entries if each.entries else 0)
+    return size
+
+
+def backlog_analysis(found: admin_pb.BacklogAnalysis) -> Content:
+    """Return ``AnalyzeSubscriptionBacklogResult``. Without entry filters all is accepted."""
+    content: Content = {
+        "entries": found.entries,
+        "messages": found.messages,
+        "filterRejectedEntries": 0,
+        "filterAcceptedEntries": found.entries,
+        "filterRescheduledEntries": 0,
+        "filterRejectedMessages": 0,
+        "filterAcceptedMessages": found.messages,
+        "filterRescheduledMessages": 0,
+        "aborted": found.is_aborted,
+    }
+    if found.entries:
+        content["firstMessageId"] = f"{found.first.ledger_id}:{found.first.entry_id}"
+        content["lastMessageId"] = f"{found.last.ledger_id}:{found.last.entry_id}"
+    return content
+
+
 def _add(whole: Content, part: Content) -> None:
     for key, value in part.items():
         present = whole.get(key)

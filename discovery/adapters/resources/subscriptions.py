@@ -11,9 +11,16 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Literal
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
-from discovery.adapters.resources.stats_content import SubscriptionNames
+from discovery.adapters.resources.places import (
+    Place,
+    names_a_message,
+    path_number,
+    position_of,
+    topic_place,
+)
+from discovery.adapters.resources.stats_content import SubscriptionNames, backlog_analysis
 from discovery.adapters.resources.topic_codes import refused_as
 from discovery.adapters.resources.topics import TOPIC
 from discovery.adapters.rest.answer import DONE, Answer, RestFailure, content
@@ -26,28 +33,14 @@ from nextgen.kernel.limits.stream import POSITION_MAX
 from nextgen.kernel.routing.names import Domain, TopicName
 from nextgen.runtime.security.authorization import Action
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
-from protos.nextgen.v1.broker_service_pb2 import MessagePosition
 
 _SUBSCRIPTION = f"{TOPIC}/subscription/{{subscription}}"
 _NUMBER = {"type": "integer", "minimum": 0, "maximum": POSITION_MAX}
-_LATEST_ID = POSITION_MAX
-"""Ledger and entry of Pulsar's ``MessageId.latest``; those of ``earliest`` are -1."""
-
-
-class Place(BaseModel):
-    """A message id, as the admin libraries send it."""
-
-    ledgerId: int = -1
-    entryId: int = -1
-    partitionIndex: int = -1
-    batchIndex: int = -1
-    isExcluded: bool = False
-    excluded: bool = False
-    properties: dict[str, str] | None = None
 
 
 _START = Body(TypeAdapter(Place | Literal["latest", "earliest"] | None), is_required=False)
 _PLACE = Body(TypeAdapter(Place))
+_FROM = Body(TypeAdapter(Place | None), is_required=False)
 _PROPERTIES = Body(TypeAdapter(dict[str, str] | None), is_required=False)
 
 
@@ -71,6 +64,15 @@ class Subscriptions:
             _write("DELETE", "", self._delete, "Delete a subscription", query={"force": BOOLEAN}),
             *self._of_cursors(),
             *self._of_expiry(),
+            Route(
+                "POST",
+                f"{_SUBSCRIPTION}/analyzeBacklog",
+                self._analyze,
+                "Count what a subscription has not acknowledged, by reading it",
+                Action.READ,
+                body=_FROM,
+                answers={200: "What was found.", 405: "Not of such a topic."},
+            ),
             _write("PUT", "/properties", self._set, "Set properties", body=_PROPERTIES),
             Route(
                 "GET",
@@ -131,12 +133,12 @@ class Subscriptions:
         body = request.body
         properties = (body.properties or {}) if isinstance(body, Place) else {}
         units = await self._units(request)
-        if isinstance(body, Place) and len(units) > 1 and _names_a_message(body):
+        if isinstance(body, Place) and len(units) > 1 and names_a_message(body):
             raise RestFailure(405, "a message id is a place in one partition: name that one")
         wanted = partial(
             admin_pb.CreateSubscriptionRequest,
             subscription=name,
-            start=_start(body),
+            start=topic_place(body),
             properties=properties,
         )
         await self._call(units, wanted, done_code=RejectionCode.ALREADY_EXISTS)
@@ -164,7 +166,7 @@ class Subscriptions:
         return DONE
 
     async def _skip(self, request: RestRequest) -> Answer:
-        count = _number(request, "count")
+        count = path_number(request, "count")
         if not count:
             return DONE
         wanted = partial(
@@ -174,7 +176,7 @@ class Subscriptions:
         return DONE
 
     async def _reset_to_time(self, request: RestRequest) -> Answer:
-        place = admin_pb.TopicPlace(publish_time_ms=_number(request, "timestamp"))
+        place = admin_pb.TopicPlace(publish_time_ms=path_number(request, "timestamp"))
         wanted = partial(
             admin_pb.ResetCursorRequest, subscription=request.parts["subscription"], place=place
         )
@@ -186,7 +188,7 @@ class Subscriptions:
         wanted = partial(
             admin_pb.ResetCursorRequest,
             subscription=request.parts["subscription"],
-            place=_start(request.body),
+            place=topic_place(request.body),
         )
         await self._call([unit], wanted)
         return DONE
@@ -195,7 +197,7 @@ class Subscriptions:
         wanted = partial(
             admin_pb.ExpireMessagesRequest,
             subscription=request.parts.get("subscription", ""),
-            older_than_s=_number(request, "seconds"),
+            older_than_s=path_number(request, "seconds"),
         )
         await self._call(await self._units(request), wanted)
         return DONE
@@ -205,7 +207,7 @@ class Subscriptions:
         wanted = partial(
             admin_pb.ExpireMessagesRequest,
             subscription=request.parts["subscription"],
-            up_to=_position(place),
+            up_to=position_of(place),
             is_excluded=place.isExcluded or place.excluded,
         )
         await self._call([await self._one(request)], wanted)
@@ -232,6 +234,17 @@ class Subscriptions:
                         return content(dict(sorted(each.properties.items())))
         raise Refused(RejectionCode.NOT_FOUND, f"there is no subscription {shown(name)}")
 
+    async def _analyze(self, request: RestRequest) -> Answer:
+        _check_persistent(request)
+        unit = await self._one(request)
+        wanted = admin_pb.AnalyzeBacklogRequest(subscription=request.parts["subscription"])
+        place: Place | None = request.body
+        if place is not None and names_a_message(place):
+            wanted.start.CopyFrom(position_of(place))
+        with refused_as({RejectionCode.NOT_ALLOWED: 405}):
+            found = await self._operations.call(unit, wanted)
+        return content(backlog_analysis(found))
+
     async def _units(self, request: RestRequest) -> list[TopicName]:
         return await self._operations.units(request.topic(), request.timeout_ms)
 
@@ -256,42 +269,6 @@ class Subscriptions:
     ) -> None:
         with refused_as({RejectionCode.NOT_ALLOWED: 405, **(codes or {})}):
             await self._operations.call_all(units, request_of, done_code=done_code)
-
-
-def _start(body: Place | str | None) -> admin_pb.TopicPlace:
-    if isinstance(body, Place):
-        if body.ledgerId == body.entryId == _LATEST_ID:
-            return admin_pb.TopicPlace(latest=admin_pb.Latest())
-        if body.ledgerId < 0 or body.entryId < 0:
-            return admin_pb.TopicPlace(earliest=admin_pb.Earliest())
-        is_excluded = body.isExcluded or body.excluded
-        return admin_pb.TopicPlace(position=_position(body), is_excluded=is_excluded)
-    if body == "earliest":
-        return admin_pb.TopicPlace(earliest=admin_pb.Earliest())
-    return admin_pb.TopicPlace(latest=admin_pb.Latest())
-
-
-def _names_a_message(place: Place) -> bool:
-    return min(place.ledgerId, place.entryId) >= 0 and place.ledgerId != _LATEST_ID
-
-
-def _position(place: Place) -> MessagePosition:
-    """Return a message id's ledger and entry.
-
-    Raises:
-        RestFailure: 412, no entry can have these.
-    """
-    numbers = (place.ledgerId, place.entryId)
-    if min(numbers) < 0 or max(numbers) > POSITION_MAX:
-        raise RestFailure(412, "no message can have this ledger and entry")
-    return MessagePosition(ledger_id=place.ledgerId, entry_id=place.entryId)
-
-
-def _number(request: RestRequest, name: str) -> int:
-    text = request.parts[name]
-    if not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) > POSITION_MAX:
-        raise RestFailure(412, f"{name} is {shown(text)}, it must be a number")
-    return int(text)
 
 
 def _check_persistent(request: RestRequest) -> None:

@@ -6,7 +6,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from discovery.adapters.resources import stats_content
+from discovery.adapters.resources.places import Place, path_number
 from discovery.adapters.resources.stats_content import StatsContent
 from discovery.adapters.resources.topic_codes import refused_as
 from discovery.adapters.resources.topics import TOPIC
@@ -20,7 +23,7 @@ from discovery.adapters.rest.answer import (
 )
 from discovery.adapters.rest.long_json import LongAnswers, json_text
 from discovery.adapters.rest.request import RestRequest
-from discovery.adapters.rest.route import BOOLEAN, Route, Work
+from discovery.adapters.rest.route import BOOLEAN, Body, Route, Work
 from discovery.service.admin.topic_operations import TopicOperations
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
@@ -35,6 +38,7 @@ _STATS = (
     "excludePublishers",
     "excludeConsumers",
 )
+_PLACE = Body(TypeAdapter(Place))
 
 
 class TopicStats:
@@ -62,6 +66,16 @@ class TopicStats:
             ),
             _read("internal-info", self._info, "A topic's ledgers and cursors"),
             _read("lastMessageId", self._last, "The last entry of a topic"),
+            _read("messageid/{timestamp}", self._by_time, "The first message since a time"),
+            Route(
+                "PUT",
+                f"{TOPIC}/backlogSize",
+                self._backlog_size,
+                "The bytes from a message on",
+                Action.READ,
+                body=_PLACE,
+                answers={200: "Estimated by the average size.", 405: "Not of such a topic."},
+            ),
             _change("POST", "terminate", self._terminate, "End a topic for ever", 200),
             _change(
                 "POST",
@@ -71,6 +85,7 @@ class TopicStats:
                 200,
             ),
             _change("DELETE", "truncate", self._truncate, "Acknowledge and drop everything", 204),
+            _change("POST", "trim", self._trim, "Drop what nothing keeps", 204),
         ]
 
     async def _stats(self, request: RestRequest) -> Answer | Stream:
@@ -163,6 +178,28 @@ class TopicStats:
         units = await self._operations.units(request.topic(), request.timeout_ms)
         await self._operations.call_all(units, admin_pb.TruncateRequest)
         return DONE
+
+    async def _trim(self, request: RestRequest) -> Answer:
+        _check_persistent(request, "it stores nothing")
+        units = await self._operations.units(request.topic(), request.timeout_ms)
+        await self._operations.call_all(units, admin_pb.TrimRequest)
+        return DONE
+
+    async def _by_time(self, request: RestRequest) -> Answer:
+        _check_persistent(request, "it stores no message")
+        time_ms = path_number(request, "timestamp")
+        unit = await self._unit(request, partitioned=405)
+        found = await self._operations.call(
+            unit, admin_pb.FindByTimeRequest(publish_time_ms=time_ms)
+        )
+        return content(stats_content.found_id(found.position, unit))
+
+    async def _backlog_size(self, request: RestRequest) -> Answer:
+        _check_persistent(request, "it stores no message")
+        place: Place = request.body
+        unit = await self._unit(request, partitioned=405)
+        stats = await self._operations.call(unit, admin_pb.GetInternalStatsRequest())
+        return content(stats_content.backlog_bytes(stats, place.ledgerId, place.entryId))
 
     async def _unit(self, request: RestRequest, *, partitioned: int = 404) -> TopicName:
         """Return the topic, which is one unit; ``partitioned`` is the status if it has several.

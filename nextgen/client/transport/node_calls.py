@@ -59,8 +59,8 @@ NODE_CALLS = (
         *("GetStats", "GetInternalStats", "GetLastMessageId"),
         *("CreateSubscription", "DeleteSubscription", "UpdateSubscription"),
         *("SkipMessages", "ResetCursor", "ExpireMessages"),
-        *("PeekMessage", "GetMessage", "ExamineMessage"),
-        *("Terminate", "Truncate", "EndUnit"),
+        *("PeekMessage", "GetMessage", "ExamineMessage", "FindByTime", "AnalyzeBacklog"),
+        *("Terminate", "Truncate", "Trim", "EndUnit"),
         *("ListSchemas", "CheckSchema", "AddSchema", "DeleteSchema"),
     )
 )

@@ -430,6 +430,18 @@ TOPIC_ADMIN_PAYLOAD_BYTES_MAX = 3 * 1024 * 1024
 """Bytes of a stored message in one answer, which is one gRPC message; the rest is read by further
 requests. A message of a client has up to 5 MB."""
 
+BACKLOG_ANALYSIS_ENTRIES_MAX = 10_000
+"""Entries that one analysis of a backlog reads, as in a stock broker's configuration."""
+
+BACKLOG_ANALYSIS_MS_MAX = 3_000
+"""How long one analysis reads: less than its caller waits."""
+
+BACKLOG_ANALYSIS_CHUNK_ENTRIES = 200
+"""Entries that an analysis reads at once; other topics of the broker are served in between."""
+
+BACKLOG_ANALYSIS_CHUNK_BYTES = 4 * 1024 * 1024
+"""Bytes that an analysis reads at once, at least one entry."""
+
 TOPIC_TERMINATION_MS_MAX = 2_000
 """How long a termination waits for earlier messages of the topic to be stored: enough for a slow
 disk, and less than its caller waits."""

@@ -307,6 +307,54 @@ class TruncateResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class TrimRequest(_message.Message):
+    __slots__ = ("unit",)
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ...) -> None: ...
+
+class TrimResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class FindByTimeRequest(_message.Message):
+    __slots__ = ("unit", "publish_time_ms")
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    publish_time_ms: int
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., publish_time_ms: _Optional[int] = ...) -> None: ...
+
+class FoundPosition(_message.Message):
+    __slots__ = ("position",)
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    position: _broker_service_pb2.MessagePosition
+    def __init__(self, position: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ...) -> None: ...
+
+class AnalyzeBacklogRequest(_message.Message):
+    __slots__ = ("unit", "subscription", "start")
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    subscription: str
+    start: _broker_service_pb2.MessagePosition
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ..., subscription: _Optional[str] = ..., start: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ...) -> None: ...
+
+class BacklogAnalysis(_message.Message):
+    __slots__ = ("entries", "messages", "is_aborted", "first", "last")
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    IS_ABORTED_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    entries: int
+    messages: int
+    is_aborted: bool
+    first: _broker_service_pb2.MessagePosition
+    last: _broker_service_pb2.MessagePosition
+    def __init__(self, entries: _Optional[int] = ..., messages: _Optional[int] = ..., is_aborted: _Optional[bool] = ..., first: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ..., last: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ...) -> None: ...
+
 class EndUnitRequest(_message.Message):
     __slots__ = ("unit", "is_forced", "is_check_only")
     UNIT_FIELD_NUMBER: _ClassVar[int]

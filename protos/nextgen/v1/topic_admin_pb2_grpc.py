@@ -99,6 +99,16 @@ class TopicAdminStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.GetLastMessageIdRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.LastMessageId.FromString,
                 _registered_method=True)
+        self.FindByTime = channel.unary_unary(
+                '/nextgen.v1.TopicAdmin/FindByTime',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.FindByTimeRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.FoundPosition.FromString,
+                _registered_method=True)
+        self.AnalyzeBacklog = channel.unary_unary(
+                '/nextgen.v1.TopicAdmin/AnalyzeBacklog',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.AnalyzeBacklogRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.BacklogAnalysis.FromString,
+                _registered_method=True)
         self.Terminate = channel.unary_unary(
                 '/nextgen.v1.TopicAdmin/Terminate',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TerminateRequest.SerializeToString,
@@ -108,6 +118,11 @@ class TopicAdminStub:
                 '/nextgen.v1.TopicAdmin/Truncate',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TruncateRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TruncateResponse.FromString,
+                _registered_method=True)
+        self.Trim = channel.unary_unary(
+                '/nextgen.v1.TopicAdmin/Trim',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TrimRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TrimResponse.FromString,
                 _registered_method=True)
         self.EndUnit = channel.unary_unary(
                 '/nextgen.v1.TopicAdmin/EndUnit',
@@ -220,6 +235,19 @@ class TopicAdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FindByTime(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AnalyzeBacklog(self, request, context):
+        """Reads what a subscription has not acknowledged. Changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Terminate(self, request, context):
         """For ever: nothing more can be published. A repetition answers the same.
         """
@@ -229,6 +257,13 @@ class TopicAdminServicer:
 
     def Truncate(self, request, context):
         """Acknowledges everything in every subscription, and drops what can be dropped.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Trim(self, request, context):
+        """Drops what retention and subscriptions let go, as the broker does from time to time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -335,6 +370,16 @@ def add_TopicAdminServicer_to_server(servicer, server):
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.GetLastMessageIdRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.LastMessageId.SerializeToString,
             ),
+            'FindByTime': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindByTime,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.FindByTimeRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.FoundPosition.SerializeToString,
+            ),
+            'AnalyzeBacklog': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnalyzeBacklog,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.AnalyzeBacklogRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.BacklogAnalysis.SerializeToString,
+            ),
             'Terminate': grpc.unary_unary_rpc_method_handler(
                     servicer.Terminate,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TerminateRequest.FromString,
@@ -344,6 +389,11 @@ def add_TopicAdminServicer_to_server(servicer, server):
                     servicer.Truncate,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TruncateRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TruncateResponse.SerializeToString,
+            ),
+            'Trim': grpc.unary_unary_rpc_method_handler(
+                    servicer.Trim,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TrimRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TrimResponse.SerializeToString,
             ),
             'EndUnit': grpc.unary_unary_rpc_method_handler(
                     servicer.EndUnit,
@@ -710,6 +760,60 @@ class TopicAdmin:
             _registered_method=True)
 
     @staticmethod
+    def FindByTime(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.TopicAdmin/FindByTime',
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.FindByTimeRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.FoundPosition.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AnalyzeBacklog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.TopicAdmin/AnalyzeBacklog',
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.AnalyzeBacklogRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.BacklogAnalysis.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Terminate(request,
             target,
             options=(),
@@ -753,6 +857,33 @@ class TopicAdmin:
             '/nextgen.v1.TopicAdmin/Truncate',
             protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TruncateRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TruncateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Trim(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.TopicAdmin/Trim',
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TrimRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.TrimResponse.FromString,
             options,
             channel_credentials,
             insecure,
