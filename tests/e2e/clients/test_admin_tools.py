@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pulsar
 import pytest
 
 from tests.support.callers.foreign_client import ROOT, built, require_tools
@@ -112,6 +113,14 @@ GO = Program(
 )
 
 
+COMPRESSIONS = {
+    "lz4": pulsar.CompressionType.LZ4,
+    "zstd": pulsar.CompressionType.ZSTD,
+    "snappy": pulsar.CompressionType.SNAPPY,
+}
+"""Topics with one message that a stock client compressed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A line of ``calls.txt``."""
@@ -193,6 +202,11 @@ def test_every_call_is_answered_as_a_pulsar_answers_it(program: Program, system:
         client.subscribe(f"persistent://{tenant}/orders/used", "sub")
         producer = client.create_producer(f"persistent://{tenant}/orders/full")
         producer.send(b"a message", properties={"color": "red"})
+        for topic, compression in COMPRESSIONS.items():
+            name = f"persistent://{tenant}/orders/{topic}"
+            packing = client.create_producer(name, compression_type=compression)
+            packing.send(b"a message")
+            packing.close()
         if program.lists_methods:
             uncalled = set(caller.call("methods")[0].split()[1:])
         for each in calls_of(program):
