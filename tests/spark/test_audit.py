@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from nextgen.export.format.columns import EventColumns
 from nextgen.export.stores.local import LocalStore
 from nextgen.export.writing.run import export_log
+from nextgen.kernel.events.generations import GENERATION_BITS
 from pipelines.audit.export_files import look_at
 from pipelines.audit.facts import facts_of
 from pipelines.audit.finding import RULES, Basis
@@ -43,6 +44,8 @@ def test_each_broken_promise_is_one_finding_that_names_its_events(
     """One audit of all histories side by side, of events read once; the first of them is right."""
     histories = [history_with_map() for _ in range(len(LOG_BREAKAGES) + 1)]
     histories[0].assign(PAID, "broker-3", reason="epoch_used", used_epoch=9)
+    histories[0].epochs[histories[0].ids[PAID], ""] = (3 << GENERATION_BITS) - 1
+    histories[0].assign(PAID, "broker-1", reason="moved")
     named = [
         breakage.spoil(history)
         for breakage, history in zip(LOG_BREAKAGES, histories[1:], strict=True)

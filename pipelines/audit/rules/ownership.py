@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from nextgen.kernel.events.generations import GENERATION_BITS
 from pipelines.audit.facts import DRAIN, ENDED, ESTABLISHED, GRANTED, GROWN, LOAD
 from pipelines.audit.finding import Broken, findings
 
@@ -95,7 +96,8 @@ def _epoch_rules() -> list[Broken]:
     """Return the rules about a unit's owner and the one before it: at most one has the unit.
 
     Epochs are dense, except where an assignment skipped the epochs that the unit's ledger had
-    already seen. The event then carries ``used_epoch``.
+    already seen. The event then carries ``used_epoch``. Behind a restore or the promotion of a last
+    survivor they go on at the beginning of a generation (``nextgen.kernel.events.generations``).
     """
     is_assigned = f.col("kind") == 2
     had_owner, epoch = f.col("had_owner"), f.col("number")
@@ -125,7 +127,11 @@ def _epoch_rules() -> list[Broken]:
         ),
         Broken(
             "epoch",
-            is_assigned & is_here & ~same_epoch & (epoch != expected),
+            is_assigned
+            & is_here
+            & ~same_epoch
+            & (epoch != expected)
+            & ~_begins_generation(epoch, before_epoch),
             before,
             found=epoch,
             expected=expected,
@@ -355,7 +361,7 @@ def _broker_rules() -> list[Broken]:
         ),
         Broken(
             "session_epoch",
-            is_begin & (number != epoch_after),
+            is_begin & (number != epoch_after) & ~_begins_generation(number, f.col("at_epoch")),
             since,
             found=number,
             expected=epoch_after,
@@ -389,3 +395,11 @@ def _broker_rules() -> list[Broken]:
 def _code(column: str, values: tuple[str, ...]) -> Column:
     """Return the index of a value in ``values``: an int, which has a fixed width in a sort."""
     return (f.array_position(f.array(*map(f.lit, values)), f.col(column)) - 1).cast("int")
+
+
+def _begins_generation(epoch: Column, before: Column) -> Column:
+    """Return whether an epoch is the first of a later generation than ``before``."""
+    generation = f.shiftright(epoch, GENERATION_BITS)
+    return (generation > f.shiftright(before, GENERATION_BITS)) & (
+        epoch == f.shiftleft(generation, GENERATION_BITS)
+    )
