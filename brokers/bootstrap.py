@@ -27,15 +27,19 @@ from brokers.domain.storage_policy import StoragePolicy
 from brokers.service.session.agent import BrokerAgent
 from brokers.service.session.departure import Departure
 from brokers.service.topics.idle_units import IdleUnits
+from nextgen.client.changes.shard_streams import ShardStreams
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.cluster.membership import run_as_member
 from nextgen.client.routing.exchange import ExchangePool
 from nextgen.client.routing.router import ShardRouter
 from nextgen.client.routing.topic_directory import RoutedTopicDirectory
+from nextgen.client.routing.topic_listing import TopicListing
+from nextgen.client.topic_lists.shared_lists import SharedTopicLists
 from nextgen.client.transport.malformed_requests import MalformedRequests
 from nextgen.client.transport.member_gate import MemberGate
 from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
 from nextgen.kernel.limits.pulsar import VOLATILE_BYTES_MAX
+from nextgen.pulsar.topic_lists.listed import ListedTopics
 from nextgen.runtime.lifecycle.data_directory import DataDirectory
 from nextgen.runtime.lifecycle.process import Shutdown, tune_garbage_collector
 from nextgen.runtime.security.cluster_proof import credentials_of_node
@@ -159,10 +163,10 @@ async def _start_front(
         return None
     pool = ExchangePool(lambda: link.view.shard_map_version)
     stack.push_async_callback(pool.stop)
-    directory = RoutedTopicDirectory(
-        shards=ShardRouter(link, pool), cluster=link, broker_id=config.node_id
-    )
+    router = ShardRouter(link, pool)
+    directory = RoutedTopicDirectory(shards=router, cluster=link, broker_id=config.node_id)
     stack.push_async_callback(directory.stop)
+    lists = _topic_lists(config, link, router, stack)
     persistent = DiskLedgerStore(
         config.ledger_dir,
         broker_id=config.node_id,
@@ -183,6 +187,7 @@ async def _start_front(
         ),
         clock=now_ms,
         topic_lists=config.topic_lists,
+        lists=lists,
     )
     agent.listener = front.topics
     await front.start(config.pulsar_listen.host, config.pulsar_listen.port)
@@ -191,6 +196,19 @@ async def _start_front(
     looking = keep("idle_units", idle.run)
     stack.callback(looking.cancel)
     return front
+
+
+def _topic_lists(
+    config: BrokerConfig, link: ClusterLink, router: ShardRouter, stack: AsyncExitStack
+) -> SharedTopicLists:
+    """Return the topic lists that clients watch at this broker."""
+    streams = ShardStreams(f"{config.node_id}.topic-lists", link)
+    stack.push_async_callback(streams.stop)
+    listed = ListedTopics(TopicListing(router, link))
+    lists = SharedTopicLists(streams, router, link, listed.current)
+    link.on_change(lambda _view, _update: lists.cluster_changed())
+    stack.push_async_callback(lists.stop)
+    return lists
 
 
 async def _start_server(

@@ -25,12 +25,14 @@ from discovery.wire import encoded_answer_facts
 from nextgen.client.brokers.live_urls import LiveBrokerUrls
 from nextgen.client.changes.shard_streams import ShardStreams
 from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.cluster.view import ClusterView
 from nextgen.client.routing.exchange import ExchangePool
 from nextgen.client.routing.router import ShardRouter
 from nextgen.client.routing.topic_creation import TopicCreation
 from nextgen.client.routing.topic_listing import TopicListing
 from nextgen.client.routing.topic_owners import TopicOwners
 from nextgen.client.routing.topic_schemas import TopicSchemas
+from nextgen.client.topic_lists.shared_lists import SharedTopicLists
 from nextgen.kernel.limits.cluster import (
     DISCOVERY_CACHE_ALIASES_MAX,
     DISCOVERY_CACHE_ANSWERS_MAX,
@@ -45,10 +47,11 @@ from nextgen.kernel.limits.pulsar import PARTITION_COUNTS_MAX
 from nextgen.pulsar.lookups import lookup_answer_beginnings
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.pulsar.server import PulsarServer
+from nextgen.pulsar.topic_lists.listed import ListedTopics
 from nextgen.pulsar.topic_lists.placement import WatcherPlaces
 from nextgen.pulsar.topic_lists.session import TopicWatches
 from nextgen.runtime.settings import Address
-from protos.nextgen.v1.cluster_service_pb2 import Hello
+from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, Hello
 
 GRACE_MS: Final = 2_000
 """Time at a stop to answer requests that arrived before."""
@@ -88,7 +91,7 @@ class LookupCore:
         self.watch_registry = WatchRegistry(
             self.link, self.streams, CatchUpStreams(config.node_id, self.link), clock
         )
-        self.link.on_change(lambda _view, _update: self.watch_registry.cluster_changed())
+        self.link.on_change(self._cluster_changed)
         self.lookups = LookupService(
             self.router,
             self.link,
@@ -101,24 +104,23 @@ class LookupCore:
         self._creation = TopicCreation(self.router, self.absent.created_here)
         self._schemas = TopicSchemas(self.lookups.locate)
         self.owners = TopicOwners(self.lookups.locate)
-        self.topic_watches: TopicWatches | None = None
-        places = WatcherPlaces(
-            _pulsar_url(config), self.topic_watches, LiveBrokerUrls(self.link).any
+        listing = TopicListing(self.router, self.link)
+        self.topic_lists = SharedTopicLists(
+            self.streams, self.router, self.link, ListedTopics(listing).current
         )
-        known = KnownTopics(self.cache, self.partition_counts, self.absent, places.url)
+        self.topic_watches = TopicWatches(self.topic_lists, config.topic_lists)
+        known = self._known_topics()
         self.topics = DiscoveryTopicDirectory(
             self.lookups,
             self._creation,
-            TopicListing(self.router, self.link),
+            listing,
             self._schemas,
             known,
             self.partition_counts,
             self.counters,
             clock,
         )
-        self.dispatcher = CommandDispatcher(
-            MetadataCommands(self.topics, settings=config.topic_lists), self.counters
-        )
+        self.dispatcher = CommandDispatcher(self._commands(), self.counters)
         services = ClientServices(
             known, self.dispatcher, self.counters, config.fairness, self.topic_watches
         )
@@ -128,6 +130,19 @@ class LookupCore:
         self._reporter = ProcessReporter(
             self.counters, self.cache, self.router.statistics, self._gauges, self._watch_states
         )
+
+    def _known_topics(self) -> KnownTopics:
+        url = _pulsar_url(self._config)
+        places = WatcherPlaces(url, self.topic_watches, LiveBrokerUrls(self.link).any)
+        return KnownTopics(self.cache, self.partition_counts, self.absent, places.url)
+
+    def _commands(self) -> MetadataCommands:
+        watches = self.topic_watches
+        return MetadataCommands(self.topics, watches.lists, watches.settings, watches.permits)
+
+    def _cluster_changed(self, _view: ClusterView, _update: ClusterUpdate) -> None:
+        self.watch_registry.cluster_changed()
+        self.topic_lists.cluster_changed()
 
     async def start(self) -> None:
         """Join the cluster in the background, and begin the windows of lookups."""
@@ -156,6 +171,8 @@ class LookupCore:
         report.counts["lookup_windows_good"] = self._meter.good
         report.counts["lookup_windows_bad"] = self._meter.bad
         report.gauges.update(self.watch_registry.gauges())
+        report.counts.update(self.topic_watches.counts() | self.topic_lists.counts())
+        report.gauges.update(self.topic_watches.gauges() | self.topic_lists.gauges())
         return report
 
     async def wait_ready(self) -> None:
@@ -207,6 +224,7 @@ class LookupCore:
         await self._schemas.stop()
         await self.lookups.stop()
         self._meter.stop()
+        await self.topic_lists.stop()
         await self.watch_registry.stop()
         await self.watches.stop()
         await self.streams.stop()

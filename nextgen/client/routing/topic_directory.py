@@ -93,7 +93,7 @@ class RoutedTopicDirectory:
 
     async def topics_of_namespace(self, question: ListQuestion) -> list[str]:
         """See ``TopicDirectory.topics_of_namespace``."""
-        return await self._listing.names(question)
+        return await self._listing.topics_of_namespace(question)
 
     async def schema(self, name: TopicName, version: bytes | None) -> StoredSchema | None:
         """See ``TopicDirectory.schema``."""

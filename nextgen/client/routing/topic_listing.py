@@ -42,7 +42,7 @@ class TopicListing:
         self._shards = shards
         self._cluster = cluster
 
-    async def names(self, question: ListQuestion) -> list[str]:
+    async def topics_of_namespace(self, question: ListQuestion) -> list[str]:
         """See ``TopicDirectory.topics_of_namespace``."""
         prefix = _local_prefix(question)
         if prefix is None:

@@ -91,6 +91,23 @@ class TopicWatches:
         """Whether there is memory for one more watcher."""
         return (self.watchers + 1) * TOPIC_WATCHER_BYTES <= self.bytes_max
 
+    def counts(self) -> dict[str, int]:
+        """Return the counters by name."""
+        return {
+            "topic_list_updates": self.updates,
+            "topic_list_refreshes": self.refreshes,
+            "topic_list_requests_refused": self.refused + self.permits.refused,
+            "topic_list_lookups_elsewhere": self.sent_elsewhere,
+        }
+
+    def gauges(self) -> dict[str, int]:
+        """Return the gauges by name."""
+        return {
+            "topic_watchers": self.watchers,
+            "topic_lists_bytes_in_flight": self.permits.bytes_held,
+            "topic_lists_waiting": self.permits.waiting,
+        }
+
 
 class Stopped(Exception):
     """A watcher cannot begin or go on. ``code`` is for the client."""

@@ -116,11 +116,26 @@ async def test_a_moved_topic_is_answered_with_its_new_owner_once_the_change_is_a
 
 @pytest.mark.parametrize(
     "name",
-    [TOPIC, "persistent://public/default/.*", "topic://acme/orders/a", "t/n/x-partition-7"],
+    [TOPIC, "persistent://public/default/a.b", "topic://acme/orders/a", "t/n/x-partition-7"],
 )
 async def test_an_absent_name_is_answered_with_a_live_broker_and_nothing_is_made(site, name):
     async with await site.connect() as client:
         assert (await located(client, name)).brokerServiceUrl == URL
+
+    assert not any(shard.executed for shard in site.server.shards.values())
+
+
+async def test_a_lookup_of_a_pattern_is_answered_with_this_node(site):
+    own = f"pulsar://127.0.0.1:{site.node.pulsar_port}"
+    watches = site.node.core.topic_watches
+    async with await site.connect() as client:
+        for _ in range(2):
+            place = await located(client, "persistent://public/default/.*")
+            assert place.brokerServiceUrl == own or place.brokerServiceUrl.startswith("pulsar://")
+            assert place.brokerServiceUrl != URL
+        watches.bytes_max = 0
+
+        assert (await located(client, "persistent://public/default/.*")).brokerServiceUrl == URL
 
     assert not any(shard.executed for shard in site.server.shards.values())
 
@@ -300,12 +315,6 @@ async def test_a_brokers_command_is_sent_back_to_lookup(site, command):
 @pytest.mark.parametrize(
     "command",
     [
-        BaseCommand(
-            type=BaseCommand.WATCH_TOPIC_LIST,
-            watchTopicList=pulsar.CommandWatchTopicList(
-                watcher_id=1, namespace="t/n", topics_pattern=".*", request_id=5
-            ),
-        ),
         BaseCommand(type=BaseCommand.NEW_TXN, newTxn=pulsar.CommandNewTxn(request_id=5)),
     ],
     ids=lambda command: BaseCommand.Type.Name(command.type),

@@ -35,9 +35,11 @@ from nextgen.pulsar.frames import (
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import Located, StoredSchema
 from nextgen.pulsar.payload import message_payload
-from nextgen.pulsar.topic_lists.ports import ListQuestion
+from nextgen.pulsar.topic_lists.listed import ListedTopics
+from nextgen.pulsar.topic_lists.ports import ListQuestion, TopicList
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.brokers.moody_ledger import MoodyLedger, MoodyStore
+from tests.support.pulsar.fake_topic_lists import FakeTopicLists
 from tests.support.pulsar.transport import MemoryTransport
 
 TOPIC = "persistent://public/default/orders"
@@ -149,6 +151,7 @@ class FakeBroker:
             policy=world.policy,
             clock=lambda: self.now_ms,
             wall_clock=world.clock,
+            lists=world.topic_lists,
         )
         self.topics = self.front.topics
         self.agent.listener = self.topics
@@ -181,6 +184,18 @@ class FakeBroker:
         self.agent._take(given)
 
 
+class DirectoryLists(FakeTopicLists):
+    """Lists what the fake directory has, and lets it be watched."""
+
+    def __init__(self, directory: FakeDirectory) -> None:
+        super().__init__()
+        self.names = directory.topics
+        self._listed = ListedTopics(directory)
+
+    async def current(self, question: ListQuestion) -> TopicList:
+        return await self._listed.current(question)
+
+
 class BrokerWorld:
     """Any number of brokers over one storage."""
 
@@ -190,6 +205,7 @@ class BrokerWorld:
         self.wall_clock_ms = 1_700_000_000_000
         self.brokers: dict[str, FakeBroker] = {}
         self.directory = FakeDirectory(self)
+        self.topic_lists = DirectoryLists(self.directory)
 
     def clock(self) -> int:
         return self.wall_clock_ms

@@ -8,7 +8,9 @@ import pytest
 
 from nextgen.kernel.errors import Forbidden
 from nextgen.kernel.limits.pulsar import CONNECTION_REQUESTS_MAX
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.pulsar.frames import FIELD_OF_TYPE
+from nextgen.pulsar.topic_lists.hash import topics_hash
 from nextgen.runtime.security import authorization
 from nextgen.runtime.security.authorization import Action, Resource
 from protos.pulsar import PulsarApi_pb2 as pulsar
@@ -83,20 +85,47 @@ async def test_there_is_no_coordinator_to_connect_to(world: BrokerWorld):
     assert answer.error == pulsar.TransactionCoordinatorNotFound
 
 
-async def test_topic_lists_are_not_watched(world: BrokerWorld):
+async def test_topic_lists_are_watched(world: BrokerWorld):
+    world.assign(TOPIC, "a")
     client = world.broker("a").client()
+    namespace = parse_topic(TOPIC).namespace_text
 
     watch = await client.request(
         pulsar.BaseCommand.WATCH_TOPIC_LIST,
         watcher_id=1,
-        namespace="public/default",
+        namespace=namespace,
         topics_pattern=".*",
     )
+    world.topic_lists.create(f"{TOPIC}-new")
+    await settle()
     close = await client.request(pulsar.BaseCommand.WATCH_TOPIC_LIST_CLOSE, watcher_id=1)
 
-    assert watch.error == pulsar.NotAllowedError
+    flags = client.got(pulsar.BaseCommand.CONNECTED)[0].feature_flags
+    assert (flags.supports_topic_watchers, flags.supports_topic_watcher_reconcile) == (True, True)
+    assert (list(watch.topic), watch.topics_hash) == ([TOPIC], topics_hash([TOPIC]))
+    (update,) = client.got(pulsar.BaseCommand.WATCH_TOPIC_UPDATE)
+    assert list(update.new_topics) == [f"{TOPIC}-new"]
+    assert update.topics_hash == topics_hash([TOPIC, f"{TOPIC}-new"])
     assert isinstance(close, pulsar.CommandSuccess)
-    assert not client.got(pulsar.BaseCommand.CONNECTED)[0].feature_flags.supports_topic_watchers
+
+
+async def test_watchers_end_with_the_connection(world: BrokerWorld):
+    broker = world.broker("a")
+    client = broker.client()
+    for watcher_id in range(3):
+        await client.request(
+            pulsar.BaseCommand.WATCH_TOPIC_LIST,
+            watcher_id=watcher_id,
+            namespace="public/default",
+            topics_pattern="x.*",
+        )
+    assert broker.front.topic_watches.watchers == 3
+
+    client.leave()
+    await settle()
+
+    assert broker.front.topic_watches.watchers == 0
+    assert all(place.is_closed for place in world.topic_lists.places)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ async def test_a_broker_survives_its_clients_and_keeps_nothing_of_them(
             client.leave()
             await settle(60)
             assert [topic for topic in broker.topics if topic.has_clients] == []
+            assert broker.front.topic_watches.watchers == 0
         good = await broker.client().producer(f"{TOPIC}-good")
         await world.stop()
 

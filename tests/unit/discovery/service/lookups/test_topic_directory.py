@@ -47,7 +47,7 @@ class Behind:
         self.answers[name.text] = LookupAnswer(broker_id="broker-1", broker_url=URL)
         return await lookup(name)
 
-    async def names(self, question):
+    async def topics_of_namespace(self, question):
         return [question.namespace.text, question.domain]
 
     async def read(self, name, version):
