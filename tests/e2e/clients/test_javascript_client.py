@@ -15,6 +15,9 @@ CHECKS = (
     "produce and consume",
     "batches",
     "exclusive producer",
+    "shared subscription",
+    "failover subscription",
+    "key shared subscription",
     "topic moved",
     "broker killed",
 )

@@ -51,20 +51,18 @@ const newProducer = async (topic, more = {}) => {
   return producer;
 };
 
-// Subscribes (from here on: the client asks for no other position) and receives in the background.
-// `until(enough)` ends when `enough` says so of what was received, and fails if that takes long.
-const subscribe = async (topic, kind) => {
+// Subscribes (from here on: the client asks for no other position) and adds what comes to
+// `received` in the background. The client has no limit of its own: what does not fit is dropped.
+const newConsumer = async (topic, kind, received, notify = () => {}) => {
   const consumer = new Consumer({
     ...settings(topic),
     subscription: 'all',
     subType: Consumer.SUB_TYPES[kind],
     consumerName: `flex-${Math.random()}`,
-    receiveQueueSize: 1000, // More than there are: what does not fit is dropped by this client.
+    receiveQueueSize: 1000,
     reconnectInterval: 200,
   });
   await consumer.subscribe();
-  const received = [];
-  let notify = () => {};
   await consumer.run({
     autoAck: false,
     onMessage: async ({ ack, message, properties }) => {
@@ -73,6 +71,14 @@ const subscribe = async (topic, kind) => {
       await ack();
     },
   });
+  return consumer;
+};
+
+// `until(enough)` ends when `enough` says so of what was received, and fails if that takes long.
+const subscribe = async (topic, kind) => {
+  const received = [];
+  let notify = () => {};
+  const consumer = await newConsumer(topic, kind, received, () => notify());
   const until = async (enough) => {
     await new Promise((resolve, reject) => {
       const timer = setTimeout(
@@ -131,6 +137,25 @@ const exclusiveProducer = async () => {
   await producer.close();
 };
 
+// Two consumers get everything between them.
+const together = (kind) => async () => {
+  const topic = topicOf(`together-${kind.toLowerCase()}`);
+  const received = [];
+  const count = 40;
+  await new Promise((resolve, reject) => {
+    setTimeout(() => reject(new Error(`only ${received.length} came`)), RECEIVE_MS).unref();
+    const notify = () => received.length >= count && resolve();
+    (async () => {
+      await newConsumer(topic, kind, received, notify);
+      await newConsumer(topic, kind, received, notify);
+      const producer = await newProducer(topic);
+      for (const payload of numbered(count)) await producer.sendMessage({ payload, properties: {} });
+      await producer.close();
+    })().catch(reject);
+  });
+  expectEqual(values(received).sort(), numbered(count).sort());
+};
+
 // The consumer goes on by itself. The producer is another one: this client gives a message that
 // it repeats after a reconnect the number of a later one, also with a stock broker.
 const disturbed = (disturbance) => async () => {
@@ -156,6 +181,9 @@ const checks = {
   'produce and consume': produceAndConsume,
   batches,
   'exclusive producer': exclusiveProducer,
+  'shared subscription': together('SHARED'),
+  'failover subscription': together('FAILOVER'),
+  'key shared subscription': together('KEY_SHARED'),
   'topic moved': disturbed('move'),
   'broker killed': disturbed('kill owner'),
 };
