@@ -1,0 +1,54 @@
+"""The stock Go client: github.com/apache/pulsar-client-go."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.callers.foreign_client import ROOT, Checked, built, require_tools, run_checks
+from tests.support.callers.stock_client import PulsarSystem
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+
+PROJECT = ROOT / "tests" / "e2e" / "go"
+RUN_TIMEOUT_S = 120
+CHECKS = (
+    "produce and consume",
+    "batches and compression",
+    "reader",
+    "exclusive producer",
+    "shared subscription",
+    "key shared subscription",
+    "partitions",
+    "partitions that grow",
+    "pattern",
+    "seek by time",
+    "http service url",
+    "topic moved",
+    "broker killed",
+)
+
+
+@pytest.fixture(scope="module")
+def outcome(system: PulsarSystem) -> dict[str, Checked]:
+    require_tools("go")
+    folder = built(
+        "go",
+        [PROJECT / name for name in ("main.go", "go.mod", "go.sum")],
+        # Without C: its own zstd in C would take a minute to compile.
+        lambda target: [
+            *("env", "CGO_ENABLED=0"),
+            *("go", "build", "-C", str(PROJECT), "-o", str(target / "checks"), "."),
+        ],
+    )
+    system.start_dead()
+    return run_checks(
+        [str(folder / "checks"), system.service_url, "go-"],
+        system,
+        environment={},
+        timeout_s=RUN_TIMEOUT_S,
+    )
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_go_client(outcome: dict[str, Checked], check: str):
+    assert outcome[check] == Checked(check, "")
