@@ -21,13 +21,14 @@ import pulsar
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.cli.local.plan import LEDGERS_FOLDER
-from nextgen.client import BlockingClient
+from nextgen.client import BlockingClient, Client
 from nextgen.client.routing.topic_owners import TopicOwners
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.routing.names import TopicName, parse_topic
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from protos.nextgen.v1.discovery_service_pb2 import GetCountersRequest
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from tests.support.callers.cluster_questions import busiest_shard_leader
 from tests.support.processes.fork_server import run_warm
 from tests.support.processes.local_cluster import BlockingCluster, ClusterSize, blocking_cluster
 
@@ -103,6 +104,19 @@ class PulsarSystem:
 
     def create_topic(self, name: str, *, partitions: int = 0) -> None:
         self.command("topics", "create", name, "--partitions", str(partitions))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic over the client library, not by force."""
+        self._admin.delete_topic(name)
+
+    def busiest_shard_leader(self) -> str:
+        """Return the id of the node that leads the most shards."""
+
+        async def find() -> str:
+            async with Client(list(self._cluster.plan.discovery_endpoints)) as client:
+                return await busiest_shard_leader(client)
+
+        return self._cluster.run(find())
 
     def create_namespace(self, name: str, properties: Mapping[str, str]) -> None:
         with contextlib.suppress(Refused):  # Another test has made the tenant.
