@@ -17,11 +17,10 @@ from tests.support.cluster_simulation.clients.contenders import TOPICS, Records,
 from tests.support.cluster_simulation.run import ClusterRun
 
 SEEDS = (1, 2)
-QUICK = (1,)
-"""Of them, those in each run of the tests; the others in `make sim` and `make nightly`."""
+"""Long histories of `make nightly`; `make sim SEEDS=n` runs others."""
 
 SHORT, SHORT_FAULTS = 7, 8
-"""A seed whose run takes seconds."""
+"""A seed whose run takes seconds: the history of each run of the tests."""
 
 
 @functools.cache
@@ -35,16 +34,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" in metafunc.fixturenames:
         given: int | None = metafunc.config.getoption("--seed")
         seeds = SEEDS if given is None else (given,)
-        slow = () if given is not None else set(SEEDS) - set(QUICK)
-        metafunc.parametrize(
-            "seed",
-            [
-                pytest.param(seed, id=f"seed-{seed}", marks=[pytest.mark.slow] * (seed in slow))
-                for seed in seeds
-            ],
-        )
+        metafunc.parametrize("seed", seeds, ids=[f"seed-{seed}" for seed in seeds])
 
 
+@pytest.mark.timeout(300)
+def test_the_cluster_keeps_its_promises_in_a_short_history() -> None:
+    run, report = short_run()
+
+    assert report.failure is None, report.failure
+    assert run.simulation is not None
+    answers = run.ledger.answers
+    assert min(answers[kind] for kind in ("created", "located", "moved", "effective")) > 0, answers
+    assert run.simulation.invariants.freshness.judged > 100, "too few lookups were judged"
+    assert run.simulation.storage.answers > 100, "too few messages were acknowledged"
+    assert sum(report.faults.values()) == SHORT_FAULTS
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_cluster_keeps_its_promises_whatever_happens(seed: int) -> None:
     run = ClusterRun(seed)

@@ -34,7 +34,7 @@ pytestmark = [
 
 NAMESPACE = "stall/state"
 KEY_SHARED_TOPIC = f"persistent://{NAMESPACE}/keys"
-VERSIONS = 6
+VERSIONS = 3
 """Of each case. Comparisons are turns of their own, so that more only take more turns."""
 
 

@@ -49,7 +49,8 @@ def children_in(data_dir: Path) -> list[psutil.Process]:
     return [psutil.Process(process_id) for process_id in running.node_pids.values()]
 
 
-def test_up_rotates_a_log_that_is_too_long_and_its_process_writes_on(tmp_path: Path):
+def test_up_rotates_logs_restarts_a_killed_process_and_stops_when_interrupted(tmp_path: Path):
+    """One cluster for the three: each start takes seconds of processor time."""
     logs = tmp_path / "logs"
     logs.mkdir()
     old = b"x" * LOG_FILE_BYTES_MAX + b"\n"
@@ -61,9 +62,30 @@ def test_up_rotates_a_log_that_is_too_long_and_its_process_writes_on(tmp_path: P
     assert earlier.read_bytes().startswith(old)
     assert 0 < current.stat().st_size + earlier.stat().st_size - len(old) < LOG_FILE_BYTES_MAX
     assert not (logs / "shard-node-1.log.2").exists()
-    process.terminate()
-    process.communicate()
-    assert b'"stopping"' in current.read_bytes()
+    try:
+        check_that_a_killed_broker_is_started_again(process, tmp_path)
+        children = children_in(tmp_path)
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=GONE_TIMEOUT_S)
+    assert process.returncode == 0, errors
+    assert psutil.wait_procs(children, timeout=GONE_TIMEOUT_S)[1] == []
+    assert b'"stopping"' in current.read_bytes(), "the process did not write to the new file"
+
+
+def check_that_a_killed_broker_is_started_again(
+    process: subprocess.Popen[str], data_dir: Path
+) -> None:
+    before = read_state(data_dir)
+    assert before is not None
+    os.kill(before.node_pids["broker-1"], signal.SIGKILL)
+
+    assert process.stderr is not None
+    notice = process.stderr.readline()
+    after = asyncio.run(pid_after_restart(data_dir, before.node_pids["broker-1"]))
+
+    assert "broker-1 was killed by SIGKILL" in notice
+    assert after != before.node_pids["broker-1"]
 
 
 def test_no_process_outlives_a_supervisor_that_is_killed(tmp_path: Path):
@@ -77,35 +99,6 @@ def test_no_process_outlives_a_supervisor_that_is_killed(tmp_path: Path):
     _, alive = psutil.wait_procs(children, timeout=GONE_TIMEOUT_S)
     assert alive == []
     assert read_state(tmp_path) is None
-
-
-def test_an_interrupt_stops_everything_cleanly(tmp_path: Path):
-    process = start_up(tmp_path)
-    children = children_in(tmp_path)
-
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=GONE_TIMEOUT_S)
-
-    assert process.returncode == 0, errors
-    assert psutil.wait_procs(children, timeout=GONE_TIMEOUT_S)[1] == []
-
-
-def test_a_process_that_is_killed_is_started_again(tmp_path: Path):
-    process = start_up(tmp_path)
-    try:
-        before = read_state(tmp_path)
-        assert before is not None
-        os.kill(before.node_pids["broker-1"], signal.SIGKILL)
-
-        assert process.stderr is not None
-        notice = process.stderr.readline()
-        after = asyncio.run(pid_after_restart(tmp_path, before.node_pids["broker-1"]))
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=GONE_TIMEOUT_S)
-
-    assert "broker-1 was killed by SIGKILL" in notice
-    assert after != before.node_pids["broker-1"]
 
 
 async def pid_after_restart(data_dir: Path, before: int) -> int:
