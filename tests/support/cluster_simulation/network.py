@@ -213,9 +213,11 @@ class Network:
         self._cut: dict[tuple[str, str], int] = {}
         """By source and target: which cut it was."""
         self._cuts_made = 0
-        self._listeners: dict[str, Acceptor] = {}
+        self._listeners: dict[str, list[Acceptor]] = {}
+        """By endpoint. Several belong to one process, and share its connections in turn."""
         self._connections: dict[int, Connection] = {}
         self._numbers = itertools.count(1)
+        self._accepted = 0
         self.silent_hosts: dict[str, None] = {}
         """Machines that are off: nothing answers there, not even with a refusal."""
 
@@ -290,8 +292,8 @@ class Network:
 
     def died(self, process: SimulatedProcess, *, with_machine: bool) -> None:
         """Notify the connected peers: at once if the machine lives, by silence if not."""
-        for endpoint, listener in tuple(self._listeners.items()):
-            if listener.process is process:
+        for endpoint, acceptors in tuple(self._listeners.items()):
+            if acceptors[0].process is process:
                 del self._listeners[endpoint]
         if with_machine:
             self.silent_hosts[process.host] = None
@@ -343,14 +345,20 @@ class Network:
     # Connecting -------------------------------------------------------------------------------
 
     def listen(self, endpoint: str, acceptor: Acceptor) -> None:
-        assert endpoint not in self._listeners, f"{endpoint} is taken"
-        self._listeners[endpoint] = acceptor
+        """Accept connections; with others of the same process, as SO_REUSEPORT allows."""
+        sharing = self._listeners.setdefault(endpoint, [])
+        assert all(each.process is acceptor.process for each in sharing), f"{endpoint} is taken"
+        sharing.append(acceptor)
 
     def is_taken(self, endpoint: str) -> bool:
         return endpoint in self._listeners
 
-    def stop_listening(self, endpoint: str) -> None:
-        self._listeners.pop(endpoint, None)
+    def stop_listening(self, endpoint: str, acceptor: Acceptor) -> None:
+        sharing = self._listeners.get(endpoint, [])
+        if acceptor in sharing:
+            sharing.remove(acceptor)
+        if not sharing:
+            self._listeners.pop(endpoint, None)
 
     def connect(
         self,
@@ -382,11 +390,13 @@ class Network:
             if is_cut or host in self.silent_hosts:
                 self.loop.call_later(SYN_INTERVAL_S, knock, context=OUTSIDE)
                 return
-            acceptor = self._listeners.get(endpoint)
-            if acceptor is None:
+            sharing = self._listeners.get(endpoint)
+            if sharing is None:
                 delay_s = self.delay_s(pair)
                 self.loop.call_later(delay_s, refuse, context=client.context)
                 return
+            acceptor = sharing[self._accepted % len(sharing)]
+            self._accepted += 1
             self.loop.call_soon(accept, acceptor, context=acceptor.process.context)
 
         def accept(acceptor: Acceptor) -> None:

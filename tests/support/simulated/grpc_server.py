@@ -73,7 +73,7 @@ class SimulatedServer:
         if self._is_stopping:
             return
         self._is_stopping = True
-        self.network.stop_listening(self._endpoint)
+        self.network.stop_listening(self._endpoint, self)
         running = [call.task for call in self.calls if call.task is not None]
         if running and grace:
             await asyncio.wait(running, timeout=grace)
