@@ -27,7 +27,7 @@ def names(count: int) -> list[str]:
 
 
 def bytes_on_disk(data_dir: Path) -> tuple[int, int]:
-    """Return what the journal's records take, without the space reserved ahead, and the view."""
+    """Return the bytes of the journal, without reserved space, and of the view."""
     group = data_dir / NODE / "group-1"
     segments = (group / "journal").glob("*.journal")
     journal = sum(len(path.read_bytes().rstrip(b"\0")) for path in segments)

@@ -35,7 +35,7 @@ def send_batch(producer: pulsar.Producer, contents: list[str]) -> None:
 
 
 def batching_producer(client: pulsar.Client, topic: str) -> pulsar.Producer:
-    """One whose batches end with a flush only."""
+    """A producer whose batches are sent by a flush only."""
     return client.create_producer(
         topic, batching_enabled=True, batching_max_publish_delay_ms=10_000
     )

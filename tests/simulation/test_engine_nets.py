@@ -19,7 +19,7 @@ Scenario = Callable[[EngineSimulation], Coroutine[Any, Any, None]]
 
 
 def simulated(scenario: Scenario) -> EngineSimulation:
-    """Run ``scenario`` on a group of three under the eyes of liveness; return what was seen."""
+    """Run ``scenario`` on a group of three, judged for liveness; return what was observed."""
     worlds: list[EngineSimulation] = []
 
     async def main() -> None:

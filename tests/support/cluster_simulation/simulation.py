@@ -327,7 +327,7 @@ class ClusterSimulation:
                 node.start()
 
     def bury(self) -> None:
-        """End everything, once the loop will run nothing any more."""
+        """Release all processes, once the loop runs nothing any more."""
         self.loop.set_exception_handler(lambda _loop, _found: None)
         self.network.is_over = True
         processes = [*self.remains, *(node.process for node in self.nodes.values())]

@@ -133,7 +133,7 @@ class _NobodyComes:
         self.sockets = ()
 
     async def start_serving(self) -> None:
-        """It serves."""
+        """Do nothing: it serves from its creation on."""
 
     async def wait_closed(self) -> None:
-        """Nobody came."""
+        """Do nothing: there is no connection to wait for."""

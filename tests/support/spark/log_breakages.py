@@ -64,7 +64,7 @@ def said(history: History, event_type: str, **fields: Any) -> list[Any]:
 
 
 def replace_payload(event: Any, **payload: Any) -> None:
-    """Make another event of it, in its place."""
+    """Replace the event by another one at the same position."""
     event.ClearField(event.WhichOneof("payload"))
     for name, value in payload.items():
         getattr(event, name).CopyFrom(value)

@@ -130,7 +130,7 @@ class History(RaftSimulation):
         await self._settle()
 
     async def start(self) -> None:
-        """Start everybody; the subject may not get through it."""
+        """Start all nodes; the subject may crash during its start."""
         for node in self.nodes:
             with contextlib.suppress(ConnectionResetError):
                 await node.start()

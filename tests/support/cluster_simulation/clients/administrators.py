@@ -24,7 +24,7 @@ from tests.support.cluster_simulation.clients.workload import Ledger
 from tests.support.cluster_simulation.judges.invariants import Invariants
 
 TOPICS = 4
-"""Of each administrator: few, so that some have units and change often."""
+"""Topics of each administrator: few, so that some have units and change often."""
 
 CALL_MS = 8_000
 EFFECTIVE_MS = 30_000

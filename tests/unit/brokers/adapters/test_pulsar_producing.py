@@ -412,7 +412,7 @@ async def test_the_producer_name_of_a_gone_client_is_free_again() -> None:
 
 
 async def test_a_name_that_a_broker_made_goes_at_once_to_the_same_producer(world: BrokerWorld):
-    """Only the producer that was given it can ask for it: its old connection is dead."""
+    """Only the producer that got the name can send it: its old connection is dead."""
     lost, client = world.broker().client(), world.broker().client()
     name = (await lost.producer()).producer_name
 

@@ -36,11 +36,11 @@ class _Call:
         raise AssertionError
 
     def cancel(self) -> None:
-        """It holds nothing."""
+        """Nothing to close."""
 
 
 async def _close(_channel: SilentChannel) -> None:
-    """It holds nothing."""
+    """Nothing to close."""
 
 
 async def _connected(_channel: SilentChannel, _endpoint: str) -> None:

@@ -6,7 +6,7 @@ from nextgen.kernel.limits.pulsar import WORKER_REPORT_BYTES_MAX
 
 
 class Transport:
-    """Knows whether it was closed."""
+    """Records whether it was closed."""
 
     def __init__(self) -> None:
         self.is_closed = False

@@ -1,4 +1,4 @@
-"""Whom the demo kills."""
+"""Which processes the demo kills."""
 
 from __future__ import annotations
 

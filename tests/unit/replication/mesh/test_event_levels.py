@@ -341,7 +341,7 @@ async def test_a_member_that_was_never_heard_counts_as_one_of_the_first_release(
 
 
 def tell_all(simulation: MembershipSimulation, node_id: str, level: int) -> None:
-    """Let every node that is up have heard this of ``node_id``."""
+    """Report this level of ``node_id`` to every node that is up."""
     for node in simulation.nodes:
         if node.is_up:
             node.mesh.event_levels[NodeId(node_id)] = level

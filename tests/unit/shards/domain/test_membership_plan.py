@@ -185,7 +185,7 @@ subsets = st.sets(st.sampled_from(NODES), min_size=1)
 def test_from_any_configuration_the_steps_lead_to_the_wish(
     voters: set[str], learners: set[str], wanted: set[str], data: st.DataObject
 ) -> None:
-    """Everybody is there: at most one voter differs per step, and the end is the wish."""
+    """All nodes are up: at most one voter differs per step, and the last step is the wanted set."""
     own_id = data.draw(st.sampled_from(sorted(voters)))
     now = situation(tuple(sorted(voters)), tuple(sorted(learners - voters)), own_id=own_id)
     joining = tuple(sorted(wanted - voters))

@@ -62,7 +62,7 @@ def test_what_a_rule_forbids_is_moved_though_a_plan_does_not_read_so_far(
 def test_a_plan_reads_a_part_more_for_what_rules_forbid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some beyond the bound are known before anything is moved; what was read is not said."""
+    """The forbidden unit lies beyond the bound, and is planned all the same."""
     read_few(monkeypatch, 40)
 
     async def scenario(shard: Harness) -> None:
