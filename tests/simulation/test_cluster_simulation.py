@@ -47,7 +47,7 @@ def test_the_cluster_keeps_its_promises_in_a_short_history() -> None:
     assert min(answers[kind] for kind in ("created", "located", "moved", "effective")) > 0, answers
     assert run.simulation.invariants.freshness.judged > 100, "too few lookups were judged"
     assert run.simulation.storage.answers > 100, "too few messages were acknowledged"
-    assert sum(report.faults.values()) == SHORT_FAULTS
+    assert sum(report.faults.values()) >= SHORT_FAULTS, report.faults
 
 
 @pytest.mark.slow
