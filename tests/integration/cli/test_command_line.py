@@ -384,22 +384,22 @@ def test_perf_pulsar_lookup_agrees_with_discovery_and_no_answer_is_wrong(
 
 def test_perf_produce_agrees_with_the_broker_and_reads_everything_again(nextgen: CommandLine):
     report = nextgen.json(
-        "perf", "produce", "--messages", "500", "--serial", "20",
+        "perf", "produce", "--messages", "2000", "--serial", "20",
         "--target", target_of(nextgen), "--pulsar", pulsar_of(nextgen),
     )  # fmt: skip
 
     assert (report["errors"], report["wrong"]) == (0, 0)
-    assert report["messages_counted_by_broker"] == report["read_again"]["received"] == 520
+    assert report["messages_counted_by_broker"] == report["read_again"]["received"] == 2_020
     assert 0 < report["serial_p50"] <= report["serial_p99"]
 
 
 def test_perf_consume_reads_the_backlog_in_order_and_once(nextgen: CommandLine):
     report = nextgen.json(
-        "perf", "consume", "--messages", "500",
+        "perf", "consume", "--messages", "2000",
         "--target", target_of(nextgen), "--pulsar", pulsar_of(nextgen),
     )  # fmt: skip
 
-    assert (report["errors"], report["wrong"], report["read"]["received"]) == (0, 0, 500)
+    assert (report["errors"], report["wrong"], report["read"]["received"]) == (0, 0, 2_000)
 
 
 def test_perf_of_a_named_cluster_needs_its_pulsar_port(nextgen: CommandLine):
