@@ -63,6 +63,10 @@ def _of_clients(front: PulsarFront) -> Iterator[Metric]:
                 front.unfinished_bytes,
             ),
             "topics_open": ("Topics and partitions whose ledger is open.", len(topics)),
+            "topic_watchers": (
+                "Watchers of topic lists by pattern.",
+                front.topic_watches.watchers,
+            ),
             "topics_failed": ("Those that could not be opened.", len(front.topics.errors)),
             "producers": ("Producers connected.", sum(len(each.producers) for each in topics)),
             "consumers": ("Consumers connected.", sum(each.consumers for each in topics)),

@@ -79,6 +79,27 @@ _COUNTERS = (
         "Times that an event loop of the node was more than 250 ms late, its workers' included",
     ),
     ("worker_restarts", "worker_restarts", "Workers that ended and were started again"),
+    ("topic_list_updates", "topic_list_updates", "Updates of topic lists sent to watchers"),
+    (
+        "topic_list_refreshes",
+        "topic_list_refreshes",
+        "Whole topic lists sent to watchers, because too much had changed",
+    ),
+    (
+        "topic_list_requests_refused",
+        "topic_list_requests_refused",
+        "Watchers of topic lists, and lists, that were refused",
+    ),
+    (
+        "topic_list_lookups_elsewhere",
+        "topic_list_lookups_elsewhere",
+        "Lookups of patterns answered with a broker, for want of memory for watchers",
+    ),
+    (
+        "topic_lists_unchanged",
+        "topic_lists_unchanged",
+        "Listings whose client had the list already, answered without names",
+    ),
 )
 """Name of the metric, name in the report, meaning."""
 
@@ -93,6 +114,15 @@ _GAUGES = (
         "Bytes of frames that clients have not sent completely",
     ),
     ("pulsar_commands_waiting", "pulsar_commands_waiting", "Commands that wait for shards"),
+    ("topic_watchers", "topic_watchers", "Watchers of topic lists by pattern"),
+    ("topic_lists", "topic_lists", "Topic lists that are kept and followed"),
+    ("topic_list_names", "topic_list_names", "Names in these lists"),
+    ("topic_list_bytes", "topic_list_bytes", "Memory of these lists and of places at them"),
+    (
+        "topic_lists_bytes_in_flight",
+        "topic_lists_bytes_in_flight",
+        "Bytes of topic lists that clients have not read",
+    ),
     ("processes", "processes", "Processes that answer Pulsar clients, this one included"),
 )
 

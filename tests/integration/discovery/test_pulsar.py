@@ -126,13 +126,12 @@ async def test_an_absent_name_is_answered_with_a_live_broker_and_nothing_is_made
 
 
 async def test_a_lookup_of_a_pattern_is_answered_with_this_node(site):
-    own = f"pulsar://127.0.0.1:{site.node.pulsar_port}"
+    own = "pulsar://127.0.0.1:0"  # What the node of this test advertises.
     watches = site.node.core.topic_watches
     async with await site.connect() as client:
         for _ in range(2):
             place = await located(client, "persistent://public/default/.*")
-            assert place.brokerServiceUrl == own or place.brokerServiceUrl.startswith("pulsar://")
-            assert place.brokerServiceUrl != URL
+            assert place.brokerServiceUrl == own
         watches.bytes_max = 0
 
         assert (await located(client, "persistent://public/default/.*")).brokerServiceUrl == URL

@@ -336,7 +336,8 @@ final class Messaging {
         Consumer<String> consumer =
                 context.client().newConsumer(Schema.STRING)
                         .topicsPattern(Pattern.compile(context.topic() + "-o.*"))
-                        .subscriptionName("all").patternAutoDiscoveryPeriod(1, TimeUnit.SECONDS)
+                        // So long that no listing brings the later topic: a watcher has to.
+                        .subscriptionName("all").patternAutoDiscoveryPeriod(300, TimeUnit.SECONDS)
                         .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest)
                         .subscribe();
         expectEqual(new HashSet<>(received(consumer, 2)), Set.of("one", "other"));
