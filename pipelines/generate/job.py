@@ -70,6 +70,7 @@ def run(spark: SparkSession, world: World, out: Path) -> Summary:
         "bytes": sum(file.bytes for file in files),
     }
     summary.outputs = {"export": str(out)}
+    summary.verdict = f"generated {summary.rows_read:,} events of {world.topics:,} topics"
     return summary
 
 

@@ -20,6 +20,7 @@ from pipelines.iso_time import time_at
 from pipelines.load import transform
 from pipelines.load.model import HOURS_SHOWN_MAX, Shown
 from pipelines.load.transform import BROKER, NAMESPACE, REPORTED, TENANT, TOPIC, USED_TYPES
+from pipelines.load.verdict import BROKER_LOST, CLUSTER, load_verdict
 from pipelines.running.output import replaced_folder
 from pipelines.running.summary import Summary
 
@@ -31,7 +32,7 @@ SHARDS_SHOWN_MAX = 256
 """Rows that come to the driver, for the summary and the page."""
 
 _KEPT = ".kept"
-SCOPES = ("cluster", "cluster, largest broker lost")
+SCOPES = (CLUSTER, BROKER_LOST)
 """Scopes of the forecast that stand for the whole cluster."""
 
 
@@ -58,11 +59,12 @@ def run(spark: SparkSession, url: str, out: Path, *, report: Path | None = None)
         shown = shown_rows(spark, folder)
         shutil.rmtree(folder / _KEPT)
     summary.numbers = _numbers(facts, shown)
+    summary.verdict = load_verdict(summary.numbers["days_until_capacity"], facts.last_ms)
     summary.outputs = {name: str(out / name) for name in TABLES}
     if report is not None:
         from pipelines.load.report import write_report
 
-        write_report(report, url, facts, shown)
+        write_report(report, url, summary, facts, shown)
         summary.outputs["report"] = str(report)
     return summary
 

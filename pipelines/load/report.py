@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 
 from pipelines.iso_time import time_at
 from pipelines.load.model import HOURS_SHOWN_MAX, Shown
+from pipelines.load.verdict import date_of
 from pipelines.reporting.page import Page, plain_label
+from pipelines.running.summary import Summary
 
 _BAR = "#33506e"
 _MEGA = 1_000_000.0
-_DAY_MS = 86_400_000
 
 _SEEN = (
     "A broker reports its busiest topics and a sum of the others. So figures of topics, "
@@ -28,21 +29,22 @@ _LINE = (
 )
 
 
-def write_report(path: Path, source: str, facts: Any, shown: Shown) -> None:
+def write_report(path: Path, source: str, summary: Summary, facts: Any, shown: Shown) -> None:
     """Write the page, whole or not at all."""
     page = Page(
         "Load history",
         f"{source}: {facts.reports:,} reports of {facts.brokers:,} brokers, "
         f"{time_at(facts.first_ms):%Y-%m-%d %H:%M} to {time_at(facts.last_ms):%Y-%m-%d %H:%M} UTC",
+        summary.sentence,
     )
     page.add_plot("Shape of the day", _shape(shown.shape), "Relative to the mean of all hours.")
     page.add_plot(
         "Brokers by hour of the day", _heat(shown.heat), "Megabytes a second, in and out."
     )
     page.add_table("When capacity runs out", *_forecast(shown.forecast, facts.last_ms), _LINE)
-    page.add_table("Hot topics", *_table(shown.hot_topics, _STATISTICS), f"{_UNITS} {_SEEN}")
-    page.add_table("Tenants", *_table(shown.tenants, _STATISTICS))
-    page.add_table("Brokers", *_table(shown.brokers, _STATISTICS))
+    page.add_table("Hot topics", *_statistics(shown.hot_topics), f"{_UNITS} {_SEEN}")
+    page.add_table("Tenants", *_statistics(shown.tenants))
+    page.add_table("Brokers", *_statistics(shown.brokers))
     page.add_table("Skew", *_table(shown.skew, _SKEW), "1 is even: the most loaded by the mean.")
     page.add_table("Shards", *_table(shown.shards, _SHARDS))
     if facts.skewed:
@@ -54,15 +56,12 @@ def write_report(path: Path, source: str, facts: Any, shown: Shown) -> None:
     page.write(path)
 
 
-_STATISTICS = ("name", "hours", "mean", "p50", "p95", "p99", "max", "growth_per_day")
+_RATES = ("mean", "p50", "p95", "p99", "max")
 _SKEW = ("level", "names", "mean", "most", "max_over_mean", "variation")
 _SHARDS = ("shard_id", "events", "topics_created", "assignments")
 _FORECAST = ("scope", "units_now", "units_per_day", "fit", "capacity_units", "days_left")
-_DAYS_SHOWN_MAX = 36_500
-"""Days for which the forecast names a date; a line that takes longer is as good as level."""
-
 _UNITS = (
-    "Mean, percentiles and maximum are bytes a second, in and out, of hourly means. "
+    "Mean, percentiles and maximum are megabytes a second, in and out, of hourly means. "
     "Growth is a part of the mean, each day."
 )
 
@@ -72,17 +71,23 @@ def _table(rows: Sequence[Any], columns: Sequence[str]) -> tuple[list[str], list
     return headings, [[row[name] for name in columns] for row in rows]
 
 
+def _statistics(rows: Sequence[Any]) -> tuple[list[str], list[list[Any]]]:
+    headings = ["name", "hours", *(f"{name} MB/s" for name in _RATES), "growth per day"]
+    return headings, [
+        [
+            *(row["name"], row["hours"]),
+            *(None if row[name] is None else row[name] / _MEGA for name in _RATES),
+            row["growth_per_day"],
+        ]
+        for row in rows
+    ]
+
+
 def _forecast(rows: Sequence[Any], last_ms: int) -> tuple[list[str], list[list[Any]]]:
     """Return the table of the forecast with the date on which capacity runs out."""
     headings, cells = _table(rows, _FORECAST)
-    dates = [_date(row["days_left"], last_ms) for row in rows]
+    dates = [date_of(row["days_left"], last_ms) for row in rows]
     return [*headings, "date (UTC)"], [[*row, date] for row, date in zip(cells, dates, strict=True)]
-
-
-def _date(days_left: float | None, last_ms: int) -> str:
-    if days_left is None or days_left > _DAYS_SHOWN_MAX:
-        return ""
-    return f"{time_at(last_ms + round(days_left * _DAY_MS)):%Y-%m-%d}"
 
 
 def _shape(rows: Sequence[Any]) -> Figure:

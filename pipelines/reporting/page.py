@@ -40,6 +40,8 @@ class Page:
 
     title: str
     subtitle: str = ""
+    verdict: str = ""
+    """The answer in one sentence: it stands first."""
     sections: list[_Section] = field(default_factory=list)
 
     def add_text(self, heading: str, text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,24 +93,39 @@ def print_summary(summary: Summary, *, as_json: bool) -> None:
         sys.stdout.write(printable_json(document) + "\n")
         sys.stdout.flush()
         return
-    table = Table(title=f"pipeline {summary.job}", title_justify="left", show_header=False)
-    table.add_row("rows read", f"{summary.rows_read:,} of {summary.rows_in:,}")
-    for name, rows in summary.rows_accounted.items():
-        table.add_row(f"  {name}", f"{rows:,}")
-    for name, value in _flat(summary.numbers):
-        table.add_row(printable(name), printable(value))
-    for name, path in summary.outputs.items():
-        table.add_row(name, printable(path))
-    table.add_row("seconds", f"{summary.elapsed_s:.1f}")
     # Without markup: users' names may contain brackets and colons.
     console = Console(highlight=False, markup=False, emoji=False)
-    console.print(table)
+    _print_rows(console, f"pipeline {summary.job}", _rows(summary))
     for sentence in summary.findings:
         console.print(printable(f"finding: {sentence}"))
     more = summary.findings_total - len(summary.findings)
     if more:
         console.print(f"and {more:,} findings more")
     console.print(printable(summary.sentence), style="bold", soft_wrap=True)
+
+
+def _rows(summary: Summary) -> list[tuple[str, str]]:
+    return [
+        ("rows read", f"{summary.rows_read:,} of {summary.rows_in:,}"),
+        *((f"  {name}", f"{rows:,}") for name, rows in summary.rows_accounted.items()),
+        *((printable(name), printable(value)) for name, value in _flat(summary.numbers)),
+        *((name, printable(path)) for name, path in summary.outputs.items()),
+        ("seconds", f"{summary.elapsed_s:.1f}"),
+    ]
+
+
+def _print_rows(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
+    """Print a table, or a line for each row where a table would cut or fold names."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    for row in rows:
+        table.add_row(*row)
+    unbounded = console.options.update(max_width=sys.maxsize)
+    if console.measure(table, options=unbounded).maximum <= console.width:
+        console.print(table)
+        return
+    console.print(title)
+    for name, value in rows:
+        console.print(f"{name}  {value}", soft_wrap=True)
 
 
 def _flat(numbers: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -45,9 +45,10 @@ def write_report(
     numbers = summary.numbers
     page = Page(
         "Availability of lookups",
-        f"{summary.sentence}. {source}: {numbers['minutes']:,} minutes with lookups, "
+        f"{source}: {numbers['minutes']:,} minutes with lookups, "
         f"{numbers['bad_minutes']:,} bad, "
         f"{numbers['availability_per_cent']} % good; objective {question.objective_per_cent} %",
+        summary.sentence,
     )
     page.add_text("What a bad minute is", _RULE)
     if answer.days:

@@ -65,6 +65,18 @@ def test_a_job_ends_in_its_verdict_and_prints_no_python(
     ]
 
 
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_a_name_is_neither_cut_nor_folded_however_narrow_the_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    topic = "persistent://acme-18/orders/views-of-a-rather-long-name-88061234"
+
+    print_summary(Summary("load", numbers={"busiest_topic": topic}), as_json=False)
+
+    assert topic in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["a[/b]", "a[red]b", "a:cat:b"])
 def test_names_are_shown_as_they_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     summary = Summary("load", numbers={"busiest_topic": name, "growth": {name: 0.5}})
