@@ -38,6 +38,8 @@ from nextgen.cli.local.plan import ClusterSize, make_plan_on_free_ports
 SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=1, shards=3)
 NAMESPACES = 10
 STOCK_TOPICS = 200
+STOCK_SCHEMAS = 5
+AVRO = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
 LEVELS = ("tenants", "namespaces", "topics")
 COMMAND_TIMEOUT_S = 3_600
 
@@ -113,6 +115,9 @@ async def fill(http: str) -> None:
         await put("namespaces/shop/returns/maxConsumersPerTopic", 3, "POST")
         for number in range(STOCK_TOPICS):
             await put(f"persistent/shop/orders/plain-{number}", {"number": str(number)})
+            if number < STOCK_SCHEMAS:
+                schema = {"type": "AVRO", "schema": AVRO, "properties": {"team": "shop"}}
+                await put(f"schemas/shop/orders/plain-{number}/schema", schema, "POST")
         for number in range(10):
             await put(f"persistent/shop/returns/wide-{number}/partitions", 4)
 
@@ -134,7 +139,9 @@ async def measure_stock(target: str, directory: Path, version: str, java: str) -
         "again_s": round(again_s, 1),
         **{level: first[level]["created"] for level in LEVELS},
         "not_carried": first["not_carried"]["count"],
-        "complete": first["topics"]["created"] >= STOCK_TOPICS + 10,
+        "schemas": first["schemas"]["added"],
+        "complete": first["topics"]["created"] >= STOCK_TOPICS + 10
+        and first["schemas"]["added"] == STOCK_SCHEMAS == again["schemas"]["same"],
         "again_writes_nothing": all(
             again[level]["same"] == again[level]["read"] == first[level]["read"] for level in LEVELS
         ),
@@ -150,7 +157,8 @@ async def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         plan = make_plan_on_free_ports(SIZE)
-        async with LocalCluster(plan, directory / "cluster"):
+        async with LocalCluster(plan, directory / "cluster") as cluster:
+            await cluster.wait_ready()
             target = plan.discovery_endpoints[0]
             result = await measure_file(target, directory, options.topics)
             if options.stock:
