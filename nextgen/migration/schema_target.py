@@ -39,6 +39,7 @@ class AdminSchemas:
         self._client = client
         self._session: aiohttp.ClientSession | None = None
         self._nodes: list[str] = []
+        self._opening = asyncio.Lock()
 
     async def add_missing(self, topic: str, schemas: Sequence[SchemaVersion]) -> int:
         """See ``SchemaTarget``."""
@@ -64,20 +65,26 @@ class AdminSchemas:
         if self._session is not None:
             await self._session.close()
 
+    async def _opened(self) -> aiohttp.ClientSession:
+        """Return the session, once the nodes that it is used with are known."""
+        async with self._opening:
+            if self._session is None:
+                nodes = (await self._client.cluster()).nodes
+                self._nodes = [each.http for each in nodes if each.kind == "discovery"]
+                timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
+                self._session = aiohttp.ClientSession(timeout=timeout)
+        return self._session
+
     async def _call(self, method: str, path: str, body: Any = None) -> Any:
         """Return the answer's JSON, None for 404: a topic that was never opened has no schema."""
-        if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
-            self._session = aiohttp.ClientSession(timeout=timeout)
-            nodes = (await self._client.cluster()).nodes
-            self._nodes = [node.http for node in nodes if node.kind == "discovery" and node.http]
+        session = await self._opened()
         problem = "no discovery node has an address for HTTP"
         for attempt in range(ATTEMPTS if self._nodes else 0):
             if attempt:
                 await asyncio.sleep(PAUSE_S * 2 ** (attempt - 1))
             url = f"http://{self._nodes[attempt % len(self._nodes)]}/admin/v2/{path}"
             try:
-                async with self._session.request(method, url, json=body) as answer:
+                async with session.request(method, url, json=body) as answer:
                     status, text = answer.status, await answer.text()
                     if status < 300:
                         return await answer.json(content_type=None)
