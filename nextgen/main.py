@@ -44,9 +44,14 @@ def _lookup() -> Sequence[ModuleType]:
 
 
 def _topics() -> Sequence[ModuleType]:
-    from nextgen.cli.topics import inventory_commands, move_commands, placement_commands
+    from nextgen.cli.topics import (
+        inventory_commands,
+        move_commands,
+        placement_commands,
+        watch_command,
+    )
 
-    return inventory_commands, placement_commands, move_commands
+    return inventory_commands, placement_commands, move_commands, watch_command
 
 
 def _policies() -> Sequence[ModuleType]:

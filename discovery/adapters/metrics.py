@@ -272,6 +272,16 @@ def _watches(report: Report) -> Iterator[Metric]:
         "How long the oldest update has waited for its watcher to read",
         report.gauges["watch_lag_ms"] / 1_000,
     )
+    yield _gauge(
+        "watch_bytes",
+        "Memory that the watches of programs count for",
+        report.gauges["watch_bytes"],
+    )
+    yield CounterMetricFamily(
+        "nextgen_discovery_watches_refused",
+        "Watches of programs for which there was no memory",
+        report.counts["watches_refused"],
+    )
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -11,7 +11,7 @@ same over all retries, so a write whose answer was lost is carried out once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
@@ -21,6 +21,7 @@ from nextgen.client.discovery.lookup_stream import LookupStream
 from nextgen.client.discovery.lookups import look_up
 from nextgen.client.discovery.nodes import DiscoveryNodes, Response
 from nextgen.client.discovery.own_writes import OwnWrites
+from nextgen.client.discovery.topic_list import TopicListChanged, watch_topic_list
 from nextgen.client.discovery.watch import watch_changes, watch_shard_map
 from nextgen.client.discovery.write_requests import (
     WriteRequest,
@@ -38,6 +39,7 @@ from nextgen.client.model import (
     Tenant,
     Topic,
     TopicLocation,
+    TopicNamesPage,
     Written,
     cluster_of,
     created_topic_of,
@@ -54,7 +56,7 @@ from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from nextgen.kernel.limits.cluster import (
     TOPICS_PER_CREATE_MAX,
 )
-from nextgen.kernel.routing.names import InvalidName, parse_namespace, parse_topic
+from nextgen.kernel.routing.names import InvalidName, NamespaceName, parse_namespace, parse_topic
 from nextgen.kernel.routing.slots import SlotTable
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
@@ -340,6 +342,28 @@ class Client(Listings):
             MetadataError: No node has served the watch once within the client's ``timeout_ms``.
         """
         return self._watch("WatchTopics", prefix, names, resume, without_snapshot)
+
+    def watch_topic_list(
+        self, pattern: str, *, poll_ms: int = 60_000
+    ) -> AsyncGenerator[TopicListChanged]:
+        """Yield the persistent topics that a subscription's ``pattern`` describes, then changes.
+
+        ``pattern`` is a regular expression for ``tenant/namespace/topic``, which begins with the
+        namespace; partitioned topics are their partitions. The first change has all that there is.
+        After a lost connection the next change is the difference. A discovery node of a release
+        without such watches is asked each ``poll_ms`` instead.
+
+        Raises:
+            InvalidRequest: The pattern is none, or cannot be matched in linear time.
+            MetadataError: No node has served the watch once within the client's ``timeout_ms``.
+        """
+
+        def read_page(namespace: NamespaceName, token: str) -> Awaitable[TopicNamesPage]:
+            return self.topic_names_page(namespace.text, domain="persistent", page_token=token)
+
+        return watch_topic_list(
+            self._nodes, pattern, read_page, poll_ms=poll_ms, timeout_ms=self._timeout_ms
+        )
 
     def watch_assignments(
         self,

@@ -89,7 +89,6 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "PRODUCERS_PER_TOPIC_MAX": ("test_a_topic_has_so_many_producers_and_no_more",),
     "PROPERTIES_BYTES_MAX": ("test_properties_have_limits",),
     "PROPOSE_QUEUE_BYTES_MAX": ("test_a_full_queue_refuses_and_keeps_what_it_has",),
-    "PUBLIC_WATCHERS_MAX": ("test_watches_are_bounded_in_number",),
     "PUBLIC_WATCH_QUEUE_BYTES_MAX": (
         "test_a_snapshot_waits_for_its_reader_and_is_no_reason_to_end_it",
         "test_what_waits_for_a_watcher_is_bounded_in_bytes",

@@ -27,9 +27,7 @@ from discovery.service.admin.positions import PositionService
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.lookup import LookupService
 from discovery.service.status import StatusService
-from discovery.service.watches.public_watch import PublicWatch
-from discovery.service.watches.registry import WatchRegistry
-from discovery.service.watches.shard_map_watch import ShardMapWatch
+from discovery.service.watches.registry import AnyWatch, WatchRegistry
 from nextgen.client.wire.errors import abort
 from nextgen.kernel.errors import DeadlineExceeded, Forbidden, InvalidRequest, MetadataError
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_DEFAULT_MS, REQUEST_TIMEOUT_MAX_MS
@@ -54,7 +52,7 @@ _WATCHES = {
 Work = Callable[[Any, int], Awaitable[Message]]
 """Executes a request within a time-out in milliseconds."""
 
-OpenWatch = Callable[[pb.WatchRequest], PublicWatch | ShardMapWatch]
+OpenWatch = Callable[[pb.WatchRequest], AnyWatch]
 
 _logger = structlog.get_logger(__name__)
 

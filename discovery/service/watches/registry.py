@@ -18,20 +18,28 @@ from discovery.ports import CatchUpReader, ChangeStreams, Clock, Directory
 from discovery.service.watches.public_watch import PublicWatch
 from discovery.service.watches.shard_feed import EncodedEvents, ShardWays
 from discovery.service.watches.shard_map_watch import ShardMapWatch
+from discovery.service.watches.topic_list_watch import TopicListWatch
 from nextgen.kernel.errors import InvalidRequest, Overloaded, Unavailable
 from nextgen.kernel.limits.stream import (
     CATCH_UPS_AT_ONCE_MAX,
+    PUBLIC_WATCH_BYTES,
     PUBLIC_WATCH_PROGRESS_MS,
-    PUBLIC_WATCHERS_MAX,
+    PUBLIC_WATCHES_BYTES_MAX,
 )
 from nextgen.kernel.routing.names import InvalidName
+from nextgen.pulsar.topic_lists.ports import TopicLists
 from nextgen.tasks.background import cancel_and_wait, keep
 from protos.nextgen.v1.discovery_service_pb2 import WatchRequest
 
 SHARD_MAP = "map"
 """The kind of a watch of the shard map, in addition to those of ``WatchedKind``."""
 
-WATCH_KINDS = (*(kind.value for kind in WatchedKind), SHARD_MAP)
+TOPIC_LIST = "topic_lists"
+"""The kind of a watch of topics by pattern."""
+
+WATCH_KINDS = (*(kind.value for kind in WatchedKind), SHARD_MAP, TOPIC_LIST)
+
+AnyWatch = PublicWatch | ShardMapWatch | TopicListWatch
 RELAYED_PREFIX = "watch_events_relayed_"
 SLOW_PREFIX = "watches_ended_as_slow_"
 OPEN_PREFIX = "watches_"
@@ -61,6 +69,8 @@ class WatchRegistry:
     ) -> None:
         self.events_relayed: Counter[str] = Counter()
         """By kind of watch: an event counts once for each watcher that it was queued for."""
+        self.refused = 0
+        """Watches for which there was no memory."""
         self._closed_as_slow: Counter[str] = Counter()
         self._directory = directory
         self._streams = streams
@@ -68,7 +78,9 @@ class WatchRegistry:
             streams, catch_up, asyncio.Semaphore(CATCH_UPS_AT_ONCE_MAX), EncodedEvents()
         )
         self._clock = clock
-        self._watches: dict[PublicWatch | ShardMapWatch, str] = {}
+        self.topic_lists: TopicLists | None = None
+        """What watches by pattern stand on. Without it they are refused."""
+        self._watches: dict[AnyWatch, str] = {}
         self._digests: tuple[int, dict[int, bytes]] = (0, {})
         self._placed_version = 0
         self._ticking: asyncio.Task[None] | None = None
@@ -77,14 +89,16 @@ class WatchRegistry:
     def __repr__(self) -> str:
         return f"<WatchRegistry watches={len(self._watches)}>"
 
-    def open(self, kind: WatchedKind, request: WatchRequest) -> PublicWatch:
-        """Begin a watch of objects.
+    def open(self, kind: WatchedKind, request: WatchRequest) -> AnyWatch:
+        """Begin a watch of objects, or of the topics that a pattern describes.
 
         Raises:
             InvalidRequest: A name, the prefix or a position to resume from is malformed.
             Unavailable: The shard map is not known yet, or this node stops.
-            Overloaded: There are ``PUBLIC_WATCHERS_MAX`` watches.
+            Overloaded: Public watches take ``PUBLIC_WATCHES_BYTES_MAX``.
         """
+        if request.pattern:
+            return self._open_topic_list(kind, request)
         try:
             scope = parse_scope(kind, request.prefix, request.names)
         except InvalidName as error:
@@ -109,7 +123,7 @@ class WatchRegistry:
         Raises:
             InvalidRequest: The request has a filter, which the map does not allow.
             Unavailable: This node stops.
-            Overloaded: There are ``PUBLIC_WATCHERS_MAX`` watches.
+            Overloaded: Public watches take ``PUBLIC_WATCHES_BYTES_MAX``.
         """
         if request.prefix or request.names or getattr(request, "from") or request.without_snapshot:
             raise InvalidRequest("a watch of the shard map has no names and always begins with it")
@@ -118,7 +132,15 @@ class WatchRegistry:
         self._admit(watch, SHARD_MAP)
         return watch
 
-    async def close(self, watch: PublicWatch | ShardMapWatch) -> None:
+    def _open_topic_list(self, kind: WatchedKind, request: WatchRequest) -> TopicListWatch:
+        if kind is not WatchedKind.TOPICS or self.topic_lists is None:
+            raise InvalidRequest("only topics are watched by pattern, where that is enabled")
+        self._check_admission()
+        watch = TopicListWatch(self.topic_lists, request, self._clock)
+        self._admit(watch, TOPIC_LIST)
+        return watch
+
+    async def close(self, watch: AnyWatch) -> None:
         """Remove and close a watch whose call has ended."""
         kind = self._watches.pop(watch)
         if _is_slow(watch):
@@ -131,7 +153,7 @@ class WatchRegistry:
         for watch in tuple(self._watches):
             if isinstance(watch, ShardMapWatch):
                 watch.notice()
-            elif version != self._placed_version:
+            elif isinstance(watch, PublicWatch) and version != self._placed_version:
                 watch.place(self._shares(watch.scope))
         self._placed_version = version
 
@@ -158,7 +180,7 @@ class WatchRegistry:
     def counts(self) -> dict[str, int]:
         """Return the counters by name, for every kind."""
         slow = self.ended_as_slow
-        return {
+        return {"watches_refused": self.refused} | {
             name: count
             for kind in WATCH_KINDS
             for name, count in (
@@ -172,9 +194,16 @@ class WatchRegistry:
         open_watches, lag = self.open_watches(), self.lag()
         return {
             **{f"{OPEN_PREFIX}{kind}": open_watches[kind] for kind in WATCH_KINDS},
+            "watch_bytes": self.bytes,
             "watch_lag_positions": lag.positions,
             "watch_lag_ms": lag.wait_ms,
         }
+
+    @property
+    def bytes(self) -> int:
+        """Memory that the watches count for."""
+        queued = sum(watch.queue.bytes for watch in self._watches if isinstance(watch, PublicWatch))
+        return queued + PUBLIC_WATCH_BYTES * len(self._watches)
 
     def open_watches(self) -> Counter[str]:
         """Return how many watches are open, by kind."""
@@ -203,10 +232,15 @@ class WatchRegistry:
     def _check_admission(self) -> None:
         if self._is_stopping:
             raise Unavailable("this discovery node stops")
-        if len(self._watches) >= PUBLIC_WATCHERS_MAX:
-            raise Overloaded(f"{PUBLIC_WATCHERS_MAX} watches are open at this discovery node")
+        taken = self.bytes + PUBLIC_WATCH_BYTES
+        if taken > PUBLIC_WATCHES_BYTES_MAX:
+            self.refused += 1
+            raise Overloaded(
+                f"{len(self._watches)} watches would take {taken} bytes at this discovery node, "
+                f"at most {PUBLIC_WATCHES_BYTES_MAX} are allowed"
+            )
 
-    def _admit(self, watch: PublicWatch | ShardMapWatch, kind: str) -> None:
+    def _admit(self, watch: AnyWatch, kind: str) -> None:
         self._watches[watch] = kind
         if self._ticking is None:
             self._ticking = keep("watch_progress", self._tick)
@@ -241,5 +275,5 @@ class WatchRegistry:
         return {shard_id: position for shard_id, position in known.items() if position}
 
 
-def _is_slow(watch: PublicWatch | ShardMapWatch) -> bool:
+def _is_slow(watch: AnyWatch) -> bool:
     return isinstance(watch.error, Overloaded)

@@ -79,7 +79,7 @@ async def watch_changes(
         request.without_snapshot = without_snapshot and not place.in_snapshot
         return request
 
-    async with aclosing(_updates(nodes, method, next_request, timeout_ms)) as updates:
+    async with aclosing(updates_of(nodes, method, next_request, timeout_ms)) as updates:
         async for update in updates:
             for change in place.changes(update):
                 yield change
@@ -93,7 +93,7 @@ async def watch_shard_map(nodes: DiscoveryNodes, *, timeout_ms: int) -> AsyncGen
     known = ClusterUpdate(full=True)
     leaders: dict[int, LeaderReport] = {}
     slots: Counter[int] = Counter()
-    async with aclosing(_updates(nodes, "WatchShardMap", WatchRequest, timeout_ms)) as updates:
+    async with aclosing(updates_of(nodes, "WatchShardMap", WatchRequest, timeout_ms)) as updates:
         async for update in updates:
             newer = [
                 leader
@@ -175,7 +175,7 @@ def _append(changes: list[Change[Any]], change: Change[Any] | None) -> None:
         changes.append(change)
 
 
-async def _updates(
+async def updates_of(
     nodes: DiscoveryNodes, method: str, next_request: Any, timeout_ms: int
 ) -> AsyncGenerator[WatchUpdate]:
     """Yield the updates of one stream after the other, each begun with ``next_request()``.

@@ -22,7 +22,7 @@ from nextgen.client.topic_lists.name_set import NameSet
 from nextgen.client.topic_lists.namespace_changes import NamespaceChanges, ShardProgress
 from nextgen.client.topic_lists.place import Place
 from nextgen.client.topic_lists.shard_names import NamesPage, Shards, read_names
-from nextgen.client.topic_lists.topic_changes import TopicChange, unit_names
+from nextgen.client.topic_lists.topic_changes import TopicChange
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, Refused, Unavailable
 from nextgen.kernel.limits.listing import (
     PATTERN_MATCHING_TURN_MS,
@@ -33,6 +33,7 @@ from nextgen.kernel.limits.listing import (
 )
 from nextgen.kernel.routing.names import PARTITION_SUFFIX, NamespaceName
 from nextgen.kernel.routing.system_topics import is_system_topic
+from nextgen.kernel.routing.unit_names import unit_names
 from nextgen.pulsar.topic_lists.pattern import SCHEME_SEPARATOR, TopicPattern
 from nextgen.pulsar.topic_lists.ports import TopicListChange
 from nextgen.tasks.background import cancel_and_wait, join

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from nextgen.kernel.routing.names import PARTITION_SUFFIX
 from nextgen.kernel.routing.system_topics import is_system_topic
+from nextgen.kernel.routing.unit_names import unit_names
 from protos.nextgen.v1.events_pb2 import Event
 
 
@@ -45,10 +45,3 @@ def topic_changes(events: Iterable[Event]) -> list[TopicChange]:
         if not is_system_topic(change.base_name):
             changes.append(change)
     return changes
-
-
-def unit_names(name: str, partitions: int) -> list[str]:
-    """Return the names that a topic has in lists: its own, or those of its partitions."""
-    if not partitions:
-        return [name]
-    return [f"{name}{PARTITION_SUFFIX}{number}" for number in range(partitions)]

@@ -108,8 +108,12 @@ DECODED_EVENTS_KEPT_MAX = 4_096
 
 # Watches through discovery ----------------------------------------------------------------------
 
-PUBLIC_WATCHERS_MAX = 1_000
-"""Watches through one discovery node, ending ones included: each is a stream."""
+PUBLIC_WATCHES_BYTES_MAX = 256 * 1024 * 1024
+"""Memory of one discovery node for public watches, ending ones included: of all that waits to be
+read, and ``PUBLIC_WATCH_BYTES`` for each. 4,096 watches of which none is behind."""
+
+PUBLIC_WATCH_BYTES = 64 * 1024
+"""What a public watch counts for besides its queue: its call, its tasks, its buffers."""
 
 PUBLIC_WATCH_QUEUE_UPDATES_MAX = 4_096
 """Updates that wait for one watcher to read; beyond it the watcher is ended as slow."""

@@ -345,18 +345,36 @@ class GetCountersResponse(_message.Message):
     def __init__(self, counters: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
-    __slots__ = ("prefix", "names", "without_snapshot")
+    __slots__ = ("prefix", "names", "without_snapshot", "pattern", "known_hash")
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     FROM_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     WITHOUT_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_HASH_FIELD_NUMBER: _ClassVar[int]
     prefix: str
     names: _containers.RepeatedScalarFieldContainer[str]
     without_snapshot: bool
-    def __init__(self, prefix: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., without_snapshot: _Optional[bool] = ..., **kwargs) -> None: ...
+    pattern: str
+    known_hash: str
+    def __init__(self, prefix: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., without_snapshot: _Optional[bool] = ..., pattern: _Optional[str] = ..., known_hash: _Optional[str] = ..., **kwargs) -> None: ...
+
+class TopicListUpdate(_message.Message):
+    __slots__ = ("whole", "created", "deleted", "hash", "more")
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    whole: bool
+    created: _containers.RepeatedScalarFieldContainer[str]
+    deleted: _containers.RepeatedScalarFieldContainer[str]
+    hash: str
+    more: bool
+    def __init__(self, whole: _Optional[bool] = ..., created: _Optional[_Iterable[str]] = ..., deleted: _Optional[_Iterable[str]] = ..., hash: _Optional[str] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class WatchUpdate(_message.Message):
-    __slots__ = ("events", "positions", "error", "shard_id", "reset", "items", "snapshot_complete", "shard_map", "leaders")
+    __slots__ = ("events", "positions", "error", "shard_id", "reset", "items", "snapshot_complete", "shard_map", "leaders", "list")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -366,6 +384,7 @@ class WatchUpdate(_message.Message):
     SNAPSHOT_COMPLETE_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_FIELD_NUMBER: _ClassVar[int]
     LEADERS_FIELD_NUMBER: _ClassVar[int]
+    LIST_FIELD_NUMBER: _ClassVar[int]
     events: _containers.RepeatedCompositeFieldContainer[_events_pb2.Event]
     positions: _containers.RepeatedCompositeFieldContainer[ShardPosition]
     error: _errors_pb2.ErrorDetail
@@ -375,4 +394,5 @@ class WatchUpdate(_message.Message):
     snapshot_complete: bool
     shard_map: _events_pb2.ShardMapChanged
     leaders: _containers.RepeatedCompositeFieldContainer[_cluster_service_pb2.LeaderReport]
-    def __init__(self, events: _Optional[_Iterable[_Union[_events_pb2.Event, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_id: _Optional[int] = ..., reset: _Optional[bool] = ..., items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., snapshot_complete: _Optional[bool] = ..., shard_map: _Optional[_Union[_events_pb2.ShardMapChanged, _Mapping]] = ..., leaders: _Optional[_Iterable[_Union[_cluster_service_pb2.LeaderReport, _Mapping]]] = ...) -> None: ...
+    list: TopicListUpdate
+    def __init__(self, events: _Optional[_Iterable[_Union[_events_pb2.Event, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_id: _Optional[int] = ..., reset: _Optional[bool] = ..., items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., snapshot_complete: _Optional[bool] = ..., shard_map: _Optional[_Union[_events_pb2.ShardMapChanged, _Mapping]] = ..., leaders: _Optional[_Iterable[_Union[_cluster_service_pb2.LeaderReport, _Mapping]]] = ..., list: _Optional[_Union[TopicListUpdate, _Mapping]] = ...) -> None: ...

@@ -26,6 +26,7 @@ from nextgen.client import (
 )
 from nextgen.client.wire.errors import error_of_rpc, from_detail
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, PositionAhead
+from nextgen.pulsar.topic_lists.hash import topics_hash
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import WatchRequest, WatchUpdate
 from tests.support.callers.member_channel import member_channel
@@ -92,6 +93,36 @@ class Watcher:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
+class ListWatcher:
+    """Applies the changes of a topic list, and checks that nothing comes twice, until cancelled."""
+
+    def __init__(self, client: Client, pattern: str) -> None:
+        self.names: set[str] = set()
+        self.hash = ""
+        self.polled = False
+        self._changes = client.watch_topic_list(pattern)
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        async with aclosing(self._changes) as changes:
+            async for change in changes:
+                assert not self.names & set(change.created)
+                assert self.names >= set(change.deleted)
+                self.names = (self.names | set(change.created)) - set(change.deleted)
+                self.hash, self.polled = change.hash, change.is_polled
+
+    async def until(self, names: set[str]) -> None:
+        async with timeout(SETTLED_TIMEOUT_S):
+            while self.names != names:
+                if self._task.done():
+                    self._task.result()
+                await asyncio.sleep(0.02)
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
 def assert_each_once_and_in_order(watcher: Watcher) -> None:
     last: dict[int, int] = {}
     for shard_id, position in watcher.events():
@@ -127,7 +158,8 @@ async def prepared(client: Client) -> None:
 
 async def test_a_fold_of_the_watch_equals_the_listing_over_kills_of_leader_and_discovery(tmp_path):
     """1. Watches by prefix and by name begin. 2. The leader of a shard is killed under load.
-    3. Each discovery node is killed in turn. 4. Folded, the watches are what is listed."""
+    3. Each discovery node is killed in turn. 4. Folded, the watches are what is listed, and the
+    one by pattern has every matching name once."""
     size = ClusterSize(cluster_managers=1, brokers=1, shards=2)
     async with running_cluster(tmp_path, size) as cluster:
         writing, watching = clients(cluster)
@@ -138,6 +170,7 @@ async def test_a_fold_of_the_watch_equals_the_listing_over_kills_of_leader_and_d
             named = f"{PREFIX}t-0010"
             by_name = Watcher(watching, names=[named])
             nothing = Watcher(watching, prefix=f"{PREFIX}nothing-begins-so")
+            by_pattern = ListWatcher(watching, f"{NAMESPACE}/t-.*[0369]")
             await by_prefix.until(lambda: by_prefix.snapshots == {1, 2})
             # Later its topic would be in its snapshot, and not created any more.
             await by_name.until(lambda: bool(by_name.snapshots))
@@ -164,6 +197,9 @@ async def test_a_fold_of_the_watch_equals_the_listing_over_kills_of_leader_and_d
 
             await by_prefix.until(lambda: by_prefix.objects.by_name() == expected)
             await by_name.until(lambda: by_name.objects.get(named) == expected.get(named))
+            matching = {name for name in expected if name[-1] in "0369"}
+            await by_pattern.until(matching)
+            assert (by_pattern.hash, by_pattern.polled) == (topics_hash(matching), False)
             for watcher in (by_prefix, by_name, nothing):
                 assert_each_once_and_in_order(watcher)
             assert by_prefix.resets == 0
@@ -171,7 +207,7 @@ async def test_a_fold_of_the_watch_equals_the_listing_over_kills_of_leader_and_d
             told = [change.kind for change in by_name.changes if change.name]
             assert told == [ChangeKind.CREATED, ChangeKind.PROPERTIES_SET]
             assert not any(change.name for change in nothing.changes)
-            await asyncio.gather(*(w.stop() for w in (by_prefix, by_name, nothing)))
+            await asyncio.gather(*(w.stop() for w in (by_prefix, by_name, nothing, by_pattern)))
 
 
 async def test_a_token_resumes_without_gap_or_duplicate_and_a_bad_one_is_refused(tmp_path):
@@ -301,6 +337,7 @@ async def test_assignments_and_the_shard_map_are_watched_from_a_thread_and_a_ter
             )
             assert (await next_change(process.stdout))["change"] == "snapshot_complete"
 
+            await a_topic_list_is_watched(client, target)
             (location,) = await client.lookup([name])
             change = await next_change(process.stdout)
             process.send_signal(signal.SIGINT)
@@ -311,6 +348,22 @@ async def test_assignments_and_the_shard_map_are_watched_from_a_thread_and_a_ter
             assert await asyncio.to_thread(assigned_from_thread, endpoints, name) == [
                 (ChangeKind.PRESENT, name, location.broker_id, location.epoch)
             ]
+
+
+async def a_topic_list_is_watched(client: Client, target: list[str]) -> None:
+    watching = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "nextgen", "topics", "watch", f"{NAMESPACE}/a-.*"),
+        *(*target, "--limit", "2"),
+        stdout=subprocess.PIPE,
+    )
+    assert watching.stdout is not None
+    first = json.loads(await watching.stdout.readline())
+    await client.create_topics([f"{PREFIX}b-1", f"{PREFIX}a-1"])
+    second = json.loads(await watching.stdout.readline())
+    assert (first["created"], first["hash"]) == ([], "00000000")
+    assert second["created"] == [f"{PREFIX}a-1"]
+    assert second["hash"] == topics_hash(second["created"])
+    assert await watching.wait() == 0
 
 
 async def next_change(lines: asyncio.StreamReader) -> dict[str, Any]:

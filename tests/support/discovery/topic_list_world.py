@@ -11,10 +11,10 @@ from typing import Any
 from nextgen.client.changes.shard_watch import WatchListener
 from nextgen.client.topic_lists.place import Place
 from nextgen.client.topic_lists.shared_lists import SharedTopicLists
-from nextgen.client.topic_lists.topic_changes import unit_names
 from nextgen.kernel.errors import MetadataError, NotLeader, Unavailable
 from nextgen.kernel.routing.names import NamespaceName, parse_topic
 from nextgen.kernel.routing.system_topics import is_system_topic
+from nextgen.kernel.routing.unit_names import unit_names
 from nextgen.pulsar.topic_lists.hash import sort_key, topics_hash
 from nextgen.pulsar.topic_lists.pattern import TopicPattern, compile_pattern
 from nextgen.pulsar.topic_lists.ports import ListQuestion, Refresh, TopicList

@@ -36,6 +36,7 @@ async def test_watches_are_counted_by_kind_open_and_ended():
         "topics": 0,
         "assignments": 0,
         "map": 2,
+        "topic_lists": 0,
     }
     assert value("watches_ended_as_slow_total", "map") == 1
     assert value("watch_events_relayed_total", "topics") == 0

@@ -16,6 +16,7 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.kernel.limits.stream import (
+    PUBLIC_WATCH_BYTES,
     PUBLIC_WATCH_QUEUE_BYTES_MAX,
     PUBLIC_WATCH_QUEUE_UPDATES_MAX,
     WATCH_BACKLOG_EVENTS_MAX,
@@ -493,14 +494,26 @@ async def test_progress_waits_behind_what_is_to_be_read_first(one_shard):
     assert positions(await one_shard.read(watch)) == {1: 9}
 
 
-async def test_watches_are_bounded_in_number(one_shard, monkeypatch):
-    monkeypatch.setattr(watch_registry, "PUBLIC_WATCHERS_MAX", 3)
+async def test_public_watches_bytes_max_are_taken_and_one_watch_more_is_refused(
+    one_shard, monkeypatch
+):
+    monkeypatch.setattr(watch_registry, "PUBLIC_WATCHES_BYTES_MAX", 3 * PUBLIC_WATCH_BYTES)
     one_shard.streams.positions = {1: 5}
     watches = [one_shard.open(known=[(1, 5)]) for _ in range(3)]
     with pytest.raises(Overloaded, match="3 watches"):
         one_shard.open(known=[(1, 5)])
+    assert one_shard.registry.counts()["watches_refused"] == 1
     await one_shard.registry.close(watches[0])
     one_shard.open(known=[(1, 5)])
+
+
+async def test_what_waits_for_watchers_takes_the_memory_of_further_watches(one_shard, monkeypatch):
+    monkeypatch.setattr(watch_registry, "PUBLIC_WATCHES_BYTES_MAX", 2 * PUBLIC_WATCH_BYTES)
+    one_shard.open(known=[(1, 5)])
+    (await one_shard.followed(1)).listener.on_events([created(6, PREFIX + "a")])
+    with pytest.raises(Overloaded, match="1 watches"):
+        one_shard.open(known=[(1, 5)])
+    assert one_shard.registry.gauges()["watch_bytes"] > PUBLIC_WATCH_BYTES
 
 
 async def test_a_node_that_stops_ends_its_watches_and_takes_no_more(one_shard):
