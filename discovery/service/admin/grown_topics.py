@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from discovery.ports import Shards
 from discovery.service.admin.deadline import all_of
 from discovery.service.admin.topic_deletion import Owners
-from nextgen.kernel.errors import ConnectionLost, Refused, Unavailable
+from nextgen.kernel.errors import ConnectionLost, Definite, Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.rest import TOPIC_UNITS_CALLED_MAX
 from nextgen.kernel.routing.names import Domain, TopicName
@@ -41,9 +41,9 @@ class GrownTopics:
         ``TOPIC_UNITS_CALLED_MAX`` partitions at a time; idle ones are assigned.
 
         Raises:
-            Refused: The topic was deleted meanwhile.
+            Refused: NOT_FOUND: the topic was deleted meanwhile.
             ConnectionLost: Some may have been created: repeat it.
-            MetadataError: Others; as after ``ConnectionLost``.
+            Indefinite: Others; as after ``ConnectionLost``.
         """
         numbers = [number for number in partitions if number]
         owners = self._owners
@@ -61,7 +61,10 @@ class GrownTopics:
                     for number in numbers
                 ]
             )
-        except Unavailable as error:
+        except Definite as error:
+            if isinstance(error, Refused) and error.code == RejectionCode.NOT_FOUND:
+                raise
+            # The topic has grown: a definite error would have the caller issue the command anew.
             why = f"not all partitions of {name.text} have its subscriptions yet: {error}"
             raise ConnectionLost(why) from error
 

@@ -11,7 +11,13 @@ import pytest
 from discovery.service.admin.inventory import InventoryService
 from discovery.service.counters import DiscoveryCounters
 from nextgen.client.routing.topic_owners import OwnerUnreachable
-from nextgen.kernel.errors import ConnectionLost, Refused
+from nextgen.kernel.errors import (
+    ConnectionLost,
+    MetadataError,
+    Overloaded,
+    Refused,
+    Unavailable,
+)
 from nextgen.kernel.limits.rest import TOPIC_UNITS_CALLED_MAX
 from nextgen.kernel.routing.names import TopicName, parse_topic
 from protos.nextgen.v1 import discovery_service_pb2 as pb
@@ -143,6 +149,29 @@ async def test_a_growth_that_was_broken_off_is_finished_by_its_repetition(world:
         ["audit", "ship"],
         ["audit", "ship"],
     ]
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        Overloaded("NO_CAPACITY: no broker has units left", 500),
+        Unavailable("NO_BROKER: no broker is here"),
+        Refused("NOT_ALLOWED", "the broker refuses it"),
+    ],
+)
+async def test_a_growth_that_is_committed_is_never_answered_as_if_nothing_had_happened(
+    world: World, trouble: MetadataError
+) -> None:
+    """A definite error has the client issue its command anew, and it is carried out twice."""
+
+    async def troubled(_name: TopicName, _request: Any) -> Any:
+        raise trouble
+
+    world.call = troubled  # type: ignore[method-assign]
+
+    with pytest.raises(ConnectionLost, match="not all partitions"):
+        await world.grow(4)
+    assert world.partitions == 4
 
 
 async def test_missed_subscriptions_are_created_without_a_growth(world: World) -> None:
