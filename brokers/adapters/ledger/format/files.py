@@ -33,6 +33,8 @@ NAMES_LABEL = "ledger.names"
 durable."""
 
 REMOVAL_LABEL = "ledger.removal"
+_REMOVED = "removed-"
+"""Begins the name of the mark of a removed unit, which stands beside where its directory was."""
 """Name of the step that syncs the directory of a unit whose topic is deleted."""
 
 _NAME = re.compile(
@@ -95,13 +97,15 @@ class Listing:
 class UnitDirectory:
     """One unit's directory on a ``storage``. Calls block, and ``OSError`` passes through."""
 
-    __slots__ = ("path", "storage")
+    __slots__ = ("_removed", "path", "storage")
 
     def __init__(self, root: Path, topic_id: str, unit: str, storage: SharedStorage = DISK) -> None:
         if not _ID.fullmatch(topic_id) or (unit and not _ID.fullmatch(unit)):
             raise ValueError(f"{topic_id!r} and {unit!r} name no unit")
         name = f"{topic_id}.{unit}" if unit else topic_id
-        self.path = f"{root}/{topic_id[:_PREFIX_CHARACTERS]}/{name}"
+        above = f"{root}/{topic_id[:_PREFIX_CHARACTERS]}"
+        self.path = f"{above}/{name}"
+        self._removed = f"{above}/{_REMOVED}{name}"
         self.storage = storage
 
     def claim(self, epoch: int) -> str:
@@ -124,20 +128,26 @@ class UnitDirectory:
 
     def make(self) -> None:
         """Create the directory if it is missing. Its first claim needs a ``sync_above``."""
-        missing = [self.path]
+        self._make(self.path)
+
+    def _make(self, path: str) -> None:
+        missing = [path]
         while not self.storage.is_directory(_parent(missing[-1])):
             missing.append(_parent(missing[-1]))
         for path in reversed(missing):
             self.storage.make_directory(path)
 
     def remove(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
-        """Remove the directory with everything in it; nothing if it is not there.
+        """Remove the directory with everything in it, for good.
 
         It ends between two files when ``is_stopping``.
 
-        Claims go first, durably: without its own claim an owner acknowledges nothing (see
-        ``is_fenced``), so nothing is acknowledged after entries are gone.
+        A mark comes first, durably, and stays: it is what is left of the fences. An owner of before
+        that has not heard of the removal could open an empty directory. Then the claims go,
+        durably: without its own claim an owner acknowledges nothing (see ``is_fenced``), so nothing
+        is acknowledged after entries are gone.
         """
+        self._mark_removed()
         if not self.exists():
             return
         for epoch in sorted(self.listing().claims):
@@ -148,6 +158,19 @@ class UnitDirectory:
                 return
             self.storage.unlink(f"{self.path}/{name}")
         self.storage.remove_tree(Path(self.path))
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the unit's topic is deleted, so that nobody may claim the unit any more."""
+        return self.storage.exists(self._removed)
+
+    def _mark_removed(self) -> None:
+        if not self.storage.is_directory(self._above):
+            self._make(self._above)
+        # An empty file that is there may not be durable yet: an earlier removal was interrupted.
+        with suppress(FileExistsError):
+            self.storage.close(self.storage.create(self._removed))
+        self.sync_above()
 
     def sync_above(self) -> None:
         """Return once the directory itself is durable, up to the ledger directory."""

@@ -1,6 +1,7 @@
 """Takeover: becoming the owner of a unit in epoch E, and ending all lower epochs (ADR 0019).
 
-    claim      create ``claim-E``. If there is a higher claim, another process is the successor.
+    claim      create ``claim-E``. If there is a higher claim, another process is the successor; if
+               the unit was removed, its topic is deleted.
     fence      create ``fence-e`` for every lower claimed e: its owner acknowledges nothing more.
                Claims and fences become durable before any later step relies on them: now, or with
                the snapshot if no epoch has to be sealed.
@@ -126,6 +127,7 @@ class Takeover:
 
     def _claim(self) -> FileIdentity:
         directory, epoch = self._directory, self._epoch
+        self._check_removed()
         if not directory.exists() or not self._look().claims:
             directory.make()
             directory.sync_above()
@@ -137,9 +139,16 @@ class Takeover:
             raise self._fenced(f"another process has epoch {epoch} of")
         claim = directory.claim_identity(epoch)
         self._on_step("claim written")
+        # A removal that has not made its mark yet finds this claim, and ends it.
+        self._check_removed()
         if claim is None:
             raise self._fenced(f"a later epoch than {epoch} owns")
         return claim
+
+    def _check_removed(self) -> None:
+        if self._directory.is_removed:
+            why = f"topic {self._unit.topic_name} of epoch {self._epoch} is deleted"
+            raise Fenced(why, used_epoch=self._epoch)
 
     def _look(self) -> Listing:
         """List the directory, and raise if this epoch is over.
