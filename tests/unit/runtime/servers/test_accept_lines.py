@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from statistics import median
 
 import grpc
 import grpc.aio
@@ -89,7 +90,8 @@ async def test_a_quiet_connection_does_not_wait_behind_the_calls_of_a_busy_one()
         assert min(await waits_of_the_quiet(server)) < DISCOVERY_CONNECTION_CALLS_MAX // 2
 
     async with serving(lines=1) as server:
-        assert min(await waits_of_the_quiet(server)) > DISCOVERY_CONNECTION_CALLS_MAX // 2
+        # Not of all: on a busy machine a quiet call may come before the busy ones have begun.
+        assert median(await waits_of_the_quiet(server)) > DISCOVERY_CONNECTION_CALLS_MAX // 2
 
 
 async def test_every_line_serves_and_says_whether_it_is_healthy() -> None:
