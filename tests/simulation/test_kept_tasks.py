@@ -25,6 +25,8 @@ KEPT_ELSEWHERE = {
     "log_rotation": "test_rotation_goes_on_after_its_task_ended",
     "mesh_dialer": "test_a_dialer_that_ended_dials_again",
     "metadata_existence_checks": "test_an_existence_check_outlives_the_task_that_makes_it",
+    "topic_lists": "test_lists_follow_their_namespace_after_a_task_of_theirs_ended",
+    "topic_lists_kept": "test_lists_follow_their_namespace_after_a_task_of_theirs_ended",
     "worker": "test_a_worker_whose_keeper_ended_comes_back",
 }
 """Kept tasks that a simulated cluster does not have, and the tests that break them."""

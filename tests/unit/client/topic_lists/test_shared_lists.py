@@ -23,6 +23,7 @@ from nextgen.pulsar.topic_lists.pattern import TopicPattern, compile_pattern
 from nextgen.pulsar.topic_lists.ports import ListQuestion, Refresh, TopicList, TopicListChange
 from nextgen.tasks.timeouts import timeout
 from tests.support.discovery.topic_list_world import NAMESPACE, PREFIX, LoggedShards, Node
+from tests.support.processes.kept_tasks import break_kept, has_begun_again
 
 
 @pytest.fixture
@@ -133,6 +134,20 @@ async def test_a_name_that_is_deleted_and_created_at_once_is_both(shards, node):
     first, second = await change_at(node, place), await change_at(node, place)
     assert (first.deleted, second.created) == ((f"{PREFIX}a",), (f"{PREFIX}a",))
     assert (first.hash, second.hash) == (topics_hash([]), topics_hash([f"{PREFIX}a"]))
+
+
+@pytest.mark.parametrize("task", ["topic_lists", "topic_lists_kept"])
+async def test_lists_follow_their_namespace_after_a_task_of_theirs_ended(shards, node, task):
+    place = await node.watch(".*")
+    await asyncio.sleep(0)
+
+    broken = break_kept(task)
+    async with timeout(30):
+        while not has_begun_again(task, broken):
+            await asyncio.sleep(0.01)
+
+    create(shards, "a")
+    assert (await change_at(node, place)).created == (f"{PREFIX}a",)
 
 
 async def test_names_are_those_of_the_last_change_that_was_taken(shards, node):
