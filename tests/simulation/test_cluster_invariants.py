@@ -179,9 +179,9 @@ async def test_messages_may_be_missing_only_of_a_topic_that_was_deleted():
     storage.disk.sync_directory(path.parent, label="a test")
 
     assert list(storage.lost()) == [f"{position} of {UNIT} was acknowledged and is lost"]
-    storage.deleted.add("another topic")
+    storage.deleted = {"another topic": 0.0}
     assert len(list(storage.lost())) == 1
-    storage.deleted.add(UNIT[0])
+    storage.deleted = {UNIT[0]: 0.0}
     assert list(storage.lost()) == []
 
 

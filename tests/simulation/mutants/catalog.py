@@ -15,6 +15,7 @@ from tests.simulation.mutants import (
     proofs,
     replicas,
     sessions,
+    topics,
 )
 from tests.simulation.mutants.mutant import Mutant
 
@@ -29,6 +30,7 @@ COMPONENTS: Mapping[str, tuple[Mutant, ...]] = {
     "Broker sessions": sessions.MUTANTS,
     "Answers to lookups": lookups.MUTANTS,
     "Effective writes": effective.MUTANTS,
+    "What operators do to topics": topics.MUTANTS,
 }
 
 MUTANTS = tuple(mutant for mutants in COMPONENTS.values() for mutant in mutants)

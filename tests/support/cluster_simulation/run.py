@@ -19,6 +19,7 @@ from nextgen.client import Client
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.limits.placement import QUARANTINE_MS
 from nextgen.kernel.limits.stream import WATCH_EVENTS_PER_SLICE
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.replication.ports import Role
 from nextgen.tasks.background import failures
 from nextgen.tasks.timeouts import timeout
@@ -26,6 +27,7 @@ from shards.assignment.lease_keeper import _RETRY_SECONDS_MAX as LEASE_GROWTH_S_
 from tests.simulation.report import SeedReport
 from tests.support.cluster_simulation.clients.administrators import Administrator
 from tests.support.cluster_simulation.clients.contenders import Contender, Records, judge
+from tests.support.cluster_simulation.clients.tender import Tender
 from tests.support.cluster_simulation.clients.workload import Ledger, Workload, check_at_end
 from tests.support.cluster_simulation.cluster_secret import proven_calls
 from tests.support.cluster_simulation.components import ClusterPlan, limits_of
@@ -69,6 +71,7 @@ CURRENT_S_MAX = 20.0
 LINES_KEPT = 60
 
 Echo = Callable[[str], None]
+Work = Workload | Contender | Administrator | Seeker | Tender
 
 _FULL = frozenset({"NO_CAPACITY", "SHARE_EXCEEDED"})
 """Why a topic may be served nowhere for long: brokers have too few units, or none idle."""
@@ -156,14 +159,14 @@ class ClusterRun:
         simulation.start_all()
         looking = asyncio.ensure_future(self._look(simulation))
         await self._wait_ready(simulation)
-        clients: list[tuple[SimulatedProcess, Workload | Contender | Administrator | Seeker]] = [
+        clients: list[tuple[SimulatedProcess, Work]] = [
             self._workload(simulation, number) for number in range(1, CLIENTS + 1)
         ]
         clients += [self._contender(simulation, number) for number in range(1, CONTENDERS + 1)]
         clients += [
             self._administrator(simulation, number) for number in range(1, ADMINISTRATORS + 1)
         ]
-        clients.append(self._seeker(simulation))
+        clients += [self._seeker(simulation), self._tender(simulation)]
         running = [process.run(self._loop.create_task, work.run()) for process, work in clients]
         await asyncio.sleep(2)
         await self._break(simulation, faults, running)
@@ -257,6 +260,18 @@ class ClusterRun:
         chance = random.Random(f"seeker {self.seed}")
         return process, process.run(Seeker, endpoints, chance, simulation.invariants.freshness)
 
+    def _tender(self, simulation: ClusterSimulation) -> tuple[SimulatedProcess, Tender]:
+        process = simulation.operator("tender")
+        return process, process.run(
+            Tender,
+            [f"{name}:7000" for name in simulation.plan.discovery_names],
+            random.Random(f"tender {self.seed}"),
+            self.ledger,
+            simulation.invariants,
+            simulation.storage,
+            simulation.violate,
+        )
+
     def _contender(
         self, simulation: ClusterSimulation, number: int
     ) -> tuple[SimulatedProcess, Contender]:
@@ -290,7 +305,13 @@ class ClusterRun:
     async def _become_whole(self, simulation: ClusterSimulation) -> None:
         """Every acknowledged topic is found, within a bounded time."""
         process, _ = self._workload(simulation, 0)
-        missing = dict.fromkeys(self.ledger.created, "not asked")
+        units = [
+            parse_topic(name).of_partition(each).text
+            for name, (_, number) in self.ledger.partitions.items()
+            for each in range(number)
+        ]
+        known = (*self.ledger.created, *self.ledger.units, *units)
+        missing = dict.fromkeys(known, "not asked")
 
         async def find_all() -> None:
             endpoints = [f"{name}:7000" for name in simulation.plan.discovery_names]
@@ -329,7 +350,9 @@ class ClusterRun:
 
     def _is_scarce(self, plan: ClusterPlan) -> bool:
         """Return whether there are so many topics that a shard may lack leased capacity."""
-        return len(self.ledger.created) * 2 > plan.brokers * plan.broker_units
+        names = len(self.ledger.created) + len(self.ledger.units)
+        units = names + sum(number for _, number in self.ledger.partitions.values())
+        return units * 2 > plan.brokers * plan.broker_units
 
     async def _become_served(self, simulation: ClusterSimulation) -> None:
         """ServedAgain: topics take messages at the brokers that lookups name."""

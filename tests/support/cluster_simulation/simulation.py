@@ -169,7 +169,7 @@ class ClusterSimulation:
         self.proofs: list[str] = []
         """The process that took it, for each proof of the secret."""
         self.seed = seed
-        self.storage = Storage()
+        self.storage = Storage(now=lambda: loop.now_s)
         self._disturbed_at_s: dict[str, float] = {}
         self.in_touch = InTouch(lambda: loop.now_s, self._running_leader, self._reach)
         self._led: set[tuple[str, int]] = set()
@@ -179,6 +179,7 @@ class ClusterSimulation:
         self.wall_offset_ms: dict[str, int] = {}
         self.invariants = Invariants(self.violate, lambda: self.loop.now_s, self.wall_offset_ms)
         self.storage.deleted = self.invariants.deleted_topics
+        self.invariants.spares_clients = self._check_spared
         self.faults: Counter[str] = Counter()
         self.violations: list[str] = []
         self.remains: list[SimulatedProcess] = []
@@ -236,6 +237,15 @@ class ClusterSimulation:
             self.violate,
         )
         process.run(self.loop.create_task, resident.run())
+
+    def _check_spared(self, topic_id: str) -> None:
+        """UnforcedSparesClients: whoever is connected is so at an owner that was replaced."""
+        for node in self.nodes.values():
+            resident = node.process.resident if node.process is not None else None
+            for unit in resident.connected_to(topic_id) if resident is not None else ():
+                newest = self.invariants.units[unit.key].epoch
+                if unit.epoch >= newest:
+                    self.violate(f"{unit.name} was deleted without force under a producer")
 
     async def prove_served(self, name: str, broker_id: str) -> bool:
         """Return whether a broker takes a message to a topic."""

@@ -6,6 +6,8 @@ own, as what is checked is whether the *broker* may answer.
 OnlyOwnersAcknowledge   a broker acknowledges in epochs in which the unit was assigned to it
 ReadAgain               what was acknowledged of a topic is read again wherever it is opened later
 ServedAgain             in the end every topic takes messages where lookups say it is
+NothingBehindTheEnd     no message is acknowledged that was sent when its topic was known to be
+                        deleted or terminated
 """
 
 from __future__ import annotations
@@ -24,13 +26,18 @@ from brokers.ports.producer import Publication
 from brokers.service.producing.producers import Producer, ProducerRequest
 from brokers.service.session.agent import BrokerAgent
 from brokers.service.storage_refusal import STORAGE_ERRORS
+from brokers.service.topics.topic import TopicUnit
 from nextgen.kernel.routing.names import parse_topic
+from tests.support.cluster_simulation.judges.invariants import TENDED_TENANT
 from tests.support.cluster_simulation.judges.ledgers import Storage, UnitKey
 
 CONNECTED_MAX = 12
 """Producers of one broker: few, so that a run stays short, and each is there for long."""
 
 PAUSE_S_MAX = 0.4
+RETURNS = 0.5
+"""The share of producers on tended topics that connect again when they are closed, on demand."""
+
 PROOF_S_MAX = 5.0
 """Time for one message to be stored at the broker that a lookup names."""
 
@@ -59,6 +66,8 @@ class Resident:
         self._check = check
         self._violate = violate
         self._connected: dict[str, _Connected] = {}
+        self._returning: dict[str, None] = {}
+        """Tended topics that were closed to a producer who connects again."""
 
     async def run(self) -> None:
         while True:
@@ -70,8 +79,19 @@ class Resident:
             elif self._connected and self._chance.random() < 0.1:
                 # Somebody goes, so that others have their turn and topics become idle.
                 self._connected[self._chance.choice(sorted(self._connected))].leave()
+            for name in list(self._returning):
+                del self._returning[name]
+                await self._connect(name, create=True)
             for connected in list(self._connected.values()):
                 connected.send()
+
+    def connected_to(self, topic_id: str) -> list[TopicUnit]:
+        """Return the units of a topic that producers are connected to."""
+        return [
+            each.topic.unit
+            for each in self._connected.values()
+            if each.topic.unit.topic_id == topic_id and each.producer is not None
+        ]
 
     async def prove(self, name: str) -> bool:
         """Return whether a message to a topic is acknowledged here, soon."""
@@ -82,9 +102,9 @@ class Resident:
         await asyncio.wait((stored,), timeout=PROOF_S_MAX)
         return stored.done() and stored.result()
 
-    async def _connect(self, name: str) -> _Connected | None:
+    async def _connect(self, name: str, *, create: bool = False) -> _Connected | None:
         try:
-            topic = await self._topics.open(parse_topic(name), create=False)
+            topic = await self._topics.open(parse_topic(name), create=create)
             connected = _Connected(self, name, topic)
             request = ProducerRequest(
                 0, f"{self.broker_id}-{name}", True, AccessMode.SHARED, None, 0
@@ -129,14 +149,26 @@ class Resident:
                     f"{found.get(position)} there in epoch {topic.unit.epoch}"
                 )
 
-    def acknowledged(self, topic: Any, payload: bytes, position: Position) -> None:
+    def now(self) -> float:
+        return self._storage.now()
+
+    def acknowledged(self, topic: Any, payload: bytes, position: Position, sent_at: float) -> None:
         key = topic.unit.key
+        ends = (self._storage.deleted.get(key[0]), self._storage.terminated.get(key))
+        if any(end is not None and end < sent_at for end in ends):
+            self._violate(f"{self.broker_id} acknowledges behind the end of {topic.unit.name}")
         self._storage.answers += 1
         self._storage.acknowledged.setdefault(key, {})[position] = payload
         self._check(key, topic.unit.name, epoch_of(position.ledger_id), self.broker_id)
 
     def next_sequence_id(self) -> int:
         return next(self._storage.sequence_ids)
+
+    def closed(self, name: str) -> None:
+        """A broker has closed a producer, who may want to go on."""
+        is_tended = f"//{TENDED_TENANT}/" in name and "-partition-" not in name
+        if is_tended and self._chance.random() < RETURNS:
+            self._returning[name] = None
 
     def gone(self, connected: _Connected) -> None:
         if self._connected.get(connected.name) is connected:
@@ -164,8 +196,9 @@ class _Connected:
         self.producer: Producer | None = None
         self.is_over = False
         self._resident = resident
-        self._topic = topic
+        self.topic = topic
         self._waiting: dict[int, asyncio.Future[bool]] = {}
+        self._sent_at: dict[int, float] = {}
 
     @property
     def connection(self) -> object:
@@ -179,16 +212,18 @@ class _Connected:
             return future
         sequence_id = self._resident.next_sequence_id()
         self._waiting[sequence_id] = future
+        self._sent_at[sequence_id] = self._resident.now()
         self.producer.publish(Publication(b"%d" % sequence_id, sequence_id, 0, 1, None))
         return future
 
     def leave(self) -> None:
         if self.producer is not None:
-            self._topic.producers.remove(self.producer)
+            self.topic.producers.remove(self.producer)
         self._end()
 
     def stored(self, publication: Publication, position: Position) -> None:
-        self._resident.acknowledged(self._topic, publication.payload, position)
+        sent_at = self._sent_at.pop(publication.sequence_id)
+        self._resident.acknowledged(self.topic, publication.payload, position, sent_at)
         self._answer(publication, is_stored=True)
 
     def failed(self, publication: Publication, code: int, message: str) -> None:
@@ -202,6 +237,7 @@ class _Connected:
 
     def end(self, broker_url: str) -> None:
         self._end()
+        self._resident.closed(self.name)
 
     async def is_alive(self) -> bool:
         return not self.is_over

@@ -40,6 +40,11 @@ class Ledger:
     deleted: dict[str, None] = field(default_factory=dict)
     namespaces: dict[str, None] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
+    units: dict[str, None] = field(default_factory=dict)
+    """Topics that are found in the end, and that may take no message: see ``tender``."""
+    partitions: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Partitioned topics that nobody has tried to delete, by name: id, and the acknowledged number
+    of partitions."""
     answers: dict[str, int] = field(default_factory=dict)
 
     def count(self, what: str) -> None:
@@ -270,3 +275,8 @@ def check_at_end(ledger: Ledger, invariants: Invariants, violate: Callable[[str]
     for name in ledger.deleted:
         if name in invariants.topics:
             violate(f"{name} was deleted and is there")
+    for name, (topic_id, number) in ledger.partitions.items():
+        if invariants.topics.get(name) != topic_id:
+            violate(f"{name} was acknowledged and is lost")
+        elif invariants.partitions[topic_id] < number:
+            violate(f"{name} has {invariants.partitions[topic_id]} of {number} partitions")

@@ -8,6 +8,9 @@ LeasesFitCapacity            leases <= grant <= capacity, and a shard assigns wi
 OneOutcomePerCommand         a command id is decided once in a shard
 AnswerImpliesCommitted       what a client was told is committed when it is told
 OnlyOwnersAcknowledge        a broker answers producers in epochs that were committed as its own
+NamesRest                    behind a forced deletion no name comes back on demand at once
+UnforcedSparesClients        a topic is deleted without force when no producer is connected to it
+PartitionsOnlyGrow           and none is assigned that its topic does not have
 OpenTopicsObey               an open topic acts on the policies that its broker holds
 EffectiveIsEverywhere        no broker with a session has less than what is effective
 LookupsAreRecent             see ``freshness``, with what else lookups promise
@@ -22,6 +25,7 @@ from typing import Any
 
 from brokers.domain.storage_policy import effective
 from nextgen.client import TopicLocation
+from nextgen.kernel.limits.pulsar import FORCED_DELETION_PAUSE_MS
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import Entry, Role, RoleChange
 from protos.nextgen.v1.events_pb2 import DecidedCommand, Event, ShardPlacement
@@ -32,6 +36,12 @@ Violate = Callable[[str], None]
 
 
 NO_OFFSETS: Mapping[str, int] = {}
+
+TENDED_TENANT = "tended"
+"""In it each name is created by name once, and then on demand only. See ``tender``."""
+
+_CLOCK_STEP_MS = 2
+"""The clocks of a decision and of a pause are read one after the other, in milliseconds."""
 
 
 @dataclass(slots=True)
@@ -48,6 +58,16 @@ class Session:
     """Units of the last lease that group 0 took back, and when it was to end, by the true time."""
     expiries_ms: dict[int, int] = field(default_factory=dict)
     assigned: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """When the deletion of a name was forced, by the true time and as it was seen, and how far
+    clocks were off then."""
+
+    decided_at_ms: int
+    seen_at: float
+    wall_offsets_ms: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -86,8 +106,16 @@ class Invariants(Witness):
         self.owners: dict[tuple[str, str, int], tuple[str, str]] = {}
         """(topic id, canonical name, epoch) -> (broker, session)."""
         self.topics: dict[str, str] = {}
-        self.deleted_topics: set[str] = set()
-        """Ids of topics whose deletion is committed: only their messages may be removed."""
+        self.deleted_topics: dict[str, float] = {}
+        """Ids of topics whose deletion is committed, and since when that is known: only their
+        messages may be removed."""
+        self.partitions: dict[str, int] = {}
+        """By the id of a topic that there ever was; 0 of one without partitions."""
+        self.spares_clients: Callable[[str], None] = lambda topic_id: None
+        """Called with the id of a topic that was deleted without force."""
+        self._resting: dict[str, Rest] = {}
+        self.created_on_demand = 0
+        """Names of tended topics that came back after a forced deletion."""
         self.namespaces: dict[str, str] = {}
         self.tenants: dict[str, str] = {}
         self.ever_created: dict[str, str] = {}
@@ -145,8 +173,12 @@ class Invariants(Witness):
             decided = DecidedCommand.FromString(record.payload)
             if decided.command_id and decided.outcome:
                 key = (group_id, decided.command_id)
-                if key in self._commands:
-                    self._violate(f"command {decided.command_id.hex()} was decided twice")
+                before = self._commands.get(key)
+                if before is not None:
+                    self._violate(
+                        f"command {decided.command_id.hex()} was decided twice: "
+                        f"{before!r}, then {decided.outcome!r}"
+                    )
                 self._commands[key] = decided.outcome
             leader = self.leaders.get((group_id, entry.term), "")
             # Each leader stamps by its own clock, and these are compared with one another.
@@ -185,7 +217,12 @@ class Invariants(Witness):
     def _topic_properties_set(self, _shard: int, event: Any) -> None:
         self.versions[self.topics[event.name]] += 1
 
-    _topic_partitions_grown = _topic_properties_set
+    def _topic_partitions_grown(self, _shard: int, event: Any) -> None:
+        before = self.partitions[event.topic_id]
+        if not 0 < before < event.partitions:
+            self._violate(f"{event.name} grew from {before} to {event.partitions} partitions")
+        self.partitions[event.topic_id] = event.partitions
+        self.versions[event.topic_id] += 1
 
     def _namespace_created(self, _shard: int, event: Any) -> None:
         self._add(self.namespaces, event.name, event.namespace_id)
@@ -203,15 +240,38 @@ class Invariants(Witness):
         self._add(self.topics, event.name, event.topic_id)
         self.freshness.created(event.name)
         self.ever_created[event.name] = event.topic_id
+        self.partitions[event.topic_id] = event.partitions
+        self._check_rested(event.name)
         if self.namespaces.get(_namespace_of(event.name)) != event.namespace_id:
             self._violate(f"topic {event.name} was created without its namespace")
 
     def _topic_deleted(self, _shard: int, event: Any) -> None:
         self.versions.pop(event.topic_id, None)
         self.freshness.deleted(event.name)
-        self.deleted_topics.add(event.topic_id)
+        self.deleted_topics[event.topic_id] = self.freshness.now()
         if self.topics.pop(event.name, None) != event.topic_id:
             self._violate(f"topic {event.name} was deleted and was not there")
+        if event.forced:
+            offsets = dict(self._wall_offsets_ms)
+            self._resting[event.name] = Rest(self._decided_at_ms, self.freshness.now(), offsets)
+        else:
+            self.spares_clients(event.topic_id)
+
+    def _check_rested(self, name: str) -> None:
+        """NamesRest, where whatever is created again is created on demand.
+
+        Two times are compared only if no clock was set in between.
+        """
+        rest = self._resting.pop(name, None)
+        if rest is None or not name.startswith(f"persistent://{TENDED_TENANT}/"):
+            return
+        self.created_on_demand += 1
+        decided_ms = self._decided_at_ms - rest.decided_at_ms
+        seen_ms = (self.freshness.now() - rest.seen_at) * 1_000
+        pause_ms = FORCED_DELETION_PAUSE_MS - _CLOCK_STEP_MS
+        is_early = 0 <= decided_ms < pause_ms and seen_ms < pause_ms
+        if is_early and rest.wall_offsets_ms == self._wall_offsets_ms:
+            self._violate(f"{name} was created on demand {decided_ms} ms after a forced deletion")
 
     def _add(self, where: dict[str, str], name: str, object_id: str) -> None:
         if name in where:
@@ -232,6 +292,9 @@ class Invariants(Witness):
 
     def _topic_assigned(self, shard_id: int, event: Any) -> None:
         unit = self.units.setdefault((event.topic_id, event.unit), Unit(shard_id))
+        partitions = self.partitions.get(event.topic_id, 0)
+        if event.unit and not int(event.unit.removeprefix("p")) < partitions:
+            self._violate(f"{event.name} was assigned, the topic has {partitions} partitions")
         if event.epoch != max(unit.epoch, event.used_epoch) + 1:
             self._violate(f"{event.name} got epoch {event.epoch} after {unit.epoch}")
         self._let_go(unit)

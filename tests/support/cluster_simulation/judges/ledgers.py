@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -75,8 +75,16 @@ class Storage:
     """Since the disk was new: there is one copy, and a lost disk takes it along."""
     rotten: dict[UnitKey, Rot] = field(default_factory=dict)
     """Units that may refuse to be served: their damage is for a person to look at."""
-    deleted: set[str] = field(default_factory=set)
-    """Ids of topics whose deletion is committed. Brokers remove their messages."""
+    deleted: Mapping[str, float] = field(default_factory=dict)
+    """Ids of topics whose deletion is committed, and since when that is known. Brokers remove their
+    messages."""
+    subscribed: set[UnitKey] = field(default_factory=set)
+    """Units with a durable subscription that was acknowledged."""
+    terminated: dict[UnitKey, float] = field(default_factory=dict)
+    """Units whose termination was acknowledged, and when."""
+    disks_lost: int = 0
+    now: Callable[[], float] = lambda: 0.0
+    """The simulation's own clock."""
     answers: int = 0
     read_again: int = 0
     sequence_ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -99,6 +107,9 @@ class Storage:
         self.disk = SimDisk()
         self.acknowledged.clear()
         self.rotten.clear()
+        self.subscribed.clear()
+        self.terminated.clear()
+        self.disks_lost += 1
 
     def rot(self, chance: random.Random) -> bool:
         """Damage one of the last entries of a unit; False if there is none to damage."""
