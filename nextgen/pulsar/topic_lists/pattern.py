@@ -85,7 +85,7 @@ class TopicPattern:
 
 def java_length(text: str) -> int:
     """Return the length of ``text`` as Java counts it: in UTF-16 code units."""
-    return len(text) + sum(character > "\uffff" for character in text)
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2  # Quick for megabytes, too.
 
 
 def without_scheme(pattern: str) -> str:
