@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from nextgen.kernel.input.field_count import Layout, Uncountable, count_fields, layout_of
 from nextgen.kernel.limits.inbound import COMMAND_FIELDS_MAX
-from nextgen.kernel.limits.pulsar import REDELIVER_IDS_MAX
+from nextgen.kernel.limits.pulsar import MESSAGE_IDS_BYTES_MAX, REDELIVER_IDS_MAX
 from nextgen.pulsar.frames import MalformedFrame
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, MessageMetadata
 
@@ -35,7 +35,8 @@ def check_command_fields(data: bytes) -> None:
     are let through, so that their handlers can refuse one too many with an answer.
 
     Raises:
-        TooManyFields: It has more than ``COMMAND_FIELDS_MAX`` fields, or cannot be counted.
+        TooManyFields: It has more than ``COMMAND_FIELDS_MAX`` fields or ``MESSAGE_IDS_BYTES_MAX``
+            bytes of message ids, or cannot be counted.
     """
     _check(data, _COMMAND)
 
@@ -47,10 +48,16 @@ def check_metadata_fields(data: bytes) -> None:
 
 def _check(data: bytes, layout: Layout) -> None:
     try:
-        fields, ids = count_fields(
-            data, layout, fields_max=COMMAND_FIELDS_MAX, listed_max=REDELIVER_IDS_MAX + 1
+        fields, ids, ids_bytes = count_fields(
+            data,
+            layout,
+            fields_max=COMMAND_FIELDS_MAX,
+            listed_max=REDELIVER_IDS_MAX + 1,
+            listed_bytes_max=MESSAGE_IDS_BYTES_MAX,
         )
     except Uncountable as error:
         raise TooManyFields(str(error)) from None
     if fields > COMMAND_FIELDS_MAX or ids > REDELIVER_IDS_MAX + 1:
         raise TooManyFields(f"a message has more than {COMMAND_FIELDS_MAX} fields")
+    if ids_bytes > MESSAGE_IDS_BYTES_MAX:
+        raise TooManyFields(f"message ids have more than {MESSAGE_IDS_BYTES_MAX} bytes")

@@ -35,7 +35,7 @@ class RequestFields:
 
     def _count(self, data: bytes) -> None:
         try:
-            fields, _ = count_fields(data, self._layout, fields_max=GRPC_REQUEST_FIELDS_MAX)
+            fields, _, _ = count_fields(data, self._layout, fields_max=GRPC_REQUEST_FIELDS_MAX)
         except Uncountable as error:
             raise TooManyFields(f"not a {self._name}: {error}") from None
         if fields > GRPC_REQUEST_FIELDS_MAX:

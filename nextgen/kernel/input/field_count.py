@@ -31,29 +31,36 @@ class Uncountable(ValueError):
 
 
 def count_fields(
-    data: bytes, layout: Layout, *, fields_max: int, listed_max: int = 0
-) -> tuple[int, int]:
-    """Return how many fields and listed messages there are.
+    data: bytes,
+    layout: Layout,
+    *,
+    fields_max: int,
+    listed_max: int = 0,
+    listed_bytes_max: int = 0,
+) -> tuple[int, int, int]:
+    """Return how many fields, listed messages and bytes of listed messages there are.
 
-    Counting stops at one too many of either. Nothing is parsed, and no objects are made.
+    Counting stops when one of them is too many. Nothing is parsed, and no objects are made.
 
     Raises:
         Uncountable: The bytes are no message, or use an encoding that no library writes.
     """
     try:
-        return _count(data, layout, fields_max, listed_max)
+        return _count(data, layout, fields_max, listed_max, listed_bytes_max)
     except IndexError:
         raise Uncountable("a message ends inside a field") from None
 
 
-def _count(data: bytes, layout: Layout, fields_max: int, listed_max: int) -> tuple[int, int]:
-    fields = listed = at = 0
+def _count(
+    data: bytes, layout: Layout, fields_max: int, listed_max: int, listed_bytes_max: int
+) -> tuple[int, int, int]:
+    fields = listed = listed_bytes = at = 0
     end = len(data)
     outside: list[tuple[int, Layout]] = []
-    while fields <= fields_max and listed <= listed_max:
+    while fields <= fields_max and listed <= listed_max and listed_bytes <= listed_bytes_max:
         while at == end:
             if not outside:
-                return fields, listed
+                return fields, listed, listed_bytes
             end, layout = outside.pop()
         tag, at = (data[at], at + 1) if data[at] < _CONTINUED else _number(data, at)
         fields += 1
@@ -71,9 +78,11 @@ def _count(data: bytes, layout: Layout, fields_max: int, listed_max: int) -> tup
             end, layout = at + size, inner
             continue
         at += size
-        fields += size if inner is _PACKED else -(inner is _LISTED)
-        listed += inner is _LISTED
-    return fields, listed
+        if inner is _LISTED:
+            fields, listed, listed_bytes = fields - 1, listed + 1, listed_bytes + size
+        elif inner is _PACKED:
+            fields += size
+    return fields, listed, listed_bytes
 
 
 def _behind_number(data: bytes, at: int, wire_type: int) -> int:

@@ -232,6 +232,10 @@ REDELIVER_IDS_MAX = 20_000
 name all whose acknowledgement is overdue, and beyond it their connection ends, which has all of
 them sent again."""
 
+MESSAGE_IDS_BYTES_MAX = 2 * 1024 * 1024
+"""Bytes of all message ids of one ACK or REDELIVER: ``REDELIVER_IDS_MAX`` of 60 bytes, and
+``ACK_WORDS_MAX`` words of 11. Five megabytes of small words take 100 ms to parse and check."""
+
 CURSOR_HOLES_PAUSE = 10_000
 """Acknowledged intervals and partial batches of one cursor at which no new messages are sent:
 Pulsar's limit of what it stores. Acknowledging the open messages closes holes."""

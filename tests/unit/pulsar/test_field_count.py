@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nextgen.kernel.limits.inbound import COMMAND_COUNTED_BYTES_MIN, COMMAND_FIELDS_MAX
-from nextgen.kernel.limits.pulsar import REDELIVER_IDS_MAX
+from nextgen.kernel.limits.pulsar import MESSAGE_IDS_BYTES_MAX, REDELIVER_IDS_MAX
 from nextgen.pulsar import field_count
 from nextgen.pulsar.field_count import (
     TooManyFields,
@@ -108,6 +108,29 @@ def test_redeliver_ids_max_and_one_are_let_through_so_that_one_too_many_is_answe
         check_command_fields(list_of_ids(kind, REDELIVER_IDS_MAX + 1))
         with pytest.raises(TooManyFields):
             check_command_fields(list_of_ids(kind, REDELIVER_IDS_MAX + 2))
+
+
+def test_message_ids_bytes_max_are_accepted_and_one_more_refused() -> None:
+    def ack(ids_bytes: int) -> bytes:
+        """One message id of so many bytes, padded with words of an ack set."""
+        head = b"\x08\x01\x10\x01"
+        words = ids_bytes - len(head)
+        one_id = head + b"\x28\x01" * (words // 2 - 1) + b"\x28" + b"\x81" * (words % 2) + b"\x01"
+        assert len(one_id) == ids_bytes
+        inner = b"\x08\x01\x10\x00\x1a" + _varint(len(one_id)) + one_id
+        number = BaseCommand.DESCRIPTOR.fields_by_name["ack"].number
+        return (
+            b"\x08"
+            + _varint(BaseCommand.ACK)
+            + _varint(number << 3 | 2)
+            + _varint(len(inner))
+            + inner
+        )
+
+    assert len(parse_command(ack(1_024)).ack.message_id[0].ack_set) == 510
+    check_command_fields(ack(MESSAGE_IDS_BYTES_MAX))
+    with pytest.raises(TooManyFields, match=f"more than {MESSAGE_IDS_BYTES_MAX} bytes"):
+        check_command_fields(ack(MESSAGE_IDS_BYTES_MAX + 1))
 
 
 def test_the_type_that_a_command_claims_to_have_does_not_change_the_count() -> None:
