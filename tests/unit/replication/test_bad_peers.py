@@ -29,6 +29,7 @@ CLOCKS = {
     "nextgen/runtime",  # Time stamps of the diagnostics.
     "nextgen/cli",  # What people read.
     "nextgen/harness",  # The same, and when a recorded call began.
+    "nextgen/backup",  # When a backup was made, for people.
     "nextgen/export",  # Lag in seconds, and the lease of an object store that has no lock.
     "nextgen/pulsar",  # Publish times, which are the clients'.
     "brokers",  # The same, and delayed delivery, which clients ask for by wall clock.
