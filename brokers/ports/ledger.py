@@ -250,12 +250,11 @@ class LedgerStore(Protocol):
         """Read ahead the files that a soon following ``open`` needs. Writes nothing."""
         ...
 
-    async def remove(self, topic_id: str, unit: str, epoch: int) -> None:
-        """Remove a unit's ledger for good: its topic, last owned in ``epoch``, is deleted.
+    async def remove(self, topic_id: str, unit: str) -> None:
+        """Remove a unit's ledger for good: its topic is deleted. May be repeated.
 
-        May be repeated. An owner that has it open acknowledges nothing more, and finds itself
-        fenced. A crash on the way leaves files that nobody reads. Only a cluster that was restored
-        from a backup has the topic again, in epochs of a later generation.
+        An owner that has it open acknowledges nothing more, and finds itself fenced. A crash on the
+        way leaves files that nobody reads, as no topic has the id again.
 
         Raises:
             StorageFailed: The disk refused; files may be left.

@@ -642,12 +642,12 @@ async def test_a_removed_ledger_is_gone_and_its_owner_fenced(
     await other.append(message(1))
     process = world.process()
 
-    await process.remove(TOPIC, "", 2)
+    await process.remove(TOPIC, "")
 
     with pytest.raises((Fenced, StorageFailed)):
         await ledger.append(message(6))
     reader = await process.open_reader(TOPIC, "")
     assert reader is None or (reader.entry_count, dict(reader.state)) == (0, {})
     assert await payloads(other) == [b"1"], "others stay"
-    await process.remove(TOPIC, "", 2)
-    await process.remove("was-never-there", "p1", 2)
+    await process.remove(TOPIC, "")
+    await process.remove("was-never-there", "p1")

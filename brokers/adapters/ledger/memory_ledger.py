@@ -370,7 +370,7 @@ class MemoryLedgerStore(LedgerStore):
     async def prepare(self, topic_id: str, unit: str) -> None:
         return
 
-    async def remove(self, topic_id: str, unit: str, epoch: int) -> None:
+    async def remove(self, topic_id: str, unit: str) -> None:
         stored = self._shared.units.pop((topic_id, unit), None)
         if stored is not None:
             # Claimed for ever, so that an owner that has it open is fenced.

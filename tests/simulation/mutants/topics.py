@@ -190,14 +190,7 @@ MUTANTS = (
         "opens-what-was-removed",
         "B15",
         "nobody claims a unit that was removed with its topic, whatever epoch it was given",
-        (
-            Edit(
-                Takeover,
-                "_check_removed",
-                "if self._directory.is_removed(self._epoch):",
-                "if False:",
-            ),
-        ),
+        (Edit(Takeover, "_check_removed", "if self._directory.is_removed:", "if False:"),),
         ("tests/unit/brokers/ledger/test_removal.py",),
         (("cluster", 6),),
     ),

@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nextgen.kernel.events.generations import GENERATION_BITS
 from nextgen.storage.disk import DiskStorage, FileIdentity, Handle, SharedStorage
 
 DISK = DiskStorage()
@@ -34,11 +33,9 @@ NAMES_LABEL = "ledger.names"
 durable."""
 
 REMOVAL_LABEL = "ledger.removal"
+_REMOVED = "removed-"
+"""Begins the name of the mark of a removed unit, which stands beside where its directory was."""
 """Name of the step that syncs the directory of a unit whose topic is deleted."""
-
-_REMOVED = "removed"
-"""Begins the name of a mark of a removed unit, which stands beside where its directory was. The
-generation of epochs in which nobody may claim the unit any more comes next."""
 
 _NAME = re.compile(
     r"(?P<mark>claim|fence|seal)-(?P<epoch>\d+)"
@@ -100,13 +97,15 @@ class Listing:
 class UnitDirectory:
     """One unit's directory on a ``storage``. Calls block, and ``OSError`` passes through."""
 
-    __slots__ = ("path", "storage")
+    __slots__ = ("_removed", "path", "storage")
 
     def __init__(self, root: Path, topic_id: str, unit: str, storage: SharedStorage = DISK) -> None:
         if not _ID.fullmatch(topic_id) or (unit and not _ID.fullmatch(unit)):
             raise ValueError(f"{topic_id!r} and {unit!r} name no unit")
         name = f"{topic_id}.{unit}" if unit else topic_id
-        self.path = f"{root}/{topic_id[:_PREFIX_CHARACTERS]}/{name}"
+        above = f"{root}/{topic_id[:_PREFIX_CHARACTERS]}"
+        self.path = f"{above}/{name}"
+        self._removed = f"{above}/{_REMOVED}{name}"
         self.storage = storage
 
     def claim(self, epoch: int) -> str:
@@ -138,25 +137,20 @@ class UnitDirectory:
         for path in reversed(missing):
             self.storage.make_directory(path)
 
-    def remove(self, epoch: int, is_stopping: Callable[[], bool] = lambda: False) -> None:
-        """Remove the directory with everything in it: the unit's topic, last of ``epoch``, is gone.
+    def remove(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
+        """Remove the directory with everything in it, for good.
 
-        It ends between two files when ``is_stopping``. A unit that is claimed in a later generation
-        stays: a restored cluster has its topic (ADR 0092).
+        It ends between two files when ``is_stopping``.
 
         A mark comes first, durably, and stays: it is what is left of the fences. An owner of before
         that has not heard of the removal could open an empty directory. Then the claims go,
         durably: without its own claim an owner acknowledges nothing (see ``is_fenced``), so nothing
         is acknowledged after entries are gone.
         """
-        generation = epoch >> GENERATION_BITS
-        self._mark_removed(generation)
+        self._mark_removed()
         if not self.exists():
             return
-        claims = sorted(self.listing().claims)
-        if claims and claims[-1] >> GENERATION_BITS > generation:
-            return
-        for epoch in claims:
+        for epoch in sorted(self.listing().claims):
             self.storage.unlink(self.claim(epoch))
         self.sync(REMOVAL_LABEL)
         for name in self.storage.list_names(self.path):
@@ -165,27 +159,18 @@ class UnitDirectory:
             self.storage.unlink(f"{self.path}/{name}")
         self.storage.remove_tree(Path(self.path))
 
-    def is_removed(self, epoch: int) -> bool:
-        """Return whether the unit's topic is deleted, so that nobody may claim ``epoch`` any more.
+    @property
+    def is_removed(self) -> bool:
+        """Whether the unit's topic is deleted, so that nobody may claim the unit any more."""
+        return self.storage.exists(self._removed)
 
-        A cluster that was restored from a backup of before the deletion has the topic again, in
-        epochs of a later generation.
-        """
-        return self.storage.exists(self._mark(epoch >> GENERATION_BITS))
-
-    def _mark_removed(self, generation: int) -> None:
+    def _mark_removed(self) -> None:
         if not self.storage.is_directory(self._above):
             self._make(self._above)
-        # Owners of earlier generations may live, too. There is one for each restored backup.
-        for ended in range(generation + 1):
-            # A file that is there may not be durable yet: an earlier removal was interrupted.
-            with suppress(FileExistsError):
-                self.storage.close(self.storage.create(self._mark(ended)))
+        # An empty file that is there may not be durable yet: an earlier removal was interrupted.
+        with suppress(FileExistsError):
+            self.storage.close(self.storage.create(self._removed))
         self.sync_above()
-
-    def _mark(self, generation: int) -> str:
-        above, _, name = self.path.rpartition("/")
-        return f"{above}/{_REMOVED}-{generation}-{name}"
 
     def sync_above(self) -> None:
         """Return once the directory itself is durable, up to the ledger directory."""

@@ -146,7 +146,7 @@ class Takeover:
         return claim
 
     def _check_removed(self) -> None:
-        if self._directory.is_removed(self._epoch):
+        if self._directory.is_removed:
             why = f"topic {self._unit.topic_name} of epoch {self._epoch} is deleted"
             raise Fenced(why, used_epoch=self._epoch)
 

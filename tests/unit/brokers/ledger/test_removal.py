@@ -12,7 +12,6 @@ from brokers.adapters.ledger.format.files import UnitDirectory
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.domain.position import Position
 from brokers.ports.ledger import Fenced, NewEntry, StorageFailed
-from nextgen.kernel.events.generations import next_generation_epoch
 from tests.support.simulated.disk import PowerCut, SimDisk
 
 ROOT = Path("/ledgers")
@@ -32,7 +31,7 @@ async def test_an_owner_acknowledges_nothing_once_a_file_is_gone(files: int):
     left = iter(range(files))
 
     directory = UnitDirectory(ROOT, "topic", "p1", disk)
-    directory.remove(1, lambda: next(left, None) is None)
+    directory.remove(lambda: next(left, None) is None)
 
     with pytest.raises((Fenced, StorageFailed)):
         await ledger.append(NewEntry(b"y", 1, "p", 1))
@@ -47,10 +46,10 @@ async def test_a_removal_that_a_stop_interrupted_is_finished_by_the_next():
     await ledger.append(NewEntry(b"x", 1, "p", 0))
     await ledger.close()
     directory = UnitDirectory(ROOT, "topic", "", disk)
-    directory.remove(1, lambda: True)
+    directory.remove(lambda: True)
     assert directory.exists()
 
-    await store.remove("topic", "", 1)
+    await store.remove("topic", "")
 
     assert not directory.exists()
     await store.close()
@@ -70,7 +69,7 @@ async def test_an_owner_that_has_not_heard_of_a_removal_opens_nothing(
     if was_opened:
         for store, epoch in ((early, 1), (late, 2)):
             await (await store.open("topic", "p1", epoch, topic_name=NAME)).close()
-    await late.remove("topic", "p1", 2)
+    await late.remove("topic", "p1")
     if loses_power:
         disk.crash()
 
@@ -92,7 +91,7 @@ async def test_a_claim_that_a_removal_did_not_see_is_given_up() -> None:
 
     def remove(step: str) -> None:
         if step == "claim written":
-            directory._mark_removed(0)
+            directory._mark_removed()
 
     store.on_step = remove
     with pytest.raises(Fenced):
@@ -110,7 +109,7 @@ async def test_a_removal_is_for_good_wherever_the_power_fails(operations: int) -
     await ledger.close()
     disk.cut_power_after(operations)
     with suppress(PowerCut):
-        UnitDirectory(ROOT, "topic", "", disk).remove(1)
+        UnitDirectory(ROOT, "topic", "", disk).remove()
     disk.keep_power()
     disk.crash()
 
@@ -124,29 +123,6 @@ async def test_a_removal_is_for_good_wherever_the_power_fails(operations: int) -
     assert [bytes(each.payload) for each in found] == [b"x"]
 
 
-async def test_a_restored_cluster_has_the_unit_again_in_a_later_generation() -> None:
-    """Its topic was deleted behind the backup; owners of before the restore stay ended."""
-    disk = SimDisk()
-    store = store_on(disk)
-    await (await store.open("topic", "", 1, topic_name=NAME)).close()
-    await store.remove("topic", "", 1)
-    restored = next_generation_epoch(1)
-
-    ledger = await store_on(disk).open("topic", "", restored + 1, topic_name=NAME)
-    await ledger.append(NewEntry(b"x", 1, "p", 0))
-    await store.remove("topic", "", 2)  # By a broker that does not know of the restore.
-    await ledger.append(NewEntry(b"y", 1, "p", 1))
-    with pytest.raises(Fenced):
-        await store_on(disk).open("topic", "", 3, topic_name=NAME)
-    await ledger.close()
-
-    await store.remove("topic", "", restored + 1)
-    for epoch in (3, restored + 2):
-        with pytest.raises(Fenced):
-            await store_on(disk).open("topic", "", epoch, topic_name=NAME)
-    await store.close()
-
-
 async def test_only_the_named_unit_is_removed():
     disk = SimDisk()
     store = store_on(disk)
@@ -155,7 +131,7 @@ async def test_only_the_named_unit_is_removed():
     )
     await ledger.append(NewEntry(b"x", 1, "p", 0))
 
-    await store.remove("topic", "p1", 1)
+    await store.remove("topic", "p1")
 
     assert not UnitDirectory(ROOT, "topic", "p1", disk).exists()
     await other.append(NewEntry(b"y", 1, "p", 0))
@@ -170,7 +146,7 @@ async def test_a_disk_that_refuses_is_reported():
     disk.fail_sync("ledger.removal", 5)
 
     with pytest.raises(StorageFailed):
-        await store.remove("topic", "", 1)
+        await store.remove("topic", "")
 
     disk.heal_syncs()
     await store.close()
