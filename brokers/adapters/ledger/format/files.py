@@ -33,9 +33,10 @@ NAMES_LABEL = "ledger.names"
 durable."""
 
 REMOVAL_LABEL = "ledger.removal"
+"""Name of the step that syncs the directory of a unit whose topic is deleted."""
+
 _REMOVED = "removed-"
 """Begins the name of the mark of a removed unit, which stands beside where its directory was."""
-"""Name of the step that syncs the directory of a unit whose topic is deleted."""
 
 _NAME = re.compile(
     r"(?P<mark>claim|fence|seal)-(?P<epoch>\d+)"
