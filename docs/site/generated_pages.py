@@ -86,7 +86,7 @@ def _option_row(option: Any, context: Any) -> str:
 
 
 def rest_page() -> str:
-    """Return every call of the Admin REST, by what it is about, from the OpenAPI document."""
+    """Return all calls of the Admin REST, grouped by resource, from the OpenAPI document."""
     # The routes are only looked at: nothing of them is called.
     services: dict[str, Any] = dict.fromkeys(each.name for each in fields(AdminServices))
     routes = all_routes(AdminServices(**services | {"local": LocalCluster("local", "", "")}))

@@ -234,7 +234,7 @@ class NameSet:
         return end
 
     def _store(self, run_index: int, index: int, names: list[str]) -> None:
-        """Replace a block by what it has to hold from here on."""
+        """Replace a block by its new content."""
         run = self._runs[run_index]
         if not names:
             self._name_bytes -= run.remove(index)

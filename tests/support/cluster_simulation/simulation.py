@@ -239,7 +239,7 @@ class ClusterSimulation:
         process.run(self.loop.create_task, resident.run())
 
     def _check_spared(self, topic_id: str) -> None:
-        """UnforcedSparesClients: whoever is connected is so at an owner that was replaced."""
+        """UnforcedSparesClients: all clients that are left are connected to a replaced owner."""
         for node in self.nodes.values():
             resident = node.process.resident if node.process is not None else None
             for unit in resident.connected_to(topic_id) if resident is not None else ():

@@ -1,4 +1,4 @@
-"""What a command is told when no discovery node answers."""
+"""The error of a command when no discovery node answers."""
 
 from __future__ import annotations
 

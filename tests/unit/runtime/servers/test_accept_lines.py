@@ -1,4 +1,4 @@
-"""Several lines of calls on one port: who waits behind whom, and that every line is served."""
+"""Several lines of calls on one port: which calls wait for which, and that all are served."""
 
 from __future__ import annotations
 
