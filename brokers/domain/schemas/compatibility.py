@@ -8,7 +8,8 @@ branch by branch. As in Pulsar, records may have different names. Aliases are no
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from brokers.domain.schemas.schema import STRUCTURES, Schema, SchemaKind
@@ -38,26 +39,41 @@ class InvalidSchema(ValueError):
     """The data is not a schema of its kind. The message is one sentence."""
 
 
-def check_schema(schema: Schema) -> None:
-    """Check that the data is a schema of its kind.
+def check_schema(schema: Schema, budget: ComparisonBudget | None = None) -> None:
+    """Check that the data is a schema of its kind. ``budget`` keeps its parsed form.
 
     Raises:
         InvalidSchema: It is not.
     """
     if schema.kind in STRUCTURES:
-        _Avro(schema.data)
+        (budget or ComparisonBudget(schema)).parsed(schema)
 
 
 class ComparisonBudget:
-    """The budget for comparing one new schema with all versions of a topic.
+    """The budget for comparing one new schema with all versions of a topic, one after the other.
 
-    The new schema is parsed once. Parsing the versions is charged by their bytes.
+    The new schema is parsed once, and so is a version that is compared both ways. Parsing the
+    versions is charged by their bytes.
     """
 
     def __init__(self, newcomer: Schema) -> None:
         self._newcomer = newcomer
         self._newcomer_parsed: _Avro | None = None
+        self._version: Schema | None = None
+        self._version_parsed: _Avro | None = None
         self.steps_left = SCHEMA_CHECK_STEPS_MAX
+
+    def parse_ahead(self, version: Schema) -> Iterator[None]:
+        """Parse what a comparison with ``version`` needs; yield after each of the two.
+
+        What cannot be parsed is left for the comparison to report.
+        """
+        newcomer = self._newcomer
+        if newcomer.kind == version.kind in STRUCTURES and newcomer.data != version.data:
+            for schema in (newcomer, version):
+                with suppress(InvalidSchema):
+                    self.parsed(schema)
+                yield
 
     def parsed(self, schema: Schema) -> _Avro:
         """Return the parsed form of the new schema or of a version.
@@ -65,12 +81,14 @@ class ComparisonBudget:
         Raises:
             InvalidSchema: It cannot be parsed.
         """
-        if schema is not self._newcomer:
+        if schema is self._newcomer:
+            if self._newcomer_parsed is None:
+                self._newcomer_parsed = _Avro(schema.data)
+            return self._newcomer_parsed
+        if self._version_parsed is None or schema is not self._version:
             self.steps_left -= len(schema.data) // SCHEMA_BYTES_PER_STEP
-            return _Avro(schema.data)
-        if self._newcomer_parsed is None:
-            self._newcomer_parsed = _Avro(schema.data)
-        return self._newcomer_parsed
+            self._version, self._version_parsed = schema, _Avro(schema.data)
+        return self._version_parsed
 
 
 def reading_obstacle(

@@ -53,25 +53,25 @@ def reads_all(strategy: SchemaCompatibility) -> bool:
 def version_obstacles(
     new: Schema, earlier: Schema, strategy: SchemaCompatibility, budget: ComparisonBudget
 ) -> Iterator[str | None]:
-    """Yield for each comparison the reason to refuse ``new`` as the next version, or None.
+    """Yield after each part of the work the reason to refuse ``new`` as the next version, or None.
 
-    A comparison may take tens of milliseconds; the caller can yield to other tasks in between.
+    A part, parsing or comparing, may take ten milliseconds and more; the caller can yield to other
+    tasks in between.
     """
     if strategy is SchemaCompatibility.ALWAYS_INCOMPATIBLE:
         yield "its schema must not change"
+    if strategy in _BACKWARD or strategy in _FORWARD:
+        yield from budget.parse_ahead(earlier)
     if strategy in _BACKWARD:
         yield reading_obstacle(new, earlier, budget)
     if strategy in _FORWARD:
         yield reading_obstacle(earlier, new, budget)
 
 
-def consumer_obstacle(
-    reader: Schema,
-    version: Schema,
-    strategy: SchemaCompatibility,
-    budget: ComparisonBudget | None = None,
-) -> str | None:
-    """Return why a consumer with schema ``reader`` is refused, None if it is accepted."""
-    if strategy is SchemaCompatibility.ALWAYS_COMPATIBLE:
-        return None
-    return reading_obstacle(reader, version, budget)
+def consumer_obstacles(
+    reader: Schema, version: Schema, strategy: SchemaCompatibility, budget: ComparisonBudget
+) -> Iterator[str | None]:
+    """Yield as ``version_obstacles`` why a consumer with schema ``reader`` is refused, or None."""
+    if strategy is not SchemaCompatibility.ALWAYS_COMPATIBLE:
+        yield from budget.parse_ahead(version)
+        yield reading_obstacle(reader, version, budget)

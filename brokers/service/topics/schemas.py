@@ -14,7 +14,7 @@ from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.schemas.compatibility import ComparisonBudget, InvalidSchema, check_schema
 from brokers.domain.schemas.schema import Schema, SchemaKind
 from brokers.domain.schemas.strategies import (
-    consumer_obstacle,
+    consumer_obstacles,
     is_with_all,
     reads_all,
     version_obstacles,
@@ -104,8 +104,9 @@ class TopicSchemas:
         """
         version = self.version_of(schema)
         if version is None:
-            self._check_new(schema)
-            await self._check_goes_with_versions(schema)
+            budget = ComparisonBudget(schema)
+            self._check_new(schema, budget)
+            await self._check_goes_with_versions(schema, budget)
             # Another client may have added this version meanwhile, or the last possible one.
             version = self.version_of(schema)
         if version is None:
@@ -171,12 +172,11 @@ class TopicSchemas:
             raise self._incompatible("the topic has messages without a schema")
         compared = list(self.versions(0 if reads_all(strategy) else self._last))
         budget = ComparisonBudget(schema)
-        for number, (_, version) in enumerate(compared):
-            if number:
+        for _, version in compared:
+            for problem in consumer_obstacles(schema, version, strategy, budget):
+                if problem is not None:
+                    raise self._incompatible(problem)
                 await asyncio.sleep(0)
-            problem = consumer_obstacle(schema, version, strategy, budget)
-            if problem is not None:
-                raise self._incompatible(problem)
 
     async def _stored(self, version: int, storing: asyncio.Future[None]) -> None:
         """Return when a version, of this or another client, is durable."""
@@ -190,24 +190,24 @@ class TopicSchemas:
     def _last(self) -> int:
         return self._next - 1
 
-    def _check_new(self, schema: Schema) -> None:
+    def _check_new(self, schema: Schema, budget: ComparisonBudget) -> None:
         size = len(stored_schema(schema))
         if size > SCHEMA_BYTES_MAX:
             raise self._incompatible(f"it has {size} bytes, at most {SCHEMA_BYTES_MAX} may be")
         self._check_room(size)
         try:
-            check_schema(schema)
+            check_schema(schema, budget)
         except InvalidSchema as error:
             raise self._incompatible(str(error)) from error
 
-    async def _check_goes_with_versions(self, schema: Schema) -> None:
+    async def _check_goes_with_versions(self, schema: Schema, budget: ComparisonBudget) -> None:
         """Check that a schema may become the next version.
 
-        Other tasks run between two comparisons and may add versions, which are then compared too,
-        or delete all.
+        Other tasks run before and between the comparisons and may add versions, which are then
+        compared too, or delete all.
         """
+        await asyncio.sleep(0)
         strategy = self.strategy
-        budget = ComparisonBudget(schema)
         number = self._first if is_with_all(strategy) else self._last
         while (number := max(number, self._first)) < self._next:
             for problem in version_obstacles(schema, self._versions[number], strategy, budget):

@@ -6,6 +6,8 @@ metadata may be for several Key_Shared subscriptions. The budget is that of ``te
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -14,9 +16,10 @@ import pytest_asyncio
 
 from nextgen.client import Client
 from nextgen.kernel.governance.policies import Policies, SchemaCompatibility
+from protos.pulsar.PulsarApi_pb2 import Schema
 from tests.support.costs.key_shared import deliver_large_keys
 from tests.support.costs.pulsar import Target
-from tests.support.costs.schema_commands import register, state_schema
+from tests.support.costs.schema_commands import is_accepted, register, state_schema
 from tests.support.costs.schemas import CASES, versions
 from tests.support.costs.stall_budget import (
     Measuring,
@@ -59,8 +62,21 @@ async def broker_of(cluster: ProbedCluster, client: Client, topic: str) -> Targe
     return Target(node.host, node.pulsar_port, topic, is_broker=True)
 
 
-async def set_strategy(client: Client, strategy: SchemaCompatibility) -> None:
+async def set_strategy(
+    cluster: ProbedCluster, client: Client, strategy: SchemaCompatibility
+) -> None:
+    """Set what versions must be compatible with; return when the broker applies it."""
     await client.set_policies(NAMESPACE, Policies(schema_compatibility=strategy))
+    target = await broker_of(cluster, client, f"persistent://{NAMESPACE}/{strategy.name}")
+    await register(target, Schema(name="s", type=Schema.Avro, schema_data=b'"string"'))
+    expected = strategy is SchemaCompatibility.ALWAYS_COMPATIBLE
+    for attempt in range(200):
+        data = json.dumps({"type": "int", "doc": f"{attempt}"}).encode()
+        other = Schema(name="s", type=Schema.Avro, schema_data=data)
+        if await is_accepted(target, other) == expected:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"the broker never applied {strategy}")
 
 
 async def test_no_schema_stalls_or_grows_though_it_is_compared_with_many_versions(
@@ -73,7 +89,7 @@ async def test_no_schema_stalls_or_grows_though_it_is_compared_with_many_version
     ]
 
     # Given: versions that were all accepted, because everything went with everything.
-    await set_strategy(client, SchemaCompatibility.ALWAYS_COMPATIBLE)
+    await set_strategy(cluster, client, SchemaCompatibility.ALWAYS_COMPATIBLE)
     made = {name: versions(case, VERSIONS) for name, _, case in prepared}
     frames = [
         (f"version {number} of {name}", partial(register, target, schema))
@@ -83,7 +99,7 @@ async def test_no_schema_stalls_or_grows_though_it_is_compared_with_many_version
     costs = await measure(measuring, frames)
 
     # When: one that is compared with all of them is stated by each command that can.
-    await set_strategy(client, SchemaCompatibility.FULL_TRANSITIVE)
+    await set_strategy(cluster, client, SchemaCompatibility.FULL_TRANSITIVE)
     costs += await measure(
         measuring,
         [

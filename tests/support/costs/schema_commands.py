@@ -42,8 +42,14 @@ _COMMANDS: dict[str, Callable[[str, Schema], BaseCommand]] = {
 
 async def register(target: Target, schema: Schema) -> None:
     """Make ``schema`` a version of the topic; it is accepted."""
+    answer = await is_accepted(target, schema)
+    assert answer, schema
+
+
+async def is_accepted(target: Target, schema: Schema) -> bool:
+    """Return whether ``schema`` is a version of the topic now."""
     answer = await _answer(target, _COMMANDS["getOrCreateSchema"](target.topic, schema))
-    assert not answer.getOrCreateSchemaResponse.HasField("error_code"), answer
+    return not answer.getOrCreateSchemaResponse.HasField("error_code")
 
 
 async def state_schema(target: Target, schema: Schema, how: str) -> None:

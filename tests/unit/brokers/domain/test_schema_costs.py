@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from copy import copy
 from typing import Any
 
 import pytest
@@ -129,7 +130,7 @@ def test_schema_check_steps_max_are_made_for_all_versions_and_one_more_refused(
 
     def obstacle_to(last: Schema) -> str | None:
         budget = ComparisonBudget(newcomer)
-        for version in (*[version_of_steps(most)] * whole, last):
+        for version in (*(version_of_steps(most) for _ in range(whole)), last):
             pair = (newcomer, version) if is_newcomer_reader else (version, newcomer)
             obstacle = reading_obstacle(*pair, budget)
         return obstacle
@@ -147,11 +148,12 @@ def test_as_many_versions_as_there_may_be_of_an_ordinary_record_are_compared():
     strategy = SchemaCompatibility.FULL_TRANSITIVE
 
     for _ in range(SCHEMA_VERSIONS_MAX):
-        assert list(version_obstacles(newcomer, earlier, strategy, budget)) == [None, None]
+        assert not any(version_obstacles(newcomer, copy(earlier), strategy, budget))
 
 
 def test_one_comparison_at_a_time_is_made_of_a_version_that_takes_two():
-    newcomer, earlier = schema(record("r", fields(2, default=1))), schema(record("r", []))
+    newcomer = schema(record("r", fields(SCHEMA_BYTES_PER_STEP, default=1)))
+    earlier = schema(record("r", fields(SCHEMA_BYTES_PER_STEP)))
     budget = ComparisonBudget(newcomer)
 
     problems = version_obstacles(newcomer, earlier, SchemaCompatibility.FULL, budget)
@@ -160,5 +162,6 @@ def test_one_comparison_at_a_time_is_made_of_a_version_that_takes_two():
     for problem in problems:
         assert problem is None
         left.append(budget.steps_left)
-    assert len(left) == 3
-    assert left == sorted(set(left), reverse=True)
+    # The newcomer is parsed, which costs nothing of it, the version is, and then each way.
+    assert left[0] == left[1] > left[2] > left[3] > left[4]
+    assert len(left) == 5
