@@ -4,6 +4,7 @@ import faulthandler
 import gc
 import logging
 import os
+import signal
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -41,6 +42,16 @@ settings.register_profile(
 settings.load_profile("here")
 
 _configure = structlog.configure
+
+
+def pytest_configure() -> None:
+    """Take interrupts, and so let the processes under test take them.
+
+    A shell starts what runs in its background with SIGINT ignored. The processes inherit that, and
+    one that a test ends by SIGINT would go on for ever.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _configure_without_keeping(**given: Any) -> None:

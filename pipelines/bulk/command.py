@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +14,7 @@ from nextgen.bulk.loader import REFUSED, load_folder
 from nextgen.bulk.progress_bar import load_progress
 from nextgen.kernel.limits.cluster import SHARDS_MAX
 from nextgen.kernel.routing.slots import SlotTable, initial_table
+from nextgen.tasks.interrupts import run
 from pipelines.bulk import job
 from pipelines.bulk.report import write_report
 from pipelines.running.options import (
@@ -74,7 +74,7 @@ def bulk(
         raise typer.BadParameter("give --target, or --shards for a future cluster")
 
     def work(spark: SparkSession) -> Summary:
-        table = asyncio.run(_table_of(endpoints)) if endpoints else _table_for(shards)
+        table = run(_table_of(endpoints)) if endpoints else _table_for(shards)
         made = job.run(spark, names, out, table)
         if report is not None:
             write_report(made, report)
@@ -113,7 +113,7 @@ def _load(
     summary: Summary, folder: Path, endpoints: Sequence[str], *, parents: bool, is_shown: bool
 ) -> None:
     with load_progress(is_shown=is_shown) as show:
-        loaded = asyncio.run(load_folder(folder, endpoints, parents=parents, on_loaded=show))
+        loaded = run(load_folder(folder, endpoints, parents=parents, on_loaded=show))
     summary.numbers["loaded"] = loaded.as_dict()
     if refused := loaded.total("refused"):
         summary.find(f"{refused} topics were refused by shards; {folder / REFUSED} says which")

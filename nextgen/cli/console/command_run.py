@@ -18,6 +18,7 @@ from nextgen.kernel.routing.names import InvalidName
 from nextgen.runtime.lifecycle.exit_code import CheckFailed, ExitCode, code_of, print_error
 from nextgen.runtime.telemetry.logs import LEVEL_VARIABLE, configure_logging
 from nextgen.tasks.background import start
+from nextgen.tasks.interrupts import run
 
 LOOK_MS = 200
 """Time for an answer before a command looks whether the port speaks its protocol."""
@@ -34,7 +35,7 @@ def run_command(work: Coroutine[Any, Any, T]) -> T:
     If nothing is printed within ``LOOK_MS``, an address of the command line that speaks another
     protocol than gRPC ends it; within ``QUIET_MS_MAX``, the terminal shows what it waits for.
     """
-    return run_blocking(lambda: asyncio.run(_watched(work)))
+    return run_blocking(lambda: run(_watched(work)))
 
 
 async def _watched(work: Coroutine[Any, Any, T]) -> T:

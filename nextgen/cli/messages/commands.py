@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +33,7 @@ from nextgen.cli.messages.stock_client import (
 from nextgen.kernel.errors import Refused, RefusesToStart
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.routing.names import parse_topic
+from nextgen.tasks.interrupts import run
 
 Topic = Annotated[str, typer.Argument(help="Topic name; any accepted form.")]
 Count = Annotated[int, typer.Option("--count", "-n", min=0, help="End after so many; 0: never.")]
@@ -185,7 +185,7 @@ def _with_client(
         url = service_url_of(service_url, data_dir)
         if service_url:
             _check_protocol(url)
-        if not creates and asyncio.run(is_absent(url, name)):
+        if not creates and run(is_absent(url, name)):
             raise Refused(RejectionCode.NOT_FOUND, f"there is no topic {name}")
         with stock_client(url, name) as client:
             use(client, name)
