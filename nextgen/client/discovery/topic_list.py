@@ -72,16 +72,18 @@ async def watch_topic_list(
     known = WatchedList()
     created: set[str] = set()
     deleted: set[str] = set()
+    is_whole = False
 
     def next_request() -> WatchRequest:
         # Of a stream that broke in the middle of an update nothing counts.
+        nonlocal is_whole
+        is_whole = False
         created.clear()
         deleted.clear()
         # Earlier releases watch the prefix instead.
         prefix = f"{_PERSISTENT}://{namespace.text}/"
         return WatchRequest(pattern=text, known_hash=known.hash, prefix=prefix)
 
-    is_whole = False
     async with aclosing(updates_of(nodes, "WatchTopics", next_request, timeout_ms)) as updates:
         async for update in updates:
             if not update.HasField("list"):

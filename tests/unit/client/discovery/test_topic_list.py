@@ -96,6 +96,19 @@ async def test_another_stream_brings_the_difference_or_nothing(serve):
     await watch.aclose()
 
 
+async def test_a_whole_list_that_broke_off_does_not_make_the_next_answer_a_whole_one(serve):
+    """1. The list is known. 2. A node with another list begins to send it, and dies. 3. The next
+    node has the list that is known, and says so without names."""
+    server = serve(
+        [update(A, B, of=(A, B), whole=True)],
+        [update(C, of=(), whole=True, more=True)],
+        [update(of=(A, B)), update(C, of=(A, B, C))],
+    )
+    watch = server.watch()
+    assert await take(watch, 2) == [((A, B), ()), ((C,), ())]
+    await watch.aclose()
+
+
 async def test_an_empty_list_is_yielded_once(serve):
     server = serve([update(of=(), whole=True), update(A, of=(A,))])
     watch = server.watch()
