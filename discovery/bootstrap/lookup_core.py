@@ -108,7 +108,8 @@ class LookupCore:
         self.topic_lists = SharedTopicLists(
             self.streams, self.router, self.link, ListedTopics(listing).current
         )
-        self.watch_registry.topic_lists = self.topic_lists
+        if config.topic_lists.are_watchers_on:
+            self.watch_registry.topic_lists = self.topic_lists
         self.topic_watches = TopicWatches(self.topic_lists, config.topic_lists)
         known = self._known_topics()
         self.topics = DiscoveryTopicDirectory(

@@ -19,7 +19,8 @@ from discovery.service.watches.public_watch import PublicWatch
 from discovery.service.watches.shard_feed import EncodedEvents, ShardWays
 from discovery.service.watches.shard_map_watch import ShardMapWatch
 from discovery.service.watches.topic_list_watch import TopicListWatch
-from nextgen.kernel.errors import InvalidRequest, Overloaded, Unavailable
+from nextgen.kernel.errors import InvalidRequest, Overloaded, Refused, Unavailable
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.stream import (
     CATCH_UPS_AT_ONCE_MAX,
     PUBLIC_WATCH_BYTES,
@@ -79,7 +80,7 @@ class WatchRegistry:
         )
         self._clock = clock
         self.topic_lists: TopicLists | None = None
-        """What watches by pattern stand on. Without it they are refused."""
+        """What watches by pattern stand on. None: they are refused, as configured."""
         self._watches: dict[AnyWatch, str] = {}
         self._digests: tuple[int, dict[int, bytes]] = (0, {})
         self._placed_version = 0
@@ -93,7 +94,9 @@ class WatchRegistry:
         """Begin a watch of objects, or of the topics that a pattern describes.
 
         Raises:
-            InvalidRequest: A name, the prefix or a position to resume from is malformed.
+            InvalidRequest: A name, the prefix, the pattern or a position to resume from is
+                malformed.
+            Refused: ``NOT_ALLOWED``: by pattern nothing is watched here.
             Unavailable: The shard map is not known yet, or this node stops.
             Overloaded: Public watches take ``PUBLIC_WATCHES_BYTES_MAX``.
         """
@@ -133,8 +136,11 @@ class WatchRegistry:
         return watch
 
     def _open_topic_list(self, kind: WatchedKind, request: WatchRequest) -> TopicListWatch:
-        if kind is not WatchedKind.TOPICS or self.topic_lists is None:
-            raise InvalidRequest("only topics are watched by pattern, where that is enabled")
+        if kind is not WatchedKind.TOPICS:
+            raise InvalidRequest("only topics are watched by pattern")
+        if self.topic_lists is None:
+            message = "topic lists cannot be watched here: list the topics"
+            raise Refused(RejectionCode.NOT_ALLOWED, message)
         self._check_admission()
         watch = TopicListWatch(self.topic_lists, request, self._clock)
         self._admit(watch, TOPIC_LIST)

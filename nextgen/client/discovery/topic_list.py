@@ -1,7 +1,7 @@
 """The topics that a pattern describes, as they change: watched, or polled at servers that cannot.
 
 watch ─▶ the list ─▶ changes ─▶ the stream ends ─▶ watch with the last hash ─▶ the difference
-  │ an update without a list: a discovery node of an earlier release
+  │ refused: no list is watched there; or an update without a list: an earlier release
   └─▶ poll: the names page by page, with the pattern matched here
 """
 
@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from nextgen.client.discovery.nodes import DiscoveryNodes
 from nextgen.client.discovery.watch import updates_of
 from nextgen.client.model import TopicNamesPage
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.routing.names import NamespaceName
 from nextgen.kernel.routing.system_topics import is_system_topic
 from nextgen.kernel.routing.unit_names import unit_names
 from nextgen.pulsar.topic_lists.hash import sort_key, topics_hash
 from nextgen.pulsar.topic_lists.namespace_pattern import parse_namespace_pattern
 from nextgen.pulsar.topic_lists.pattern import TopicPattern
-from protos.nextgen.v1.discovery_service_pb2 import WatchRequest
+from protos.nextgen.v1.discovery_service_pb2 import TopicListUpdate, WatchRequest
 
 _PERSISTENT = "persistent"
 
@@ -64,45 +66,55 @@ class WatchedList:
         return _changed(created, deleted, hash_) if created or deleted else None
 
 
+class _Update:
+    """The parts of one update that have arrived."""
+
+    def __init__(self) -> None:
+        self._is_whole = False
+        self._created: set[str] = set()
+        self._deleted: set[str] = set()
+
+    def take(self, part: TopicListUpdate, known: WatchedList) -> TopicListChanged | None:
+        """Add a part. The last one applies the update: return what that changed, if anything."""
+        self._is_whole |= part.whole
+        self._created.update(part.created)
+        self._deleted.update(part.deleted)
+        if part.more:
+            return None
+        if self._is_whole or not known.hash:
+            return known.replace(self._created, part.hash, is_polled=False)
+        return known.apply(self._created, self._deleted, part.hash)
+
+
 async def watch_topic_list(
     nodes: DiscoveryNodes, text: str, read_page: ReadPage, *, poll_ms: int, timeout_ms: int
 ) -> AsyncGenerator[TopicListChanged]:
     """Yield the list and its changes; see ``Client.watch_topic_list``."""
     namespace, pattern = parse_namespace_pattern(text)
     known = WatchedList()
-    created: set[str] = set()
-    deleted: set[str] = set()
-    is_whole = False
+    arriving = _Update()
 
     def next_request() -> WatchRequest:
         # Of a stream that broke in the middle of an update nothing counts.
-        nonlocal is_whole
-        is_whole = False
-        created.clear()
-        deleted.clear()
+        nonlocal arriving
+        arriving = _Update()
         # Earlier releases watch the prefix instead.
         prefix = f"{_PERSISTENT}://{namespace.text}/"
         return WatchRequest(pattern=text, known_hash=known.hash, prefix=prefix)
 
-    async with aclosing(updates_of(nodes, "WatchTopics", next_request, timeout_ms)) as updates:
-        async for update in updates:
-            if not update.HasField("list"):
-                break
-            part = update.list
-            is_whole |= part.whole
-            created.update(part.created)
-            deleted.update(part.deleted)
-            if part.more:
-                continue
-            if is_whole or not known.hash:
-                change = known.replace(set(created), part.hash, is_polled=False)
-            else:
-                change = known.apply(created, deleted, part.hash)
-            is_whole = False
-            created.clear()
-            deleted.clear()
-            if change is not None:
-                yield change
+    try:
+        async with aclosing(updates_of(nodes, "WatchTopics", next_request, timeout_ms)) as updates:
+            async for update in updates:
+                if not update.HasField("list"):
+                    break
+                change = arriving.take(update.list, known)
+                if not update.list.more:
+                    arriving = _Update()
+                if change is not None:
+                    yield change
+    except Refused as error:
+        if error.code != RejectionCode.NOT_ALLOWED:
+            raise
     while True:
         names = await _read(namespace, pattern, read_page)
         change = known.replace(names, topics_hash(names), is_polled=True)

@@ -11,7 +11,8 @@ import pytest
 from nextgen.client.discovery import topic_list
 from nextgen.client.discovery.topic_list import watch_topic_list
 from nextgen.client.model import TopicNamesPage
-from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.errors import InvalidRequest, Refused
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.pulsar.topic_lists.hash import topics_hash
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import TopicListUpdate, WatchUpdate
@@ -22,7 +23,7 @@ A, B, C = (f"persistent://t/n/{local}" for local in "abc")
 class Server:
     """Streams of updates, one behind the other, and pages for pollers."""
 
-    def __init__(self, *streams: list[WatchUpdate]) -> None:
+    def __init__(self, *streams: list[WatchUpdate] | Refused) -> None:
         self.streams = streams
         self.hashes: list[str] = []
         self.pages = [TopicNamesPage({}, "")]
@@ -33,6 +34,8 @@ class Server:
         assert method == "WatchTopics"
         for stream in self.streams:
             self.hashes.append(next_request().known_hash)
+            if isinstance(stream, Refused):
+                raise stream
             for update in stream:
                 yield update
         await asyncio.Event().wait()
@@ -62,7 +65,7 @@ async def take(watch: Any, count: int) -> list[tuple[tuple[str, ...], tuple[str,
 
 @pytest.fixture
 def serve(monkeypatch):
-    def serve(*streams: list[WatchUpdate]) -> Server:
+    def serve(*streams: list[WatchUpdate] | Refused) -> Server:
         server = Server(*streams)
         monkeypatch.setattr(topic_list, "updates_of", server.updates)
         return server
@@ -131,6 +134,20 @@ async def test_a_node_without_such_watches_is_polled(serve):
     assert first.hash == topics_hash(first.created)
     assert await take(watch, 1) == [((), (A,))]
     await watch.aclose()
+
+
+async def test_a_node_where_no_list_is_watched_is_polled(serve):
+    server = serve(Refused(RejectionCode.NOT_ALLOWED, "not here"))
+    server.pages = [TopicNamesPage({A: 0}, ""), TopicNamesPage({B: 0}, "")]
+    watch = server.watch()
+    assert await take(watch, 2) == [((A,), ()), ((B,), (A,))]
+    await watch.aclose()
+
+
+async def test_another_refusal_ends_the_watch(serve):
+    server = serve(Refused(RejectionCode.LIMIT_EXCEEDED, "too many topics"))
+    with pytest.raises(Refused, match="too many"):
+        await anext(server.watch())
 
 
 async def test_a_pattern_without_a_namespace_is_refused():

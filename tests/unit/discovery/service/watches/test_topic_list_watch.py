@@ -10,8 +10,10 @@ import pytest
 from discovery.domain.watch_scope import WatchedKind
 from discovery.service.watches.registry import TOPIC_LIST, WatchRegistry
 from discovery.service.watches.topic_list_watch import TopicListWatch
-from nextgen.kernel.errors import InvalidRequest, Unavailable
+from nextgen.kernel.errors import InvalidRequest, Refused, Unavailable
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
+from nextgen.kernel.limits.listing import SUBSCRIPTION_PATTERN_CHARACTERS_MAX
 from nextgen.pulsar.topic_lists.hash import topics_hash
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import TopicListUpdate, WatchRequest, WatchUpdate
@@ -90,10 +92,27 @@ async def test_a_long_list_comes_in_parts_and_the_last_has_the_hash(world):
     assert (first.hash, second.hash) == ("", topics_hash(PREFIX + name for name in names))
 
 
-@pytest.mark.parametrize("pattern", ["t/n/(", "topic://t/n/.*", "orders-.*", "t/n/" + "a" * 1_025])
+LONGEST = "t/n/".ljust(SUBSCRIPTION_PATTERN_CHARACTERS_MAX, "a")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["t/n/(", r"t/n/(a)\1", "t/n/(?!a).*", "topic://t/n/.*", "orders-.*", f"{LONGEST}a"]
+)
 async def test_patterns_that_are_none_are_refused(world, pattern):
     with pytest.raises(InvalidRequest):
         world.open(pattern)
+
+
+@pytest.mark.parametrize("pattern", [LONGEST, "t/n/(a+)+$"])
+async def test_a_pattern_may_be_long_and_would_explode_elsewhere(world, pattern):
+    assert (await world.read(world.open(pattern))).whole
+
+
+async def test_where_no_topic_list_is_watched_it_is_refused_by_name(world):
+    world.registry.topic_lists = None
+    with pytest.raises(Refused, match="cannot be watched here") as refused:
+        world.open("t/n/.*")
+    assert refused.value.code == RejectionCode.NOT_ALLOWED
 
 
 async def test_only_topics_are_watched_by_pattern(world):
