@@ -15,6 +15,9 @@ from nextgen.runtime.security import authorization
 from nextgen.runtime.security.authorization import Action, Resource
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.brokers.world import TOPIC, BrokerWorld, settle
+from tests.support.pulsar.bad_patterns import CASES, PatternCase
+
+ALL_TOPICS = pulsar.CommandGetTopicsOfNamespace.ALL
 
 _TRANSACTIONS = [
     pulsar.BaseCommand.NEW_TXN,
@@ -107,6 +110,30 @@ async def test_topic_lists_are_watched(world: BrokerWorld):
     assert list(update.new_topics) == [f"{TOPIC}-new"]
     assert update.topics_hash == topics_hash([TOPIC, f"{TOPIC}-new"])
     assert isinstance(close, pulsar.CommandSuccess)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+async def test_a_bad_pattern_gets_its_code_and_the_connection_goes_on(
+    world: BrokerWorld, case: PatternCase
+):
+    client = world.broker("a").client()
+    about = {"namespace": "acme/orders", "topics_pattern": case.pattern}
+
+    watched = await client.request(pulsar.BaseCommand.WATCH_TOPIC_LIST, watcher_id=1, **about)
+    listed = await client.request(
+        pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE, mode=ALL_TOPICS, **about
+    )
+    about["topics_pattern"] = ".*"
+    then = await client.request(pulsar.BaseCommand.WATCH_TOPIC_LIST, watcher_id=2, **about)
+
+    assert _code_of(watched) == case.watcher
+    assert _code_of(listed) == case.listing
+    assert case.listing is not None or listed.filtered is case.filtered
+    assert isinstance(then, pulsar.CommandWatchTopicListSuccess)
+
+
+def _code_of(answer: object) -> int | None:
+    return answer.error if isinstance(answer, pulsar.CommandError) else None
 
 
 async def test_watchers_end_with_the_connection(world: BrokerWorld):

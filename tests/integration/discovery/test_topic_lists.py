@@ -1,0 +1,167 @@
+"""Watchers of topic lists over sockets: what bad input gets, and what one who never reads costs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from nextgen.kernel.limits.pulsar import PULSAR_WRITE_PAUSE_BYTES
+from nextgen.pulsar.client import PulsarClientConnection
+from nextgen.pulsar.frames import encode_command
+from nextgen.pulsar.server import PulsarServer
+from nextgen.pulsar.topic_lists.hash import topics_hash
+from protos.pulsar import PulsarApi_pb2 as pulsar
+from protos.pulsar.PulsarApi_pb2 import BaseCommand
+from tests.integration.discovery.conftest import TIMEOUT_MS, Site
+from tests.support.discovery.topic_list_world import NAMESPACE, PREFIX, LoggedShards, Node
+from tests.support.pulsar.bad_patterns import CASES, PatternCase
+
+KEEP_ALIVE_MS = 1_000
+SILENT_WATCHERS = 20
+SOCKET_BYTES = 4_096
+TOPICS = 1_500
+LONG = "x" * 900
+
+
+def watch(watcher_id: int, pattern: str, namespace: str = NAMESPACE.text) -> BaseCommand:
+    request = pulsar.CommandWatchTopicList(
+        watcher_id=watcher_id, namespace=namespace, topics_pattern=pattern
+    )
+    return BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST, watchTopicList=request)
+
+
+class Lists:
+    """The topic lists of a node, over shards in memory."""
+
+    def __init__(self) -> None:
+        self.shards = LoggedShards(2, random.Random(1))
+        self.node = Node(self.shards)
+
+    def create(self, local: str) -> str:
+        name = PREFIX + local
+        self.shards.of_topic(name).create(name)
+        return name
+
+
+@pytest.fixture
+async def lists(site: Site) -> AsyncIterator[Lists]:
+    """Lists that the node of ``site`` serves; their streams go on by themselves."""
+    lists = Lists()
+    site.node.core.topic_watches.lists = lists.node.lists
+
+    async def stream() -> None:
+        while True:
+            lists.node.streams.advance()
+            await asyncio.sleep(0.001)
+
+    streaming = asyncio.create_task(stream())
+    yield lists
+    streaming.cancel()
+    await asyncio.gather(streaming, return_exceptions=True)
+    await lists.node.lists.stop()
+
+
+@asynccontextmanager
+async def silent_client(port: int) -> AsyncIterator[socket.socket]:
+    """Connect a client that has watched a list often, and reads nothing of what it is sent."""
+    loop = asyncio.get_running_loop()
+    with socket.socket() as connection:
+        connection.setblocking(False)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BYTES)
+        await loop.sock_connect(connection, ("127.0.0.1", port))
+        connect = pulsar.CommandConnect(client_version="silent", protocol_version=21)
+        frames = [encode_command(BaseCommand(type=BaseCommand.CONNECT, connect=connect))]
+        for watcher_id in range(SILENT_WATCHERS):
+            request = watch(watcher_id, ".*")
+            request.watchTopicList.request_id = watcher_id
+            frames.append(encode_command(request))
+        await loop.sock_sendall(connection, b"".join(frames))
+        yield connection
+
+
+async def test_a_client_that_never_reads_is_bounded_and_closed_and_disturbs_nobody(
+    site: Site, lists: Lists
+) -> None:
+    """1. One client watches and reads, another watches often and never reads. 2. Thousands of
+    topics with long names are created. 3. The first client gets each of them. 4. Of the other one
+    little waits here, and the keep-alive closes it."""
+    core = site.node.core
+    server = PulsarServer(core.pulsar._factory, keep_alive_ms=KEEP_ALIVE_MS)
+    port = await server.start("127.0.0.1", 0, "a test")
+    seen: list[str] = []
+    hashes: list[str] = []
+    largest = 0
+
+    def take(command: BaseCommand, _payload: bytes) -> None:
+        nonlocal largest
+        if command.type == BaseCommand.WATCH_TOPIC_UPDATE:
+            largest = max(largest, command.ByteSize())
+            seen.extend(command.watchTopicUpdate.new_topics)
+            hashes.append(command.watchTopicUpdate.topics_hash)
+
+    reading = await PulsarClientConnection.open(
+        "127.0.0.1", port, on_push=take, timeout_ms=TIMEOUT_MS
+    )
+    async with reading, silent_client(port):
+        await reading.request(watch(1, ".*"), timeout_ms=TIMEOUT_MS)
+        await site.until(lambda: core.topic_watches.watchers == SILENT_WATCHERS + 1)
+        created = []
+        waiting_bytes = 0
+        for number in range(TOPICS):
+            created.append(lists.create(f"{LONG}-{number}"))
+            if not number % 20:
+                await asyncio.sleep(0)
+                waiting_bytes = max(waiting_bytes, unsent_bytes(server))
+
+        await site.until(lambda: len(seen) == TOPICS)
+        assert sorted(seen) == sorted(created)
+        assert hashes[-1] == topics_hash(created)
+        # What waits is below the bound, or one update of each watcher above it.
+        assert waiting_bytes <= PULSAR_WRITE_PAUSE_BYTES + SILENT_WATCHERS * largest
+        assert waiting_bytes < SILENT_WATCHERS * TOPICS * len(LONG) / 2
+
+        await site.until(lambda: server.connection_count == 1)
+        assert core.topic_watches.watchers == 1
+        assert core.topic_watches.permits.bytes_held == 0
+        last = lists.create("last")
+        await site.until(lambda: seen[-1] == last)
+    await server.stop(0)
+
+
+def unsent_bytes(server: PulsarServer) -> int:
+    """Return what waits for the client that reads least."""
+    return max(
+        transport.get_write_buffer_size()
+        for connection in server.connections()
+        if (transport := connection._transport) is not None
+    )
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+async def test_a_bad_pattern_gets_its_code_and_the_connection_goes_on(
+    site: Site, lists: Lists, case: PatternCase
+) -> None:
+    namespace = "acme/orders"
+    request = pulsar.CommandGetTopicsOfNamespace(
+        namespace=namespace,
+        topics_pattern=case.pattern,
+        mode=pulsar.CommandGetTopicsOfNamespace.ALL,
+    )
+    listing = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=request)
+    async with await site.connect() as client:
+        watched = await client.request(watch(1, case.pattern, namespace), timeout_ms=TIMEOUT_MS)
+        listed = await client.request(listing, timeout_ms=TIMEOUT_MS)
+        then = await client.request(watch(2, "t/n/.*"), timeout_ms=TIMEOUT_MS)
+
+    assert (code_of(watched), code_of(listed)) == (case.watcher, case.listing)
+    assert listed.getTopicsOfNamespaceResponse.filtered is case.filtered
+    assert then.type == BaseCommand.WATCH_TOPIC_LIST_SUCCESS
+
+
+def code_of(answer: BaseCommand) -> int | None:
+    return answer.error.error if answer.type == BaseCommand.ERROR else None
