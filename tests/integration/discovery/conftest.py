@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -68,7 +69,9 @@ class Site:
         )
 
 
-async def started_node(manager: FakeClusterServer, node_id: str = "discovery-1") -> DiscoveryNode:
+async def started_node(
+    manager: FakeClusterServer, node_id: str = "discovery-1", **more: Any
+) -> DiscoveryNode:
     config = DiscoveryConfig(
         node_id=node_id,
         cluster_id="test",
@@ -78,6 +81,7 @@ async def started_node(manager: FakeClusterServer, node_id: str = "discovery-1")
         cluster_managers=(Address("127.0.0.1", manager.port),),
         pulsar_listen=Address("127.0.0.1", 0),
         pulsar_advertise=Address("127.0.0.1", 0),
+        **more,
     )
     node = DiscoveryNode(config, CollectorRegistry())
     await node.start()

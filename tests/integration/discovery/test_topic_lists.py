@@ -6,18 +6,21 @@ import asyncio
 import random
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
+from nextgen.client import Client
 from nextgen.kernel.limits.pulsar import PULSAR_WRITE_PAUSE_BYTES
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.pulsar.frames import encode_command
 from nextgen.pulsar.server import PulsarServer
 from nextgen.pulsar.topic_lists.hash import topics_hash
+from nextgen.pulsar.topic_lists.settings import TopicListSettings
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Item, Topic
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
-from tests.integration.discovery.conftest import TIMEOUT_MS, Site
+from tests.integration.discovery.conftest import TIMEOUT_MS, Site, started_node
 from tests.support.discovery.topic_list_world import NAMESPACE, PREFIX, LoggedShards, Node
 from tests.support.pulsar.bad_patterns import CASES, PatternCase
 
@@ -165,3 +168,45 @@ async def test_a_bad_pattern_gets_its_code_and_the_connection_goes_on(
 
 def code_of(answer: BaseCommand) -> int | None:
     return answer.error.error if answer.type == BaseCommand.ERROR else None
+
+
+OFF = [
+    pytest.param(TopicListSettings(evaluates_patterns=False), False, id="evaluation off"),
+    pytest.param(TopicListSettings(serves_watchers=False), True, id="watching off"),
+]
+
+
+@pytest.mark.parametrize(("settings", "filtered"), OFF)
+async def test_what_is_off_is_not_announced_and_refused_and_listings_go_on(
+    site: Site, settings: TopicListSettings, filtered: bool
+) -> None:
+    for local in ("a-1", "b-1"):
+        name = f"persistent://acme/orders/{local}"
+        item = Item(kind=KIND_TOPIC, name=name, topic=Topic(name=name))
+        site.shard_of(name).items[name] = item
+    node = await started_node(site.manager, "discovery-2", topic_lists=settings)
+    await site.until(lambda: node.core.link.view.slot_table is not None)
+    request = pulsar.CommandGetTopicsOfNamespace(
+        namespace="acme/orders", topics_pattern="acme/orders/a-.*"
+    )
+    listing = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=request)
+    connection = await PulsarClientConnection.open(
+        "127.0.0.1", node.pulsar_port, timeout_ms=TIMEOUT_MS
+    )
+    async with connection as client:
+        watched = await client.request(watch(1, ".*", "acme/orders"), timeout_ms=TIMEOUT_MS)
+        listed = await client.request(listing, timeout_ms=TIMEOUT_MS)
+    flags = client.server.feature_flags
+
+    assert not flags.HasField("supports_topic_watchers")
+    assert not flags.HasField("supports_topic_watcher_reconcile")
+    assert code_of(watched) == pulsar.NotAllowedError
+    answer = listed.getTopicsOfNamespaceResponse
+    assert (len(answer.topics), answer.filtered) == (1 if filtered else 2, filtered)
+    async with (
+        Client([f"127.0.0.1:{node.grpc_port}"], timeout_ms=TIMEOUT_MS) as program,
+        aclosing(program.watch_topic_list("acme/orders/a-.*")) as changes,
+    ):
+        first = await anext(changes)
+    assert (first.created, first.is_polled) == (("persistent://acme/orders/a-1",), True)
+    await node.stop()

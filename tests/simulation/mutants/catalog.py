@@ -15,6 +15,7 @@ from tests.simulation.mutants import (
     proofs,
     replicas,
     sessions,
+    topic_lists,
     topics,
 )
 from tests.simulation.mutants.mutant import Mutant
@@ -31,6 +32,7 @@ COMPONENTS: Mapping[str, tuple[Mutant, ...]] = {
     "Answers to lookups": lookups.MUTANTS,
     "Effective writes": effective.MUTANTS,
     "What operators do to topics": topics.MUTANTS,
+    "Topic lists by pattern": topic_lists.MUTANTS,
 }
 
 MUTANTS = tuple(mutant for mutants in COMPONENTS.values() for mutant in mutants)

@@ -37,6 +37,7 @@ from nextgen.pulsar.metadata_commands import Located, StoredSchema
 from nextgen.pulsar.payload import message_payload
 from nextgen.pulsar.topic_lists.listed import ListedTopics
 from nextgen.pulsar.topic_lists.ports import ListQuestion, TopicList
+from nextgen.pulsar.topic_lists.settings import DEFAULT_TOPIC_LISTS
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.brokers.moody_ledger import MoodyLedger, MoodyStore
 from tests.support.pulsar.fake_topic_lists import FakeTopicLists
@@ -108,7 +109,8 @@ class FakeDirectory:
 
     async def topics_of_namespace(self, question: ListQuestion) -> list[str]:
         await self.released.wait()
-        return sorted(self.topics)
+        pattern = question.pattern
+        return sorted(name for name in self.topics if pattern is None or pattern.matches(name))
 
     async def schema(self, name: TopicName, version: bytes | None) -> StoredSchema | None:
         return None
@@ -152,6 +154,7 @@ class FakeBroker:
             clock=lambda: self.now_ms,
             wall_clock=world.clock,
             lists=world.topic_lists,
+            topic_lists=world.topic_list_settings,
         )
         self.topics = self.front.topics
         self.agent.listener = self.topics
@@ -206,6 +209,7 @@ class BrokerWorld:
         self.brokers: dict[str, FakeBroker] = {}
         self.directory = FakeDirectory(self)
         self.topic_lists = DirectoryLists(self.directory)
+        self.topic_list_settings = DEFAULT_TOPIC_LISTS
 
     def clock(self) -> int:
         return self.wall_clock_ms

@@ -10,6 +10,7 @@ from brokers.config import BrokerConfig, parse_config
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.kernel.limits.cluster import BROKER_CAPACITY_UNITS_MAX
 from nextgen.kernel.limits.placement import BROKER_DRAIN_MS_MAX
+from nextgen.pulsar.topic_lists.settings import TopicListSettings
 from nextgen.runtime.settings import Address
 
 REQUIRED = [
@@ -44,6 +45,15 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_default():
     config = parse_config([*REQUIRED, "--zone", "west"], environment)
 
     assert (config.zone, config.capacity_units, config.data_dir) == ("west", 7, Path("/d"))
+
+
+def test_topic_lists_have_the_settings_of_pulsar_under_its_names():
+    flags = ["--enableBrokerSideTopicFiltering", "false", "--subscriptionPatternMaxLength", "7"]
+    environment = {"NEXTGEN_ENABLE_BROKER_TOPIC_LIST_WATCHER": "false"}
+
+    config = parse_config([*REQUIRED, *flags], environment)
+
+    assert config.topic_lists == TopicListSettings(False, False, 7)
 
 
 def test_a_broker_that_speaks_pulsar_is_reached_where_it_listens():

@@ -11,6 +11,7 @@ from nextgen.kernel.limits.pulsar import CONNECTION_REQUESTS_MAX
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.pulsar.frames import FIELD_OF_TYPE
 from nextgen.pulsar.topic_lists.hash import topics_hash
+from nextgen.pulsar.topic_lists.settings import TopicListSettings
 from nextgen.runtime.security import authorization
 from nextgen.runtime.security.authorization import Action, Resource
 from protos.pulsar import PulsarApi_pb2 as pulsar
@@ -130,6 +131,33 @@ async def test_a_bad_pattern_gets_its_code_and_the_connection_goes_on(
     assert _code_of(listed) == case.listing
     assert case.listing is not None or listed.filtered is case.filtered
     assert isinstance(then, pulsar.CommandWatchTopicListSuccess)
+
+
+@pytest.mark.parametrize(
+    ("settings", "filtered"),
+    [
+        (TopicListSettings(evaluates_patterns=False), False),
+        (TopicListSettings(serves_watchers=False), True),
+    ],
+)
+async def test_what_is_off_is_not_announced_and_refused_and_listings_go_on(
+    world: BrokerWorld, settings: TopicListSettings, filtered: bool
+):
+    world.topic_list_settings = settings
+    broker = world.broker("b")
+    world.assign(TOPIC, "b")
+    world.assign(f"{TOPIC}-2", "b")
+    client = broker.client()
+    about = {"namespace": "public/default", "topics_pattern": parse_topic(TOPIC).routing_key}
+
+    watched = await client.request(pulsar.BaseCommand.WATCH_TOPIC_LIST, watcher_id=1, **about)
+    listed = await client.request(pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE, **about)
+
+    flags = client.got(pulsar.BaseCommand.CONNECTED)[0].feature_flags
+    assert not flags.HasField("supports_topic_watchers")
+    assert not flags.HasField("supports_topic_watcher_reconcile")
+    assert _code_of(watched) == pulsar.NotAllowedError
+    assert (len(listed.topics), listed.filtered) == (1 if filtered else 2, filtered)
 
 
 def _code_of(answer: object) -> int | None:

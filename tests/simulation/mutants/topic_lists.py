@@ -1,0 +1,103 @@
+"""The guards of topic lists by pattern: what is listed, what is watched, what a watcher is sent."""
+
+from __future__ import annotations
+
+from nextgen.client.discovery import topic_list
+from nextgen.client.topic_lists.namespace_changes import NamespaceChanges
+from nextgen.client.topic_lists.shared_list import SharedList
+from nextgen.pulsar.topic_lists.placement import WatcherPlaces
+from nextgen.pulsar.topic_lists.session import TopicListSession
+from tests.simulation.mutants.mutant import Edit, Mutant
+
+_HISTORIES = ("tests/unit/client/topic_lists/test_histories.py",)
+_SHARED = ("tests/unit/client/topic_lists/test_shared_lists.py",)
+_SESSION = ("tests/unit/pulsar/topic_lists/test_session.py",)
+_PROGRAM = ("tests/unit/client/discovery/test_topic_list.py",)
+_PLACEMENT = ("tests/unit/pulsar/topic_lists/test_placement.py",)
+
+MUTANTS = (
+    Mutant(
+        "topic-list-is-read-before-it-is-watched",
+        "TL1",
+        "the names of a shard are read once its changes are watched",
+        (
+            Edit(
+                SharedList,
+                "_load",
+                "resets = await progress.wait_begun()",
+                "resets = progress.resets",
+            ),
+        ),
+        (*_HISTORIES, *_SHARED),
+    ),
+    Mutant(
+        "topic-list-forgets-what-changed-while-it-was-read",
+        "TL1",
+        "changes that arrive while a shard's names are read are kept and applied",
+        (Edit(SharedList, "_take_matching", "load.changes += changes", "pass"),),
+        (*_HISTORIES, *_SHARED),
+    ),
+    Mutant(
+        "topic-list-misses-changes-unnoticed",
+        "TL1",
+        "a shard whose changes were missed is read again",
+        (Edit(NamespaceChanges, "_take", "shared.lose(step.shard_id)", "pass"),),
+        (*_HISTORIES, *_SHARED),
+    ),
+    Mutant(
+        "topic-list-believes-any-hash",
+        "TL4, TL6",
+        "a watcher is spared the names if the hash that it has is that of the list",
+        (Edit(TopicListSession, "_answer", "if known == watcher.place.hash:", "if known:"),),
+        _SESSION,
+    ),
+    Mutant(
+        "topic-list-sends-without-room",
+        "TL6",
+        "an update leaves when the client has read the one before",
+        (Edit(TopicListSession, "_serve", "await self._client.until_writable()", "pass"),),
+        _SESSION,
+    ),
+    Mutant(
+        "topic-list-watchers-outlive-their-connection",
+        "TL6",
+        "the watchers of a connection end with it",
+        (Edit(TopicListSession, "close", "self._end(watcher)", "pass"),),
+        _SESSION,
+    ),
+    Mutant(
+        "topic-list-takes-an-id-for-its-pattern",
+        "TL6",
+        "an id that is used again stands for the namespace of the later request",
+        (
+            Edit(
+                TopicListSession,
+                "_watch",
+                "(watcher.namespace, watcher.pattern) != (namespace, pattern)",
+                "watcher.pattern != pattern",
+            ),
+        ),
+        _SESSION,
+    ),
+    Mutant(
+        "topic-list-update-goes-on-over-streams",
+        "TL1",
+        "of an update that broke off nothing counts at the next node",
+        (
+            Edit(
+                topic_list,
+                "watch_topic_list",
+                "nonlocal arriving\n        arriving = _Update()",
+                "nonlocal arriving",
+            ),
+        ),
+        _PROGRAM,
+    ),
+    Mutant(
+        "topic-list-watchers-are-placed-without-memory",
+        "TL5, TL8",
+        "beyond the memory for watchers the lookup of a pattern names another server",
+        (Edit(WatcherPlaces, "url", "if watches.has_room:", "if True:"),),
+        _PLACEMENT,
+    ),
+)
