@@ -91,7 +91,8 @@ class Release:
     new_broker_grpc: str
     new_broker_url: str
     is_deleted: bool = False
-    """The topic is deleted, durably, and no other will have its id: its messages may go."""
+    """The topic is deleted, durably: its messages may go. No topic has its id again, unless a
+    cluster is restored from a backup; its epochs begin in a later generation."""
 
     @property
     def key(self) -> UnitKey:

@@ -250,11 +250,13 @@ class LedgerStore(Protocol):
         """Read ahead the files that a soon following ``open`` needs. Writes nothing."""
         ...
 
-    async def remove(self, topic_id: str, unit: str) -> None:
-        """Remove a unit's ledger for good: its topic is deleted. May be repeated.
+    async def remove(self, topic_id: str, unit: str, epoch: int) -> None:
+        """Remove what epochs up to the end of the generation of ``epoch`` stored in a unit.
 
-        An owner that has it open acknowledges nothing more, and finds itself fenced. A crash on the
-        way leaves files that nobody reads, as no topic has the id again.
+        The unit's topic is deleted. An owner that has it open acknowledges nothing more, and finds
+        itself fenced; no epoch of these generations opens it again. A unit that is claimed in a
+        later generation stays whole: a cluster that was restored from a backup has the topic again.
+        May be repeated. A crash on the way leaves files that nobody reads.
 
         Raises:
             StorageFailed: The disk refused; files may be left.

@@ -121,6 +121,10 @@ class SharedStorage(Storage, Protocol):
 
     def make_directory(self, path: AnyPath) -> None: ...
 
+    def remove_directory(self, path: AnyPath) -> None:
+        """Remove an empty directory; do nothing if it is missing or another process filled it."""
+        ...
+
     def is_directory(self, path: AnyPath) -> bool: ...
 
     def sync_directory(self, path: AnyPath, *, label: str) -> None: ...
@@ -240,6 +244,13 @@ class DiskStorage:
 
     def make_directory(self, path: AnyPath) -> None:
         Path(path).mkdir(mode=0o700, exist_ok=True)
+
+    def remove_directory(self, path: AnyPath) -> None:
+        try:
+            os.rmdir(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                raise
 
     def is_directory(self, path: AnyPath) -> bool:
         return os.path.isdir(path)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from nextgen.kernel.errors import MetadataError, SessionExpired
+from nextgen.kernel.events.generations import last_epoch_of_generation
 from nextgen.kernel.limits.placement import TAKE_OVER_MS_MAX
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.replication.ports import PositionCompacted, ReplicatedLog
@@ -23,7 +24,7 @@ from shards.assignment.shard_units import ShardUnits
 from shards.domain.assignment import Assignment
 from shards.moves.recent_moves import recent_moves
 from shards.ports import BrokerDirectory
-from shards.state.proposer import Proposer
+from shards.state.shard_state import ShardState
 from shards.watches.effective_writes import EffectiveWrites
 
 _ATTEMPTS_MAX = 8
@@ -62,14 +63,15 @@ class MoveFinisher:
     def __init__(
         self,
         shard_id: int,
-        proposer: Proposer,
+        state: ShardState,
         units: ShardUnits,
         sync: BrokerSync,
         effective: EffectiveWrites,
         directory: BrokerDirectory,
     ) -> None:
         self._shard_id = shard_id
-        self._proposer = proposer
+        self._state = state
+        self._proposer = state.proposer
         self._units = units.reads
         self._tasks = units.tasks
         self._sync = sync
@@ -98,7 +100,10 @@ class MoveFinisher:
         try:
             await self._sync.release(
                 [
-                    (owner, None if move.placed is None else move.placed.assignment)
+                    (
+                        self._ended_for_good(owner, deleted),
+                        None if move.placed is None else move.placed.assignment,
+                    )
                     for move in moves
                     for owner in move.old_owners
                 ],
@@ -162,7 +167,9 @@ class MoveFinisher:
         deleted = await self._deleted(ended)
         for _ in range(_STAND_INS_MAX):
             holders = [self._holder(each) for each in ended]
-            owned = [(each, None) for each in holders if each.is_assigned]
+            owned = [
+                (self._ended_for_good(each, deleted), None) for each in holders if each.is_assigned
+            ]
             await self._sync.release(owned, deleted=deleted)
             ended = [
                 each
@@ -172,6 +179,17 @@ class MoveFinisher:
             if not ended:
                 break
         return ended
+
+    def _ended_for_good(self, ended: Assignment, deleted: frozenset[str]) -> Assignment:
+        """Return ``ended``, of a deleted topic in the last epoch of this leader's generation.
+
+        Lost replicas may have given later epochs than this leader knows, but none of a later
+        generation. In those the unit stays: a restored cluster has it again (ADR 0085).
+        """
+        if ended.topic_id not in deleted:
+            return ended
+        known = max(ended.epoch, self._state.least_epoch)
+        return replace(ended, epoch=last_epoch_of_generation(known))
 
     def _holder(self, ended: Assignment) -> Assignment:
         """Return a unit of a deleted topic with the broker that is to remove its messages.

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from nextgen.kernel.limits.cluster import EVENTS_BATCH_BYTES_MAX, STORED_INTEGER_MAX
+from nextgen.kernel.limits.cluster import EVENTS_BATCH_BYTES_MAX
 from nextgen.kernel.limits.placement import DELETED_UNITS_RECOVERED_MAX
 from nextgen.kernel.routing.names import Unit
 from nextgen.replication.ports import ReplicatedLog
@@ -62,7 +62,7 @@ class RecentMoves:
     """Assignments that ended with their topic, without a broker: the view has forgotten it."""
 
     deleted_idle: list[Assignment]
-    """All other units of deleted topics, in every epoch, the latest topics first: they had no owner
+    """All other units of deleted topics, in epoch 0, the latest topics first: they had no owner
     then, but may have messages. At most ``DELETED_UNITS_RECOVERED_MAX``."""
 
 
@@ -132,13 +132,12 @@ async def recent_moves(log: ReplicatedLog) -> RecentMoves:
 
 
 def _units_of(topic: TopicDeleted) -> Iterator[Assignment]:
-    """Yield all units that the topic could have, without owners, at the highest epoch."""
-    epoch = STORED_INTEGER_MAX
+    """Yield all units that the topic could have, without owners and without an epoch."""
     if not topic.partitions:
-        yield Assignment(topic.topic_id, Unit.whole().text, topic.name, epoch, "", "")
+        yield Assignment(topic.topic_id, Unit.whole().text, topic.name, 0, "", "")
     for number in range(topic.partitions):
         name = f"{topic.name}-partition-{number}"
-        yield Assignment(topic.topic_id, Unit.partition(number).text, name, epoch, "", "")
+        yield Assignment(topic.topic_id, Unit.partition(number).text, name, 0, "", "")
 
 
 def _note_changes(payload: bytes, term: int, found: _Found) -> None:

@@ -233,7 +233,7 @@ class ShardLeader:
         """Create the services that move and unassign units."""
         proposer = self.state.proposer
         self._finisher = MoveFinisher(
-            self.shard_id, proposer, self.units, sync, self.effective, dependencies.directory
+            self.shard_id, self.state, self.units, sync, self.effective, dependencies.directory
         )
         self.unassigner = UnitUnassigner(self.shard_id, proposer, self.units, self._finisher)
         targets = MoveTargets(placer, self.policies)

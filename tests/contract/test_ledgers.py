@@ -21,6 +21,7 @@ from brokers.ports.ledger import (
     StorageFailed,
     TopicLedger,
 )
+from nextgen.kernel.events.generations import next_generation_epoch
 from nextgen.kernel.limits import pulsar as pulsar_limits
 from nextgen.tasks.timeouts import timeout
 from tests.support.simulated.disk import SimDisk
@@ -642,12 +643,33 @@ async def test_a_removed_ledger_is_gone_and_its_owner_fenced(
     await other.append(message(1))
     process = world.process()
 
-    await process.remove(TOPIC, "")
+    await process.remove(TOPIC, "", 2)
 
     with pytest.raises((Fenced, StorageFailed)):
         await ledger.append(message(6))
     reader = await process.open_reader(TOPIC, "")
     assert reader is None or (reader.entry_count, dict(reader.state)) == (0, {})
     assert await payloads(other) == [b"1"], "others stay"
-    await process.remove(TOPIC, "")
-    await process.remove("was-never-there", "p1")
+    await process.remove(TOPIC, "", 2)
+    await process.remove("was-never-there", "p1", 2)
+
+
+async def test_a_restored_topic_begins_empty_in_a_later_generation(
+    world: World, ledger: TopicLedger
+) -> None:
+    await append(ledger, *(message(number, LARGE) for number in range(5)))
+    await ledger.put_state("cursor/sub", b"x")
+    process = world.process()
+    await process.remove(TOPIC, "", 2)
+
+    restored = next_generation_epoch(2)
+    again = await world.process().open(TOPIC, "", restored, topic_name=NAME)
+
+    assert (again.entry_count, dict(again.state)) == (0, {})
+    await append(again, message(7))
+    await process.remove(TOPIC, "", restored - 1)
+    await append(again, message(8))
+    assert await payloads(again) == [b"7", b"8"], "a late removal of before takes nothing"
+    await process.remove(TOPIC, "", restored)
+    with pytest.raises((Fenced, StorageFailed)):
+        await append(again, message(9))

@@ -8,6 +8,7 @@ import pytest
 
 from nextgen.storage.disk import (
     DiskStorage,
+    SharedStorage,
     Storage,
     make_directory_durably,
     read_content,
@@ -165,6 +166,21 @@ def test_a_tree_is_removed_whole_and_a_missing_one_is_fine(place: tuple[Storage,
     storage.remove_tree(directory / "x")
     storage.remove_tree(directory / "x")
 
+    assert storage.list_names(directory) == []
+
+
+def test_a_directory_is_removed_once_it_is_empty(place: tuple[SharedStorage, Path]) -> None:
+    storage, directory = place
+    make_directory_durably(storage, directory / "x", label="test")
+    replace_content(storage, directory / "x" / "a", b"abc", label="test")
+
+    storage.remove_directory(directory / "x")
+    assert read_content(storage, directory / "x" / "a") == b"abc"
+
+    storage.unlink(directory / "x" / "a")
+    storage.remove_directory(directory / "x")
+    storage.remove_directory(directory / "x")
+    storage.unlink(directory / "x" / "a")
     assert storage.list_names(directory) == []
 
 

@@ -25,6 +25,7 @@ from brokers.ports.ledger import (
     StorageFailed,
     TopicLedger,
 )
+from nextgen.kernel.events.generations import generation_of
 from nextgen.kernel.limits import pulsar as pulsar_limits
 
 _REMOVED_EPOCH = 2**64
@@ -370,9 +371,11 @@ class MemoryLedgerStore(LedgerStore):
     async def prepare(self, topic_id: str, unit: str) -> None:
         return
 
-    async def remove(self, topic_id: str, unit: str) -> None:
-        stored = self._shared.units.pop((topic_id, unit), None)
-        if stored is not None:
+    async def remove(self, topic_id: str, unit: str, epoch: int) -> None:
+        stored = self._shared.units.get((topic_id, unit))
+        claimed = 0 if stored is None else max(stored.claims, default=0)
+        if stored is not None and generation_of(claimed) <= generation_of(epoch):
+            del self._shared.units[topic_id, unit]
             # Claimed for ever, so that an owner that has it open is fenced.
             stored.claims[_REMOVED_EPOCH] = self
             stored.drop(len(stored.entries))

@@ -131,14 +131,16 @@ class DiskLedgerStore(LedgerStore):
         with suppress(LedgerDamaged, OSError):
             await loop.run_in_executor(self.readers.threads, read_ahead, directory)
 
-    async def remove(self, topic_id: str, unit: str) -> None:
+    async def remove(self, topic_id: str, unit: str, epoch: int) -> None:
         directory = self._directory(topic_id, unit)
         if self._removals is None:
             # A thread of its own: the files of large topics take seconds, and openings do not wait.
             self._removals = self._make_pool(1, "ledger-removal")
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._removals, directory.remove, lambda: self._is_closed)
+            await loop.run_in_executor(
+                self._removals, directory.remove, epoch, lambda: self._is_closed
+            )
         except OSError as error:
             raise StorageFailed(f"{directory.path}: {error}") from error
 

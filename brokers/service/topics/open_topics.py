@@ -418,7 +418,7 @@ class Topics:
         async with self._locks.held(release.name):
             pass
         try:
-            await self._persistent.remove(release.topic_id, release.unit)
+            await self._persistent.remove(release.topic_id, release.unit, release.epoch)
         except StorageFailed as error:
             _logger.warning("messages not removed", topic=release.name, error=str(error))
         else:

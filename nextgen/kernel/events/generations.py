@@ -47,6 +47,16 @@ def least_epoch(term: int) -> int:
     return max(1, term >> GENERATION_BITS << GENERATION_BITS)
 
 
+def generation_of(epoch: int) -> int:
+    """Return the generation that an epoch belongs to."""
+    return epoch >> GENERATION_BITS
+
+
+def last_epoch_of_generation(epoch: int) -> int:
+    """Return the last epoch of the generation that ``epoch`` belongs to."""
+    return next_generation_epoch(epoch) - 1
+
+
 def next_generation_epoch(epoch: int) -> int:
     """Return the first epoch of the generation behind that of ``epoch``: a restored cluster begins
     there, above every epoch that the cluster of the backup gave out (ADR 0092)."""

@@ -33,6 +33,7 @@ from nextgen.kernel.events.generations import GENERATION_BITS
 from nextgen.kernel.governance.policies import NO_POLICIES, PlacementRules
 from nextgen.kernel.governance.quota_file import QuotaFile
 from nextgen.runtime.security.cluster_proof import environment_of_child
+from nextgen.tasks.timeouts import timeout
 from tests.support.processes.fork_server import run_warm
 from tests.support.processes.local_cluster import ClusterSize, LocalCluster, running_cluster
 
@@ -42,6 +43,9 @@ SIZE = ClusterSize(cluster_managers=1, shard_nodes=3, discovery=1, brokers=1, sh
 THREE_TIMES = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=1, shards=9)
 TOPICS = [f"persistent://acme/orders/t{number:04}" for number in range(2_500)]
 KEPT, WIDE = "persistent://acme/orders/kept", "persistent://acme/orders/wide"
+DELETED = "persistent://acme/orders/deleted"
+"""Deleted, with its messages, behind the backup."""
+
 PATIENCE_S = 60.0
 
 
@@ -90,10 +94,23 @@ async def fill(client: Client) -> None:
     await client.create_tenant("acme", {"owner": "shop"})
     await client.create_namespace("acme/orders")
     await client.set_policies("acme/orders", replace(NO_POLICIES, message_ttl_ms=600_000))
-    await client.create_topics([*TOPICS, NewTopic(WIDE, 4, {"team": "a"}), KEPT])
+    await client.create_topics([*TOPICS, NewTopic(WIDE, 4, {"team": "a"}), KEPT, DELETED])
     rules = PlacementRules(pinned_brokers=("broker-1",))
     await client.set_policies(KEPT, replace(NO_POLICIES, placement=rules))
     await client.set_policies(KEPT, replace(NO_POLICIES, placement=rules, message_ttl_ms=900_000))
+
+
+async def delete_with_messages(cluster: LocalCluster, ledgers: Path) -> None:
+    """Delete a topic, and wait until a broker has removed its messages."""
+    async with Client(list(cluster.plan.discovery_endpoints)) as client:
+        topic = await client.get_topic(DELETED)
+        assert topic is not None
+        await client.delete_topic(DELETED)
+    directory = ledgers / topic.topic_id[:4] / topic.topic_id
+    async with timeout(PATIENCE_S):
+        while directory.exists():
+            await asyncio.sleep(0.1)
+    assert (directory.parent / f"removed-{topic.topic_id}").exists()
 
 
 async def write_on(client: Client, until: asyncio.Event) -> None:
@@ -142,12 +159,14 @@ async def backed_up(tmp_path: Path) -> AsyncIterator[tuple[Manifest, dict[str, A
         async with Client(list(cluster.plan.discovery_endpoints)) as client:
             await fill(client)
             await produce(cluster, KEPT, "from before")
+            await produce(cluster, DELETED, "from before")
             (answer,) = await client.lookup([KEPT])
             before["epoch"] = answer.epoch
             before["kept"] = await client.get_topic(KEPT)
             before["policies"] = await client.get_policies(KEPT)
         quotas = QuotaFile(1, {"broker-1": 600}, {"acme": 500})
         manifest = await back_up(cluster, tmp_path / "backup", quotas)
+        await delete_with_messages(cluster, tmp_path / "first" / LEDGERS_FOLDER)
     shutil.copytree(tmp_path / "first" / LEDGERS_FOLDER, tmp_path / "second" / LEDGERS_FOLDER)
     yield manifest, before
 
@@ -200,7 +219,7 @@ async def check_restored(cluster: LocalCluster, manifest: Manifest, before: dict
         assert tenant.properties == {"owner": "shop"}
         assert (await client.get_policies("acme/orders")).policies.message_ttl_ms == 600_000
         names = [topic.name async for topic, _ in client.list_topics_and_policies("acme/orders")]
-        assert names == sorted([*TOPICS, KEPT, WIDE])
+        assert names == sorted([*TOPICS, DELETED, KEPT, WIDE])
         (answer,) = await client.lookup([KEPT])
         assert answer.epoch >= manifest.least_epoch == 1 << GENERATION_BITS
         assert answer.epoch > before["epoch"]
@@ -213,6 +232,11 @@ async def check_restored(cluster: LocalCluster, manifest: Manifest, before: dict
     code, said = await nextgen(cluster, "read", KEPT, "--service-url", url)
     assert code == 0
     assert said.index("from before") < said.index("from after")
+    await produce(cluster, DELETED, "from after")
+    code, said = await nextgen(cluster, "read", DELETED, "--service-url", url)
+    assert code == 0
+    assert "from after" in said
+    assert "from before" not in said, "its messages went with it"
     report = await verify_shards(cluster.plan.discovery_endpoints)
     assert report.differences == []
 
@@ -223,7 +247,7 @@ async def test_three_shards_come_back_as_nine_with_their_messages(tmp_path: Path
         backed_up(tmp_path) as (manifest, before),
         running_cluster(tmp_path / "second", THREE_TIMES) as cluster,
     ):
-        assert manifest.counts.topics >= len(TOPICS) + 2
+        assert manifest.counts.topics >= len(TOPICS) + 3
         await interrupt(cluster, directory)
         await check_half_restored(cluster, directory, tmp_path)
 

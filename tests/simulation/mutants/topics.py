@@ -12,6 +12,7 @@ from shards.domain import topic
 from shards.inventory import topic_deletion
 from shards.inventory.forced_deletions import ForcedDeletions
 from shards.inventory.placement_check import PlacementCheck
+from shards.moves.move_finisher import MoveFinisher
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _DELETION = ("tests/unit/shards/inventory/test_topic_deletion.py",)
@@ -189,8 +190,15 @@ MUTANTS = (
     Mutant(
         "opens-what-was-removed",
         "B15",
-        "nobody claims a unit that was removed with its topic, whatever epoch it was given",
-        (Edit(Takeover, "_check_removed", "if self._directory.is_removed:", "if False:"),),
+        "nobody claims a unit that was removed with its topic, in that generation or before",
+        (
+            Edit(
+                Takeover,
+                "_check_removed",
+                "generation_of(self._epoch) <= removed",
+                "False",
+            ),
+        ),
         ("tests/unit/brokers/ledger/test_removal.py",),
         (("cluster", 6),),
     ),
@@ -199,6 +207,62 @@ MUTANTS = (
         "B15",
         "the mark of a removed unit is durable before its claims go",
         (Edit(UnitDirectory, "_mark_removed", "self.sync_above()", "pass"),),
+        ("tests/unit/brokers/ledger/test_removal.py",),
+    ),
+    Mutant(
+        "a-deletion-ends-only-the-epochs-that-its-leader-knows",
+        "B15",
+        "a deletion ends every epoch that lost replicas may have given",
+        (
+            Edit(
+                MoveFinisher,
+                "_ended_for_good",
+                "max(ended.epoch, self._state.least_epoch)",
+                "ended.epoch",
+            ),
+        ),
+        ("tests/unit/shards/moves/test_deleted_units.py",),
+    ),
+    Mutant(
+        "removes-before-the-generation-of-the-mark-is-durable",
+        "B15",
+        "a mark's generation is durable before the claims of that generation go",
+        (
+            Edit(
+                UnitDirectory,
+                "_mark_removed",
+                "sync_file(self.storage, mark, label=MARK_LABEL)",
+                "pass",
+            ),
+        ),
+        ("tests/unit/brokers/ledger/test_removal.py",),
+    ),
+    Mutant(
+        "removes-what-a-restored-cluster-has-claimed",
+        "B15",
+        "a late removal spares a unit that is claimed in a later generation",
+        (Edit(UnitDirectory, "_is_claimed_after", "> generation", "> GENERATIONS_MAX"),),
+        ("tests/unit/brokers/ledger/test_removal.py",),
+    ),
+    Mutant(
+        "removes-files-of-a-later-generation",
+        "B15",
+        "a removal takes only files of its own generation and before",
+        (
+            Edit(
+                UnitDirectory,
+                "remove",
+                "if generation_of(_epoch_of(name)) <= generation:",
+                "if True:",
+            ),
+        ),
+        ("tests/unit/brokers/ledger/test_removal.py",),
+    ),
+    Mutant(
+        "takes-over-what-is-being-removed",
+        "B15",
+        "an owner that finds the mark of an earlier generation takes over nothing of it",
+        (Edit(Takeover, "_claim", "if removed is not None:", "if False:"),),
         ("tests/unit/brokers/ledger/test_removal.py",),
     ),
     Mutant(

@@ -481,10 +481,11 @@ class Harness:
                 task.cancel()
         await self.replica.stop()
 
-    def next_term(self) -> None:
-        """Win another election: soft state is gone, and brokers have to register again."""
+    def next_term(self, term: int = 0) -> None:
+        """Win another term, or ``term``: soft state is gone, and brokers have to register again."""
         for broker in self.brokers.values():
             broker.vanish()
+        self.log._term = max(self.log._term, term - 1)
         self.log.become_leader()
 
     # As a client ------------------------------------------------------------------------------

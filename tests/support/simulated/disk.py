@@ -342,8 +342,8 @@ class SimDisk:
     def unlink(self, path: AnyPath) -> None:
         path = Path(path)
         with self._lock:
-            directory = self._directory(path.parent)
-            if path.name in directory.entries:
+            if self.exists(path):
+                directory = self._directory(path.parent)
                 self._operation()
                 directory.change(_Change(path.name, None))
 
@@ -373,6 +373,13 @@ class SimDisk:
             if path.name not in parent.entries:
                 self._operation()
                 parent.change(_Change(path.name, _Directory()))
+
+    def remove_directory(self, path: AnyPath) -> None:
+        path = Path(path)
+        with self._lock:
+            if self.is_directory(path) and not self._directory(path).entries:
+                self._operation()
+                self._directory(path.parent).change(_Change(path.name, None))
 
     def is_directory(self, path: AnyPath) -> bool:
         try:

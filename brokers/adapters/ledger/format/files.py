@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nextgen.kernel.events.generations import GENERATIONS_MAX, generation_of
 from nextgen.storage.disk import DiskStorage, FileIdentity, Handle, SharedStorage
 
 DISK = DiskStorage()
@@ -36,7 +37,11 @@ REMOVAL_LABEL = "ledger.removal"
 """Name of the step that syncs the directory of a unit whose topic is deleted."""
 
 _REMOVED = "removed-"
-"""Begins the name of the mark of a removed unit, which stands beside where its directory was."""
+"""Begins the name of the mark of a removed unit, which stands beside where its directory was. Its
+length in bytes is the last generation of epochs in which nobody may claim the unit."""
+
+MARK_LABEL = "ledger.removal_mark"
+"""Name of the step that syncs the length of such a mark."""
 
 _NAME = re.compile(
     r"(?P<mark>claim|fence|seal)-(?P<epoch>\d+)"
@@ -138,39 +143,72 @@ class UnitDirectory:
         for path in reversed(missing):
             self.storage.make_directory(path)
 
-    def remove(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
-        """Remove the directory with everything in it, for good.
+    def remove(self, epoch: int, is_stopping: Callable[[], bool] = lambda: False) -> None:
+        """Remove all files of epochs up to the end of the generation of ``epoch``, for good.
 
-        It ends between two files when ``is_stopping``.
+        The unit's topic is deleted. A unit that is claimed in a later generation stays whole: a
+        restored cluster has the topic again (ADR 0092). The removal ends between two files when
+        ``is_stopping``.
 
         A mark comes first, durably, and stays: it is what is left of the fences. An owner of before
         that has not heard of the removal could open an empty directory. Then the claims go,
         durably: without its own claim an owner acknowledges nothing (see ``is_fenced``), so nothing
-        is acknowledged after entries are gone.
+        is acknowledged after entries are gone. An owner of a later generation that comes in between
+        finds the mark, and does not take over what is being removed.
         """
-        self._mark_removed()
-        if not self.exists():
+        # A larger number than any real epoch ends all generations.
+        generation = min(generation_of(epoch), GENERATIONS_MAX - 1)
+        if self._is_claimed_after(generation):
             return
-        for epoch in sorted(self.listing().claims):
-            self.storage.unlink(self.claim(epoch))
-        self.sync(REMOVAL_LABEL)
+        self._mark_removed(generation)
+        if not self.exists() or self._is_claimed_after(generation):
+            return
+        # Another broker may be removing it, too, and be further.
+        with suppress(FileNotFoundError):
+            self.drop_claims(generation)
         for name in self.storage.list_names(self.path):
             if is_stopping():
                 return
-            self.storage.unlink(f"{self.path}/{name}")
-        self.storage.remove_tree(Path(self.path))
+            if generation_of(_epoch_of(name)) <= generation:
+                self.storage.unlink(f"{self.path}/{name}")
+        self.storage.remove_directory(self.path)
 
     @property
-    def is_removed(self) -> bool:
-        """Whether the unit's topic is deleted, so that nobody may claim the unit any more."""
-        return self.storage.exists(self._removed)
+    def removed_generation(self) -> int | None:
+        """The last generation in which nobody may claim the unit, as its topic is deleted; None if
+        it is not. Only a restored cluster has the topic again, in a later generation."""
+        try:
+            mark = self.storage.open_to_read(self._removed)
+        except FileNotFoundError:
+            return None
+        try:
+            return self.storage.size(mark)
+        finally:
+            self.storage.close(mark)
 
-    def _mark_removed(self) -> None:
+    def drop_claims(self, generation: int) -> None:
+        """Remove the claims of all generations up to ``generation``, durably."""
+        for epoch in sorted(self.listing().claims):
+            if generation_of(epoch) <= generation:
+                self.storage.unlink(self.claim(epoch))
+        self.sync(REMOVAL_LABEL)
+
+    def _is_claimed_after(self, generation: int) -> bool:
+        return generation_of(max(self.listing().claims, default=0)) > generation
+
+    def _mark_removed(self, generation: int) -> None:
         if not self.storage.is_directory(self._above):
             self._make(self._above)
-        # An empty file that is there may not be durable yet: an earlier removal was interrupted.
-        with suppress(FileExistsError):
-            self.storage.close(self.storage.create(self._removed))
+        # A file that is there may not be durable yet: an earlier removal was interrupted.
+        mark = self.storage.open(self._removed, create=True)
+        try:
+            if generation:
+                # One byte at an offset never shortens the file: of two removals at one time, the
+                # one of the later generation decides. Generation 0 takes no data block.
+                self.storage.pwrite(mark, b"\0", generation - 1)
+                sync_file(self.storage, mark, label=MARK_LABEL)
+        finally:
+            self.storage.close(mark)
         self.sync_above()
 
     def sync_above(self) -> None:
@@ -217,6 +255,12 @@ class UnitDirectory:
         removes its fence. So a process that finds no fence and then its own claim is not fenced.
         """
         return self.storage.exists(self.fence(epoch)) or self.claim_identity(epoch) != claim
+
+
+def _epoch_of(name: str) -> int:
+    """Return the epoch that a file belongs to, 0 if it is none of a ledger's files."""
+    match = _NAME.fullmatch(name)
+    return 0 if match is None else int(match["epoch"] or match["owner"] or match["maker"])
 
 
 def create_claim(storage: SharedStorage, path: str, content: bytes) -> bool:

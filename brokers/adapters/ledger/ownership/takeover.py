@@ -1,7 +1,8 @@
 """Takeover: becoming the owner of a unit in epoch E, and ending all lower epochs (ADR 0019).
 
     claim      create ``claim-E``. If there is a higher claim, another process is the successor; if
-               the unit was removed, its topic is deleted.
+               the unit was removed in this generation of epochs, its topic is deleted. If it was
+               removed in an earlier one, the topic was restored: earlier claims go, durably.
     fence      create ``fence-e`` for every lower claimed e: its owner acknowledges nothing more.
                Claims and fences become durable before any later step relies on them: now, or with
                the snapshot if no epoch has to be sealed.
@@ -50,6 +51,7 @@ from brokers.adapters.ledger.format.records import (
 from brokers.adapters.ledger.ownership.past import Past, SealedEpoch, read_past
 from brokers.adapters.ledger.ownership.seals import Seal, encode_seal, read_seal
 from brokers.ports.ledger import Fenced, LedgerDamaged
+from nextgen.kernel.events.generations import generation_of
 from nextgen.storage.disk import FileIdentity
 
 
@@ -139,16 +141,23 @@ class Takeover:
             raise self._fenced(f"another process has epoch {epoch} of")
         claim = directory.claim_identity(epoch)
         self._on_step("claim written")
-        # A removal that has not made its mark yet finds this claim, and ends it.
-        self._check_removed()
+        # A removal that makes its mark later finds this claim. It ends it, or spares the unit if
+        # the claim is of a later generation.
+        removed = self._check_removed()
+        if removed is not None:
+            # The topic was deleted and restored: its earlier messages are gone, or going.
+            directory.drop_claims(removed)
         if claim is None:
             raise self._fenced(f"a later epoch than {epoch} owns")
         return claim
 
-    def _check_removed(self) -> None:
-        if self._directory.is_removed:
+    def _check_removed(self) -> int | None:
+        """Return the last generation that was removed with its topic, all before this epoch's."""
+        removed = self._directory.removed_generation
+        if removed is not None and generation_of(self._epoch) <= removed:
             why = f"topic {self._unit.topic_name} of epoch {self._epoch} is deleted"
             raise Fenced(why, used_epoch=self._epoch)
+        return removed
 
     def _look(self) -> Listing:
         """List the directory, and raise if this epoch is over.

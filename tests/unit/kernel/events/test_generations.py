@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nextgen.kernel.events.generations import (
     GENERATIONS_MAX,
     begins_generation,
     first_term_of_next_generation,
+    generation_of,
+    last_epoch_of_generation,
     least_epoch,
     term_number,
 )
@@ -30,6 +34,17 @@ def test_an_epoch_begins_a_generation_if_it_is_the_first_of_a_later_one() -> Non
     assert not begins_generation(2**32 + 1, behind=3)
     assert not begins_generation(2**32, behind=2**32)
     assert not begins_generation(0, behind=0)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "generation", "last"),
+    [(0, 0, 2**32 - 1), (2**32 - 1, 0, 2**32 - 1), (2**32, 1, 2**33 - 1)],
+)
+def test_an_epoch_belongs_to_one_generation_which_has_a_last_epoch(
+    epoch: int, generation: int, last: int
+) -> None:
+    assert generation_of(epoch) == generation
+    assert last_epoch_of_generation(epoch) == last
 
 
 def test_numbers_of_terms_grow_over_generations_and_stay_small() -> None:

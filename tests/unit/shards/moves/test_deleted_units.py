@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from nextgen.kernel.events.generations import GENERATION_BITS
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer, UnitAssignment
 from shards.domain.assignment import Assignment
@@ -11,6 +12,9 @@ from tests.support.scenarios import run_by
 from tests.support.shards.harness import FakeBroker, Harness, in_shard
 
 UNITS = 1_000
+LAST_EPOCH = (1 << GENERATION_BITS) - 1
+"""Of the generation in which all these shards are."""
+
 SETTLED_S = 3.0
 """Longer than one time-to-live of the assignments: a new leader moves nothing before."""
 
@@ -46,7 +50,7 @@ async def test_the_owner_of_a_deleted_topic_removes_its_messages(shard: Harness)
 
     await delete(shard, topic)
 
-    assert sorted(removed(broker)) == [(name, 1) for name in names]
+    assert sorted(removed(broker)) == [(name, LAST_EPOCH) for name in names]
 
 
 @run_by(in_shard)
@@ -77,7 +81,7 @@ async def test_another_broker_removes_the_messages_when_the_owner_is_gone(shard:
     shard.leader._finisher.release_deleted([ended_of(answer)])
     await asyncio.sleep(SETTLED_S)
 
-    assert removed(other) == [(topic, 1)]
+    assert removed(other) == [(topic, LAST_EPOCH)]
 
 
 @run_by(in_shard)
@@ -96,7 +100,7 @@ async def test_the_next_leader_repeats_it_to_every_broker(shard: Harness) -> Non
 
     await asyncio.sleep(2 * SETTLED_S)
 
-    assert removed(owner) == removed(other) == [(topic, 1)]
+    assert removed(owner) == removed(other) == [(topic, LAST_EPOCH)]
 
 
 @run_by(in_shard)
@@ -132,7 +136,7 @@ async def test_the_messages_of_an_idle_topic_are_removed_too(shard: Harness) -> 
     await delete_idle(shard, topic)
     await asyncio.sleep(0.5)
 
-    assert removed(broker) == [(topic, 1)]
+    assert removed(broker) == [(topic, LAST_EPOCH)]
 
 
 @run_by(in_shard)
@@ -151,7 +155,7 @@ async def test_the_messages_of_an_idle_topic_wait_for_a_live_broker(shard: Harne
     later = await shard.start_broker("broker-2", UNITS)
     await asyncio.sleep(2 * SETTLED_S)
 
-    assert removed(later) == [(topic, 1)]
+    assert removed(later) == [(topic, LAST_EPOCH)]
 
 
 @run_by(in_shard)
@@ -165,4 +169,24 @@ async def test_the_next_leader_has_the_messages_of_an_idle_topic_removed(shard: 
 
     await asyncio.sleep(2 * SETTLED_S)
 
-    assert [name for name, _ in removed(broker)] == [topic]
+    assert removed(broker) == [(topic, LAST_EPOCH)]
+
+
+@run_by(in_shard)
+async def test_a_removal_ends_the_epochs_of_its_own_generation_and_no_later_ones(
+    shard: Harness,
+) -> None:
+    """Lost replicas may have given epochs that the survivor does not know, up to its promotion."""
+    broker = await shard.start_broker("broker-1", UNITS)
+    known, idle = await shard.create_topics("orders", "bills")
+    await shard.lookup(known)
+    await delete_idle(shard, idle)
+    shard.next_term((3 << GENERATION_BITS) + 1)
+    await broker.connect()
+    broker.deliveries.clear()
+    await asyncio.sleep(2 * SETTLED_S)
+
+    await delete(shard, known)
+
+    last = (4 << GENERATION_BITS) - 1
+    assert sorted(removed(broker)) == [(idle, last), (known, last)]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from nextgen.kernel.limits.cluster import STORED_INTEGER_MAX
 from nextgen.kernel.limits.placement import DELETED_UNITS_RECOVERED_MAX
 from nextgen.replication.ports import Record
 from protos.nextgen.v1.events_pb2 import (
@@ -105,11 +104,10 @@ async def test_units_of_deleted_topics_without_an_owner_are_found_by_the_topic(
 
     found = await recent_moves(log)
 
-    every = STORED_INTEGER_MAX
     assert found.deleted_idle == [
-        Assignment("t-2", "p0", "parts-partition-0", every, "", ""),
-        Assignment("t-2", "p2", "parts-partition-2", every, "", ""),
-        Assignment("t-1", "", "whole", every, "", ""),
+        Assignment("t-2", "p0", "parts-partition-0", 0, "", ""),
+        Assignment("t-2", "p2", "parts-partition-2", 0, "", ""),
+        Assignment("t-1", "", "whole", 0, "", ""),
     ]
 
 
