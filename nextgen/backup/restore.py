@@ -14,7 +14,7 @@ import asyncio
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from operator import attrgetter
 
@@ -33,6 +33,7 @@ from nextgen.backup.manifest import (
 from nextgen.backup.objects import KINDS, Key, value_of
 from nextgen.export.stores.store import Store
 from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.generations import GENERATION_BITS, GENERATIONS_MAX, generation_of
 from nextgen.kernel.limits.bulk import (
     BULK_IN_FLIGHT_MAX,
     RESTORE_ITEMS_BYTES_MAX,
@@ -102,32 +103,44 @@ def open_backup(store: Store) -> Manifest:
 
 
 class RestoreRun:
-    """One restore of ``store`` into ``cluster``."""
+    """One restore of ``store`` into ``cluster``.
+
+    Its epochs begin in ``generation``, by default the one behind those of the backed up cluster.
+    """
 
     def __init__(
         self,
         cluster: BackupCluster,
         store: Store,
         on_restored: OnRestored = lambda restored: None,
+        *,
+        generation: int | None = None,
     ) -> None:
         self.restored = Restored()
         self._cluster = cluster
         self._store = store
         self._on_restored = on_restored
+        self._generation = generation
 
     async def run(self) -> Restored:
         """Restore everything.
 
         Raises:
             BackupUnusable: The backup is not whole. The cluster was not touched.
-            RestoreRefused: The cluster has objects of its own, or another restore is under way.
+            RestoreRefused: The cluster has objects of its own, or another restore is under way, or
+                the backed up cluster had the generation already.
             MetadataError: The cluster does not answer. A repetition goes on.
         """
         manifest = await asyncio.to_thread(open_backup, self._store)
+        if self._generation is not None:
+            manifest = begun_in(manifest, self._generation)
         self.restored.backup_id, self.restored.counts = manifest.backup_id, manifest.counts
         table = await self._cluster.table()
         cuts = await self._cluster.cuts(table.shard_ids)
         check_target(cuts, manifest.backup_id)
+        # An interrupted restore goes on in the generation that it has begun.
+        begun = max(cut.least_epoch for cut in cuts.values())
+        manifest = replace(manifest, least_epoch=max(manifest.least_epoch, begun))
         ended = [cut.restore_phase == ENDED for cut in cuts.values()]
         if all(ended):
             self.restored.was_done = True
@@ -210,6 +223,23 @@ class RestoreRun:
                 f"quotas ({refused}): once the brokers that they name are there, set them with "
                 f"'nextgen quotas apply {self._store.url}/{QUOTAS}'"
             )
+
+
+def begun_in(manifest: Manifest, generation: int) -> Manifest:
+    """Return a manifest whose epochs begin in a later generation than those of its backup.
+
+    Two restores of one backup over the same ledger directory need different generations.
+
+    Raises:
+        RestoreRefused: There is no such generation, or the backed up cluster may have been in it.
+    """
+    least = generation_of(manifest.least_epoch)
+    if not least <= generation < GENERATIONS_MAX:
+        raise RestoreRefused(
+            f"epochs of this backup can begin in generations {least} to {GENERATIONS_MAX - 1}, "
+            f"not in {generation}"
+        )
+    return replace(manifest, least_epoch=generation << GENERATION_BITS)
 
 
 def counts_of(cuts: Iterable[CutResponse]) -> Counts:

@@ -25,6 +25,13 @@ Where = Annotated[
     str, typer.Argument(metavar="DIR", help="A directory, or a URL of an object store (fsspec).")
 ]
 
+Generation = Annotated[
+    int | None,
+    typer.Option(
+        help="Where epochs begin: one more for each earlier restore over the same ledger directory."
+    ),
+]
+
 
 def register(parent: typer.Typer) -> None:
     """Add the commands."""
@@ -81,7 +88,11 @@ def backup(
 
 
 def restore(
-    directory: Where, target: Target = None, data_dir: DataDir = None, json_output: JsonFlag = False
+    directory: Where,
+    target: Target = None,
+    data_dir: DataDir = None,
+    generation: Generation = None,
+    json_output: JsonFlag = False,
 ) -> None:
     """Restore a backup into an empty cluster, of any number of shards.
 
@@ -99,7 +110,9 @@ def restore(
                 def on_restored(restored: Restored) -> None:
                     show(f"{restored.done} of {restored.total} objects")
 
-                restored = await RestoreRun(cluster, store, on_restored).run()
+                restored = await RestoreRun(
+                    cluster, store, on_restored, generation=generation
+                ).run()
         seconds = time.monotonic() - began
         if json_output:
             print_json(

@@ -47,6 +47,8 @@ DELETED = "persistent://acme/orders/deleted"
 """Deleted, with its messages, behind the backup."""
 
 PATIENCE_S = 60.0
+SECOND_RESTORE = 2
+"""The generation of a restore over a ledger directory that an earlier restore has used."""
 
 
 class Quotas:
@@ -181,7 +183,7 @@ async def interrupt(cluster: LocalCluster, directory: Path) -> None:
                 restoring.cancel()
 
         restoring = asyncio.ensure_future(
-            RestoreRun(asked, open_store(directory), on_restored).run()
+            RestoreRun(asked, open_store(directory), on_restored, generation=SECOND_RESTORE).run()
         )
         with pytest.raises(asyncio.CancelledError):
             await restoring
@@ -221,10 +223,10 @@ async def check_restored(cluster: LocalCluster, manifest: Manifest, before: dict
         names = [topic.name async for topic, _ in client.list_topics_and_policies("acme/orders")]
         assert names == sorted([*TOPICS, DELETED, KEPT, WIDE])
         (answer,) = await client.lookup([KEPT])
-        assert answer.epoch >= manifest.least_epoch == 1 << GENERATION_BITS
-        assert answer.epoch > before["epoch"]
+        assert manifest.least_epoch == 1 << GENERATION_BITS > before["epoch"]
+        assert answer.epoch >= SECOND_RESTORE << GENERATION_BITS
         (fresh,) = await client.lookup([TOPICS[0]])
-        assert fresh.epoch >= manifest.least_epoch
+        assert fresh.epoch >= SECOND_RESTORE << GENERATION_BITS
         await client.create_topics(["persistent://acme/orders/later"])
         await client.delete_topic("persistent://acme/orders/later")
     url = cluster.plan.service_url
@@ -251,6 +253,9 @@ async def test_three_shards_come_back_as_nine_with_their_messages(tmp_path: Path
         await interrupt(cluster, directory)
         await check_half_restored(cluster, directory, tmp_path)
 
+        code, said = await nextgen(cluster, "restore", str(directory), "--generation", "0")
+        assert code == 78
+        assert "can begin in generations 1 to 1023, not in 0" in said
         code, said = await nextgen(cluster, "restore", str(directory), "--json")
 
         assert code == 0, said
@@ -272,7 +277,7 @@ async def check_over_a_living_cluster(cluster: LocalCluster, tmp_path: Path) -> 
     again = tmp_path / "again"
     code, said = await nextgen(cluster, "backup", str(again))
     assert code == 0, said
-    assert open_backup(open_store(again)).least_epoch == 2 << GENERATION_BITS
+    assert open_backup(open_store(again)).least_epoch == 3 << GENERATION_BITS
     assert not (again / PROGRESS).exists()
     code, said = await nextgen(cluster, "restore", str(again))
     assert code == 78

@@ -28,6 +28,7 @@ from nextgen.backup.restore import (
     BEGUN,
     ENDED,
     batches_of,
+    begun_in,
     check_target,
     objects_of,
     open_backup,
@@ -347,6 +348,25 @@ def test_a_cluster_with_objects_of_its_own_is_refused(
 ) -> None:
     with pytest.raises(RestoreRefused, match=words):
         check_target(cuts, "one")
+
+
+def test_a_restore_begins_behind_the_generations_of_its_backup() -> None:
+    manifest = Manifest("one", 5, 3 << 32, 2)
+
+    assert begun_in(manifest, 3) == manifest
+    assert begun_in(manifest, 4).least_epoch == 4 << 32
+
+
+@pytest.mark.parametrize(("generation", "is_taken"), [(2, False), (1_023, True), (1_024, False)])
+def test_generations_max_generations_may_be_begun_and_no_more(
+    generation: int, *, is_taken: bool
+) -> None:
+    manifest = Manifest("one", 5, 3 << 32, 2)
+    if is_taken:
+        assert begun_in(manifest, generation).least_epoch == generation << 32
+        return
+    with pytest.raises(RestoreRefused, match=f"3 to 1023, not in {generation}"):
+        begun_in(manifest, generation)
 
 
 def test_what_a_manifest_says_it_says_again() -> None:
