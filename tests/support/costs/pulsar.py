@@ -35,8 +35,6 @@ HEAD_BYTES = 64
 """Sizes, type and tags around the content of a command."""
 
 ANSWER_S_MAX = 60
-SETTLED_S = 0.02
-"""For what a server does after it has answered or closed the connection."""
 
 NO_FRAME = b"\xff" * 8
 PRODUCER_ID = 1
@@ -156,7 +154,6 @@ async def _send(target: Target, frame: PulsarFrame) -> None:
         writer.write(frame.data + NO_FRAME)
         await _until_closed(reader)
         writer.close()
-    await asyncio.sleep(SETTLED_S)
 
 
 async def _until_closed(reader: asyncio.StreamReader) -> None:

@@ -30,7 +30,6 @@ ANSWER_S_MAX = 30
 STREAM_S_MAX = 0.4
 """A stream may well stay open: it had its message by then."""
 
-SETTLED_S = 0.02
 PROBE_ROUTES = ("/metrics", "/livez", "/readyz")
 LINE_BYTES = 8_000
 """A line or a header just below what an HTTP server takes."""
@@ -236,4 +235,3 @@ async def settled(http: str) -> None:
             while await reader.read(4_096):
                 pass
         writer.close()
-    await asyncio.sleep(SETTLED_S)
