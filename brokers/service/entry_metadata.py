@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 
+from brokers.domain.subscriptions.entry_buckets import BUCKET_HASH_MAX, bucket_hash
 from brokers.ports.ledger import Entry
 from nextgen.kernel.limits.pulsar import CHUNK_UUID_CHARACTERS_MAX
 from nextgen.pulsar.frames import MalformedFrame
@@ -51,12 +52,49 @@ def sticky_key_of(metadata: MessageMetadata | None) -> bytes:
         return b""
     if metadata.HasField("ordering_key"):
         return metadata.ordering_key
-    if metadata.HasField("partition_key"):
-        key = metadata.partition_key
-        if metadata.partition_key_b64_encoded:
-            try:
-                return base64.b64decode(key, validate=True)
-            except (binascii.Error, ValueError):
-                return key.encode()
-        return key.encode()
-    return f"{metadata.producer_name}-{metadata.sequence_id}".encode()
+    return _partition_key_of(metadata)
+
+
+def bucket_hash_of(metadata: MessageMetadata | None) -> int:
+    """Return the hash by which entry bucket dispatch chooses the consumer of an entry.
+
+    It is the lowest hash of the producer's stamp. An entry without one is hashed by its partition
+    key, as its producer would have done: the ordering key does not choose segments or buckets
+    unless there is no partition key.
+    """
+    if metadata is None:
+        return 0
+    if metadata.HasField("entry_hash_min") and metadata.entry_hash_min <= BUCKET_HASH_MAX:
+        return metadata.entry_hash_min
+    if metadata.HasField("ordering_key") and not metadata.HasField("partition_key"):
+        return bucket_hash(metadata.ordering_key)
+    return bucket_hash(_partition_key_of(metadata))
+
+
+def stamp_problem(metadata: MessageMetadata) -> str | None:
+    """Return what is wrong with the hash stamp of a published entry, None if nothing is.
+
+    The stamp is optional. It covers the hashes of all messages of the entry.
+    """
+    has_lowest = metadata.HasField("entry_hash_min")
+    if has_lowest is not metadata.HasField("entry_hash_max"):
+        return "entry_hash_min and entry_hash_max go together"
+    if not has_lowest:
+        return None
+    lowest, highest = metadata.entry_hash_min, metadata.entry_hash_max
+    if not lowest <= highest <= BUCKET_HASH_MAX:
+        return f"entry hashes {lowest}-{highest} are no range within 0-{BUCKET_HASH_MAX}"
+    return None
+
+
+def _partition_key_of(metadata: MessageMetadata) -> bytes:
+    """Return the partition key; without one, the producer and sequence id."""
+    if not metadata.HasField("partition_key"):
+        return f"{metadata.producer_name}-{metadata.sequence_id}".encode()
+    key = metadata.partition_key
+    if metadata.partition_key_b64_encoded:
+        try:
+            return base64.b64decode(key, validate=True)
+        except (binascii.Error, ValueError):
+            return key.encode()
+    return key.encode()

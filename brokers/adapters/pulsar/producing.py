@@ -23,6 +23,7 @@ from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.schemas.schema import Schema, version_bytes
 from brokers.ports.client_info import ClientInfo
 from brokers.ports.producer import Publication
+from brokers.service.entry_metadata import stamp_problem
 from brokers.service.producing.producers import Producer, ProducerRequest
 from brokers.service.topics.topic import Topic
 from brokers.wire import stated_schema
@@ -168,6 +169,9 @@ class Producing:
         except ChecksumMismatch as error:
             self.send_failed(send.producer_id, send.sequence_id, ServerError.CHECKSUM, str(error))
             return
+        except Refusal as refusal:
+            self.send_failed(send.producer_id, send.sequence_id, refusal.code, refusal.message)
+            return
         if send.HasField("txnid_least_bits") or send.HasField("txnid_most_bits"):
             message = "transactions are not supported"
             self.send_failed(send.producer_id, send.sequence_id, ServerError.NOT_ALLOWED, message)
@@ -307,6 +311,9 @@ def _publication(send: pulsar.CommandSend, payload: bytes) -> Publication:
         raise MalformedFrame(f"a batch of {count} messages")
     if max(send.sequence_id, send.highest_sequence_id) > _SEQUENCE_ID_MAX - count:
         raise MalformedFrame(f"{send.sequence_id} is no sequence id")
+    problem = stamp_problem(metadata)
+    if problem is not None:
+        raise Refusal(ServerError.NOT_ALLOWED, problem)
     chunk = None
     if metadata.num_chunks_from_msg > 1:
         if not 0 <= metadata.chunk_id < metadata.num_chunks_from_msg:

@@ -73,8 +73,16 @@ def _excess(command: pulsar.CommandSubscribe) -> str | None:
         SUBSCRIPTION_PROPERTIES_BYTES_MAX
     ):
         return f"a subscription's properties have at most {SUBSCRIPTION_PROPERTIES_BYTES_MAX} bytes"
-    if len(command.keySharedMeta.hashRanges) > STICKY_RANGES_MAX:
+    return _key_shared_problem(command.keySharedMeta)
+
+
+def _key_shared_problem(meta: pulsar.KeySharedMeta) -> str | None:
+    if len(meta.hashRanges) > STICKY_RANGES_MAX:
         return f"a consumer has at most {STICKY_RANGES_MAX} key ranges"
+    if meta.entryBucketDispatch and meta.keySharedMode != pulsar.STICKY:
+        return "entry buckets need the key shared mode STICKY"
+    if meta.entryBucketDispatch and meta.allowOutOfOrderDelivery:
+        return "entry buckets are dispatched in order only"
     return None
 
 
@@ -85,6 +93,7 @@ def _request(command: pulsar.CommandSubscribe) -> ConsumerRequest:
         key_shared = KeySharedRequest(
             is_sticky=meta.keySharedMode == pulsar.STICKY,
             ranges=tuple((given.start, given.end) for given in meta.hashRanges),
+            uses_entry_buckets=meta.entryBucketDispatch,
             is_out_of_order_allowed=meta.allowOutOfOrderDelivery,
         )
     return ConsumerRequest(

@@ -24,6 +24,9 @@ class KeySharedRequest:
     """False: a fair share (AUTO_SPLIT). True: exactly ``ranges`` (STICKY)."""
     ranges: Sequence[tuple[int, int]] = ()
     """First and last hash, both included."""
+    uses_entry_buckets: bool = False
+    """With ``is_sticky``: ``ranges`` are the entry buckets of the whole segment, which the broker
+    spreads over the consumers (PIP-486)."""
     is_out_of_order_allowed: bool = False
     """Whether a key may go to a new consumer while another has unacknowledged messages of it."""
 

@@ -286,8 +286,9 @@ CHUNK_UUID_CHARACTERS_MAX = 2_048
 """Characters of the common id of a message's chunks: a producer's name and a number. Chunks with a
 longer id are dispatched like whole messages."""
 
-STICKY_RANGES_MAX = 1_000
-"""Hash ranges that one STICKY consumer may request."""
+STICKY_RANGES_MAX = 1_024
+"""Hash ranges that one STICKY consumer may request: as many as a segment of a scalable topic may
+have entry buckets, all of which each of its consumers states."""
 
 KEY_POINTS_PER_CONSUMER = 100
 """Points of one consumer on the ring of hashes, as in Pulsar: keys spread within some percent."""

@@ -14,6 +14,7 @@ from tests.simulation.mutants import (
     peers,
     proofs,
     replicas,
+    scalable_topics,
     sessions,
     topic_lists,
     topics,
@@ -33,6 +34,7 @@ COMPONENTS: Mapping[str, tuple[Mutant, ...]] = {
     "Effective writes": effective.MUTANTS,
     "What operators do to topics": topics.MUTANTS,
     "Topic lists by pattern": topic_lists.MUTANTS,
+    "Scalable topics": scalable_topics.MUTANTS,
 }
 
 MUTANTS = tuple(mutant for mutants in COMPONENTS.values() for mutant in mutants)

@@ -250,8 +250,10 @@ class SubscriptionWorld:
         deliver_at_ms: int = 0,
         chunk: tuple[str, int, int] | None = None,
         body_bytes: int = 4,
+        stamp: tuple[int, int] | None = None,
     ) -> list[Position]:
-        """Append entries; ``chunk`` is uuid, number and how many there are."""
+        """Append entries; ``chunk`` is uuid, number and how many there are, ``stamp`` the lowest
+        and the highest bucket hash."""
         appended = []
         for _ in range(count):
             metadata = MessageMetadata(
@@ -265,6 +267,8 @@ class SubscriptionWorld:
                 metadata.deliver_at_time = deliver_at_ms
             if chunk is not None:
                 metadata.uuid, metadata.chunk_id, metadata.num_chunks_from_msg = chunk
+            if stamp is not None:
+                metadata.entry_hash_min, metadata.entry_hash_max = stamp
             payload = message_payload(metadata, bytes(body_bytes))
             appended.append(
                 self.ledger.inner.append(NewEntry(payload, messages, "p", self._published))

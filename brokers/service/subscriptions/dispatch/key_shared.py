@@ -3,24 +3,35 @@
 Keys are represented by their slots. An entry goes to the owner of its slot. If an earlier entry of
 the slot waits, or is unacknowledged at the slot's former owner, the entry waits too, until the slot
 is drained. Reading skips waiting entries, so that other keys continue.
+
+With entry buckets (PIP-486) the number of an entry's bucket takes the place of its slot, so a
+bucket that moves is drained in the same way.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import islice
 
 from brokers.domain.position import Position
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.subscriptions.cursor import Cursor
+from brokers.domain.subscriptions.entry_buckets import EntryBuckets
 from brokers.domain.subscriptions.key_hash import key_slot
 from brokers.domain.subscriptions.key_ranges import KeyRanges, SplitRanges, StickyRanges
 from brokers.ports.ledger import Entry
-from brokers.service.entry_metadata import deliver_at_ms_of, metadata_of, sticky_key_of
+from brokers.service.entry_metadata import (
+    bucket_hash_of,
+    deliver_at_ms_of,
+    metadata_of,
+    sticky_key_of,
+)
 from brokers.service.subscriptions.consumer import Consumer, KeySharedRequest
 from brokers.service.subscriptions.dispatch.individual import IndividualDispatcher
 from brokers.service.subscriptions.reader import EntrySource
+from protos.pulsar.PulsarApi_pb2 import MessageMetadata
 
 _AUTO_SPLIT = KeySharedRequest()
 _SORTED_WORTH = 16
@@ -34,6 +45,8 @@ class KeySharedDispatcher(IndividualDispatcher):
     def __init__(self, cursor: Cursor, source: EntrySource, now_ms: Callable[[], int]) -> None:
         super().__init__(cursor, source, now_ms)
         self._ranges: KeyRanges[Consumer] = SplitRanges()
+        self._buckets: EntryBuckets[Consumer] | None = None
+        """``_ranges`` again, if they are entry buckets."""
         self._policy = _AUTO_SPLIT
         # Slot of every entry that is unacknowledged, waiting or delayed.
         self._slots: dict[Position, int] = {}
@@ -48,16 +61,22 @@ class KeySharedDispatcher(IndividualDispatcher):
     def _joining(self, consumer: Consumer) -> None:
         policy = consumer.request.key_shared or _AUTO_SPLIT
         if not self.consumers:
-            self._policy = policy
-            self._ranges = StickyRanges() if policy.is_sticky else SplitRanges()
-        elif (policy.is_sticky, policy.is_out_of_order_allowed) != (
-            self._policy.is_sticky,
-            self._policy.is_out_of_order_allowed,
-        ):
+            self._begin(policy)
+        elif _kind_of(policy) != _kind_of(self._policy):
             raise Refusal(
                 ServerError.CONSUMER_ASSIGN, "other consumers have another key shared policy"
             )
         self._ranges.add(consumer, consumer.name, policy.ranges)
+        if self._buckets is not None:
+            # A thousand consumers state the same thousand buckets: keep one list.
+            consumer.request = replace(consumer.request, key_shared=self._policy)
+
+    def _begin(self, policy: KeySharedRequest) -> None:
+        """Use the policy of the first consumer."""
+        buckets = EntryBuckets[Consumer](policy.ranges) if policy.uses_entry_buckets else None
+        self._policy = policy
+        self._buckets = buckets
+        self._ranges = buckets or (StickyRanges() if policy.is_sticky else SplitRanges())
 
     def _leaving(self, consumer: Consumer) -> None:
         self._ranges.remove(consumer)
@@ -166,7 +185,7 @@ class KeySharedDispatcher(IndividualDispatcher):
     def _send_one(self, entry: Entry, now_ms: int) -> bool:
         position = entry.position
         metadata = metadata_of(entry)
-        slot = key_slot(sticky_key_of(metadata))
+        slot = self._slot_of(metadata)
         deliver_at_ms = deliver_at_ms_of(metadata)
         if deliver_at_ms > now_ms:
             self._slots[position] = slot
@@ -182,6 +201,11 @@ class KeySharedDispatcher(IndividualDispatcher):
             return False
         self._passed(position)
         return True
+
+    def _slot_of(self, metadata: MessageMetadata | None) -> int:
+        if self._buckets is not None:
+            return self._buckets.bucket_of(bucket_hash_of(metadata))
+        return key_slot(sticky_key_of(metadata))
 
     def _target(self, slot: int) -> Consumer | None:
         """Return the consumer that may be sent the next entry of a slot, None if none may."""
@@ -214,3 +238,8 @@ class KeySharedDispatcher(IndividualDispatcher):
             del self._waiting[slot]
             for slots in self._servable.values():
                 slots.pop(slot, None)
+
+
+def _kind_of(policy: KeySharedRequest) -> tuple[bool, bool, bool]:
+    """Return the part of a policy that all consumers must have in common."""
+    return (policy.is_sticky, policy.uses_entry_buckets, policy.is_out_of_order_allowed)

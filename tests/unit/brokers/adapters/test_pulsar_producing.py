@@ -16,6 +16,7 @@ from nextgen.kernel.limits.pulsar import (
     PRODUCER_NAME_BYTES_MAX,
     PULSAR_BATCH_MESSAGES_MAX,
 )
+from nextgen.pulsar.payload import open_payload
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.brokers.world import TOPIC, BrokerWorld, settle
 from tests.support.scenarios import run_by
@@ -87,6 +88,42 @@ async def test_a_wrong_checksum_is_an_error_and_the_connection_stays_open(world:
     assert [receipt[0] for receipt in await client.receipts(2)] == [0, 2]
     (error,) = client.got(pulsar.BaseCommand.SEND_ERROR)
     assert (error.sequence_id, error.error) == (1, pulsar.ChecksumError)
+    assert not client.transport.is_closed
+
+
+async def test_hash_stamps_are_stored_as_they_came(world: BrokerWorld):
+    client = world.broker().client()
+    await client.producer()
+
+    client.send(0, with_entry_hash_min=0, with_entry_hash_max=0xFFFF)
+    await client.receipts(1)
+
+    (entry,) = world.broker().ledger().appended
+    metadata = open_payload(entry.payload).metadata
+    assert (metadata.entry_hash_min, metadata.entry_hash_max) == (0, 0xFFFF)
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    [
+        {"with_entry_hash_min": 2, "with_entry_hash_max": 1},
+        {"with_entry_hash_min": 0, "with_entry_hash_max": 0x10000},
+        {"with_entry_hash_min": 0},
+        {"with_entry_hash_max": 0},
+    ],
+)
+async def test_a_hash_stamp_that_is_none_is_an_error_and_the_connection_stays_open(
+    world: BrokerWorld, stamp: dict[str, int]
+):
+    client = world.broker().client()
+    await client.producer()
+
+    client.send(0, **stamp)
+    client.send(1)
+
+    assert [receipt[0] for receipt in await client.receipts(1)] == [1]
+    (error,) = client.got(pulsar.BaseCommand.SEND_ERROR)
+    assert (error.sequence_id, error.error) == (0, pulsar.NotAllowedError)
     assert not client.transport.is_closed
 
 

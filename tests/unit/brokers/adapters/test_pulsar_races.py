@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,7 @@ from tests.support.simulated.virtual_time import run_virtual
 LEDGER = ledger_id_of(1, 0)
 EARLIEST = {"initialPosition": pulsar.CommandSubscribe.Earliest}
 SHARED = pulsar.CommandSubscribe.Shared
+KEY_SHARED = pulsar.CommandSubscribe.Key_Shared
 INT32_MAX = 2**31 - 1
 
 
@@ -161,6 +164,63 @@ async def test_key_ranges_are_counted_before_they_are_kept(world: BrokerWorld, k
 
     assert refused.error == pulsar.NotAllowedError
     assert isinstance(fits, pulsar.CommandSuccess)
+
+
+async def test_consumers_that_state_the_same_entry_buckets_share_a_segment(world: BrokerWorld):
+    client = world.broker().client()
+    await client.producer()
+    same, other = entry_buckets(2), entry_buckets(3)
+
+    for consumer_id in (1, 2):
+        joined = await client.subscribe(
+            consumer_id=consumer_id, kind=KEY_SHARED, keySharedMeta=same
+        )
+        assert isinstance(joined, pulsar.CommandSuccess)
+    stale = await client.subscribe(consumer_id=3, kind=KEY_SHARED, keySharedMeta=other)
+    client.send(0, with_entry_hash_min=0, with_entry_hash_max=9)
+    client.send(1, with_entry_hash_min=0x8000, with_entry_hash_max=0x9000)
+
+    assert stale.error == pulsar.ConsumerAssignError
+    assert "stale layout" in stale.message
+    messages = await client.until_got(pulsar.BaseCommand.MESSAGE, 2)
+    assert sorted(each.consumer_id for each in messages) == [1, 2]
+
+
+async def test_sticky_ranges_max_entry_buckets_are_taken_and_one_more_is_refused(
+    world: BrokerWorld,
+):
+    client = world.broker().client()
+
+    refused = await client.subscribe(
+        kind=KEY_SHARED, keySharedMeta=entry_buckets(STICKY_RANGES_MAX + 1)
+    )
+    fits = await client.subscribe(kind=KEY_SHARED, keySharedMeta=entry_buckets(STICKY_RANGES_MAX))
+
+    assert refused.error == pulsar.NotAllowedError
+    assert isinstance(fits, pulsar.CommandSuccess)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"keySharedMode": pulsar.AUTO_SPLIT}, {"allowOutOfOrderDelivery": True}]
+)
+async def test_entry_buckets_are_sticky_and_in_order(world: BrokerWorld, wrong: dict[str, Any]):
+    client = world.broker().client()
+    meta = entry_buckets(2)
+    for field, value in wrong.items():
+        setattr(meta, field, value)
+
+    refused = await client.subscribe(kind=KEY_SHARED, keySharedMeta=meta)
+
+    assert refused.error == pulsar.NotAllowedError
+
+
+def entry_buckets(count: int) -> pulsar.KeySharedMeta:
+    starts = [number * 65_536 // count for number in range(count + 1)]
+    return pulsar.KeySharedMeta(
+        keySharedMode=pulsar.STICKY,
+        entryBucketDispatch=True,
+        hashRanges=[pulsar.IntRange(start=start, end=end - 1) for start, end in pairwise(starts)],
+    )
 
 
 @pytest.mark.parametrize("ranges", [[], [(5, 1)], [(-1, 4)], [(0, 2**16)], [(0, 5), (5, 9)]])

@@ -4,12 +4,15 @@ import base64
 from typing import Any
 
 from brokers.domain.position import Position
+from brokers.domain.subscriptions.entry_buckets import bucket_hash
 from brokers.ports.ledger import Entry
 from brokers.service.entry_metadata import (
+    bucket_hash_of,
     chunk_owner_key_of,
     deliver_at_ms_of,
     is_last_chunk,
     metadata_of,
+    stamp_problem,
     sticky_key_of,
 )
 from nextgen.kernel.limits.pulsar import CHUNK_UUID_CHARACTERS_MAX
@@ -75,3 +78,32 @@ def test_a_chunked_message_whose_id_is_too_long_to_be_remembered_is_none() -> No
 
     assert chunk_owner_key_of(metadata(num_chunks_from_msg=2, uuid=longest)) == longest
     assert chunk_owner_key_of(metadata(num_chunks_from_msg=2, uuid=longest + "u")) == ""
+
+
+def test_a_bucket_hash_is_the_lowest_of_the_stamp() -> None:
+    assert bucket_hash_of(metadata(entry_hash_min=7, entry_hash_max=9, partition_key="a")) == 7
+    assert bucket_hash_of(metadata(entry_hash_min=0, entry_hash_max=0, partition_key="a")) == 0
+
+
+def test_without_a_stamp_the_bucket_hash_is_that_of_the_partition_key() -> None:
+    assert bucket_hash_of(metadata(partition_key="order-42")) == 0xA18E
+    assert bucket_hash_of(metadata(partition_key="order-42", ordering_key=b"o")) == 0xA18E
+    assert bucket_hash_of(metadata(ordering_key=b"order-42")) == 0xA18E
+    assert bucket_hash_of(metadata()) == bucket_hash(b"p-7")
+    assert bucket_hash_of(None) == 0
+
+
+def test_a_stamp_that_an_earlier_release_stored_unchecked_is_not_used() -> None:
+    stored = metadata(entry_hash_min=0x10000, entry_hash_max=0x10000, partition_key="order-42")
+
+    assert bucket_hash_of(stored) == 0xA18E
+
+
+def test_a_stamp_is_a_range_of_hashes_or_is_left_out() -> None:
+    assert stamp_problem(metadata()) is None
+    assert stamp_problem(metadata(entry_hash_min=0, entry_hash_max=0xFFFF)) is None
+    assert stamp_problem(metadata(entry_hash_min=5, entry_hash_max=5)) is None
+    assert stamp_problem(metadata(entry_hash_min=6, entry_hash_max=5))
+    assert stamp_problem(metadata(entry_hash_min=5, entry_hash_max=0x10000))
+    assert stamp_problem(metadata(entry_hash_min=5))
+    assert stamp_problem(metadata(entry_hash_max=5))

@@ -19,15 +19,26 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from brokers.domain.position import BEFORE_ALL, Position
 from brokers.domain.subscriptions.ack_set import all_open, mask_of, words_of
+from brokers.domain.subscriptions.entry_buckets import bucket_hash
 from brokers.domain.subscriptions.key_hash import key_slot
 from brokers.ports.consumer import Dispatch
-from brokers.service.subscriptions.subscription import Ack, SubscriptionKind
+from brokers.service.subscriptions.subscription import Ack, KeySharedRequest, SubscriptionKind
 from tests.support.brokers.subscription_world import FakeConsumer, SubscriptionWorld, settle
 from tests.support.simulated.virtual_time import VirtualTimeLoop
 
 T = TypeVar("T")
 KEYS = ("a", "b", "c", "d", "e")
 assert len({key_slot(key.encode()) for key in KEYS}) == len(KEYS), "keys are told apart by slot"
+BUCKETS = ((0, 0x2FFF), (0x3000, 0x9FFF), (0xA000, 0xFFFF))
+ENTRY_BUCKETS = KeySharedRequest(is_sticky=True, ranges=BUCKETS, uses_entry_buckets=True)
+
+
+def bucket_of(key: str) -> int:
+    """Return the number of a key's entry bucket."""
+    return next(n for n, (_, end) in enumerate(BUCKETS) if bucket_hash(key.encode()) <= end)
+
+
+assert {bucket_of(key) for key in KEYS} == {0, 1, 2}, "each bucket has a key"
 
 
 @dataclass
@@ -60,6 +71,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
     """One subscription's life."""
 
     kind: ClassVar[SubscriptionKind]
+    key_shared: ClassVar[KeySharedRequest | None] = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,13 +115,22 @@ class SubscriptionMachine(RuleBasedStateMachine):
     def open(self) -> None:
         self.run(self.world.open(self.kind))
 
-    @rule(key=st.sampled_from(KEYS), messages=st.sampled_from((1, 1, 3)), count=st.integers(1, 6))
-    def publish(self, key: str, messages: int, count: int) -> None:
+    @rule(
+        key=st.sampled_from(KEYS),
+        messages=st.sampled_from((1, 1, 3)),
+        count=st.integers(1, 6),
+        is_stamped=st.booleans(),
+    )
+    def publish(self, key: str, messages: int, count: int, is_stamped: bool) -> None:
+        hash_ = bucket_hash(key.encode())
+
         async def publish() -> None:
             # Known before they can be delivered: positions follow from those before.
             for _ in range(count):
                 self.expected = (key, messages)
-                (position,) = await self.world.publish(messages=messages, key=key)
+                (position,) = await self.world.publish(
+                    messages=messages, key=key, stamp=(hash_, hash_) if is_stamped else None
+                )
                 self.entries.setdefault(position, Published(position, messages, key))
 
         self.run(publish())
@@ -120,7 +141,8 @@ class SubscriptionMachine(RuleBasedStateMachine):
     @rule(permits=st.integers(0, 8), priority_level=st.integers(0, 1))
     def connect(self, permits: int, priority_level: int) -> None:
         async def join() -> None:
-            client = Client(self.world.join(priority_level=priority_level))
+            joined = self.world.join(priority_level=priority_level, key_shared=self.key_shared)
+            client = Client(joined)
             client.fake.watch = lambda _, dispatch: self.check(client, dispatch)
             self.clients.append(client)
             if self.is_active(client):
@@ -327,13 +349,20 @@ class SubscriptionMachine(RuleBasedStateMachine):
             self.check_key(client, entry, earlier)
         client.held[position] = dispatch
 
+    def group_of(self, entry: Published) -> str | int:
+        """What is dispatched in order, to one consumer at a time."""
+        return entry.key if self.key_shared is None else bucket_of(entry.key)
+
     def check_key(self, client: Client, entry: Published, earlier: list[Published]) -> None:
+        group = self.group_of(entry)
         for other in self.clients:
             if other is not client:
-                others = [held for held in other.held if self.entries[held].key == entry.key]
+                others = [held for held in other.held if self.group_of(self.entries[held]) == group]
                 assert not others, f"{entry} goes to another consumer than {others}"
         waiting = [
-            each for each in earlier if each.key == entry.key and each.position not in client.held
+            each
+            for each in earlier
+            if self.group_of(each) == group and each.position not in client.held
         ]
         assert not waiting, f"{entry} overtakes {waiting}"
 
@@ -365,7 +394,15 @@ async def _call(action: Any, *arguments: Any) -> None:
 
 @pytest.mark.parametrize("kind", list(SubscriptionKind), ids=lambda kind: kind.name)
 def test_no_history_loses_repeats_or_reorders(kind: SubscriptionKind) -> None:
-    machine = type(f"{kind.name}Machine", (SubscriptionMachine,), {"kind": kind})
+    run_histories(f"{kind.name}Machine", kind=kind)
+
+
+def test_no_history_of_entry_buckets_loses_repeats_or_reorders() -> None:
+    run_histories("EntryBucketMachine", kind=SubscriptionKind.KEY_SHARED, key_shared=ENTRY_BUCKETS)
+
+
+def run_histories(name: str, **settings_of_machine: Any) -> None:
+    machine = type(name, (SubscriptionMachine,), settings_of_machine)
     case = machine.TestCase  # type: ignore[attr-defined]
     case.settings = settings(
         max_examples=50,
