@@ -54,3 +54,27 @@ async def test_a_loss_of_power_behind_the_answer_leaves_the_topic_terminated():
 
     assert await successor_of(disk) == (True, 1)
     await store.close()
+
+
+async def test_the_last_id_outlives_the_messages_and_a_loss_of_power():
+    disk = SimDisk()
+    store = DiskLedgerStore(Path("/ledgers"), broker_id="a", storage=disk)
+    ledger = await store.open("topic", "", 1, topic_name="persistent://a/b/c")
+    topic = opened_topic(ledger, 1)
+    for number in range(3):
+        await ledger.append(NewEntry(b"x", 1, "p", number))
+    await topic.terminate()
+    await ledger.trim(ledger.last)
+
+    last = (await topic.last_message())[0]
+
+    for epoch in (2, 3):
+        later = DiskLedgerStore(Path("/ledgers"), broker_id="b", storage=disk.durable_copy())
+        try:
+            reopened = await later.open("topic", "", epoch, topic_name="persistent://a/b/c")
+            found = opened_topic(reopened, epoch)
+            assert found.is_terminated
+            assert (await found.last_message())[0] == last
+        finally:
+            await later.close()
+    await store.close()

@@ -13,7 +13,7 @@ from nextgen.kernel.errors import ProposalLost, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from protos.nextgen.v1 import topic_admin_pb2 as wire
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.brokers.topic_admin_calls import Admin
+from tests.support.brokers.topic_admin_calls import Admin, unit_of
 from tests.support.brokers.world import TOPIC, BrokerWorld, FakeClient, settle
 
 REACHED_END = pulsar.BaseCommand.REACHED_END_OF_TOPIC
@@ -234,3 +234,126 @@ async def test_a_terminated_topic_stays_so_when_it_moves(world: BrokerWorld, adm
     messages = await client.until_got(MESSAGE, 2)
     await client.answer(client.ack(messages[1], is_cumulative=True))
     await client.until_got(REACHED_END)
+
+
+async def test_a_termination_under_another_epoch_is_refused_and_changes_nothing(
+    world: BrokerWorld, admin: Admin
+):
+    client = await producing(world, 1)
+    _, epoch = world.directory.owners[TOPIC]
+    for stale in (epoch - 1, epoch + 1):
+        request = wire.TerminateRequest(unit=unit_of(world, epoch=stale))
+
+        refused = await admin.refusal("Terminate", request)
+
+        assert isinstance(refused, Refused)
+        assert refused.code == RejectionCode.STALE_EPOCH
+
+    client.send(1)
+    await client.receipts(2)
+    assert not (await admin.stats()).is_terminated
+
+
+async def test_the_last_id_stays_the_same_when_every_message_is_dropped_and_the_topic_moves(
+    world: BrokerWorld, admin: Admin
+):
+    await producing(world, 3)
+    last = await terminate(admin)
+
+    await admin.call("Truncate", wire.TruncateRequest())
+    assert await terminate(admin) == last
+    world.broker("b")
+    world.move(TOPIC, "b")
+
+    assert await terminate(admin) == last
+
+
+# Segments: what changes of a layout rely on -------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+async def test_a_subscription_made_at_earliest_before_any_producer_gets_the_first_message(
+    world: BrokerWorld, admin: Admin, is_moved: bool
+):
+    await admin.create(start=wire.TopicPlace(earliest=wire.Earliest()))
+    if is_moved:
+        world.broker("b")
+        world.move(TOPIC, "b")
+    await producing(world, 2)
+    client = world.broker(world.directory.owners[TOPIC][0]).client()
+
+    await client.subscribe()
+
+    messages = await client.until_got(MESSAGE, 2)
+    await client.answer(client.ack(messages[1], is_cumulative=True))
+    assert not (await admin.stats()).subscriptions[0].backlog_entries
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+async def test_a_segment_without_a_message_ends_at_once_for_its_subscriptions(
+    world: BrokerWorld, admin: Admin, is_moved: bool
+):
+    await admin.create(start=wire.TopicPlace(earliest=wire.Earliest()))
+    assert await terminate(admin) == (-1, -1)
+    if is_moved:
+        world.broker("b")
+        world.move(TOPIC, "b")
+    client = world.broker(world.directory.owners[TOPIC][0]).client()
+
+    await client.subscribe()
+
+    await client.until_got(REACHED_END)
+    assert await terminate(admin) == (-1, -1)
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+@pytest.mark.parametrize(("ledger_id", "expected"), [(-1, 2), (2**63 - 1, 0)])
+async def test_a_reader_of_a_sealed_segment_reaches_the_end(
+    world: BrokerWorld, admin: Admin, ledger_id: int, expected: int, is_moved: bool
+):
+    """A reader is a non-durable subscription that acknowledges what it has read."""
+    await producing(world, 2)
+    await terminate(admin)
+    if is_moved:
+        world.broker("b")
+        world.move(TOPIC, "b")
+    client = world.broker(world.directory.owners[TOPIC][0]).client()
+    unsigned = ledger_id % 2**64
+    start = pulsar.MessageIdData(ledgerId=unsigned, entryId=unsigned)
+
+    await client.subscribe("reader", durable=False, start_message_id=start)
+
+    messages = await client.until_got(MESSAGE, expected)
+    if messages:
+        await settle()
+        assert not client.got(REACHED_END), "not everything is read"
+        await client.answer(client.ack(messages[-1], is_cumulative=True))
+    await client.until_got(REACHED_END)
+
+
+async def test_every_consumer_of_shared_entry_buckets_reaches_the_end(
+    world: BrokerWorld, admin: Admin
+):
+    client = world.broker().client()
+    buckets = pulsar.KeySharedMeta(
+        keySharedMode=pulsar.STICKY,
+        entryBucketDispatch=True,
+        hashRanges=[
+            pulsar.IntRange(start=0, end=0x7FFF),
+            pulsar.IntRange(start=0x8000, end=0xFFFF),
+        ],
+    )
+    for consumer_id in (1, 2):
+        await client.subscribe(
+            consumer_id=consumer_id,
+            kind=pulsar.CommandSubscribe.Key_Shared,
+            keySharedMeta=buckets,
+        )
+    await producing(world, 4)
+    await terminate(admin)
+    for message in await client.until_got(MESSAGE, 4):
+        assert not client.got(REACHED_END)
+        await client.answer(client.ack(message, consumer_id=message.consumer_id))
+
+    ends = await client.until_got(REACHED_END, 2)
+    assert {each.consumer_id for each in ends} == {1, 2}
