@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection
 
-from nextgen.kernel.limits.outcome import (
+from nextgen.kernel.limits.write import (
     OUTCOME_WINDOW_POSITIONS,
     OUTCOMES_MAX,
     OUTCOMES_WITHOUT_ORDERS_MAX,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from nextgen.kernel.limits.outcome import OUTCOME_WINDOW_MS, OUTCOME_WINDOW_POSITIONS
+from nextgen.kernel.limits.write import OUTCOME_WINDOW_MS, OUTCOME_WINDOW_POSITIONS
 
 OUTCOME_ORDERS_LEVEL = 4
 """The level of records with an order (``nextgen.kernel.events.levels``): an earlier program would

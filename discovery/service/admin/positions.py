@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from discovery.ports import Clock, Directory, Shards
 from nextgen.kernel.errors import MetadataError, Unavailable
-from nextgen.kernel.limits.outcome import (
+from nextgen.kernel.limits.write import (
     POSITION_FRESH_MS,
     POSITION_READ_TIMEOUT_MS,
     POSITION_WAIT_MS,

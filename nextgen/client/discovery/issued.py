@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from nextgen.kernel.errors import Indefinite, InvalidRequest, MetadataError, Unavailable
-from nextgen.kernel.limits.outcome import ISSUED_POSITIONS_FRESH_MS
+from nextgen.kernel.limits.write import ISSUED_POSITIONS_FRESH_MS
 from nextgen.tasks.background import start
 from protos.nextgen.v1.discovery_service_pb2 import GetPositionsResponse
 

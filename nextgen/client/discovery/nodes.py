@@ -31,7 +31,7 @@ from nextgen.kernel.errors import (
     StaleShardMap,
     Unavailable,
 )
-from nextgen.kernel.limits.outcome import COMMAND_REPEATED_MS_MAX
+from nextgen.kernel.limits.write import COMMAND_REPEATED_MS_MAX
 from nextgen.runtime.telemetry import tracing
 from protos.nextgen.v1.discovery_service_pb2 import GetPositionsRequest, GetPositionsResponse
 

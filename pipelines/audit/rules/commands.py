@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from nextgen.kernel.limits.outcome import OUTCOME_WINDOW_POSITIONS
+from nextgen.kernel.limits.write import OUTCOME_WINDOW_POSITIONS
 from pipelines.audit.finding import Broken, findings
 
 

@@ -17,7 +17,7 @@ from nextgen.kernel.errors import (
     Refused,
     Unavailable,
 )
-from nextgen.kernel.limits.outcome import COMMAND_REPEATED_MS_MAX, ISSUED_POSITIONS_FRESH_MS
+from nextgen.kernel.limits.write import COMMAND_REPEATED_MS_MAX, ISSUED_POSITIONS_FRESH_MS
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from tests.support.scenarios import run_by
 from tests.support.simulated.virtual_time import run_virtual

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nextgen.kernel.limits.outcome import OUTCOME_WINDOW_POSITIONS
+from nextgen.kernel.limits.write import OUTCOME_WINDOW_POSITIONS
 from shards.domain.topic import TopicCreated
 from shards.projections import outcomes as outcomes_module
 from shards.projections.outcomes import read_forgotten_position

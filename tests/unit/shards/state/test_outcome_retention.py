@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_MAX_MS
-from nextgen.kernel.limits.outcome import (
+from nextgen.kernel.limits.write import (
     COMMAND_REPEATED_MS_MAX,
     ISSUED_POSITIONS_FRESH_MS,
     OUTCOME_WINDOW_MS,

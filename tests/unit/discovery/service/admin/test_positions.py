@@ -10,7 +10,7 @@ import pytest
 from discovery.service.admin.positions import PositionService
 from nextgen.client.cluster.view import ClusterView
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.limits.outcome import POSITION_FRESH_MS, POSITION_WAIT_MS
+from nextgen.kernel.limits.write import POSITION_FRESH_MS, POSITION_WAIT_MS
 from nextgen.kernel.routing.slots import SLOT_COUNT, SlotTable
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
