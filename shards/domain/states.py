@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
+from shards.domain.scalable.state import ScalableTopic
 
 
 class StateKind(StrEnum):
@@ -14,19 +15,21 @@ class StateKind(StrEnum):
     TENANT = "tenant"  # The tenant's name.
     NAMESPACE = "namespace"  # tenant/namespace
     TOPIC = "topic"  # Canonical base text.
+    SCALABLE_TOPIC = "scalable_topic"  # Canonical base text. Beside the topic of that name.
     PARENT_GATE = "parent_gate"  # parent_gate.gate_key
     ASSIGNMENT = "assignment"  # names.assignment_key, assignment.unit_key
     BROKER_SESSION = "broker_session"  # The broker's id.
     SHARD = "shard"  # shard.SHARD_KEY
     USAGE = "usage"  # A session's id. State: units assigned to it by this shard.
     TENANT_USAGE = "tenant_usage"  # A tenant's name. State: units assigned in this shard.
-    TOTAL = "total"  # "tenant", "namespace", "topic". State: how many there are.
+    TOTAL = "total"  # The kind of what exists. State: how many there are.
 
 
 State = (
     tenant.Tenant
     | namespace.Namespace
     | topic.Topic
+    | ScalableTopic
     | parent_gate.ParentGate
     | assignment.Assignment
     | broker_session.BrokerSession

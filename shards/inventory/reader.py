@@ -15,6 +15,7 @@ from nextgen.kernel.limits.cluster import (
 from nextgen.kernel.limits.listing import LIST_PREFIX_BYTES_MAX, NAME_IN_PAGE_BYTES_OVERHEAD
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import (
+    Domain,
     InvalidName,
     parse_namespace,
     parse_tenant,
@@ -22,7 +23,14 @@ from nextgen.kernel.routing.names import (
 )
 from nextgen.replication.ports import ReplicatedLog
 from nextgen.tasks.timeouts import timeout
-from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item, Kind
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_NAMESPACE,
+    KIND_SCALABLE_TOPIC,
+    KIND_TENANT,
+    KIND_TOPIC,
+    Item,
+    Kind,
+)
 from protos.nextgen.v1.shard_service_pb2 import (
     CountedObjects,
     GetRequest,
@@ -48,6 +56,8 @@ from shards.projections.reading import (
 )
 from shards.projections.rows import Query, ReadTransaction, read_states
 from shards.wire.inventory import KINDS, item_message
+
+_LISTED_DOMAINS = CREATABLE_DOMAINS | {Domain.TOPIC}
 
 
 class InventoryReader:
@@ -186,9 +196,12 @@ def _parse_name(name: ObjectName) -> tuple[StateKind, str, str]:
             topic = parse_topic(name.name)
             # No object is kept under the name of a partition: it is found absent.
             return StateKind.TOPIC, topic.text, topic.routing_key
+        if name.kind == KIND_SCALABLE_TOPIC:
+            topic = parse_topic(name.name)
+            return StateKind.SCALABLE_TOPIC, topic.text, topic.routing_key
     except InvalidName as error:
         raise InvalidRequest(str(error)) from error
-    raise InvalidRequest(f"kind {name.kind} is none of tenant, namespace, topic")
+    raise InvalidRequest(f"kind {name.kind} is none of tenant, namespace, topic, scalable topic")
 
 
 def _page_ranges(request: ListRequest) -> tuple[StateKind, tuple[Range, ...]]:
@@ -200,7 +213,7 @@ def _page_ranges(request: ListRequest) -> tuple[StateKind, tuple[Range, ...]]:
             return StateKind.NAMESPACE, (prefix_range(f"{tenant}/{request.prefix}"),)
         if request.kind == KIND_TOPIC:
             namespace = parse_namespace(request.parent).text
-            if request.domain and request.domain not in CREATABLE_DOMAINS:
+            if request.domain and request.domain not in _LISTED_DOMAINS:
                 raise InvalidRequest(f"there are no topics in the domain {request.domain!a}")
             return StateKind.TOPIC, topic_ranges(namespace, request.domain, request.prefix)
     except InvalidName as error:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
+from shards.domain.scalable import events as scalable
+from shards.domain.scalable import state as scalable_state
 from shards.domain.states import LoadStates, StateKind, States
 from shards.wire.event import DomainEvent
 
@@ -67,6 +69,7 @@ _SESSION = Route(StateKind.BROKER_SESSION, _broker, broker_session.evolve)
 _GATE = Route(StateKind.PARENT_GATE, _gate, parent_gate.evolve)
 _SHARD = Route(StateKind.SHARD, _shard, shard.evolve)
 _ASSIGNMENT = Route(StateKind.ASSIGNMENT, _unit, assignment.evolve)
+_SCALABLE = Route(StateKind.SCALABLE_TOPIC, _name, scalable_state.evolve)
 
 ROUTES: dict[type, Route] = {
     tenant.TenantCreated: _tenant_route(is_birth=True, total=1),
@@ -97,6 +100,23 @@ ROUTES: dict[type, Route] = {
     shard.RestoreMarked: _SHARD,
     parent_gate.ParentGateOpened: _GATE,
     parent_gate.ParentGateClosed: _GATE,
+    scalable.ScalableTopicCreated: replace(_SCALABLE, is_birth=True, total=1),
+    scalable.ScalableTopicDeleted: replace(_SCALABLE, total=-1),
+    scalable.LayoutChangePlanned: _SCALABLE,
+    scalable.SegmentChildrenReady: _SCALABLE,
+    scalable.SegmentSealed: _SCALABLE,
+    scalable.LayoutChanged: _SCALABLE,
+    scalable.LayoutChangeAbandoned: _SCALABLE,
+    scalable.SegmentStorageRemoved: _SCALABLE,
+    scalable.ScalableSubscriptionCreated: _SCALABLE,
+    scalable.ScalableSubscriptionSought: _SCALABLE,
+    scalable.ScalableSubscriptionReady: _SCALABLE,
+    scalable.ScalableSubscriptionDeletionStarted: _SCALABLE,
+    scalable.ScalableSubscriptionDeleted: _SCALABLE,
+    scalable.SegmentDrained: _SCALABLE,
+    scalable.ScalableConsumerRegistered: _SCALABLE,
+    scalable.ScalableConsumerLeft: _SCALABLE,
+    scalable.SegmentsAssigned: _SCALABLE,
 }
 
 

@@ -26,12 +26,14 @@ from shards.domain.namespace import Namespace
 from shards.domain.parent_gate import ParentGate, ParentKind
 from shards.domain.policies import NO_PACKED_POLICIES
 from shards.domain.properties import Properties
+from shards.domain.scalable.state import ScalableTopic
 from shards.domain.shard import SHARD_KEY, Shard
 from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
 from shards.projections import tables
 from shards.projections.row_fields import RowFields
+from shards.wire.scalable import pack_scalable_topic, unpack_scalable_topic
 
 Row = tuple[Any, ...]
 
@@ -139,6 +141,14 @@ _SESSION = RowFields(
 )
 
 
+def _scalable_row(key: str, state: ScalableTopic) -> tuple[Any, ...]:
+    return (key, int(state.has_work), int(state.has_consumers), pack_scalable_topic(state))
+
+
+def _scalable(row: Row) -> ScalableTopic:
+    return unpack_scalable_topic(row[3])
+
+
 def _gate_row(key: str, state: ParentGate) -> tuple[Any, ...]:
     return (key, state.parent_id, int(state.is_open), state.attempt, state.version)
 
@@ -187,6 +197,7 @@ MAPPINGS: dict[StateKind, RowMapping] = {
     StateKind.TENANT: _mapping(tables.TENANTS, _TENANT.to_row, _TENANT.from_row),
     StateKind.NAMESPACE: _mapping(tables.NAMESPACES, _NAMESPACE.to_row, _NAMESPACE.from_row),
     StateKind.TOPIC: _mapping(tables.TOPICS, _TOPIC.to_row, _TOPIC.from_row),
+    StateKind.SCALABLE_TOPIC: _mapping(tables.SCALABLE_TOPICS, _scalable_row, _scalable),
     StateKind.PARENT_GATE: _mapping(tables.PARENT_GATES, _gate_row, _gate),
     StateKind.ASSIGNMENT: _mapping(tables.ASSIGNMENTS, _assignment_row, _assignment),
     StateKind.BROKER_SESSION: _mapping(tables.BROKER_SESSIONS, _SESSION.to_row, _SESSION.from_row),

@@ -8,14 +8,21 @@ from typing import Any
 
 from sqlalchemy import Column, Table, Text
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from nextgen.replication.view.database import recreate_table
 from nextgen.replication.view.store import ViewStore
 from shards.domain.assignment import tenant_of
 from shards.projections.fold import fold
 from shards.projections.rows import pack_id
-from shards.projections.tables import ASSIGNMENTS, METADATA, SHARD_META, TENANT_USAGE, TOPICS
+from shards.projections.tables import (
+    ASSIGNMENTS,
+    METADATA,
+    SCALABLE_TOPICS,
+    SHARD_META,
+    TENANT_USAGE,
+    TOPICS,
+)
 
 IDS_AS_TEXT = 0x245B_A74B
 """Fingerprint of the tables that kept every id as its digits."""
@@ -30,13 +37,18 @@ WITHOUT_RESTORES = 0x01A3_175B
 """Fingerprint of the tables before a shard's record had its last restore."""
 
 
+WITHOUT_SCALABLE_TOPICS = 0x684D_D44B
+"""Fingerprint of the tables before scalable topics."""
+
+
 def open_view_store(directory: Path) -> ViewStore:
     """Return the state machine that folds a shard's log into tables in ``directory``."""
     upgrades = {
         IDS_AS_TEXT: _pack_ids,
         UNITS_BY_KEY_ONLY: _add_parts,
         WITHOUT_TENANT_USAGE: _add_tenant_usage_and_restores,
-        WITHOUT_RESTORES: _add_restores,
+        WITHOUT_RESTORES: _add_restores_and_scalable_topics,
+        WITHOUT_SCALABLE_TOPICS: _add_scalable_topics,
     }
     return ViewStore(directory, METADATA, fold, upgrades=upgrades)
 
@@ -48,6 +60,7 @@ def _add_parts(connection: sqlite3.Connection) -> None:
         if added or table is ASSIGNMENTS:
             recreate_table(connection, table, added)
     _add_tenant_usage(connection)
+    _add_scalable_topics(connection)
 
 
 def _pack_ids(connection: sqlite3.Connection) -> None:
@@ -61,15 +74,25 @@ def _pack_ids(connection: sqlite3.Connection) -> None:
         if values:
             recreate_table(connection, table, values)
     _add_tenant_usage(connection)
+    _add_scalable_topics(connection)
 
 
 def _add_tenant_usage_and_restores(connection: sqlite3.Connection) -> None:
     _add_tenant_usage(connection)
-    _add_restores(connection)
+    _add_restores_and_scalable_topics(connection)
 
 
-def _add_restores(connection: sqlite3.Connection) -> None:
+def _add_restores_and_scalable_topics(connection: sqlite3.Connection) -> None:
     recreate_table(connection, SHARD_META, _added_columns(connection, SHARD_META))
+    _add_scalable_topics(connection)
+
+
+def _add_scalable_topics(connection: sqlite3.Connection) -> None:
+    """Add the empty table: a log of before has no scalable topics."""
+    dialect = sqlite.dialect()
+    connection.execute(str(CreateTable(SCALABLE_TOPICS).compile(dialect=dialect))).close()
+    for index in SCALABLE_TOPICS.indexes:
+        connection.execute(str(CreateIndex(index).compile(dialect=dialect))).close()
 
 
 def _add_tenant_usage(connection: sqlite3.Connection) -> None:
@@ -85,7 +108,8 @@ def _add_tenant_usage(connection: sqlite3.Connection) -> None:
 
 def _present_tables() -> list[Table]:
     """Return the tables that every earlier version had."""
-    return [table for table in METADATA.sorted_tables if table is not TENANT_USAGE]
+    later = (TENANT_USAGE, SCALABLE_TOPICS)
+    return [table for table in METADATA.sorted_tables if table not in later]
 
 
 def _added_columns(connection: sqlite3.Connection, table: Table) -> dict[str, str]:

@@ -68,6 +68,29 @@ TOPICS = Table(
     sqlite_with_rowid=False,
 )
 
+SCALABLE_TOPICS = Table(
+    "scalable_topics",
+    METADATA,
+    _key("name"),
+    _number("has_work"),  # Something that was begun is to be finished.
+    _number("has_consumers"),
+    Column("state", LargeBinary, nullable=False),  # A serialised ScalableTopic.
+    sqlite_with_rowid=False,
+)
+
+SCALABLE_TOPICS_WITH_WORK = Index(
+    "scalable_topics_with_work",
+    SCALABLE_TOPICS.c.name,
+    sqlite_where=SCALABLE_TOPICS.c.has_work == 1,
+)
+"""What a new leader has to go on with, found without a look at the others."""
+
+SCALABLE_TOPICS_WITH_CONSUMERS = Index(
+    "scalable_topics_with_consumers",
+    SCALABLE_TOPICS.c.name,
+    sqlite_where=SCALABLE_TOPICS.c.has_consumers == 1,
+)
+
 PARENT_GATES = Table(
     "parent_gates",
     METADATA,

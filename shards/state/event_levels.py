@@ -12,6 +12,7 @@ from typing import Final
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.levels import not_known_everywhere
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
+from shards.domain.scalable import events as scalable
 from shards.wire.event import DomainEvent, stored_name
 
 EVENT_LEVELS: Final[dict[type[DomainEvent], int]] = {
@@ -43,6 +44,23 @@ EVENT_LEVELS: Final[dict[type[DomainEvent], int]] = {
     shard.RestoreMarked: 6,
     parent_gate.ParentGateOpened: 1,
     parent_gate.ParentGateClosed: 1,
+    scalable.ScalableTopicCreated: 7,
+    scalable.ScalableTopicDeleted: 7,
+    scalable.LayoutChangePlanned: 7,
+    scalable.SegmentChildrenReady: 7,
+    scalable.SegmentSealed: 7,
+    scalable.LayoutChanged: 7,
+    scalable.LayoutChangeAbandoned: 7,
+    scalable.SegmentStorageRemoved: 7,
+    scalable.ScalableSubscriptionCreated: 7,
+    scalable.ScalableSubscriptionSought: 7,
+    scalable.ScalableSubscriptionReady: 7,
+    scalable.ScalableSubscriptionDeletionStarted: 7,
+    scalable.ScalableSubscriptionDeleted: 7,
+    scalable.SegmentDrained: 7,
+    scalable.ScalableConsumerRegistered: 7,
+    scalable.ScalableConsumerLeft: 7,
+    scalable.SegmentsAssigned: 7,
 }
 
 

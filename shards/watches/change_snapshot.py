@@ -22,6 +22,7 @@ from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits.stream import WATCH_SNAPSHOT_ITEMS_PER_PAGE
 from nextgen.kernel.routing.names import (
     PARTITION_SUFFIX,
+    Domain,
     InvalidName,
     TopicName,
     assignment_key,
@@ -31,6 +32,7 @@ from nextgen.replication.view.database import driver_of, read_applied, sqlite_er
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, Item, Kind, UnitAssignment
 from shards.domain.assignment import Assignment
 from shards.domain.namespace import Namespace
+from shards.domain.scalable.state import ScalableTopic
 from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
@@ -56,6 +58,9 @@ _SELECT_UNITS = (
     f"AND ({TOPICS.name}.name, {ASSIGNMENTS.name}.key) > (?, ?) "
     f"ORDER BY {TOPICS.name}.name, {ASSIGNMENTS.name}.key LIMIT {WATCH_SNAPSHOT_ITEMS_PER_PAGE}"
 )
+
+_SCALABLE = f"{Domain.TOPIC}://"
+_SEGMENTS = f"{Domain.SEGMENT}://"
 
 _PARTITION = re.compile(re.escape(PARTITION_SUFFIX) + r"\d*")
 
@@ -208,7 +213,9 @@ def _item(kind: Kind, state: State) -> Item:
             session_id=state.session_id,
         )
         return Item(kind=kind, name=state.name, assignment=unit)
-    assert isinstance(state, Tenant | Namespace | Topic), f"{state!r} is not watched"
+    assert isinstance(state, Tenant | Namespace | Topic | ScalableTopic), (
+        f"{state!r} is not watched"
+    )
     return item_message(kind, state.name, state)
 
 
@@ -232,7 +239,9 @@ def _with_prefix(query: Query, kind: StateKind, prefix: str) -> Iterator[Sequenc
         if len(states) < limit:
             return
         last = states[-1]
-        assert isinstance(last, Tenant | Namespace | Topic), f"{last!r} is not watched"
+        assert isinstance(last, Tenant | Namespace | Topic | ScalableTopic), (
+            f"{last!r} is not watched"
+        )
         after = last.name
 
 
@@ -252,7 +261,12 @@ def _named_assignments(query: Query, names: Sequence[str]) -> Iterator[Sequence[
 def _assignments_with_prefix(query: Query, prefix: str) -> Iterator[Sequence[State]]:
     for base in _bases_of_partitions(prefix):
         yield from _units(query, prefix, base, f"{base}\0")
+    for base in _bases_of_segments(prefix):
+        yield from _units(query, prefix, base, f"{base}\0")
     yield from _units(query, prefix, prefix, end_of_prefix(prefix))
+    scalable = _scalable_prefix(prefix)
+    if scalable and not scalable.startswith(prefix):
+        yield from _units(query, prefix, scalable, end_of_prefix(scalable))
 
 
 def _units(query: Query, prefix: str, start: str, end: str) -> Iterator[Sequence[State]]:
@@ -287,3 +301,21 @@ def _bases_of_partitions(prefix: str) -> Iterator[str]:
             tail = prefix[place:]
             if PARTITION_SUFFIX.startswith(tail) or _PARTITION.fullmatch(tail):
                 yield prefix[:place]
+
+
+def _scalable_prefix(prefix: str) -> str:
+    """Return the prefix of the scalable topics whose segments may begin with ``prefix``, besides
+    those that are shorter; "" if there are none."""
+    if _SEGMENTS.startswith(prefix):
+        return _SCALABLE
+    return _SCALABLE + prefix[len(_SEGMENTS) :] if prefix.startswith(_SEGMENTS) else ""
+
+
+def _bases_of_segments(prefix: str) -> Iterator[str]:
+    """Yield the scalable topics, shorter than ``prefix``, whose segments may begin with it."""
+    if not prefix.startswith(_SEGMENTS):
+        return
+    rest = prefix[len(_SEGMENTS) :]
+    for place, character in enumerate(rest):
+        if character == "/":
+            yield _SCALABLE + rest[:place]

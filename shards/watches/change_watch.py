@@ -20,9 +20,13 @@ from nextgen.client.changes.index import WATCHED_KINDS, Change
 from nextgen.kernel.errors import InvalidRequest, Overloaded
 from nextgen.kernel.limits.cluster import TOPIC_TEXT_CHARACTERS_MAX
 from nextgen.kernel.limits.stream import WATCH_NAMES_MAX, WATCHES_PER_STREAM_MAX
+from nextgen.kernel.routing.names import Domain
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, KIND_TOPIC, Kind
 from protos.nextgen.v1.shard_service_pb2 import WatchAdd
+
+_SCALABLE = f"{Domain.TOPIC}://"
+_SEGMENTS = f"{Domain.SEGMENT}://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +42,19 @@ class Selection:
         """Return whether ``change``, of any kind, may affect the selected objects.
 
         False only where that is certain at little cost. An assignment affects only itself; a topic
-        affects its units, whose names are its own with or without a suffix.
+        affects its units, whose names are its own with or without a suffix; segments have another
+        domain than their topic.
         """
         kind, name = change
         if kind == KIND_ASSIGNMENT:
             return kind in self.kinds and self._selects(name)
         if kind == KIND_TOPIC and not self.names:
-            return name.startswith(self.prefix) or self.prefix.startswith(name)
+            names = [name]
+            if name.startswith(_SCALABLE):
+                names.append(_SEGMENTS + name[len(_SCALABLE) :])
+            return any(
+                each.startswith(self.prefix) or self.prefix.startswith(each) for each in names
+            )
         return True
 
     def _selects(self, name: str) -> bool:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nextgen.client.changes.index import Change
-from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
+from nextgen.kernel.routing.names import Domain
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_NAMESPACE,
+    KIND_SCALABLE_TOPIC,
+    KIND_TENANT,
+    KIND_TOPIC,
+)
 from protos.nextgen.v1.shard_service_pb2 import Command
 from shards.wire.command import (
     NewTopic,
@@ -27,9 +33,13 @@ def changed_by(command: Command) -> Iterator[Change]:
             yield KIND_NAMESPACE, parsed.name.text
         case OnTopic():
             yield KIND_TOPIC, parsed.name.base_text
+            if parsed.name.domain is Domain.TOPIC:
+                yield KIND_SCALABLE_TOPIC, parsed.name.base_text
         case OnNewTopics():
             for topic in parsed.topics:
                 if isinstance(topic, NewTopic):
                     yield KIND_TOPIC, topic.name.base_text
+                    if topic.name.domain is Domain.TOPIC:
+                        yield KIND_SCALABLE_TOPIC, topic.name.base_text
         case _:
             return

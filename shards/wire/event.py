@@ -18,6 +18,8 @@ from shards.domain.parent_gate import ParentKind
 from shards.domain.placement.choice import CandidateSeen, PlacementDecision
 from shards.domain.policies import NO_PACKED_POLICIES
 from shards.domain.properties import Properties
+from shards.domain.scalable.events import ScalableTopicEvent
+from shards.wire.scalable import SCALABLE_EVENTS
 from shards.wire.session_event import SESSION_EVENTS
 
 SCHEMA_VERSION_MAX = 1
@@ -35,6 +37,7 @@ DomainEvent = (
     | assignment.AssignmentEvent
     | broker_session.BrokerSessionEvent
     | shard.ShardEvent
+    | ScalableTopicEvent
 )
 
 
@@ -249,6 +252,7 @@ _EVENTS: dict[str, FieldMap[Any, Any]] = {
     "parent_gate_opened": FieldMap(parent_gate.ParentGateOpened, pb.ParentGateOpened, **_GATE),
     "parent_gate_closed": FieldMap(parent_gate.ParentGateClosed, pb.ParentGateClosed, **_GATE),
     **SESSION_EVENTS,
+    **SCALABLE_EVENTS,
 }
 
 _ENCODERS: dict[type, Callable[[Any], pb.Event]] = {

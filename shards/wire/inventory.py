@@ -15,15 +15,18 @@ from protos.nextgen.v1.shard_service_pb2 import CommandResult, TopicOutcome
 from shards.domain.life import Life
 from shards.domain.namespace import Namespace
 from shards.domain.policies import PackedPolicies
+from shards.domain.scalable.state import ScalableTopic
 from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
 from shards.wire.event import to_properties
+from shards.wire.scalable import scalable_topic_message
 
 KINDS: dict[int, StateKind] = {
     pb.KIND_TENANT: StateKind.TENANT,
     pb.KIND_NAMESPACE: StateKind.NAMESPACE,
     pb.KIND_TOPIC: StateKind.TOPIC,
+    pb.KIND_SCALABLE_TOPIC: StateKind.SCALABLE_TOPIC,
 }
 """The state kind of each inventory kind; ``KIND_UNSPECIFIED`` has none."""
 
@@ -70,6 +73,9 @@ def item_message(kind: pb.Kind, name: str, state: State | None) -> pb.Item:
             return pb.Item(kind=kind, name=name, namespace=namespace_message(state))
         case Topic():
             return pb.Item(kind=kind, name=name, topic=topic_message(state))
+        case ScalableTopic():
+            message = scalable_topic_message(state)
+            return pb.Item(kind=kind, name=name, scalable_topic=message)
         case _:
             assert state is None, f"{type(state).__name__} is not in an inventory"
             return pb.Item(kind=kind, name=name)

@@ -17,12 +17,19 @@ from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_ASSIGNMENT,
     KIND_NAMESPACE,
+    KIND_SCALABLE_TOPIC,
     KIND_TENANT,
     KIND_TOPIC,
     Kind,
 )
 
-WATCHED_KINDS = (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC, KIND_ASSIGNMENT)
+WATCHED_KINDS = (
+    KIND_TENANT,
+    KIND_NAMESPACE,
+    KIND_TOPIC,
+    KIND_ASSIGNMENT,
+    KIND_SCALABLE_TOPIC,
+)
 """The kinds of objects that can be watched."""
 
 _KIND_OF_TEN: dict[int, Kind] = {
@@ -30,6 +37,9 @@ _KIND_OF_TEN: dict[int, Kind] = {
     3: KIND_NAMESPACE,
     4: KIND_TOPIC,
     6: KIND_ASSIGNMENT,
+    20: KIND_SCALABLE_TOPIC,
+    21: KIND_SCALABLE_TOPIC,
+    22: KIND_SCALABLE_TOPIC,
 }
 """Kinds by the tens of a payload's field number, which ``events.proto`` assigns by subject."""
 

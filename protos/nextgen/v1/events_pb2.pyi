@@ -1,3 +1,4 @@
+from protos.nextgen.v1 import layouts_pb2 as _layouts_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -7,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Event(_message.Message):
-    __slots__ = ("position", "term", "shard_id", "time_ms", "causation_id", "schema_version", "tenant_created", "tenant_properties_set", "tenant_deletion_started", "tenant_deletion_aborted", "tenant_deleted", "namespace_created", "namespace_properties_set", "namespace_deletion_started", "namespace_deletion_aborted", "namespace_deleted", "topic_created", "topic_properties_set", "topic_deleted", "topic_partitions_grown", "policy_set", "policy_cleared", "topic_assigned", "topic_unassigned", "broker_session_established", "broker_session_ended", "broker_drain_set", "broker_load_reported", "capacity_granted", "capacity_leased", "capacity_lease_released", "slots_adopted", "restore_marked", "parent_gate_opened", "parent_gate_closed", "node_registered", "shard_map_changed", "broker_recorded", "lookup_window_recorded", "quotas_set")
+    __slots__ = ("position", "term", "shard_id", "time_ms", "causation_id", "schema_version", "tenant_created", "tenant_properties_set", "tenant_deletion_started", "tenant_deletion_aborted", "tenant_deleted", "namespace_created", "namespace_properties_set", "namespace_deletion_started", "namespace_deletion_aborted", "namespace_deleted", "topic_created", "topic_properties_set", "topic_deleted", "topic_partitions_grown", "policy_set", "policy_cleared", "topic_assigned", "topic_unassigned", "broker_session_established", "broker_session_ended", "broker_drain_set", "broker_load_reported", "capacity_granted", "capacity_leased", "capacity_lease_released", "slots_adopted", "restore_marked", "parent_gate_opened", "parent_gate_closed", "node_registered", "shard_map_changed", "broker_recorded", "lookup_window_recorded", "quotas_set", "scalable_topic_created", "scalable_topic_deleted", "layout_change_planned", "segment_children_ready", "segment_sealed", "layout_changed", "layout_change_abandoned", "segment_storage_removed", "scalable_subscription_created", "scalable_subscription_sought", "scalable_subscription_ready", "scalable_subscription_deletion_started", "scalable_subscription_deleted", "segment_drained", "scalable_consumer_registered", "scalable_consumer_left", "segments_assigned")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +49,23 @@ class Event(_message.Message):
     BROKER_RECORDED_FIELD_NUMBER: _ClassVar[int]
     LOOKUP_WINDOW_RECORDED_FIELD_NUMBER: _ClassVar[int]
     QUOTAS_SET_FIELD_NUMBER: _ClassVar[int]
+    SCALABLE_TOPIC_CREATED_FIELD_NUMBER: _ClassVar[int]
+    SCALABLE_TOPIC_DELETED_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_CHANGE_PLANNED_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_CHILDREN_READY_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_SEALED_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_CHANGED_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_CHANGE_ABANDONED_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_STORAGE_REMOVED_FIELD_NUMBER: _ClassVar[int]
+    SCALABLE_SUBSCRIPTION_CREATED_FIELD_NUMBER: _ClassVar[int]
+    SCALABLE_SUBSCRIPTION_SOUGHT_FIELD_NUMBER: _ClassVar[int]
+    SCALABLE_SUBSCRIPTION_READY_FIELD_NUMBER: _ClassVar[int]
+    SCALABLE_SUBSCRIPTION_DELETION_STARTED_FIELD_NUMBER: _ClassVar[int]
+    SCALABLE_SUBSCRIPTION_DELETED_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_DRAINED_FIELD_NUMBER: _ClassVar[int]
+    SCALABLE_CONSUMER_REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    SCALABLE_CONSUMER_LEFT_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     position: int
     term: int
     shard_id: int
@@ -88,7 +106,24 @@ class Event(_message.Message):
     broker_recorded: BrokerRecorded
     lookup_window_recorded: LookupWindowRecorded
     quotas_set: QuotasSet
-    def __init__(self, position: _Optional[int] = ..., term: _Optional[int] = ..., shard_id: _Optional[int] = ..., time_ms: _Optional[int] = ..., causation_id: _Optional[bytes] = ..., schema_version: _Optional[int] = ..., tenant_created: _Optional[_Union[TenantCreated, _Mapping]] = ..., tenant_properties_set: _Optional[_Union[TenantPropertiesSet, _Mapping]] = ..., tenant_deletion_started: _Optional[_Union[TenantDeletionStarted, _Mapping]] = ..., tenant_deletion_aborted: _Optional[_Union[TenantDeletionAborted, _Mapping]] = ..., tenant_deleted: _Optional[_Union[TenantDeleted, _Mapping]] = ..., namespace_created: _Optional[_Union[NamespaceCreated, _Mapping]] = ..., namespace_properties_set: _Optional[_Union[NamespacePropertiesSet, _Mapping]] = ..., namespace_deletion_started: _Optional[_Union[NamespaceDeletionStarted, _Mapping]] = ..., namespace_deletion_aborted: _Optional[_Union[NamespaceDeletionAborted, _Mapping]] = ..., namespace_deleted: _Optional[_Union[NamespaceDeleted, _Mapping]] = ..., topic_created: _Optional[_Union[TopicCreated, _Mapping]] = ..., topic_properties_set: _Optional[_Union[TopicPropertiesSet, _Mapping]] = ..., topic_deleted: _Optional[_Union[TopicDeleted, _Mapping]] = ..., topic_partitions_grown: _Optional[_Union[TopicPartitionsGrown, _Mapping]] = ..., policy_set: _Optional[_Union[PolicySet, _Mapping]] = ..., policy_cleared: _Optional[_Union[PolicyCleared, _Mapping]] = ..., topic_assigned: _Optional[_Union[TopicAssigned, _Mapping]] = ..., topic_unassigned: _Optional[_Union[TopicUnassigned, _Mapping]] = ..., broker_session_established: _Optional[_Union[BrokerSessionEstablished, _Mapping]] = ..., broker_session_ended: _Optional[_Union[BrokerSessionEnded, _Mapping]] = ..., broker_drain_set: _Optional[_Union[BrokerDrainSet, _Mapping]] = ..., broker_load_reported: _Optional[_Union[BrokerLoadReported, _Mapping]] = ..., capacity_granted: _Optional[_Union[CapacityGranted, _Mapping]] = ..., capacity_leased: _Optional[_Union[CapacityLeased, _Mapping]] = ..., capacity_lease_released: _Optional[_Union[CapacityLeaseReleased, _Mapping]] = ..., slots_adopted: _Optional[_Union[SlotsAdopted, _Mapping]] = ..., restore_marked: _Optional[_Union[RestoreMarked, _Mapping]] = ..., parent_gate_opened: _Optional[_Union[ParentGateOpened, _Mapping]] = ..., parent_gate_closed: _Optional[_Union[ParentGateClosed, _Mapping]] = ..., node_registered: _Optional[_Union[NodeRegistered, _Mapping]] = ..., shard_map_changed: _Optional[_Union[ShardMapChanged, _Mapping]] = ..., broker_recorded: _Optional[_Union[BrokerRecorded, _Mapping]] = ..., lookup_window_recorded: _Optional[_Union[LookupWindowRecorded, _Mapping]] = ..., quotas_set: _Optional[_Union[QuotasSet, _Mapping]] = ...) -> None: ...
+    scalable_topic_created: ScalableTopicCreated
+    scalable_topic_deleted: ScalableTopicDeleted
+    layout_change_planned: LayoutChangePlanned
+    segment_children_ready: SegmentChildrenReady
+    segment_sealed: SegmentSealed
+    layout_changed: LayoutChanged
+    layout_change_abandoned: LayoutChangeAbandoned
+    segment_storage_removed: SegmentStorageRemoved
+    scalable_subscription_created: ScalableSubscriptionCreated
+    scalable_subscription_sought: ScalableSubscriptionSought
+    scalable_subscription_ready: ScalableSubscriptionReady
+    scalable_subscription_deletion_started: ScalableSubscriptionDeletionStarted
+    scalable_subscription_deleted: ScalableSubscriptionDeleted
+    segment_drained: SegmentDrained
+    scalable_consumer_registered: ScalableConsumerRegistered
+    scalable_consumer_left: ScalableConsumerLeft
+    segments_assigned: SegmentsAssigned
+    def __init__(self, position: _Optional[int] = ..., term: _Optional[int] = ..., shard_id: _Optional[int] = ..., time_ms: _Optional[int] = ..., causation_id: _Optional[bytes] = ..., schema_version: _Optional[int] = ..., tenant_created: _Optional[_Union[TenantCreated, _Mapping]] = ..., tenant_properties_set: _Optional[_Union[TenantPropertiesSet, _Mapping]] = ..., tenant_deletion_started: _Optional[_Union[TenantDeletionStarted, _Mapping]] = ..., tenant_deletion_aborted: _Optional[_Union[TenantDeletionAborted, _Mapping]] = ..., tenant_deleted: _Optional[_Union[TenantDeleted, _Mapping]] = ..., namespace_created: _Optional[_Union[NamespaceCreated, _Mapping]] = ..., namespace_properties_set: _Optional[_Union[NamespacePropertiesSet, _Mapping]] = ..., namespace_deletion_started: _Optional[_Union[NamespaceDeletionStarted, _Mapping]] = ..., namespace_deletion_aborted: _Optional[_Union[NamespaceDeletionAborted, _Mapping]] = ..., namespace_deleted: _Optional[_Union[NamespaceDeleted, _Mapping]] = ..., topic_created: _Optional[_Union[TopicCreated, _Mapping]] = ..., topic_properties_set: _Optional[_Union[TopicPropertiesSet, _Mapping]] = ..., topic_deleted: _Optional[_Union[TopicDeleted, _Mapping]] = ..., topic_partitions_grown: _Optional[_Union[TopicPartitionsGrown, _Mapping]] = ..., policy_set: _Optional[_Union[PolicySet, _Mapping]] = ..., policy_cleared: _Optional[_Union[PolicyCleared, _Mapping]] = ..., topic_assigned: _Optional[_Union[TopicAssigned, _Mapping]] = ..., topic_unassigned: _Optional[_Union[TopicUnassigned, _Mapping]] = ..., broker_session_established: _Optional[_Union[BrokerSessionEstablished, _Mapping]] = ..., broker_session_ended: _Optional[_Union[BrokerSessionEnded, _Mapping]] = ..., broker_drain_set: _Optional[_Union[BrokerDrainSet, _Mapping]] = ..., broker_load_reported: _Optional[_Union[BrokerLoadReported, _Mapping]] = ..., capacity_granted: _Optional[_Union[CapacityGranted, _Mapping]] = ..., capacity_leased: _Optional[_Union[CapacityLeased, _Mapping]] = ..., capacity_lease_released: _Optional[_Union[CapacityLeaseReleased, _Mapping]] = ..., slots_adopted: _Optional[_Union[SlotsAdopted, _Mapping]] = ..., restore_marked: _Optional[_Union[RestoreMarked, _Mapping]] = ..., parent_gate_opened: _Optional[_Union[ParentGateOpened, _Mapping]] = ..., parent_gate_closed: _Optional[_Union[ParentGateClosed, _Mapping]] = ..., node_registered: _Optional[_Union[NodeRegistered, _Mapping]] = ..., shard_map_changed: _Optional[_Union[ShardMapChanged, _Mapping]] = ..., broker_recorded: _Optional[_Union[BrokerRecorded, _Mapping]] = ..., lookup_window_recorded: _Optional[_Union[LookupWindowRecorded, _Mapping]] = ..., quotas_set: _Optional[_Union[QuotasSet, _Mapping]] = ..., scalable_topic_created: _Optional[_Union[ScalableTopicCreated, _Mapping]] = ..., scalable_topic_deleted: _Optional[_Union[ScalableTopicDeleted, _Mapping]] = ..., layout_change_planned: _Optional[_Union[LayoutChangePlanned, _Mapping]] = ..., segment_children_ready: _Optional[_Union[SegmentChildrenReady, _Mapping]] = ..., segment_sealed: _Optional[_Union[SegmentSealed, _Mapping]] = ..., layout_changed: _Optional[_Union[LayoutChanged, _Mapping]] = ..., layout_change_abandoned: _Optional[_Union[LayoutChangeAbandoned, _Mapping]] = ..., segment_storage_removed: _Optional[_Union[SegmentStorageRemoved, _Mapping]] = ..., scalable_subscription_created: _Optional[_Union[ScalableSubscriptionCreated, _Mapping]] = ..., scalable_subscription_sought: _Optional[_Union[ScalableSubscriptionSought, _Mapping]] = ..., scalable_subscription_ready: _Optional[_Union[ScalableSubscriptionReady, _Mapping]] = ..., scalable_subscription_deletion_started: _Optional[_Union[ScalableSubscriptionDeletionStarted, _Mapping]] = ..., scalable_subscription_deleted: _Optional[_Union[ScalableSubscriptionDeleted, _Mapping]] = ..., segment_drained: _Optional[_Union[SegmentDrained, _Mapping]] = ..., scalable_consumer_registered: _Optional[_Union[ScalableConsumerRegistered, _Mapping]] = ..., scalable_consumer_left: _Optional[_Union[ScalableConsumerLeft, _Mapping]] = ..., segments_assigned: _Optional[_Union[SegmentsAssigned, _Mapping]] = ...) -> None: ...
 
 class DecidedCommand(_message.Message):
     __slots__ = ("command_id", "outcome", "time_ms", "events", "outcomes_kept_from")
@@ -689,3 +724,215 @@ class TenantQuota(_message.Message):
     tenant: str
     units: int
     def __init__(self, tenant: _Optional[str] = ..., units: _Optional[int] = ...) -> None: ...
+
+class ScalableTopicCreated(_message.Message):
+    __slots__ = ("name", "topic_id", "segments")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    segments: _containers.RepeatedCompositeFieldContainer[_layouts_pb2.TopicSegment]
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[_layouts_pb2.TopicSegment, _Mapping]]] = ...) -> None: ...
+
+class ScalableTopicDeleted(_message.Message):
+    __slots__ = ("name", "topic_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
+
+class LayoutChangePlanned(_message.Message):
+    __slots__ = ("name", "topic_id", "operation_id", "kind", "parents", "children", "asked_by", "planned_at_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PARENTS_FIELD_NUMBER: _ClassVar[int]
+    CHILDREN_FIELD_NUMBER: _ClassVar[int]
+    ASKED_BY_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    operation_id: int
+    kind: str
+    parents: _containers.RepeatedScalarFieldContainer[int]
+    children: _containers.RepeatedCompositeFieldContainer[_layouts_pb2.TopicSegment]
+    asked_by: str
+    planned_at_ms: int
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., operation_id: _Optional[int] = ..., kind: _Optional[str] = ..., parents: _Optional[_Iterable[int]] = ..., children: _Optional[_Iterable[_Union[_layouts_pb2.TopicSegment, _Mapping]]] = ..., asked_by: _Optional[str] = ..., planned_at_ms: _Optional[int] = ...) -> None: ...
+
+class SegmentChildrenReady(_message.Message):
+    __slots__ = ("name", "topic_id", "operation_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    operation_id: int
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., operation_id: _Optional[int] = ...) -> None: ...
+
+class SegmentSealed(_message.Message):
+    __slots__ = ("name", "topic_id", "operation_id", "segment_id", "end")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    operation_id: int
+    segment_id: int
+    end: _layouts_pb2.SegmentEnd
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., operation_id: _Optional[int] = ..., segment_id: _Optional[int] = ..., end: _Optional[_Union[_layouts_pb2.SegmentEnd, _Mapping]] = ...) -> None: ...
+
+class LayoutChanged(_message.Message):
+    __slots__ = ("name", "topic_id", "epoch", "kind", "operation_id", "changed", "removed")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    epoch: int
+    kind: str
+    operation_id: int
+    changed: _containers.RepeatedCompositeFieldContainer[_layouts_pb2.TopicSegment]
+    removed: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., epoch: _Optional[int] = ..., kind: _Optional[str] = ..., operation_id: _Optional[int] = ..., changed: _Optional[_Iterable[_Union[_layouts_pb2.TopicSegment, _Mapping]]] = ..., removed: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class LayoutChangeAbandoned(_message.Message):
+    __slots__ = ("name", "topic_id", "operation_id", "reason")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    operation_id: int
+    reason: str
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., operation_id: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SegmentStorageRemoved(_message.Message):
+    __slots__ = ("name", "topic_id", "segment_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    segment_id: int
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., segment_id: _Optional[int] = ...) -> None: ...
+
+class ScalableSubscriptionCreated(_message.Message):
+    __slots__ = ("name", "topic_id", "subscription", "type", "created_at_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    subscription: str
+    type: str
+    created_at_ms: int
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[str] = ..., created_at_ms: _Optional[int] = ...) -> None: ...
+
+class ScalableSubscriptionSought(_message.Message):
+    __slots__ = ("name", "topic_id", "subscription", "seek_to_ms", "skips_all")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    SEEK_TO_MS_FIELD_NUMBER: _ClassVar[int]
+    SKIPS_ALL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    subscription: str
+    seek_to_ms: int
+    skips_all: bool
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., subscription: _Optional[str] = ..., seek_to_ms: _Optional[int] = ..., skips_all: _Optional[bool] = ...) -> None: ...
+
+class ScalableSubscriptionReady(_message.Message):
+    __slots__ = ("name", "topic_id", "subscription")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    subscription: str
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
+
+class ScalableSubscriptionDeletionStarted(_message.Message):
+    __slots__ = ("name", "topic_id", "subscription")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    subscription: str
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
+
+class ScalableSubscriptionDeleted(_message.Message):
+    __slots__ = ("name", "topic_id", "subscription")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    subscription: str
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
+
+class SegmentDrained(_message.Message):
+    __slots__ = ("name", "topic_id", "subscription", "segment_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    subscription: str
+    segment_id: int
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., subscription: _Optional[str] = ..., segment_id: _Optional[int] = ...) -> None: ...
+
+class ScalableConsumerRegistered(_message.Message):
+    __slots__ = ("name", "topic_id", "subscription", "consumer_name", "takes_buckets")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_NAME_FIELD_NUMBER: _ClassVar[int]
+    TAKES_BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    subscription: str
+    consumer_name: str
+    takes_buckets: bool
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_name: _Optional[str] = ..., takes_buckets: _Optional[bool] = ...) -> None: ...
+
+class ScalableConsumerLeft(_message.Message):
+    __slots__ = ("name", "topic_id", "subscription", "consumer_name", "reason")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    subscription: str
+    consumer_name: str
+    reason: str
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_name: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SegmentsAssigned(_message.Message):
+    __slots__ = ("name", "topic_id", "subscription", "assigned")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    subscription: str
+    assigned: _containers.RepeatedCompositeFieldContainer[_layouts_pb2.ConsumerSegments]
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., subscription: _Optional[str] = ..., assigned: _Optional[_Iterable[_Union[_layouts_pb2.ConsumerSegments, _Mapping]]] = ...) -> None: ...

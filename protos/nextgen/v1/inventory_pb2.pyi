@@ -1,3 +1,4 @@
+from protos.nextgen.v1 import layouts_pb2 as _layouts_pb2
 from protos.nextgen.v1 import policies_pb2 as _policies_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -15,6 +16,7 @@ class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     KIND_NAMESPACE: _ClassVar[Kind]
     KIND_TOPIC: _ClassVar[Kind]
     KIND_ASSIGNMENT: _ClassVar[Kind]
+    KIND_SCALABLE_TOPIC: _ClassVar[Kind]
 
 class LifeState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -25,6 +27,7 @@ KIND_TENANT: Kind
 KIND_NAMESPACE: Kind
 KIND_TOPIC: Kind
 KIND_ASSIGNMENT: Kind
+KIND_SCALABLE_TOPIC: Kind
 LIFE_STATE_ACTIVE: LifeState
 LIFE_STATE_DELETING: LifeState
 
@@ -110,20 +113,22 @@ class Topic(_message.Message):
     def __init__(self, topic_id: _Optional[str] = ..., name: _Optional[str] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., namespace_id: _Optional[str] = ..., created_time_ms: _Optional[int] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., policies_version: _Optional[int] = ...) -> None: ...
 
 class Item(_message.Message):
-    __slots__ = ("kind", "name", "tenant", "namespace", "topic", "assignment")
+    __slots__ = ("kind", "name", "tenant", "namespace", "topic", "assignment", "scalable_topic")
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    SCALABLE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     kind: Kind
     name: str
     tenant: Tenant
     namespace: Namespace
     topic: Topic
     assignment: UnitAssignment
-    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., name: _Optional[str] = ..., tenant: _Optional[_Union[Tenant, _Mapping]] = ..., namespace: _Optional[_Union[Namespace, _Mapping]] = ..., topic: _Optional[_Union[Topic, _Mapping]] = ..., assignment: _Optional[_Union[UnitAssignment, _Mapping]] = ...) -> None: ...
+    scalable_topic: _layouts_pb2.ScalableTopic
+    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., name: _Optional[str] = ..., tenant: _Optional[_Union[Tenant, _Mapping]] = ..., namespace: _Optional[_Union[Namespace, _Mapping]] = ..., topic: _Optional[_Union[Topic, _Mapping]] = ..., assignment: _Optional[_Union[UnitAssignment, _Mapping]] = ..., scalable_topic: _Optional[_Union[_layouts_pb2.ScalableTopic, _Mapping]] = ...) -> None: ...
 
 class ItemPage(_message.Message):
     __slots__ = ("items",)

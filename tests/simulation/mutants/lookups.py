@@ -541,7 +541,7 @@ _LEASE_MUTANTS = (
         "lease-covers-no-topic-above-its-prefix",
         "A4",
         "a lease covers the topics that its units follow from",
-        (Edit(Selection, "may_depend_on", " or self.prefix.startswith(name)", ""),),
+        (Edit(Selection, "may_depend_on", " or self.prefix.startswith(each)", ""),),
         _LEASE,
     ),
     Mutant(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from nextgen.client.wire.policies import pack_policies
 from nextgen.kernel.governance.policies import Policies, Retention
+from nextgen.kernel.scalable.segments import Segment, SegmentEnd
 from nextgen.replication.ports import Entry, Record
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
 from shards.domain.broker_session import Endpoints
 from shards.domain.parent_gate import ParentKind
 from shards.domain.policies import NO_PACKED_POLICIES
+from shards.domain.scalable import events as scalable
+from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionType
 from shards.wire.event import DomainEvent, encode_decided
 
 TIME_MS = 1_700_000_000_000
@@ -19,6 +23,84 @@ GONE = "non-persistent://acme/orders/gone"
 ENDPOINTS = Endpoints("pulsar://h:6650", "h:7000", "h:8080")
 PROPERTIES = (("owner", "payments"), ("ünïcode", "✓"))
 POLICIES = pack_policies(Policies(retention=Retention(-1, 1_000), message_ttl_ms=60_000))
+
+SCALABLE = "topic://acme/orders/scaled"
+GONE_SCALABLE = "topic://acme/orders/gone"
+_PARENT = Segment(0, 0, 0xFFFF, 0, TIME_MS, bucket_starts=(16384, 32768, 49152))
+_SEALED = replace(
+    _PARENT,
+    children=(1, 2),
+    is_sealed=True,
+    sealed_at_epoch=1,
+    sealed_at_ms=TIME_MS + 9,
+    end=SegmentEnd(-4, 17),
+)
+_CHILDREN = (
+    Segment(1, 0, 0x7FFF, 1, TIME_MS, (0,), bucket_starts=(32768,)),
+    Segment(2, 0x8000, 0xFFFF, 1, TIME_MS, (0,), merge_depth=3, legacy_topic_name=TOPIC),
+)
+
+SCALABLE_HISTORY: tuple[DomainEvent, ...] = (
+    topic.TopicCreated("topic-3", SCALABLE, 0, "ns-1", TIME_MS),
+    scalable.ScalableTopicCreated(SCALABLE, "topic-3", (_PARENT,)),
+    scalable.ScalableSubscriptionCreated(
+        SCALABLE, "topic-3", "s", SubscriptionType.STREAM, TIME_MS
+    ),
+    scalable.ScalableSubscriptionReady(SCALABLE, "topic-3", "s"),
+    scalable.ScalableSubscriptionCreated(SCALABLE, "topic-3", "q", SubscriptionType.QUEUE, TIME_MS),
+    scalable.ScalableConsumerRegistered(SCALABLE, "topic-3", "s", "c-1", True),
+    scalable.ScalableConsumerRegistered(SCALABLE, "topic-3", "s", "c-2", False),
+    scalable.SegmentsAssigned(
+        SCALABLE,
+        "topic-3",
+        "s",
+        (scalable.ConsumerSegments("c-1", (0,), (0,)), scalable.ConsumerSegments("c-2", ())),
+    ),
+    scalable.LayoutChangePlanned(
+        SCALABLE, "topic-3", 1, ChangeKind.SPLIT, (0,), _CHILDREN, "operator", TIME_MS
+    ),
+    scalable.LayoutChangeAbandoned(SCALABLE, "topic-3", 1, "no broker"),
+    scalable.SegmentStorageRemoved(SCALABLE, "topic-3", 2),
+    scalable.LayoutChangePlanned(
+        SCALABLE, "topic-3", 2, ChangeKind.SPLIT, (0,), _CHILDREN, "operator", TIME_MS
+    ),
+    scalable.SegmentChildrenReady(SCALABLE, "topic-3", 2),
+    scalable.SegmentSealed(SCALABLE, "topic-3", 2, 0, SegmentEnd(-4, 17)),
+    scalable.LayoutChanged(SCALABLE, "topic-3", 1, ChangeKind.SPLIT, 2, (_SEALED, *_CHILDREN)),
+    scalable.SegmentDrained(SCALABLE, "topic-3", "s", 0),
+    scalable.LayoutChanged(
+        SCALABLE,
+        "topic-3",
+        2,
+        ChangeKind.PRUNE,
+        0,
+        tuple([replace(each, parents=()) for each in _CHILDREN]),
+        (0,),
+    ),
+    scalable.ScalableConsumerLeft(SCALABLE, "topic-3", "s", "c-2", "expired"),
+    scalable.ScalableSubscriptionSought(SCALABLE, "topic-3", "s", TIME_MS),
+    scalable.ScalableSubscriptionReady(SCALABLE, "topic-3", "s"),
+    scalable.ScalableSubscriptionSought(SCALABLE, "topic-3", "s", 0, skips_all=True),
+    scalable.ScalableSubscriptionDeletionStarted(SCALABLE, "topic-3", "q"),
+    scalable.ScalableSubscriptionDeleted(SCALABLE, "topic-3", "q"),
+    scalable.LayoutChangePlanned(
+        SCALABLE,
+        "topic-3",
+        3,
+        ChangeKind.MERGE,
+        (1, 2),
+        (Segment(5, 0, 0xFFFF, 3, TIME_MS, (1, 2), merge_depth=4),),
+        "auto_scale",
+        TIME_MS,
+    ),
+    scalable.SegmentChildrenReady(SCALABLE, "topic-3", 3),
+    scalable.SegmentSealed(SCALABLE, "topic-3", 3, 2, SegmentEnd(-1, -1)),
+    topic.TopicCreated("topic-4", GONE_SCALABLE, 0, "ns-1", TIME_MS),
+    scalable.ScalableTopicCreated(GONE_SCALABLE, "topic-4", (_PARENT,)),
+    topic.TopicDeleted(GONE_SCALABLE, "topic-4"),
+    scalable.ScalableTopicDeleted(GONE_SCALABLE, "topic-4"),
+)
+"""A scalable topic in the middle of a merge, and one that is gone."""
 
 HISTORY: tuple[DomainEvent, ...] = (
     shard.SlotsAdopted(((0, 8191), (9000, 16383)), 1),
@@ -64,6 +146,7 @@ HISTORY: tuple[DomainEvent, ...] = (
     topic.TopicPoliciesSet(TOPIC, "topic-1", POLICIES, 1),
     topic.TopicPartitionsGrown(TOPIC, "topic-1", 5),
     shard.RestoreMarked("backup-1", shard.RestorePhase.BEGUN, 1 << 32),
+    *SCALABLE_HISTORY,
 )
 
 

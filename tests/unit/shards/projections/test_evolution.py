@@ -3,6 +3,7 @@
 from typing import get_args
 
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
+from shards.domain.scalable import events as scalable
 from shards.domain.states import StateKind
 from shards.projections.evolution import ROUTES, evolve_all
 from shards.projections.rows import MAPPINGS
@@ -16,6 +17,7 @@ EVENT_TYPES = {
     *get_args(parent_gate.ParentGateEvent),
     *get_args(assignment.AssignmentEvent),
     *get_args(broker_session.BrokerSessionEvent),
+    *get_args(scalable.ScalableTopicEvent),
 }
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextgen.kernel.limits.outcome import OUTCOME_WINDOW_POSITIONS
+from nextgen.kernel.limits.write import OUTCOME_WINDOW_POSITIONS
 from nextgen.replication.ports import Record
 from protos.nextgen.v1 import events_pb2
 from shards.domain.assignment import Assignment, TopicAssigned
@@ -56,8 +56,8 @@ def test_sums_are_what_is_there(view):
     view.apply(entries_of([[record_of(HISTORY)]]))
 
     assert states_in(view, StateKind.USAGE, "s-1", "s-2") == {"s-1": None, "s-2": 1}
-    totals = states_in(view, StateKind.TOTAL, "tenant", "namespace", "topic")
-    assert totals == {"tenant": 1, "namespace": 1, "topic": 1}
+    totals = states_in(view, StateKind.TOTAL, "tenant", "namespace", "topic", "scalable_topic")
+    assert totals == {"tenant": 1, "namespace": 1, "topic": 2, "scalable_topic": 1}
 
 
 def test_nothing_is_kept_of_the_units_of_a_deleted_topic(view):

@@ -22,6 +22,7 @@ from shards.projections.stored_view import (
     IDS_AS_TEXT,
     UNITS_BY_KEY_ONLY,
     WITHOUT_RESTORES,
+    WITHOUT_SCALABLE_TOPICS,
     WITHOUT_TENANT_USAGE,
     open_view_store,
 )
@@ -199,7 +200,7 @@ TEXT_IDS = {"topics": ("topic_id", "namespace_id"), "assignments": ("session_id"
 
 
 LATEST_ADDED = {"shard_meta": ADDED["shard_meta"]}
-"""Of ``ADDED``, those that the version before this one did not have."""
+"""Of ``ADDED``, those that the version without restores did not have."""
 
 
 def _tables_without(
@@ -207,7 +208,7 @@ def _tables_without(
 ) -> MetaData:
     earlier = MetaData()
     for table in METADATA.sorted_tables:
-        if table.name == "tenant_usage":
+        if table.name in ("tenant_usage", "scalable_topics"):
             continue
         columns = [
             column._copy()
@@ -224,8 +225,8 @@ def _tables_without(
     return earlier
 
 
-def _tables_of_latest() -> MetaData:
-    earlier = _tables_without({}, LATEST_ADDED)
+def _tables_with_tenant_usage(added: dict[str, tuple[str, ...]]) -> MetaData:
+    earlier = _tables_without({}, added)
     METADATA.tables["tenant_usage"].to_metadata(earlier)
     return earlier
 
@@ -234,21 +235,30 @@ EARLIER = {
     IDS_AS_TEXT: _tables_without(TEXT_IDS),
     UNITS_BY_KEY_ONLY: _tables_without({}),
     WITHOUT_TENANT_USAGE: _tables_without({}, LATEST_ADDED),
-    WITHOUT_RESTORES: _tables_of_latest(),
+    WITHOUT_RESTORES: _tables_with_tenant_usage(LATEST_ADDED),
+    WITHOUT_SCALABLE_TOPICS: _tables_with_tenant_usage({}),
 }
 VERSIONS = pytest.mark.parametrize(
     "version",
     EARLIER,
-    ids=["ids as text", "units by key only", "tenants' units not counted", "no restores"],
+    ids=[
+        "ids as text",
+        "units by key only",
+        "tenants' units not counted",
+        "no restores",
+        "no scalable topics",
+    ],
 )
 
 
 def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
     """Make what was just folded what the earlier version would have made of it."""
     earlier = EARLIER[version]
-    is_late = version in (WITHOUT_TENANT_USAGE, WITHOUT_RESTORES)
+    is_late = version not in (IDS_AS_TEXT, UNITS_BY_KEY_ONLY)
     text_ids = TEXT_IDS if version == IDS_AS_TEXT else {}
-    changed = LATEST_ADDED if is_late else {**ADDED, **text_ids, "assignments": ()}
+    changed: dict[str, tuple[str, ...]] = (
+        LATEST_ADDED if is_late else {**ADDED, **text_ids, "assignments": ()}
+    )
     for table in sorted(changed):
         columns = [column.name for column in earlier.tables[table].columns]
         rows = connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
@@ -264,7 +274,8 @@ def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
             connection.execute(
                 f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values
             )
-    if version != WITHOUT_RESTORES:
+    connection.execute("DROP TABLE scalable_topics")
+    if version not in (WITHOUT_RESTORES, WITHOUT_SCALABLE_TOPICS):
         connection.execute("DROP TABLE tenant_usage")
     if not is_late:
         connection.execute("DROP TABLE view_digest")

@@ -58,7 +58,32 @@ FIRST_LEVEL = {
 SECOND_LEVEL = {"policy_set", "policy_cleared", "broker_drain_set", "broker_load_reported"}
 FIFTH_LEVEL = {"topic_partitions_grown"}
 SIXTH_LEVEL = {"restore_marked"}
-LEVELS = [(1, FIRST_LEVEL), (2, SECOND_LEVEL), (5, FIFTH_LEVEL), (6, SIXTH_LEVEL)]
+SEVENTH_LEVEL = {
+    "scalable_topic_created",
+    "scalable_topic_deleted",
+    "layout_change_planned",
+    "segment_children_ready",
+    "segment_sealed",
+    "layout_changed",
+    "layout_change_abandoned",
+    "segment_storage_removed",
+    "scalable_subscription_created",
+    "scalable_subscription_sought",
+    "scalable_subscription_ready",
+    "scalable_subscription_deletion_started",
+    "scalable_subscription_deleted",
+    "segment_drained",
+    "scalable_consumer_registered",
+    "scalable_consumer_left",
+    "segments_assigned",
+}
+LEVELS = [
+    (1, FIRST_LEVEL),
+    (2, SECOND_LEVEL),
+    (5, FIFTH_LEVEL),
+    (6, SIXTH_LEVEL),
+    (7, SEVENTH_LEVEL),
+]
 
 
 # The table ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from nextgen.kernel.errors import PositionAhead
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_ASSIGNMENT,
     KIND_NAMESPACE,
+    KIND_SCALABLE_TOPIC,
     KIND_TENANT,
     KIND_TOPIC,
     Kind,
@@ -19,10 +20,10 @@ from protos.nextgen.v1.inventory_pb2 import (
 from shards.domain import assignment, tenant, topic
 from shards.watches import change_delivery, change_hub, change_joining
 from tests.support.scenarios import run_by
-from tests.support.shards.events import HISTORY, TIME_MS, TOPIC
+from tests.support.shards.events import HISTORY, SCALABLE, TIME_MS, TOPIC
 from tests.support.shards.watch_world import Subscriber, WatchWorld, concerning, in_watch_world
 
-ALL_KINDS = (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC, KIND_ASSIGNMENT)
+ALL_KINDS = (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC, KIND_ASSIGNMENT, KIND_SCALABLE_TOPIC)
 ROOT = "persistent://acme/orders"
 
 
@@ -74,9 +75,13 @@ async def test_every_kind_is_in_the_snapshot_and_follows(world: WatchWorld) -> N
         (KIND_TENANT, "acme"),
         (KIND_NAMESPACE, "acme/orders"),
         (KIND_TOPIC, TOPIC),
+        (KIND_TOPIC, SCALABLE),
         (KIND_ASSIGNMENT, f"{TOPIC}-partition-0"),
+        (KIND_SCALABLE_TOPIC, SCALABLE),
     ]
-    unit = seen.items[-1].assignment
+    layout = seen.items[-1].scalable_topic
+    assert (layout.topic_id, layout.epoch, layout.operation.operation_id) == ("topic-3", 2, 3)
+    unit = seen.items[-2].assignment
     assert (unit.epoch, unit.broker_id, unit.session_id, unit.unit) == (
         2,
         "broker-1",
@@ -102,6 +107,40 @@ async def test_assignments_are_found_by_any_prefix_of_their_units(
     world: WatchWorld, *, prefix: str, found: list[str]
 ) -> None:
     position = await world.commit(*HISTORY)
+    subscriber = world.subscriber()
+    seen = subscriber.watch(kinds=[KIND_ASSIGNMENT], prefix=prefix)
+    await subscriber.until_position(position)
+    assert [item.name for item in seen.items] == found
+
+
+SCALED = "segment://acme/orders/scaled"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "found"),
+    [
+        (f"{SCALED}/", [f"{SCALED}/0000-7fff-1", f"{SCALED}/up/0000-ffff-0"]),
+        (f"{SCALED}/0000-", [f"{SCALED}/0000-7fff-1"]),
+        (f"{SCALED}/up/", [f"{SCALED}/up/0000-ffff-0"]),
+        (f"{SCALED}/up/0000-ffff-0", [f"{SCALED}/up/0000-ffff-0"]),
+        ("segment://acme/orders/sca", [f"{SCALED}/0000-7fff-1", f"{SCALED}/up/0000-ffff-0"]),
+        ("seg", [f"{SCALED}/0000-7fff-1", f"{SCALED}/up/0000-ffff-0"]),
+        (f"{SCALED}/8000-", []),
+        (f"{SCALABLE}/", []),
+    ],
+)
+@run_by(in_watch_world)
+async def test_segments_are_found_by_any_prefix_of_their_names(
+    world: WatchWorld, *, prefix: str, found: list[str]
+) -> None:
+    """Their topics are of another domain, and one topic's name may begin with another's."""
+    upper = f"{SCALABLE}/up"
+    await world.commit(*HISTORY)
+    position = await world.commit(
+        topic.TopicCreated("topic-5", upper, 0, "ns-1", TIME_MS),
+        assignment.TopicAssigned("topic-3", "s1", f"{SCALED}/0000-7fff-1", 1, "b", "s", "x"),
+        assignment.TopicAssigned("topic-5", "s0", f"{SCALED}/up/0000-ffff-0", 1, "b", "s", "x"),
+    )
     subscriber = world.subscriber()
     seen = subscriber.watch(kinds=[KIND_ASSIGNMENT], prefix=prefix)
     await subscriber.until_position(position)

@@ -62,7 +62,7 @@ def test_an_event_that_is_not_known_is_not_passed_over(stored):
 
 
 def test_a_payload_from_a_later_program_is_not_passed_over():
-    event = b"\x22\x04\xc2\x0c\x01\x00"  # With a payload numbered 200.
+    event = b"\x22\x04\x82\x19\x01\x00"  # With a payload numbered 400.
     later = pb.DecidedCommand.FromString(event)
 
     with pytest.raises(UnknownEvent):

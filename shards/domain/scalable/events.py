@@ -1,0 +1,194 @@
+"""Events of a scalable topic. Segments in them are as they are afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nextgen.kernel.scalable.segments import Segment, SegmentEnd
+from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionType
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSegments:
+    """The segments of one consumer, in the order of their ranges; ``shared`` are those of them that
+    others have as well."""
+
+    consumer_name: str
+    segments: tuple[int, ...]
+    shared: tuple[int, ...] = ()
+
+
+Assigned = tuple[ConsumerSegments, ...]
+"""Of all consumers of a subscription, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalableTopicCreated:
+    name: str
+    topic_id: str
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalableTopicDeleted:
+    name: str
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutChangePlanned:
+    """The ids of ``children`` are used from here on, whatever becomes of the operation."""
+
+    name: str
+    topic_id: str
+    operation_id: int
+    kind: ChangeKind
+    parents: tuple[int, ...]
+    children: tuple[Segment, ...]
+    asked_by: str
+    planned_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentChildrenReady:
+    name: str
+    topic_id: str
+    operation_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSealed:
+    name: str
+    topic_id: str
+    operation_id: int
+    segment_id: int
+    end: SegmentEnd
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutChanged:
+    """``operation_id`` is that of the operation that ends with it, 0 for none."""
+
+    name: str
+    topic_id: str
+    epoch: int
+    kind: ChangeKind
+    operation_id: int
+    changed: tuple[Segment, ...]
+    removed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutChangeAbandoned:
+    name: str
+    topic_id: str
+    operation_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStorageRemoved:
+    name: str
+    topic_id: str
+    segment_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScalableSubscriptionCreated:
+    name: str
+    topic_id: str
+    subscription: str
+    type: SubscriptionType
+    created_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScalableSubscriptionSought:
+    """``skips_all``: to the end of the topic, instead of to a publish time."""
+
+    name: str
+    topic_id: str
+    subscription: str
+    seek_to_ms: int
+    skips_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScalableSubscriptionReady:
+    name: str
+    topic_id: str
+    subscription: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScalableSubscriptionDeletionStarted:
+    name: str
+    topic_id: str
+    subscription: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScalableSubscriptionDeleted:
+    name: str
+    topic_id: str
+    subscription: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDrained:
+    name: str
+    topic_id: str
+    subscription: str
+    segment_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScalableConsumerRegistered:
+    name: str
+    topic_id: str
+    subscription: str
+    consumer_name: str
+    takes_buckets: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScalableConsumerLeft:
+    name: str
+    topic_id: str
+    subscription: str
+    consumer_name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentsAssigned:
+    """The whole of a subscription's assignments."""
+
+    name: str
+    topic_id: str
+    subscription: str
+    assigned: Assigned
+
+
+LayoutEvent = (
+    ScalableTopicCreated
+    | ScalableTopicDeleted
+    | LayoutChangePlanned
+    | SegmentChildrenReady
+    | SegmentSealed
+    | LayoutChanged
+    | LayoutChangeAbandoned
+    | SegmentStorageRemoved
+)
+SubscriptionEvent = (
+    ScalableSubscriptionCreated
+    | ScalableSubscriptionSought
+    | ScalableSubscriptionReady
+    | ScalableSubscriptionDeletionStarted
+    | ScalableSubscriptionDeleted
+    | SegmentDrained
+    | ScalableConsumerRegistered
+    | ScalableConsumerLeft
+    | SegmentsAssigned
+)
+ScalableTopicEvent = LayoutEvent | SubscriptionEvent

@@ -1,0 +1,331 @@
+"""Decisions on the segments of a scalable topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import assert_never
+
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.limits.scalable import BUCKETS_PER_SEGMENT_MAX, SEGMENTS_PER_TOPIC_MAX
+from nextgen.kernel.scalable.buckets import (
+    BucketStarts,
+    buckets_of_halves,
+    buckets_of_merged,
+    equal_buckets,
+)
+from nextgen.kernel.scalable.ranges import HashRange
+from nextgen.kernel.scalable.segments import Segment
+from shards.domain.scalable.commands import (
+    AbandonLayoutChange,
+    MarkChildrenReady,
+    PlanLayoutChange,
+    PruneSegments,
+    RemoveSegmentStorage,
+    SealSegment,
+    SegmentCommand,
+)
+from shards.domain.scalable.events import (
+    LayoutChangeAbandoned,
+    LayoutChanged,
+    LayoutChangePlanned,
+    LayoutEvent,
+    SegmentChildrenReady,
+    SegmentSealed,
+    SegmentStorageRemoved,
+)
+from shards.domain.scalable.state import LayoutOperation, ScalableTopic
+from shards.domain.scalable.vocabulary import ChangeKind
+
+_Decision = Accepted[LayoutEvent] | Rejected
+_Child = tuple[HashRange, BucketStarts, int]
+"""Range, buckets and merge depth."""
+
+_PARENTS = {ChangeKind.SPLIT: 1, ChangeKind.MERGE: 2, ChangeKind.REBUCKET: 1}
+
+
+def decide(topic: ScalableTopic, command: SegmentCommand) -> _Decision:
+    """Decide what ``command`` means for the segments of ``topic``."""
+    match command:
+        case PlanLayoutChange():
+            return _decide_plan(topic, command)
+        case MarkChildrenReady():
+            return _decide_ready(topic, command)
+        case SealSegment():
+            return _decide_seal(topic, command)
+        case AbandonLayoutChange():
+            return _decide_abandon(topic, command)
+        case PruneSegments():
+            return _decide_prune(topic, command)
+        case RemoveSegmentStorage():
+            if any(each.segment_id == command.segment_id for each in topic.removals):
+                removed = SegmentStorageRemoved(topic.name, topic.topic_id, command.segment_id)
+                return Accepted((removed,))
+            return Accepted(())
+        case _:
+            assert_never(command)
+
+
+# Beginning -----------------------------------------------------------------------------------
+
+
+def _decide_plan(topic: ScalableTopic, command: PlanLayoutChange) -> _Decision:
+    operation = topic.operation
+    if operation is not None:
+        return _decide_plan_again(topic, operation, command)
+    parents = _active_segments(topic, command.segments, command.kind)
+    if isinstance(parents, Rejected):
+        return parents
+    made = _children(topic, command, parents)
+    if isinstance(made, Rejected):
+        return made
+    if len(topic.segments) + len(made) > SEGMENTS_PER_TOPIC_MAX:
+        return Rejected(
+            RejectionCode.LIMIT_EXCEEDED,
+            f"{topic.name} has {len(topic.segments)} segments, with {len(made)} more it would have "
+            f"more than {SEGMENTS_PER_TOPIC_MAX}",
+        )
+    children = [
+        Segment(
+            segment_id=topic.next_segment_id + place,
+            hash_start=within.start,
+            hash_end=within.end,
+            created_at_epoch=topic.epoch + 1,
+            created_at_ms=command.time_ms,
+            parents=command.segments,
+            bucket_starts=buckets,
+            merge_depth=depth,
+        )
+        for place, (within, buckets, depth) in enumerate(made)
+    ]
+    planned = LayoutChangePlanned(
+        topic.name,
+        topic.topic_id,
+        topic.last_operation_id + 1,
+        command.kind,
+        command.segments,
+        tuple(children),
+        command.asked_by,
+        command.time_ms,
+    )
+    return Accepted((planned,))
+
+
+def _decide_plan_again(
+    topic: ScalableTopic, operation: LayoutOperation, command: PlanLayoutChange
+) -> _Decision:
+    is_same = (operation.kind, operation.parents) == (command.kind, command.segments)
+    if is_same and command.kind is ChangeKind.REBUCKET:
+        is_same = operation.children[0].bucket_count == command.buckets
+    if is_same:
+        return Accepted(())
+    return Rejected(
+        RejectionCode.NOT_ALLOWED,
+        f"operation {operation.operation_id} of {topic.name} is under way: "
+        f"{operation.kind} of {_listed(operation.parents)}",
+    )
+
+
+def _active_segments(
+    topic: ScalableTopic, segment_ids: Sequence[int], kind: ChangeKind
+) -> list[Segment] | Rejected:
+    wanted = _PARENTS.get(kind)
+    if wanted is None or len(segment_ids) != wanted:
+        return Rejected(RejectionCode.NOT_ALLOWED, f"no {kind} of {len(segment_ids)} segments")
+    segments = []
+    for segment_id in segment_ids:
+        segment = topic.segments.get(segment_id)
+        if segment is None:
+            return _no_segment(topic, segment_id)
+        if segment.is_sealed:
+            return Rejected(
+                RejectionCode.NOT_ALLOWED, f"segment {segment_id} of {topic.name} is sealed"
+            )
+        segments.append(segment)
+    return segments
+
+
+def _children(
+    topic: ScalableTopic, command: PlanLayoutChange, parents: Sequence[Segment]
+) -> list[_Child] | Rejected:
+    first = parents[0]
+    match command.kind:
+        case ChangeKind.SPLIT:
+            if first.hash_range.size == 1:
+                return _not_allowed(topic, first, "has a range of one value, it cannot be split")
+            buckets = buckets_of_halves(first.bucket_starts)
+            return [(half, buckets, first.merge_depth) for half in first.hash_range.split()]
+        case ChangeKind.MERGE:
+            second = parents[1]
+            if not first.hash_range.is_adjacent(second.hash_range):
+                return _not_allowed(topic, first, f"is not adjacent to segment {second.segment_id}")
+            buckets = buckets_of_merged(first.bucket_starts, second.bucket_starts)
+            depth = max(first.merge_depth, second.merge_depth) + 1
+            return [(first.hash_range.union(second.hash_range), buckets, depth)]
+        case _:
+            if not 1 <= command.buckets <= BUCKETS_PER_SEGMENT_MAX:
+                return Rejected(
+                    RejectionCode.LIMIT_EXCEEDED,
+                    f"{command.buckets} entry buckets, a segment has 1 to "
+                    f"{BUCKETS_PER_SEGMENT_MAX}",
+                )
+            buckets = equal_buckets(command.buckets)
+            if buckets == first.bucket_starts:
+                return _not_allowed(topic, first, f"has {command.buckets} entry buckets already")
+            return [(first.hash_range, buckets, first.merge_depth)]
+
+
+# Going on ------------------------------------------------------------------------------------
+
+
+def _decide_ready(topic: ScalableTopic, command: MarkChildrenReady) -> _Decision:
+    operation = _under_way(topic, command.operation_id)
+    if isinstance(operation, Rejected):
+        return operation
+    if operation.are_children_ready:
+        return Accepted(())
+    missing = {name for name, each in topic.subscriptions.items() if each.has_cursors}
+    missing.difference_update(command.subscriptions)
+    if missing:
+        return Rejected(
+            RejectionCode.VERSION_MISMATCH,
+            f"the children of operation {operation.operation_id} of {topic.name} lack "
+            f"{len(missing)} subscriptions, such as {min(missing)!r}",
+        )
+    return Accepted((SegmentChildrenReady(topic.name, topic.topic_id, command.operation_id),))
+
+
+def _decide_seal(topic: ScalableTopic, command: SealSegment) -> _Decision:
+    segment = topic.segments.get(command.segment_id)
+    if segment is not None and segment.is_sealed:
+        return Accepted(())
+    operation = _under_way(topic, command.operation_id)
+    if isinstance(operation, Rejected):
+        return operation
+    if command.segment_id not in operation.parents:
+        return _no_segment(topic, command.segment_id)
+    if not operation.are_children_ready:
+        return Rejected(
+            RejectionCode.NOT_ALLOWED,
+            f"the children of operation {operation.operation_id} of {topic.name} are not ready",
+        )
+    if command.segment_id in operation.sealed:
+        return Accepted(())
+    sealed = SegmentSealed(
+        topic.name, topic.topic_id, command.operation_id, command.segment_id, command.end
+    )
+    ends = {**operation.sealed, command.segment_id: command.end}
+    if len(ends) < len(operation.parents):
+        return Accepted((sealed,))
+    epoch = topic.epoch + 1
+    children = tuple([each.segment_id for each in operation.children])
+    changed = [
+        replace(
+            topic.segments[each],
+            children=children,
+            is_sealed=True,
+            sealed_at_epoch=epoch,
+            sealed_at_ms=command.time_ms,
+            end=ends[each],
+        )
+        for each in operation.parents
+    ]
+    changed += [
+        replace(each, created_at_epoch=epoch, created_at_ms=command.time_ms)
+        for each in operation.children
+    ]
+    changed.sort(key=lambda each: each.segment_id)
+    committed = LayoutChanged(
+        topic.name,
+        topic.topic_id,
+        epoch,
+        operation.kind,
+        operation.operation_id,
+        tuple(changed),
+    )
+    return Accepted((sealed, committed))
+
+
+def _decide_abandon(topic: ScalableTopic, command: AbandonLayoutChange) -> _Decision:
+    operation = topic.operation
+    if operation is None or operation.operation_id != command.operation_id:
+        if 0 < command.operation_id <= topic.last_operation_id:
+            return Accepted(())
+        return _no_operation(topic, command.operation_id)
+    if operation.sealed:
+        return Rejected(
+            RejectionCode.NOT_ALLOWED,
+            f"operation {operation.operation_id} of {topic.name} has sealed "
+            f"{_listed(operation.sealed)}: it can only go on",
+        )
+    abandoned = LayoutChangeAbandoned(
+        topic.name, topic.topic_id, command.operation_id, command.reason
+    )
+    return Accepted((abandoned,))
+
+
+# Pruning -------------------------------------------------------------------------------------
+
+
+def _decide_prune(topic: ScalableTopic, command: PruneSegments) -> _Decision:
+    gone: set[int] = set()
+    for segment_id in command.segments:
+        segment = topic.segments.get(segment_id)
+        if segment is None:
+            if not 0 <= segment_id < topic.next_segment_id:
+                return _no_segment(topic, segment_id)
+            continue  # It was pruned before, or never came into the layout.
+        if not segment.is_sealed:
+            return _not_allowed(topic, segment, "is active")
+        gone.add(segment_id)
+    if not gone:
+        return Accepted(())
+    changed = [
+        replace(
+            each,
+            parents=tuple([one for one in each.parents if one not in gone]),
+            children=tuple([one for one in each.children if one not in gone]),
+        )
+        for each in topic.segments.values()
+        if each.segment_id not in gone and not gone.isdisjoint((*each.parents, *each.children))
+    ]
+    pruned = LayoutChanged(
+        topic.name,
+        topic.topic_id,
+        topic.epoch + 1,
+        ChangeKind.PRUNE,
+        0,
+        tuple(changed),
+        tuple(sorted(gone)),
+    )
+    return Accepted((pruned,))
+
+
+# Refusals ------------------------------------------------------------------------------------
+
+
+def _under_way(topic: ScalableTopic, operation_id: int) -> LayoutOperation | Rejected:
+    operation = topic.operation
+    if operation is None or operation.operation_id != operation_id:
+        return _no_operation(topic, operation_id)
+    return operation
+
+
+def _no_operation(topic: ScalableTopic, operation_id: int) -> Rejected:
+    return Rejected(
+        RejectionCode.NOT_FOUND, f"no operation {operation_id} of {topic.name} is under way"
+    )
+
+
+def _no_segment(topic: ScalableTopic, segment_id: int) -> Rejected:
+    return Rejected(RejectionCode.NOT_FOUND, f"{topic.name} has no segment {segment_id}")
+
+
+def _not_allowed(topic: ScalableTopic, segment: Segment, why: str) -> Rejected:
+    return Rejected(
+        RejectionCode.NOT_ALLOWED, f"segment {segment.segment_id} of {topic.name} {why}"
+    )
+
+
+def _listed(segment_ids: Iterable[int]) -> str:
+    return ", ".join(map(str, segment_ids))

@@ -1,0 +1,260 @@
+"""The state of a scalable topic, and how its events change it.
+
+    operation   planned ─▶ children ready ─▶ parents sealed, one by one ─▶ layout changed
+                   ╰────────────╯─▶ abandoned
+
+Events carry the segments as they are afterwards, so ``evolve`` knows no rule of the layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from nextgen.kernel.scalable.segments import Segment, SegmentEnd
+from shards.domain.scalable.events import (
+    Assigned,
+    LayoutChangeAbandoned,
+    LayoutChanged,
+    LayoutChangePlanned,
+    ScalableConsumerLeft,
+    ScalableConsumerRegistered,
+    ScalableSubscriptionCreated,
+    ScalableSubscriptionDeleted,
+    ScalableSubscriptionDeletionStarted,
+    ScalableSubscriptionReady,
+    ScalableSubscriptionSought,
+    ScalableTopicCreated,
+    ScalableTopicDeleted,
+    ScalableTopicEvent,
+    SegmentChildrenReady,
+    SegmentDrained,
+    SegmentsAssigned,
+    SegmentSealed,
+    SegmentStorageRemoved,
+    SubscriptionEvent,
+)
+from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionPhase, SubscriptionType
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutOperation:
+    """An operation that is under way."""
+
+    operation_id: int
+    kind: ChangeKind
+    parents: tuple[int, ...]
+    children: tuple[Segment, ...]
+    asked_by: str
+    planned_at_ms: int
+    are_children_ready: bool = False
+    sealed: Mapping[int, SegmentEnd] = field(default_factory=dict)
+    """The parents that have ended, in the order in which they did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """``consumers`` are by name: whether each can share a segment. ``assigned`` has all of them."""
+
+    name: str
+    type: SubscriptionType
+    phase: SubscriptionPhase
+    created_at_ms: int
+    consumers: Mapping[str, bool] = field(default_factory=dict)
+    drained: frozenset[int] = frozenset()
+    assigned: Assigned = ()
+    seek_to_ms: int = 0
+    skips_all: bool = False
+
+    @property
+    def has_cursors(self) -> bool:
+        """Whether segments are to have a cursor of it."""
+        return (
+            self.type is not SubscriptionType.CHECKPOINT
+            and self.phase is not SubscriptionPhase.DELETING
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ScalableTopic:
+    """State of a scalable topic that exists. ``segments`` are ascending by id, subscriptions by
+    name."""
+
+    topic_id: str
+    name: str
+    epoch: int
+    next_segment_id: int
+    version: int
+    segments: Mapping[int, Segment]
+    operation: LayoutOperation | None = None
+    last_operation_id: int = 0
+    removals: tuple[Segment, ...] = ()
+    """Segments that are no longer in the layout, and whose messages are to go."""
+
+    subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
+
+    @property
+    def active(self) -> list[Segment]:
+        """The segments that take messages, by range."""
+        active = [each for each in self.segments.values() if not each.is_sealed]
+        return sorted(active, key=_range_order)
+
+    @property
+    def by_range(self) -> list[Segment]:
+        """All segments by range, then by id."""
+        return sorted(self.segments.values(), key=_range_order)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something was begun that is not finished."""
+        return bool(
+            self.operation is not None
+            or self.removals
+            or any(each.phase is not SubscriptionPhase.LIVE for each in self.subscriptions.values())
+        )
+
+    @property
+    def has_consumers(self) -> bool:
+        return any(each.consumers for each in self.subscriptions.values())
+
+
+ScalableTopicState = ScalableTopic | None
+INITIAL: ScalableTopicState = None
+
+
+def _range_order(segment: Segment) -> tuple[int, int, int]:
+    return segment.hash_start, segment.hash_end, segment.segment_id
+
+
+def evolve(topic: ScalableTopicState, event: ScalableTopicEvent) -> ScalableTopicState:
+    """Return ``topic`` as it is after ``event``."""
+    match event:
+        case ScalableTopicCreated():
+            segments = {each.segment_id: each for each in event.segments}
+            return ScalableTopic(event.topic_id, event.name, 0, len(segments), 1, segments)
+        case ScalableTopicDeleted():
+            return None
+    assert topic is not None, f"{type(event).__name__} of {event.name}, never created"
+    topic = replace(topic, version=topic.version + 1)
+    match event:
+        case LayoutChangePlanned():
+            return _planned(topic, event)
+        case SegmentChildrenReady():
+            operation = _operation(topic, event.operation_id)
+            return replace(topic, operation=replace(operation, are_children_ready=True))
+        case SegmentSealed():
+            operation = _operation(topic, event.operation_id)
+            sealed = {**operation.sealed, event.segment_id: event.end}
+            return replace(topic, operation=replace(operation, sealed=sealed))
+        case LayoutChanged():
+            return _changed(topic, event)
+        case LayoutChangeAbandoned():
+            operation = _operation(topic, event.operation_id)
+            removals = (*topic.removals, *operation.children)
+            return replace(topic, operation=None, removals=removals)
+        case SegmentStorageRemoved():
+            left = [each for each in topic.removals if each.segment_id != event.segment_id]
+            return replace(topic, removals=tuple(left))
+        case _:
+            return replace(topic, subscriptions=_subscriptions(topic.subscriptions, event))
+
+
+def _operation(topic: ScalableTopic, operation_id: int) -> LayoutOperation:
+    operation = topic.operation
+    assert operation is not None, f"{topic.name} has no operation"
+    assert operation.operation_id == operation_id, f"{topic.name} has no operation {operation_id}"
+    return operation
+
+
+def _planned(topic: ScalableTopic, event: LayoutChangePlanned) -> ScalableTopic:
+    operation = LayoutOperation(
+        event.operation_id,
+        event.kind,
+        event.parents,
+        event.children,
+        event.asked_by,
+        event.planned_at_ms,
+    )
+    next_id = max([topic.next_segment_id, *[each.segment_id + 1 for each in event.children]])
+    return replace(
+        topic,
+        operation=operation,
+        last_operation_id=event.operation_id,
+        next_segment_id=next_id,
+    )
+
+
+def _changed(topic: ScalableTopic, event: LayoutChanged) -> ScalableTopic:
+    segments = {**topic.segments, **{each.segment_id: each for each in event.changed}}
+    removals = topic.removals
+    subscriptions = topic.subscriptions
+    if event.removed:
+        removals = (*removals, *[segments.pop(each) for each in event.removed])
+        subscriptions = {
+            name: replace(each, drained=each.drained.difference(event.removed))
+            for name, each in subscriptions.items()
+        }
+    is_end = event.operation_id != 0
+    return replace(
+        topic,
+        epoch=event.epoch,
+        segments=segments,
+        operation=None if is_end else topic.operation,
+        removals=removals,
+        subscriptions=subscriptions,
+    )
+
+
+def _subscriptions(
+    subscriptions: Mapping[str, Subscription], event: SubscriptionEvent
+) -> Mapping[str, Subscription]:
+    name = event.subscription
+    match event:
+        case ScalableSubscriptionCreated():
+            # Cursors are all that has to be created with it.
+            is_live = event.type is SubscriptionType.CHECKPOINT
+            phase = SubscriptionPhase.LIVE if is_live else SubscriptionPhase.CREATING
+            created = Subscription(name, event.type, phase, event.created_at_ms)
+            return dict(sorted([*subscriptions.items(), (name, created)]))
+        case ScalableSubscriptionDeleted():
+            return {key: each for key, each in subscriptions.items() if key != name}
+    return {**subscriptions, name: _subscription(subscriptions[name], event)}
+
+
+def _subscription(
+    before: Subscription,
+    event: ScalableSubscriptionSought
+    | ScalableSubscriptionReady
+    | ScalableSubscriptionDeletionStarted
+    | SegmentDrained
+    | ScalableConsumerRegistered
+    | ScalableConsumerLeft
+    | SegmentsAssigned,
+) -> Subscription:
+    match event:
+        case ScalableSubscriptionSought():
+            return replace(
+                before,
+                phase=SubscriptionPhase.SEEKING,
+                drained=frozenset(),
+                seek_to_ms=event.seek_to_ms,
+                skips_all=event.skips_all,
+            )
+        case ScalableSubscriptionReady():
+            return replace(before, phase=SubscriptionPhase.LIVE, seek_to_ms=0, skips_all=False)
+        case ScalableSubscriptionDeletionStarted():
+            return replace(before, phase=SubscriptionPhase.DELETING, consumers={}, assigned=())
+        case SegmentDrained():
+            return replace(before, drained=before.drained | {event.segment_id})
+        case ScalableConsumerRegistered():
+            consumers = {**before.consumers, event.consumer_name: event.takes_buckets}
+            return replace(before, consumers=dict(sorted(consumers.items())))
+        case ScalableConsumerLeft():
+            consumers = {**before.consumers}
+            consumers.pop(event.consumer_name, None)
+            return replace(before, consumers=consumers)
+        case SegmentsAssigned():
+            return replace(before, assigned=event.assigned)
+        case _:
+            assert_never(event)

@@ -1,0 +1,36 @@
+"""Words of scalable topics that are stored: their texts never change."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ChangeKind(StrEnum):
+    """How a layout changes."""
+
+    SPLIT = "split"
+    MERGE = "merge"
+    REBUCKET = "rebucket"
+    PRUNE = "prune"
+
+
+class SubscriptionType(StrEnum):
+    """How a subscription's consumers share the segments."""
+
+    STREAM = "stream"
+    """In order of each key: a segment follows its parents once they are drained."""
+
+    QUEUE = "queue"
+    """Every consumer has every segment; none is registered."""
+
+    CHECKPOINT = "checkpoint"
+    """Consumers keep their positions themselves, so there are no cursors."""
+
+
+class SubscriptionPhase(StrEnum):
+    """What is to be done with the cursors of a subscription."""
+
+    CREATING = "creating"
+    SEEKING = "seeking"
+    LIVE = "live"
+    DELETING = "deleting"

@@ -1,0 +1,180 @@
+"""Scalable topics and their events, stored and in the domain: a part of ``wire.event``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+from nextgen.client.wire.fields import REPEATED, Conversion, FieldMap
+from nextgen.kernel.scalable.segments import Segment, SegmentEnd
+from protos.nextgen.v1 import events_pb2 as pb
+from protos.nextgen.v1 import layouts_pb2 as layouts
+from shards.domain.scalable import events, state
+from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionPhase, SubscriptionType
+
+_END = FieldMap(SegmentEnd, layouts.SegmentEnd)
+_SEGMENT = FieldMap(
+    Segment,
+    layouts.TopicSegment,
+    converted={
+        "parents": REPEATED,
+        "children": REPEATED,
+        "bucket_starts": REPEATED,
+        "end": _END.one,
+    },
+    optional={"end": None},
+)
+_CONSUMER = FieldMap(
+    events.ConsumerSegments,
+    layouts.ConsumerSegments,
+    converted={"segments": REPEATED, "shared": REPEATED},
+)
+_KIND: Conversion = (attrgetter("value"), ChangeKind)
+_TYPE: Conversion = (attrgetter("value"), SubscriptionType)
+_PHASE: Conversion = (attrgetter("value"), SubscriptionPhase)
+
+
+def _to_sealed(sealed: Mapping[int, SegmentEnd]) -> list[layouts.SealedParent]:
+    return [
+        layouts.SealedParent(segment_id=segment_id, end=_END.to_stored(end))
+        for segment_id, end in sealed.items()
+    ]
+
+
+def _from_sealed(stored: Iterable[layouts.SealedParent]) -> dict[int, SegmentEnd]:
+    return {each.segment_id: _END.from_stored(each.end) for each in stored}
+
+
+_OPERATION = FieldMap(
+    state.LayoutOperation,
+    layouts.LayoutOperation,
+    converted={
+        "kind": _KIND,
+        "parents": REPEATED,
+        "children": _SEGMENT.each,
+        "sealed": (_to_sealed, _from_sealed),
+    },
+)
+
+
+def _to_consumers(consumers: Mapping[str, bool]) -> list[layouts.ScalableConsumer]:
+    return [
+        layouts.ScalableConsumer(name=name, takes_buckets=takes)
+        for name, takes in consumers.items()
+    ]
+
+
+def _from_consumers(stored: Iterable[layouts.ScalableConsumer]) -> dict[str, bool]:
+    return {each.name: each.takes_buckets for each in stored}
+
+
+_SUBSCRIPTION = FieldMap(
+    state.Subscription,
+    layouts.ScalableSubscription,
+    converted={
+        "type": _TYPE,
+        "phase": _PHASE,
+        "consumers": (_to_consumers, _from_consumers),
+        "drained": (sorted, frozenset),
+        "assigned": _CONSUMER.each,
+    },
+)
+
+
+def _to_segments(segments: Mapping[int, Segment]) -> list[layouts.TopicSegment]:
+    return [_SEGMENT.to_stored(each) for each in segments.values()]
+
+
+def _from_segments(stored: Iterable[layouts.TopicSegment]) -> dict[int, Segment]:
+    return {each.segment_id: _SEGMENT.from_stored(each) for each in stored}
+
+
+def _to_subscriptions(
+    subscriptions: Mapping[str, state.Subscription],
+) -> list[layouts.ScalableSubscription]:
+    return [_SUBSCRIPTION.to_stored(each) for each in subscriptions.values()]
+
+
+def _from_subscriptions(
+    stored: Sequence[layouts.ScalableSubscription],
+) -> dict[str, state.Subscription]:
+    return {each.name: _SUBSCRIPTION.from_stored(each) for each in stored}
+
+
+_TOPIC = FieldMap(
+    state.ScalableTopic,
+    layouts.ScalableTopic,
+    converted={
+        "segments": (_to_segments, _from_segments),
+        "operation": _OPERATION.one,
+        "removals": _SEGMENT.each,
+        "subscriptions": (_to_subscriptions, _from_subscriptions),
+    },
+    optional={"operation": None},
+)
+
+scalable_topic_message = _TOPIC.to_stored
+scalable_topic_state = _TOPIC.from_stored
+
+
+def pack_scalable_topic(topic: state.ScalableTopic) -> bytes:
+    """Return a topic as its row has it: equal topics give equal bytes."""
+    return _TOPIC.to_stored(topic).SerializeToString(deterministic=True)
+
+
+def unpack_scalable_topic(packed: bytes) -> state.ScalableTopic:
+    """Return the topic that ``pack_scalable_topic`` was given."""
+    return _TOPIC.from_stored(layouts.ScalableTopic.FromString(packed))
+
+
+_SUBSCRIPTION_TYPE = {"type": _TYPE}
+
+SCALABLE_EVENTS: dict[str, FieldMap[Any, Any]] = {
+    "scalable_topic_created": FieldMap(
+        events.ScalableTopicCreated,
+        pb.ScalableTopicCreated,
+        converted={"segments": _SEGMENT.each},
+    ),
+    "scalable_topic_deleted": FieldMap(events.ScalableTopicDeleted, pb.ScalableTopicDeleted),
+    "layout_change_planned": FieldMap(
+        events.LayoutChangePlanned,
+        pb.LayoutChangePlanned,
+        converted={"kind": _KIND, "parents": REPEATED, "children": _SEGMENT.each},
+    ),
+    "segment_children_ready": FieldMap(events.SegmentChildrenReady, pb.SegmentChildrenReady),
+    "segment_sealed": FieldMap(events.SegmentSealed, pb.SegmentSealed, converted={"end": _END.one}),
+    "layout_changed": FieldMap(
+        events.LayoutChanged,
+        pb.LayoutChanged,
+        converted={"kind": _KIND, "changed": _SEGMENT.each, "removed": REPEATED},
+    ),
+    "layout_change_abandoned": FieldMap(events.LayoutChangeAbandoned, pb.LayoutChangeAbandoned),
+    "segment_storage_removed": FieldMap(events.SegmentStorageRemoved, pb.SegmentStorageRemoved),
+    "scalable_subscription_created": FieldMap(
+        events.ScalableSubscriptionCreated,
+        pb.ScalableSubscriptionCreated,
+        converted=_SUBSCRIPTION_TYPE,
+    ),
+    "scalable_subscription_sought": FieldMap(
+        events.ScalableSubscriptionSought, pb.ScalableSubscriptionSought
+    ),
+    "scalable_subscription_ready": FieldMap(
+        events.ScalableSubscriptionReady, pb.ScalableSubscriptionReady
+    ),
+    "scalable_subscription_deletion_started": FieldMap(
+        events.ScalableSubscriptionDeletionStarted, pb.ScalableSubscriptionDeletionStarted
+    ),
+    "scalable_subscription_deleted": FieldMap(
+        events.ScalableSubscriptionDeleted, pb.ScalableSubscriptionDeleted
+    ),
+    "segment_drained": FieldMap(events.SegmentDrained, pb.SegmentDrained),
+    "scalable_consumer_registered": FieldMap(
+        events.ScalableConsumerRegistered, pb.ScalableConsumerRegistered
+    ),
+    "scalable_consumer_left": FieldMap(events.ScalableConsumerLeft, pb.ScalableConsumerLeft),
+    "segments_assigned": FieldMap(
+        events.SegmentsAssigned, pb.SegmentsAssigned, converted={"assigned": _CONSUMER.each}
+    ),
+}
+"""By the name of the payload."""

@@ -1,0 +1,65 @@
+"""A scalable topic as an aggregate: its life, and the promises that every aggregate keeps."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.scalable import SEGMENTS_PER_TOPIC_MAX
+from nextgen.kernel.scalable.buckets import equal_buckets
+from nextgen.kernel.scalable.segments import Segment
+from shards.domain.scalable.commands import DeleteScalableTopic
+from shards.domain.scalable.decider import decide
+from shards.domain.scalable.events import ScalableTopicCreated, ScalableTopicDeleted
+from shards.domain.scalable.state import INITIAL, ScalableTopic, evolve
+from shards.domain.states import StateKind
+from tests.support.shards.aggregate_properties import AggregateUnderTest, check_all_promises
+from tests.support.shards.scalable import (
+    COMMANDS,
+    NAME,
+    SPLIT,
+    accepted,
+    create,
+    histories,
+    new_topic,
+    plan,
+    refused,
+)
+
+LOWER = Segment(0, 0, 0x7FFF, 0, 1_000, bucket_starts=equal_buckets(2))
+UPPER = Segment(1, 0x8000, 0xFFFF, 0, 1_000, bucket_starts=equal_buckets(2))
+SCALABLE = AggregateUnderTest(decide, evolve, StateKind.SCALABLE_TOPIC, lambda topic: topic.name)
+
+
+def test_a_new_topic_has_the_segments_that_were_asked_for():
+    (created,) = accepted(INITIAL, create(2))
+
+    assert created == ScalableTopicCreated(NAME, "topic-1", (LOWER, UPPER))
+    assert evolve(INITIAL, created) == ScalableTopic("topic-1", NAME, 0, 2, 1, {0: LOWER, 1: UPPER})
+
+
+def test_creating_it_again_is_a_retry_with_the_same_id_only():
+    assert accepted(new_topic(), create(2)) == []
+    assert refused(new_topic(), create(1, "topic-2")).code is RejectionCode.ALREADY_EXISTS
+
+
+def test_a_new_topic_has_segments_per_topic_max_segments_at_most():
+    assert len(new_topic(SEGMENTS_PER_TOPIC_MAX).segments) == SEGMENTS_PER_TOPIC_MAX
+    for count in (0, -1, SEGMENTS_PER_TOPIC_MAX + 1, 10_000):
+        assert refused(INITIAL, create(count)).code is RejectionCode.LIMIT_EXCEEDED
+
+
+def test_a_topic_is_deleted_by_its_id():
+    assert accepted(new_topic(), DeleteScalableTopic(NAME, "topic-1")) == [
+        ScalableTopicDeleted(NAME, "topic-1")
+    ]
+    assert accepted(new_topic(), DeleteScalableTopic(NAME, "topic-2")) == []
+    assert accepted(INITIAL, DeleteScalableTopic(NAME, "topic-1")) == []
+
+
+def test_nothing_is_changed_on_a_topic_that_is_not_there():
+    assert refused(INITIAL, plan(SPLIT, 0)).code is RejectionCode.NOT_FOUND
+
+
+@given(history=histories(), command=COMMANDS, cut=st.integers(0, 100))
+def test_retry_replay_snapshot_and_total_hold(history, command, cut):
+    check_all_promises(SCALABLE, history, command, cut)
