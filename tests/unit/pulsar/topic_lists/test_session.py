@@ -217,12 +217,13 @@ async def test_what_a_reconciliation_brought_is_not_sent_again(world):
     assert await world.sent() == []
 
 
-async def test_an_id_that_is_used_for_another_namespace_is_the_newest_request_s(world):
+@pytest.mark.parametrize("pattern", ["acme/other/.*", "acme/.*/a.*"])
+async def test_an_id_that_is_used_for_another_namespace_is_the_newest_request_s(world, pattern):
     world.lists.names.add("persistent://acme/other/a9")
-    world.watch()
+    world.watch(pattern="acme/.*/a.*")
     await world.sent()
 
-    world.watch(namespace="acme/other", pattern="acme/other/.*")
+    world.watch(namespace="acme/other", pattern=pattern)
 
     (answer,) = await world.sent()
     assert success(answer)[2] == ["persistent://acme/other/a9"]
