@@ -259,6 +259,13 @@ MUTANTS = (
         ("tests/unit/brokers/ledger/test_removal.py",),
     ),
     Mutant(
+        "drops-claims-before-the-mark-is-durable",
+        "B15",
+        "an owner that finishes a removal makes its mark durable first",
+        (Edit(UnitDirectory, "drop_removed", "self._mark_removed(generation)", "pass"),),
+        ("tests/unit/brokers/ledger/test_removal.py",),
+    ),
+    Mutant(
         "takes-over-what-is-being-removed",
         "B15",
         "an owner that finds the mark of an earlier generation takes over nothing of it",

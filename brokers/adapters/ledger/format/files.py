@@ -165,7 +165,7 @@ class UnitDirectory:
             return
         # Another broker may be removing it, too, and be further.
         with suppress(FileNotFoundError):
-            self.drop_claims(generation)
+            self._drop_claims(generation)
         for name in self.storage.list_names(self.path):
             if is_stopping():
                 return
@@ -186,8 +186,16 @@ class UnitDirectory:
         finally:
             self.storage.close(mark)
 
-    def drop_claims(self, generation: int) -> None:
-        """Remove the claims of all generations up to ``generation``, durably."""
+    def drop_removed(self, generation: int) -> None:
+        """Remove the claims that a removal up to ``generation`` has left, durably.
+
+        Its mark may not be durable yet. Then a loss of power could bring some of the claims back.
+        """
+        if any(generation_of(epoch) <= generation for epoch in self.listing().claims):
+            self._mark_removed(generation)
+            self._drop_claims(generation)
+
+    def _drop_claims(self, generation: int) -> None:
         for epoch in sorted(self.listing().claims):
             if generation_of(epoch) <= generation:
                 self.storage.unlink(self.claim(epoch))

@@ -146,7 +146,7 @@ class Takeover:
         removed = self._check_removed()
         if removed is not None:
             # The topic was deleted and restored: its earlier messages are gone, or going.
-            directory.drop_claims(removed)
+            directory.drop_removed(removed)
         if claim is None:
             raise self._fenced(f"a later epoch than {epoch} owns")
         return claim

@@ -203,6 +203,11 @@ class RestoredUnit:
         """Open the unit and have one message acknowledged."""
         self.ledger = self.loop.run_until_complete(self._serve(epoch, payload, disk or self.disk))
 
+    def open(self, epoch: int) -> None:
+        store = store_on(self.disk)
+        self.stores.append(store)
+        self.loop.run_until_complete(store.open("topic", "", epoch, topic_name=NAME))
+
     async def _serve(self, epoch: int, payload: bytes, disk: Any) -> DiskLedger:
         store = store_on(disk)
         self.stores.append(store)
@@ -288,6 +293,33 @@ def test_a_restored_topic_loses_nothing_to_a_removal_that_interrupts_its_opening
     unit.check_late_owner_is_refused()
     unit.serve(RESTORED + 1, b"again")
     assert unit.messages()[-2:] == [b"restored", b"again"]
+
+
+@pytest.mark.parametrize("restored", [RESTORED, 2 * RESTORED])
+@pytest.mark.parametrize("survives", ["claim-1", "claim-2"])
+@pytest.mark.parametrize("operations", range(16))
+def test_a_restored_topic_has_all_earlier_messages_or_none_wherever_the_power_fails(
+    unit: RestoredUnit, operations: int, survives: str, restored: int
+) -> None:
+    """The removal died before its mark was durable, and the opening dies, too."""
+    unit.serve(2, b"more")
+    unit.close()
+    unit.disk.fail_sync("ledger.removal_mark", 5)
+    unit.disk.fail_sync("ledger.unit_name", 5)
+    with pytest.raises(OSError, match="error"):
+        unit.remove(restored - 1)
+    unit.disk.heal_syncs()
+    unit.disk.cut_power_after(operations)
+    with suppress(PowerCut, StorageFailed):
+        unit.open(restored)
+    unit.stores.clear()  # The process is gone.
+    unit.disk.keep_power()
+    unit.disk.crash(keep=lambda change: change == f"unlink {survives}")
+
+    unit.serve(restored + 1, b"again")
+
+    earlier = [each for each in unit.messages() if each in (b"before", b"more")]
+    assert earlier in ([b"before", b"more"], [])
 
 
 @pytest.mark.parametrize("loses_power", [True, False])
