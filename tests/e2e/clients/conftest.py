@@ -1,4 +1,5 @@
-"""A cluster for clients in other languages: brokers to spare, as their checks kill some."""
+"""A cluster for stock clients: brokers to spare, as their checks kill some, and several shards and
+discovery nodes, over which a namespace is spread."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import pytest
 
 from tests.support.callers.stock_client import ClusterSize, PulsarSystem, running_system
 
-SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=3, shards=1)
+SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=2, brokers=3, shards=3)
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ CHECKS = (
     "partitions",
     "partitions that grow",
     "pattern",
+    "topics come and go",
     "seek by time",
     "http service url",
     "topic moved",

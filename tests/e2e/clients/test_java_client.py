@@ -29,6 +29,7 @@ CHECKS = (
     "table view",
     "non persistent",
     "pattern",
+    "come and go",
     "several topics",
     "transactions refused",
     "exclusive",

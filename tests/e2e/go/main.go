@@ -47,6 +47,7 @@ func main() {
 		{"partitions", partitions},
 		{"partitions that grow", growingPartitions},
 		{"pattern", pattern},
+		{"topics come and go", comeAndGo},
 		{"seek by time", seekByTime},
 		{"http service url", overHTTP},
 		{"topic moved", disturbed("move")},
@@ -416,6 +417,71 @@ func pattern(client pulsar.Client) error {
 		return err
 	}
 	return expectAll(found, []string{"first", "second"})
+}
+
+// Topics of several shards, in a namespace where no client creates any: a deleted one stays away.
+func comeAndGo(client pulsar.Client) error {
+	namespace, err := ask("a topic that must not be created", "")
+	if err != nil {
+		return err
+	}
+	topics := []string{}
+	for _, content := range numbered(6) {
+		topics = append(topics, namespace+"/"+prefix+"go-"+content)
+	}
+	create := func(topics []string) error {
+		for _, topic := range topics {
+			if _, err := ask("create", topic); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := create(topics[:3]); err != nil {
+		return err
+	}
+	consumer, err := subscribe(client, pulsar.ConsumerOptions{
+		TopicsPattern: namespace + "/" + prefix + "go-.*",
+	})
+	if err != nil {
+		return err
+	}
+	defer consumer.Close()
+	arrive := func(topics []string, content string) error {
+		expected := []string{}
+		for number, topic := range topics {
+			one := fmt.Sprintf("%s-%d", content, number)
+			expected = append(expected, one)
+			if err := publishTo(client, topic, []string{one}); err != nil {
+				return err
+			}
+		}
+		found, err := receive(consumer, len(expected))
+		if err != nil {
+			return fmt.Errorf("%s: %w", content, err)
+		}
+		return expectAll(found, expected)
+	}
+	if err := create(topics[3:]); err != nil {
+		return err
+	}
+	if err := arrive(topics, "later"); err != nil {
+		return err
+	}
+	if _, err := ask("delete", topics[5]); err != nil {
+		return err
+	}
+	if err := arrive(topics[:5], "deleted"); err != nil {
+		return err
+	}
+	time.Sleep(2 * pollTime)
+	if _, err := ask("is absent", topics[5]); err != nil {
+		return err
+	}
+	if err := create(topics[5:]); err != nil {
+		return err
+	}
+	return arrive(topics, "again")
 }
 
 func seekByTime(client pulsar.Client) error {

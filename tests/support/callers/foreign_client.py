@@ -2,7 +2,8 @@
 
 Each is fetched and built by its language's own tool into a folder that git ignores, once for
 each state of its sources. It prints a JSON line for each check, and one with "ask" where the
-cluster is to be disturbed; it goes on when it gets a line back.
+cluster is to be disturbed; it goes on when it gets a line back. A line with "measured" is shown
+(`pytest -rP`) and not judged: how long something takes depends on the machine.
 """
 
 from __future__ import annotations
@@ -113,7 +114,9 @@ def run_checks(
     try:
         for line in process.stdout:
             content = json.loads(line)
-            if "ask" in content:
+            if "measured" in content:
+                print(f"{content['measured']}: {content['ms']} ms")
+            elif "ask" in content:
                 process.stdin.write(_answer(system, content["ask"], content["topic"]) + "\n")
                 process.stdin.flush()
             else:
@@ -132,6 +135,9 @@ def run_checks(
 
 def _answer(system: PulsarSystem, question: str, topic: str) -> str:
     answers: dict[str, Callable[[], object]] = {
+        "create": lambda: system.create_topic(topic),
+        "delete": lambda: system.repeated_command("topics", "delete", topic, "--force"),
+        "is absent": lambda: _absent(system, topic),
         "create with 4 partitions": lambda: system.create_topic(topic, partitions=4),
         "grow to 6 partitions": lambda: system.command("topics", "grow", topic, "6"),
         "a topic that must not be created": lambda: _closed_namespace(system),
@@ -150,6 +156,11 @@ def _closed_namespace(system: PulsarSystem) -> str:
     if not system.has_namespace(name):
         system.create_namespace(name, {"allowAutoTopicCreation": "false"})
     return f"persistent://{name}"
+
+
+def _absent(system: PulsarSystem, topic: str) -> None:
+    namespace, _, _ = topic.partition("://")[2].rpartition("/")
+    assert topic not in system.topics_of(namespace), f"{topic} is there"
 
 
 def _kill_owner(system: PulsarSystem, topic: str) -> None:

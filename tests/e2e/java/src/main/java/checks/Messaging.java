@@ -37,6 +37,7 @@ import org.apache.pulsar.client.api.PulsarClientException.TopicDoesNotExistExcep
 import org.apache.pulsar.client.api.Reader;
 import org.apache.pulsar.client.api.Schema;
 import org.apache.pulsar.client.api.SubscriptionInitialPosition;
+import org.apache.pulsar.client.impl.MultiTopicsConsumerImpl;
 import org.apache.pulsar.client.api.TableView;
 
 /** Producing, and reading what was produced. */
@@ -57,6 +58,7 @@ final class Messaging {
         checks.put("table view", Messaging::tableView);
         checks.put("non persistent", Messaging::nonPersistent);
         checks.put("pattern", Messaging::pattern);
+        checks.put("come and go", Messaging::comeAndGo);
         checks.put("several topics", Messaging::severalTopics);
         checks.put("transactions refused", Messaging::transactionsRefused);
     }
@@ -342,10 +344,61 @@ final class Messaging {
                         .subscribe();
         expectEqual(new HashSet<>(received(consumer, 2)), Set.of("one", "other"));
 
+        long begin = System.nanoTime();
         context.client().newProducer(Schema.STRING).topic(context.topic() + "-o-later").create()
                 .send("later");
-
         expectEqual(received(consumer, 1), List.of("later"));
+        measured("from a producer's first use of a topic to its message at a pattern", begin);
+    }
+
+    /** Topics of several shards, where no client creates any: a deleted one stays away. */
+    private static void comeAndGo(Context context) throws Exception {
+        String local = context.topic().substring(context.topic().lastIndexOf('/'));
+        String base = context.ask("a topic that must not be created", "") + local;
+        List<String> topics = new ArrayList<>();
+        for (int number = 0; number < 6; number++) {
+            topics.add(base + "-" + number);
+        }
+        context.ask("create", topics.get(0));
+        Consumer<String> consumer =
+                context.client().newConsumer(Schema.STRING)
+                        .topicsPattern(Pattern.compile(base + "-.*"))
+                        // Only a watcher can bring changes before that.
+                        .subscriptionName("all").patternAutoDiscoveryPeriod(300, TimeUnit.SECONDS)
+                        .subscribe();
+        for (int count = 2; count <= 6; count++) {
+            long begin = System.nanoTime();
+            context.ask("create", topics.get(count - 1));
+            awaitTopics(consumer, topics.subList(0, count));
+            measured("from the command that creates a topic to its consumer", begin);
+        }
+        for (String topic : topics) {
+            context.client().newProducer(Schema.STRING).topic(topic).create().send(topic);
+        }
+        expectEqual(new HashSet<>(received(consumer, 6)), new HashSet<>(topics));
+
+        String gone = topics.remove(3);
+        long begin = System.nanoTime();
+        context.ask("delete", gone);
+        awaitTopics(consumer, topics);
+        measured("from the command that deletes a topic to the end of its consumer", begin);
+        context.ask("is absent", gone);
+    }
+
+    private static void awaitTopics(Consumer<?> consumer, List<String> topics) throws Exception {
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(Context.RECEIVE_S);
+        Set<String> expected = new HashSet<>(topics);
+        Set<String> found = Set.of();
+        while (!found.equals(expected)) {
+            expect(System.nanoTime() < deadline, "found " + found + ", expected " + expected);
+            Thread.sleep(1);
+            found = new HashSet<>(((MultiTopicsConsumerImpl<?>) consumer).getPartitions());
+        }
+    }
+
+    private static void measured(String what, long begin) {
+        long tookMs = (System.nanoTime() - begin) / 1_000_000;
+        Context.print("{\"measured\":" + Context.quoted(what) + ",\"ms\":" + tookMs + "}");
     }
 
     private static void severalTopics(Context context) throws Exception {
