@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from discovery.adapters.servers.pulsar_connection import ClientServices, DiscoveryConnection
@@ -102,7 +103,7 @@ class LookupCore:
             config.fairness.tenant_lookups_waiting_max,
         )
         self._creation = TopicCreation(self.router, self.absent.created_here)
-        self._schemas = TopicSchemas(self.lookups.locate)
+        self._schemas = _topic_schemas(self.lookups)
         self.owners = TopicOwners(self.lookups.locate)
         listing = TopicListing(self.router, self.link)
         self.topic_lists = SharedTopicLists(
@@ -259,6 +260,10 @@ def _lookup_meter(
         send=link.send,
         unix_ms=unix_ms,
     )
+
+
+def _topic_schemas(lookups: LookupService) -> TopicSchemas:
+    return TopicSchemas(lookups.locate, partial(lookups.locate, is_fresh=True))
 
 
 def _pulsar_url(config: DiscoveryConfig) -> str:

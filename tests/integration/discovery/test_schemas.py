@@ -1,6 +1,7 @@
 """Schemas that are asked for at discovery, and read at the brokers that serve the topics."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 
 import pytest
@@ -114,6 +115,20 @@ async def test_of_a_topic_with_partitions_it_is_that_of_the_first(site, broker):
 
     assert (await asked(site)).schema.name == "paid"
     assert broker.asked == [(f"{TOPIC}-partition-0", b"")]
+
+
+async def test_the_schema_of_a_topic_that_was_created_elsewhere_is_not_missed(site, broker):
+    """1. This node knows that the topic is absent. 2. It is created through another one. 3. Before
+    this node hears of it, a client requests the schema."""
+    core, shard_id = site.node.core, site.shard_of(TOPIC).shard_id
+    core.absent.created(shard_id, (), position=0)
+    core.absent.renew(shard_id, math.inf)
+    assert (await asked(site)).error_code == pulsar.TopicNotFound
+    assert len(core.absent) == 1
+    site.shard_of(TOPIC).watchers.clear()
+    assign(site, broker)
+
+    assert (await asked(site)).schema.name == "paid"
 
 
 async def test_a_topic_that_does_not_exist_has_none(site):
