@@ -33,8 +33,9 @@ def outcome(system: PulsarSystem) -> dict[str, Checked]:
         lambda _: ["sh", "-c", INSTALL, "install", str(PROJECT)],
     )
     system.start_dead()
+    address = system.first_service_url.removeprefix("pulsar://")
     return run_checks(
-        ["node", str(PROJECT / "checks.js"), system.service_url.removeprefix("pulsar://"), "js-"],
+        ["node", str(PROJECT / "checks.js"), address, "js-"],
         system,
         environment={"NODE_PATH": str(folder / "node_modules")},
         timeout_s=RUN_TIMEOUT_S,

@@ -38,7 +38,7 @@ def outcome(system: PulsarSystem) -> dict[str, Checked]:
     )
     system.start_dead()
     return run_checks(
-        [sys.executable, str(PROJECT / "checks.py"), system.service_url, "rust-"],
+        [sys.executable, str(PROJECT / "checks.py"), system.first_service_url, "rust-"],
         system,
         environment={"PYTHONPATH": str(folder)},
         timeout_s=RUN_TIMEOUT_S,

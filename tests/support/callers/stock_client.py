@@ -61,6 +61,11 @@ class PulsarSystem:
         return self._cluster.plan.service_url
 
     @property
+    def first_service_url(self) -> str:
+        """The URL of one discovery node, for clients that take no list of addresses."""
+        return self.service_url.partition(",")[0]
+
+    @property
     def http_url(self) -> str:
         return f"http://{self._cluster.plan.of_kind('discovery')[0].http}"
 
