@@ -16,8 +16,8 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX, REQUEST_TIMEOUT_DEFAULT_MS
 from nextgen.kernel.limits.listing import LIST_PREFIX_BYTES_MAX
 from nextgen.kernel.limits.pulsar import TOPIC_LIST_BYTES_MAX
-from nextgen.kernel.routing.names import PARTITION_SUFFIX
 from nextgen.kernel.routing.system_topics import is_system_topic
+from nextgen.kernel.routing.unit_names import unit_names
 from nextgen.pulsar.topic_lists.listed import matching_topics
 from nextgen.pulsar.topic_lists.ports import ListQuestion
 from nextgen.tasks.background import join
@@ -82,7 +82,7 @@ class TopicListing:
             matching = await matching_topics(question.pattern, topics)
             for name, partitions in matching:
                 if not is_system_topic(name):
-                    found = _unit_names(name, partitions)
+                    found = unit_names(name, partitions)
                     room.take(found)
                     names += found
             last = _last_name(response.list)
@@ -140,9 +140,3 @@ def _last_name(page: pb.ListResponse) -> str:
     if page.items:
         return page.items[-1].name
     return page.names[-1] if page.names else ""
-
-
-def _unit_names(name: str, partitions: int) -> list[str]:
-    if not partitions:
-        return [name]
-    return [f"{name}{PARTITION_SUFFIX}{number}" for number in range(partitions)]
