@@ -83,7 +83,7 @@ _COUNTERS = (
     (
         "topic_list_refreshes",
         "topic_list_refreshes",
-        "Whole topic lists sent to watchers, because too much had changed",
+        "Net differences of topic lists, for watchers that were far behind",
     ),
     (
         "topic_list_requests_refused",

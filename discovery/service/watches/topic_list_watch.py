@@ -16,7 +16,7 @@ from nextgen.kernel.errors import MetadataError, Overloaded
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
 from nextgen.kernel.limits.stream import WATCH_STALLED_MS_MAX
 from nextgen.pulsar.topic_lists.namespace_pattern import parse_namespace_pattern
-from nextgen.pulsar.topic_lists.ports import Refresh, TopicLists, WatchedTopicList
+from nextgen.pulsar.topic_lists.ports import TopicLists, WatchedTopicList
 from protos.nextgen.v1.discovery_service_pb2 import TopicListUpdate, WatchRequest, WatchUpdate
 
 
@@ -81,9 +81,6 @@ class TopicListWatch:
         except MetadataError as error:
             self.fail(error)
             raise self.error or error from error
-        if isinstance(change, Refresh):
-            self._put_whole(self._place.names(), is_whole=True)
-            return
         for names in _pages(change.deleted):
             self._parts.append(TopicListUpdate(deleted=names, more=True))
         for names in _pages(change.created):

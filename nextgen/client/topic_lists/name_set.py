@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from weakref import WeakSet
 
 from nextgen.client.topic_lists.checksum import Part, part_of, without_beginning
 from nextgen.client.topic_lists.checksum_tree import ChecksumTree
+from nextgen.client.topic_lists.name_snapshot import DIVIDER, NameSnapshot, block_of, names_of
 from nextgen.pulsar.topic_lists.hash import hash_text, sort_key
 
 BLOCK_BYTES_MAX = 16 * 1024
@@ -22,7 +24,6 @@ RUN_BLOCKS_MAX = 64
 BLOCK_OVERHEAD_BYTES = 800
 """Memory of a block besides its names, its part of a run and of two trees included."""
 
-_DIVIDER = b"\0"
 _COMMA = b","
 _FEW = 4
 
@@ -40,7 +41,7 @@ class _Run:
 
     def insert(self, index: int, names: Sequence[str]) -> int:
         """Insert a block; return its bytes."""
-        block = _block_of(names)
+        block = block_of(names)
         self.firsts.insert(index, sort_key(names[0]))
         self.blocks.insert(index, block)
         self.tree.insert(index, _part_of(block))
@@ -48,7 +49,7 @@ class _Run:
 
     def replace(self, index: int, names: Sequence[str]) -> int:
         """Replace a block; return by how many bytes it grew."""
-        block = _block_of(names)
+        block = block_of(names)
         grown = len(block) - len(self.blocks[index])
         self.firsts[index] = sort_key(names[0])
         self.blocks[index] = block
@@ -82,7 +83,10 @@ class NameSet:
         "_firsts",
         "_hash",
         "_name_bytes",
+        "_replaced_bytes",
         "_runs",
+        "_snapshot",
+        "_snapshots",
         "_tree",
     )
 
@@ -97,6 +101,11 @@ class NameSet:
         self._count = 0
         self._blocks = 0
         self._name_bytes = 0
+        self._snapshot: NameSnapshot | None = None
+        """Of the present, if one was made since the last change."""
+        self._snapshots: WeakSet[NameSnapshot] = WeakSet()
+        self._replaced_bytes = 0
+        """Blocks that were replaced while somebody held a snapshot."""
 
     def __repr__(self) -> str:
         return f"<NameSet names={self._count} blocks={self._blocks}>"
@@ -106,8 +115,15 @@ class NameSet:
 
     @property
     def size_bytes(self) -> int:
-        """Memory that the set takes."""
-        return self._name_bytes + self._blocks * BLOCK_OVERHEAD_BYTES
+        """Memory that the set takes, with what its snapshots keep of earlier blocks."""
+        size_bytes = self._name_bytes + self._blocks * BLOCK_OVERHEAD_BYTES
+        if not self._replaced_bytes:
+            return size_bytes
+        # Many blocks may have been replaced after the snapshot, and more than once.
+        kept_bytes = sum(snapshot.text_bytes for snapshot in self._snapshots)
+        if not kept_bytes:
+            self._replaced_bytes = 0
+        return size_bytes + min(kept_bytes, self._replaced_bytes)
 
     @property
     def text_bytes(self) -> int:
@@ -130,22 +146,20 @@ class NameSet:
         if not self._runs:
             return False
         run, index = self._place(sort_key(name))
-        return _DIVIDER + name.encode() + _DIVIDER in run.blocks[index] + _DIVIDER
+        return DIVIDER + name.encode() + DIVIDER in run.blocks[index] + DIVIDER
 
     def __iter__(self) -> Iterator[str]:
         for run in self._runs:
             for block in run.blocks:
-                yield from _names_of(block)
+                yield from names_of(block)
 
-    def behind(self, key: bytes) -> tuple[list[str], bytes | None]:
-        """Return the names of the block where names with ``key`` and more are, and the key where
-        the next one begins, None for the last. b"" is before all."""
-        if not self._runs:
-            return [], None
-        run_index = max(0, bisect_right(self._firsts, key) - 1)
-        run = self._runs[run_index]
-        index = max(0, bisect_right(run.firsts, key) - 1)
-        return _names_of(run.blocks[index]), self._next_first(run_index, index)
+    def snapshot(self) -> NameSnapshot:
+        """Return the names as they are; the same object until the next change."""
+        if self._snapshot is None:
+            blocks = tuple(block for run in self._runs for block in run.blocks)
+            self._snapshot = NameSnapshot(self.hash, blocks, self._count, self._name_bytes)
+            self._snapshots.add(self._snapshot)
+        return self._snapshot
 
     def add(self, names: Iterable[str]) -> list[str]:
         """Add ``names``; return those that were not there, sorted."""
@@ -154,9 +168,7 @@ class NameSet:
         at = 0
         while at < len(wanted):
             at = self._add_to_block(wanted, at, added)
-        if added:
-            self._count += len(added)
-            self._hash = None
+        self._count += len(added)
         return added
 
     def discard(self, names: Iterable[str]) -> list[str]:
@@ -166,12 +178,16 @@ class NameSet:
         at = 0
         while at < len(wanted) and self._runs:
             at = self._discard_from_block(wanted, at, removed)
-        if removed:
-            self._count -= len(removed)
-            self._hash = None
+        self._count -= len(removed)
         return removed
 
     # Inside -----------------------------------------------------------------------------------
+
+    def _change(self, replaced_bytes: int = 0) -> None:
+        self._hash = None
+        self._snapshot = None
+        if self._snapshots:
+            self._replaced_bytes += replaced_bytes
 
     def _checksum(self) -> int:
         if not self._count:
@@ -207,6 +223,7 @@ class NameSet:
     def _add_to_block(self, wanted: Sequence[str], at: int, added: list[str]) -> int:
         if not self._runs:
             first = wanted[0]
+            self._change()
             run = _Run()
             self._name_bytes += run.insert(0, [first])
             self._insert_run(0, run)
@@ -215,7 +232,7 @@ class NameSet:
             return 1
         run_index, index, end = self._group(wanted, at)
         run = self._runs[run_index]
-        names = _names_of(run.blocks[index])
+        names = names_of(run.blocks[index])
         new = _insert_into(names, wanted[at:end])
         if new:
             added += new
@@ -226,7 +243,7 @@ class NameSet:
         run_index, index, end = self._group(wanted, at)
         run = self._runs[run_index]
         doomed = set(wanted[at:end])
-        names = _names_of(run.blocks[index])
+        names = names_of(run.blocks[index])
         kept = [name for name in names if name not in doomed]
         if len(kept) < len(names):
             removed += [name for name in names if name in doomed]
@@ -236,6 +253,7 @@ class NameSet:
     def _store(self, run_index: int, index: int, names: list[str]) -> None:
         """Replace a block by its new content."""
         run = self._runs[run_index]
+        self._change(len(run.blocks[index]))
         if not names:
             self._name_bytes -= run.remove(index)
             self._blocks -= 1
@@ -264,7 +282,7 @@ class NameSet:
             if not 0 <= left < len(run.blocks) - 1:
                 continue
             if len(run.blocks[left]) + len(run.blocks[left + 1]) < BLOCK_BYTES_MAX // 2:
-                names = _names_of(run.blocks[left]) + _names_of(run.blocks[left + 1])
+                names = names_of(run.blocks[left]) + names_of(run.blocks[left + 1])
                 self._name_bytes -= run.remove(left + 1)
                 self._name_bytes += run.replace(left, names)
                 self._blocks -= 1
@@ -281,16 +299,8 @@ class NameSet:
         self._tree.remove(index)
 
 
-def _block_of(names: Sequence[str]) -> bytes:
-    return _DIVIDER + "\0".join(names).encode()
-
-
-def _names_of(block: bytes) -> list[str]:
-    return block.decode()[1:].split("\0")
-
-
 def _part_of(block: bytes) -> Part:
-    return part_of(block.replace(_DIVIDER, _COMMA))
+    return part_of(block.replace(DIVIDER, _COMMA))
 
 
 def _insert_into(names: list[str], wanted: Sequence[str]) -> list[str]:
@@ -314,8 +324,8 @@ def _insert_into(names: list[str], wanted: Sequence[str]) -> list[str]:
 def _pieces(names: list[str]) -> list[list[str]]:
     """Divide the names of a block that is too big into equal parts of at most half of one."""
     size_bytes = sum(map(len, names)) + len(names)
-    if size_bytes <= BLOCK_BYTES_MAX // 4 or len(_block_of(names)) <= BLOCK_BYTES_MAX:
+    if size_bytes <= BLOCK_BYTES_MAX // 4 or len(block_of(names)) <= BLOCK_BYTES_MAX:
         return [names]
-    pieces = 2 * len(_block_of(names)) // BLOCK_BYTES_MAX + 1
+    pieces = 2 * len(block_of(names)) // BLOCK_BYTES_MAX + 1
     share = -(-len(names) // pieces)
     return [names[start : start + share] for start in range(0, len(names), share)]

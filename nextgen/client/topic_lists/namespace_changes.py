@@ -1,9 +1,10 @@
 """Follows the topics of one namespace at every shard, for all lists of this process.
 
-    the shards' streams ─▶ queue ─▶ one worker ─▶ every list, in slices of time
+    the shards' streams ─▶ queue ─▶ one worker ─▶ index ─▶ the lists that may match, in slices
 
 One watch per shard, whatever the number of lists and watchers. The worker keeps the order of each
-shard. A pattern may be slow to match, so the worker yields; what then waits is bounded: a shard
+shard. Lists are found by the literal beginning of their patterns: a change costs nothing for the
+others. A pattern may be slow to match, so the worker yields; what then waits is bounded: a shard
 with too much of it is treated like one whose log was cut.
 """
 
@@ -11,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from nextgen.client.changes.index import ChangeIndex
 from nextgen.client.changes.shard_watch import WatchListener
 from nextgen.client.topic_lists.topic_changes import TopicChange, topic_changes
 from nextgen.kernel.errors import MetadataError, Unavailable
@@ -43,8 +45,12 @@ class Streams(Protocol):
     def remove(self, shard_id: int, watch_id: int) -> None: ...
 
 
-class ChangeTaker(Protocol):
+class ChangeTaker(Hashable, Protocol):
     """A list that takes the namespace's changes."""
+
+    @property
+    def beginning(self) -> str:
+        """The beginning of the names of all topics that it may have, scheme included."""
 
     async def take(self, shard_id: int, changes: Sequence[TopicChange]) -> None:
         """Apply changes of a shard, in order."""
@@ -107,17 +113,33 @@ class NamespaceChanges:
         shard_ids: Iterable[int],
         on_ended: Callable[[MetadataError], None],
     ) -> None:
-        self.lists: dict[ChangeTaker, None] = {}
+        self._lists: dict[ChangeTaker, None] = {}
+        self._index: ChangeIndex[None, ChangeTaker] = ChangeIndex()
         self.progress = {shard_id: ShardProgress() for shard_id in shard_ids}
         self._namespace = namespace
         self._streams = streams
         self._on_ended = on_ended
         self._queue: deque[_Step] = deque()
         self._has_work = asyncio.Event()
+        self._has_left = False
         self._worker = keep("topic_lists", self._work)
 
     def __repr__(self) -> str:
-        return f"<NamespaceChanges {self._namespace.text} lists={len(self.lists)}>"
+        return f"<NamespaceChanges {self._namespace.text} lists={len(self._lists)}>"
+
+    def add(self, shared: ChangeTaker) -> None:
+        """Pass changes to a list from here on."""
+        self._lists[shared] = None
+        self._index.add(None, shared, [KIND_TOPIC], prefix=shared.beginning)
+
+    def remove(self, shared: ChangeTaker) -> None:
+        """Pass nothing more to a list. Idempotent."""
+        self._lists.pop(shared, None)
+        self._index.discard(None, shared, [KIND_TOPIC], prefix=shared.beginning)
+
+    @property
+    def has_lists(self) -> bool:
+        return bool(self._lists)
 
     def begin(self) -> None:
         """Watch every shard.
@@ -138,6 +160,7 @@ class NamespaceChanges:
 
     def leave(self) -> None:
         """End the watches. ``stop`` it afterwards."""
+        self._has_left = True
         for shard_id, progress in self.progress.items():
             if progress.watch_id:
                 self._streams.remove(shard_id, progress.watch_id)
@@ -178,9 +201,11 @@ class NamespaceChanges:
             while self._queue:
                 try:
                     await self._take(self._queue.popleft())
-                except Exception as error:
-                    # What was taken in part cannot be taken again.
-                    self.end(Unavailable(f"the lists of {self._namespace.text} broke: {error!r}"))
+                except BaseException as error:
+                    # What was taken in part cannot be taken again, after a cancellation neither.
+                    if not self._has_left:
+                        broken = f"the lists of {self._namespace.text} broke: {error!r}"
+                        self.end(Unavailable(broken))
                     raise
             self._has_work.clear()
             await self._has_work.wait()
@@ -191,13 +216,22 @@ class NamespaceChanges:
         if not step.position:
             if progress.position:
                 progress.reset()
-                for shared in tuple(self.lists):
+                for shared in tuple(self._lists):
                     shared.lose(step.shard_id)
             return
-        if step.changes:
-            for shared in tuple(self.lists):
-                await shared.take(step.shard_id, step.changes)
+        for shared, changes in self._by_list(step.changes).items():
+            if shared in self._lists:
+                await shared.take(step.shard_id, changes)
         progress.advance(step.position)
+
+    def _by_list(self, changes: Sequence[TopicChange]) -> dict[ChangeTaker, list[TopicChange]]:
+        """Return by list the changes that it may match."""
+        found: dict[ChangeTaker, list[TopicChange]] = {}
+        for change in changes:
+            for lists in self._index.find((KIND_TOPIC, change.base_name)):
+                for shared in lists[None]:
+                    found.setdefault(shared, []).append(change)
+        return found
 
 
 class _Listener:

@@ -19,13 +19,14 @@ from typing import Protocol
 import structlog
 
 from nextgen.client.topic_lists.name_set import NameSet
+from nextgen.client.topic_lists.name_snapshot import NO_NAMES, NameSnapshot, differences
 from nextgen.client.topic_lists.namespace_changes import NamespaceChanges, ShardProgress
 from nextgen.client.topic_lists.place import Place
 from nextgen.client.topic_lists.shard_names import NamesPage, Shards, read_names
 from nextgen.client.topic_lists.topic_changes import TopicChange
+from nextgen.client.topic_lists.turns import Turns
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, Refused, Unavailable
 from nextgen.kernel.limits.listing import (
-    PATTERN_MATCHING_TURN_MS,
     TOPIC_LIST_CHANGE_NAMES_MAX,
     TOPIC_LIST_LOAD_MS_MAX,
     TOPIC_LIST_OVERHEAD_BYTES,
@@ -62,18 +63,8 @@ class Charge(Protocol):
     def account(self, shared: SharedList) -> None:
         """Account for what the list takes by now, whether or not there is room."""
 
-
-class _Turns:
-    """Gives the loop's other work a turn after ``PATTERN_MATCHING_TURN_MS``."""
-
-    def __init__(self) -> None:
-        self._clock = asyncio.get_running_loop().time
-        self._until = self._clock() + PATTERN_MATCHING_TURN_MS / 1_000
-
-    async def end(self) -> None:
-        if self._clock() >= self._until:
-            await asyncio.sleep(0)
-            self._until = self._clock() + PATTERN_MATCHING_TURN_MS / 1_000
+    def caught_up(self) -> None:
+        """Count a watcher that got a net difference."""
 
 
 class _Load:
@@ -122,7 +113,8 @@ class SharedList:
         self._loading: asyncio.Task[None] | None = None
         self._reloading: dict[int, asyncio.Task[None]] = {}
         self._scheme = f"persistent{SCHEME_SEPARATOR}"
-        self._beginning = self._scheme + pattern.prefix
+        self.beginning = self._scheme + pattern.prefix
+        """The beginning of the names of all topics that it may have."""
 
     def __repr__(self) -> str:
         return f"<SharedList {self.namespace.text} {self.pattern.text!r} names={len(self._names)}>"
@@ -158,6 +150,12 @@ class SharedList:
     def sorted_names(self) -> list[str]:
         return list(self._names)
 
+    def snapshot(self) -> NameSnapshot:
+        return self._names.snapshot()
+
+    def caught_up(self) -> None:
+        self._charge.caught_up()
+
     async def load(self) -> None:
         """Read the names of all shards, unless that was done. Callers share the work.
 
@@ -165,21 +163,18 @@ class SharedList:
             MetadataError: It was not possible in ``TOPIC_LIST_LOAD_MS_MAX``, or the list ended.
         """
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)
         if self._loading is None:
             self._loading = join(self._load_all())
-        try:
-            await asyncio.shield(self._loading)
-        except asyncio.CancelledError:
-            if self.error is not None and self._loading.cancelled():
-                raise self.error from None
-            raise
+        # Not shielded: a cancellation of the caller has to stay one, whatever the list does.
+        await asyncio.wait({self._loading})
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)
+        self._loading.result()
 
-    def place(self, leave: Callable[[Place], None]) -> Place:
+    def place(self, leave: Callable[[Place], None], after: Place | None = None) -> Place:
         """Return a place at the list for another watcher. The list is loaded."""
-        place = Place(self, leave)
+        place = Place(self, leave, after)
         self.places[place] = None
         return place
 
@@ -199,7 +194,7 @@ class SharedList:
 
     async def take(self, shard_id: int, changes: Sequence[TopicChange]) -> None:
         """Apply those of a shard's changes that match."""
-        turns = _Turns()
+        turns = Turns()
         matching: list[TopicChange] = []
         for change in changes:
             if self._matches(change.base_name):
@@ -222,7 +217,7 @@ class SharedList:
             self._apply([each for each in changes if each.position > self._known[shard_id]])
 
     def _matches(self, base_name: str) -> bool:
-        return base_name.startswith(self._beginning) and self.pattern.matches_path(
+        return base_name.startswith(self.beginning) and self.pattern.matches_path(
             base_name.removeprefix(self._scheme)
         )
 
@@ -301,7 +296,7 @@ class SharedList:
         return True
 
     async def _matching(self, page: NamesPage) -> list[str]:
-        turns = _Turns()
+        turns = Turns()
         names: list[str] = []
         for name, partitions in page.topics:
             if self._matches(name) and not is_system_topic(name):
@@ -314,24 +309,18 @@ class SharedList:
 
         The first time there is nothing to compare, so the names are added at once.
         """
-        turns = _Turns()
+        turns = Turns()
         is_first = shard_id not in self._begun
         self._begun.add(shard_id)
+        before = NO_NAMES if is_first else self._names.snapshot()
         created: list[str] = []
-        key: bytes | None = b""
-        while key is not None:
-            names, key = fresh.behind(key)
-            if is_first:
-                self._names.add(names)
-            else:
-                created += [name for name in names if name not in self._names]
-            await turns.end()
         deleted: list[str] = []
-        key = None if is_first else b""
-        while key is not None:
-            names, key = self._names.behind(key)
-            gone = [name for name in names if name not in fresh]
-            deleted += [name for name in gone if self._is_of(name, shard_id)]
+        for new, gone in differences(before, fresh.snapshot()):
+            if is_first:
+                self._names.add(new)
+            else:
+                created += new
+                deleted += [name for name in gone if self._is_of(name, shard_id)]
             await turns.end()
         return created, deleted
 
@@ -345,12 +334,10 @@ class SharedList:
     # Changing -----------------------------------------------------------------------------------
 
     def _replace(self, created: list[str], deleted: list[str]) -> None:
-        added, removed = self._names.add(created), self._names.discard(deleted)
-        if len(added) + len(removed) > TOPIC_LIST_PENDING_NAMES_MAX:
+        if len(created) + len(deleted) > TOPIC_LIST_PENDING_NAMES_MAX:
             for place in self.places:
-                place.refresh()
-        else:
-            self._publish(added, removed)
+                place.fall_behind()
+        self._publish(self._names.add(created), self._names.discard(deleted))
 
     def _apply(self, changes: Sequence[TopicChange]) -> None:
         """Apply changes in order. Those that follow one another become one change, unless a name

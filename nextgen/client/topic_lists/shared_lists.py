@@ -22,8 +22,10 @@ from nextgen.kernel.errors import MetadataError, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.listing import (
     TOPIC_LIST_KEPT_MS,
+    TOPIC_LIST_OVERHEAD_BYTES,
     TOPIC_LIST_WATCHER_BYTES,
     TOPIC_LISTS_BYTES_MAX,
+    TOPIC_LISTS_GROWN_BYTES_MAX,
 )
 from nextgen.kernel.limits.pulsar import TOPIC_LIST_BYTES_MAX
 from nextgen.kernel.routing.names import Domain, NamespaceName
@@ -59,12 +61,14 @@ class SharedTopicLists:
         listed: Callable[[ListQuestion], Awaitable[TopicList]],
         *,
         bytes_max: int = TOPIC_LISTS_BYTES_MAX,
+        grown_bytes_max: int = TOPIC_LISTS_GROWN_BYTES_MAX,
     ) -> None:
         self._streams = streams
         self._shards = shards
         self._cluster = cluster
         self._listed = listed
         self._bytes_max = bytes_max
+        self._grown_bytes_max = grown_bytes_max
         self._clock = asyncio.get_running_loop().time
         self._lists: OrderedDict[_Key, SharedList] = OrderedDict()
         """The least recently used first."""
@@ -74,11 +78,20 @@ class SharedTopicLists:
         self._watchers = 0
         self._unchanged = 0
         self._refused = 0
+        self._refreshes = 0
         self._stopping: set[asyncio.Task[None]] = set()
         self._expiring: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<SharedTopicLists lists={len(self._lists)} watchers={self._watchers}>"
+
+    @property
+    def has_room(self) -> bool:
+        """See ``TopicLists.has_room``."""
+        needed_bytes = TOPIC_LIST_OVERHEAD_BYTES + TOPIC_LIST_WATCHER_BYTES
+        return self._used_bytes + needed_bytes <= self._bytes_max or any(
+            not shared.places for shared in self._lists.values()
+        )
 
     async def current(self, question: ListQuestion) -> TopicList:
         """See ``TopicLists.current``.
@@ -107,7 +120,12 @@ class SharedTopicLists:
             )
         return TopicList(shared.hash, shared.sorted_names())
 
-    async def watch(self, namespace: NamespaceName, pattern: TopicPattern) -> WatchedTopicList:
+    async def watch(
+        self,
+        namespace: NamespaceName,
+        pattern: TopicPattern,
+        after: WatchedTopicList | None = None,
+    ) -> WatchedTopicList:
         """See ``TopicLists.watch``."""
         self._make_room_for(TOPIC_LIST_WATCHER_BYTES)
         shared = await self._loaded(namespace, pattern)
@@ -119,7 +137,8 @@ class SharedTopicLists:
                 self._used_bytes -= TOPIC_LIST_WATCHER_BYTES
                 shared.used_at = self._clock()
 
-        place = shared.place(leave)
+        assert after is None or isinstance(after, Place), "it is one of these lists'"
+        place = shared.place(leave, after)
         self._watchers += 1
         self._used_bytes += TOPIC_LIST_WATCHER_BYTES
         return place
@@ -142,12 +161,20 @@ class SharedTopicLists:
     def account(self, shared: SharedList) -> None:
         """See ``Charge.account``."""
         if self._lists.get((shared.namespace.text, shared.pattern.text)) is shared:
-            self._used_bytes += shared.size_bytes - shared.charged_bytes
-            shared.charged_bytes = shared.size_bytes
+            size_bytes = shared.size_bytes
+            self._used_bytes += size_bytes - shared.charged_bytes
+            shared.charged_bytes = size_bytes
+            if self._used_bytes > self._grown_bytes_max:
+                self._end_largest()
+
+    def caught_up(self) -> None:
+        """See ``Charge.caught_up``."""
+        self._refreshes += 1
 
     def counts(self) -> dict[str, int]:
         """Return the counters by name."""
         return {
+            "topic_list_refreshes": self._refreshes,
             "topic_lists_unchanged": self._unchanged,
             "topic_lists_refused": self._refused,
         }
@@ -181,7 +208,9 @@ class SharedTopicLists:
         try:
             await shared.load()
         except MetadataError as error:
-            self._remove(key, error)
+            # By the time that its last caller is here, another list may have the place of this one.
+            if self._lists.get(key) is shared:
+                self._remove(key, error)
             raise
         return shared
 
@@ -207,7 +236,7 @@ class SharedTopicLists:
         if self._expiring is None:
             self._expiring = keep("topic_lists_kept", self._expire)
         shared = SharedList(namespace, pattern, changes, self._shards, self)
-        changes.lists[shared] = None
+        changes.add(shared)
         return shared
 
     def _end_namespace(self, namespace: str, error: MetadataError) -> None:
@@ -227,12 +256,12 @@ class SharedTopicLists:
             return
         shared.end(error)
         for place in tuple(shared.places):
-            place.close()
+            place.leave()
         self._used_bytes -= shared.charged_bytes
         shared.charged_bytes = 0
-        shared.changes.lists.pop(shared, None)
+        shared.changes.remove(shared)
         start("topic_list_end", shared.stop(), self._stopping)
-        if not shared.changes.lists:
+        if not shared.changes.has_lists:
             self._leave(key[0])
 
     def _make_room_for(self, size_bytes: int, wanted_by: SharedList | None = None) -> None:
@@ -241,15 +270,33 @@ class SharedTopicLists:
         Raises:
             NoRoom: There is none.
         """
-        for key, shared in tuple(self._lists.items()):
-            if self._used_bytes + size_bytes <= self._bytes_max:
-                return
-            if shared.is_loaded and not shared.places and shared is not wanted_by:
-                self._remove(key, NoRoom("its memory is needed for other topic lists"))
-        if self._used_bytes + size_bytes > self._bytes_max:
+        if not self._remove_unwatched(self._bytes_max - size_bytes, wanted_by):
             self._refused += 1
             raise NoRoom(
                 f"topic lists take {self._used_bytes} bytes here, {size_bytes} more are not allowed"
+            )
+
+    def _remove_unwatched(self, bytes_max: int, but: SharedList | None = None) -> bool:
+        """Remove lists without watchers until no more than ``bytes_max`` are used; return whether
+        that is so."""
+        for key, shared in tuple(self._lists.items()):
+            if self._used_bytes <= bytes_max:
+                return True
+            if shared.is_loaded and not shared.places and shared is not but:
+                self._remove(key, NoRoom("its memory is needed for other topic lists"))
+        return self._used_bytes <= bytes_max
+
+    def _end_largest(self) -> None:
+        """Make room after lists have grown: whoever watches the largest has to do without it."""
+        while not self._remove_unwatched(self._grown_bytes_max) and self._lists:
+            key, largest = max(self._lists.items(), key=lambda each: each[1].charged_bytes)
+            self._refused += 1
+            self._remove(
+                key,
+                NoRoom(
+                    f"topic lists have grown to {self._used_bytes} bytes here, "
+                    f"{largest.charged_bytes} of them are of this one"
+                ),
             )
 
     async def _expire(self) -> None:

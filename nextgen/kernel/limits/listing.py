@@ -83,7 +83,12 @@ TOPIC_WATCH_RETRY_MS = 500
 TOPIC_LISTS_BYTES_MAX = 256 * 1024 * 1024
 """Memory of one process for watched and kept topic lists and their watchers. Five million names of
 45 bytes, or 80,000 watchers. Beyond it further lists and watchers are refused; those that are
-there go on, and grow with their namespaces."""
+there go on, and grow with their namespaces up to ``TOPIC_LISTS_GROWN_BYTES_MAX``."""
+
+TOPIC_LISTS_GROWN_BYTES_MAX = TOPIC_LISTS_BYTES_MAX // 4 * 5
+"""What lists that were there may grow to with their namespaces, watchers that are behind included.
+Beyond it lists end, first those without watchers and then the largest; their clients are refused
+when they ask again."""
 
 TOPIC_LIST_WATCHER_BYTES = 3 * 1024
 """What a watcher is charged for: its place, its task, its part of its connection."""
@@ -98,7 +103,7 @@ TOPIC_LIST_LOAD_MS_MAX = 25_000
 """Time-out of the first read of a list, elections included, as long as Pulsar retries it."""
 
 TOPIC_LIST_PENDING_NAMES_MAX = 10_000
-"""Names in changes that wait for one watcher; beyond it the watcher reads the whole list again."""
+"""Names in changes that wait for one watcher; beyond it the watcher gets the net difference."""
 
 TOPIC_LIST_CHANGE_NAMES_MAX = 1_000
 """Names in one change, beyond which the rest becomes the next one. A topic's partitions stay

@@ -30,13 +30,23 @@ class ListedTopics:
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
 
+    @property
+    def has_room(self) -> bool:
+        """See ``TopicLists.has_room``: nothing is watched here."""
+        return False
+
     async def current(self, question: ListQuestion) -> TopicList:
         """See ``TopicLists.current``."""
         names = await self._listing.topics_of_namespace(question)
         current = topics_hash(names)
         return TopicList(current, None if current == question.known_hash else names)
 
-    async def watch(self, namespace: NamespaceName, pattern: TopicPattern) -> WatchedTopicList:
+    async def watch(
+        self,
+        namespace: NamespaceName,
+        pattern: TopicPattern,
+        after: WatchedTopicList | None = None,
+    ) -> WatchedTopicList:
         """See ``TopicLists.watch``."""
         raise Unavailable(f"topics of {namespace.text} cannot be watched at this node")
 

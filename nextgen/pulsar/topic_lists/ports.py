@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import Protocol
 
 from nextgen.kernel.routing.names import NamespaceName
@@ -29,12 +28,6 @@ class TopicListChange:
     hash: str
     created: Sequence[str] = ()
     deleted: Sequence[str] = ()
-
-
-class Refresh(Enum):
-    """More changed than a watcher may keep: read ``names`` and ``hash`` again."""
-
-    REFRESH = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +56,19 @@ class WatchedTopicList(Protocol):
     @property
     def hash(self) -> str: ...
 
+    @property
+    def answer_bytes(self) -> int:
+        """About how many bytes the names take in an answer, without reading them."""
+
     def names(self) -> Sequence[str]:
         """Return the list, sorted. It may have many names: keep it no longer than needed."""
 
-    async def next_change(self) -> TopicListChange | Refresh:
-        """Wait for the next change. With ``REFRESH`` the place has moved to the present.
+    async def next_change(self) -> TopicListChange:
+        """Wait for the next change. Of a watcher that is far behind it is the net difference.
 
         Raises:
-            MetadataError: The list is watched no longer. The watcher has to be made anew.
+            MetadataError: The list is watched no longer. ``TopicLists.watch`` goes on ``after``
+                this place; after ``Overloaded`` there is no memory for that.
         """
 
     def close(self) -> None:
@@ -80,6 +78,10 @@ class WatchedTopicList(Protocol):
 class TopicLists(Protocol):
     """Lists of topics, and watches of them. Raises ``MetadataError`` kinds only."""
 
+    @property
+    def has_room(self) -> bool:
+        """Whether there is memory for a watcher of one more list, a short one."""
+
     async def current(self, question: ListQuestion) -> TopicList:
         """Return the list; its names are None if its hash is ``known_hash``.
 
@@ -88,8 +90,16 @@ class TopicLists(Protocol):
             Overloaded: Too many lists are in flight.
         """
 
-    async def watch(self, namespace: NamespaceName, pattern: TopicPattern) -> WatchedTopicList:
+    async def watch(
+        self,
+        namespace: NamespaceName,
+        pattern: TopicPattern,
+        after: WatchedTopicList | None = None,
+    ) -> WatchedTopicList:
         """Begin to watch the persistent topics that a pattern describes.
+
+        ``after`` is a place at the same list, which ended: the new one begins where it was, so that
+        its first change is the difference. The caller closes both.
 
         Raises:
             Overloaded: There is no memory left for another watched list.

@@ -20,6 +20,7 @@ from typing import Protocol
 from nextgen.kernel.errors import Forbidden, MetadataError, Overloaded, Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.listing import (
+    TOPIC_LIST_FREE_BYTES,
     TOPIC_WATCH_RETRY_MS,
     TOPIC_WATCHER_BYTES,
     TOPIC_WATCHER_REQUESTS_MAX,
@@ -38,7 +39,7 @@ from nextgen.pulsar.topic_lists.pattern import (
     without_scheme,
 )
 from nextgen.pulsar.topic_lists.permits import MemoryPermits
-from nextgen.pulsar.topic_lists.ports import Refresh, TopicListChange, TopicLists, WatchedTopicList
+from nextgen.pulsar.topic_lists.ports import TopicListChange, TopicLists, WatchedTopicList
 from nextgen.pulsar.topic_lists.settings import DEFAULT_TOPIC_LISTS, TopicListSettings
 from nextgen.runtime.security import authorization
 from nextgen.runtime.security.authorization import ANONYMOUS, Action, Resource
@@ -79,8 +80,6 @@ class TopicWatches:
     watchers: int = 0
     """Watchers of all connections."""
     updates: int = 0
-    refreshes: int = 0
-    """Updates with a whole list, because too much had changed."""
     refused: int = 0
     """Requests that were answered with an error."""
     sent_elsewhere: int = 0
@@ -88,14 +87,17 @@ class TopicWatches:
 
     @property
     def has_room(self) -> bool:
-        """Whether there is memory for one more watcher."""
+        """Whether there is memory for one more watcher, and for a list of its own."""
+        return self.has_watcher_room and self.lists.has_room
+
+    @property
+    def has_watcher_room(self) -> bool:
         return (self.watchers + 1) * TOPIC_WATCHER_BYTES <= self.bytes_max
 
     def counts(self) -> dict[str, int]:
         """Return the counters by name."""
         return {
             "topic_list_updates": self.updates,
-            "topic_list_refreshes": self.refreshes,
             "topic_list_requests_refused": self.refused + self.permits.refused,
             "topic_list_lookups_elsewhere": self.sent_elsewhere,
         }
@@ -178,7 +180,7 @@ class TopicListSession:
             self._drop(watcher_id, ServerError.MetadataError, "a later watcher took its id")
             watcher = None
         if watcher is None:
-            if not self._shared.has_room:
+            if not self._shared.has_watcher_room:
                 message = f"{self._shared.watchers} topic lists are watched at this node"
                 raise Stopped(ServerError.TooManyRequests, message)
             watcher = self._watchers[watcher_id] = _Watcher(namespace, pattern)
@@ -259,44 +261,59 @@ class TopicListSession:
         await self._answer(watcher_id, watcher)
         while watcher.place is not None:
             try:
-                change = await watcher.place.next_change()
-            except MetadataError:
-                change = await self._reopened(watcher)
+                change = await self._next_change(watcher)
+            except Overloaded as error:
+                # The client's next request with this id is refused, or answered with the list.
+                self._drop(watcher_id, _code_of(error), str(error))
+                return
             watcher.unsent = True
             await self._client.until_writable()
-            if isinstance(change, Refresh):
-                await self._refresh(watcher_id, watcher)
-            elif watcher.unsent:
-                self._send(watcher_id, watcher, change)
+            await self._update(watcher_id, watcher, change)
 
-    async def _refresh(self, watcher_id: int, watcher: _Watcher) -> None:
-        """Send the whole list as an update, unless the client got it by another answer."""
-        while watcher.unsent and watcher.place is not None:
-            try:
-                async with self._shared.permits.hold(_size_of(watcher.place.names())):
-                    if watcher.unsent and watcher.place.hash != watcher.hash:
-                        self._shared.refreshes += 1
-                        names = watcher.place.names()
-                        self._send(
-                            watcher_id, watcher, TopicListChange(watcher.place.hash, created=names)
-                        )
-                        await self._client.until_writable()
-                    return
-            except Overloaded:
-                await asyncio.sleep(TOPIC_WATCH_RETRY_MS / 1_000)
+    async def _next_change(self, watcher: _Watcher) -> TopicListChange:
+        """Return the next change, from another place if the one that there is ended.
 
-    async def _reopened(self, watcher: _Watcher) -> Refresh:
-        """Open another place after the one that ended, however long that takes."""
+        Raises:
+            Overloaded: There is no memory for the list any longer.
+        """
         while True:
+            assert watcher.place is not None, "a watcher that is served has a place"
+            try:
+                return await watcher.place.next_change()
+            except Overloaded:
+                raise
+            except MetadataError:
+                await self._reopen(watcher)
+
+    async def _reopen(self, watcher: _Watcher) -> None:
+        """Go on at another place after the one that ended, however long that takes."""
+        ended = watcher.place
+        while watcher.place is ended:
             await asyncio.sleep(TOPIC_WATCH_RETRY_MS / 1_000)
             try:
-                place = await self._shared.lists.watch(watcher.namespace, watcher.pattern)
+                watcher.place = await self._shared.lists.watch(
+                    watcher.namespace, watcher.pattern, ended
+                )
+            except Overloaded:
+                raise
             except MetadataError:
                 continue
-            ended, watcher.place = watcher.place, place
-            if ended is not None:
-                ended.close()
-            return Refresh.REFRESH
+        if ended is not None:
+            ended.close()
+
+    async def _update(self, watcher_id: int, watcher: _Watcher, change: TopicListChange) -> None:
+        """Send a change, unless the client gets it by another answer."""
+        size_bytes = _size_of(change.created) + _size_of(change.deleted)
+        if size_bytes <= TOPIC_LIST_FREE_BYTES:
+            await self._send(watcher_id, watcher, change)
+            return
+        while watcher.unsent:
+            try:
+                async with self._shared.permits.hold(min(size_bytes, TOPIC_LIST_BYTES_MAX)):
+                    await self._send(watcher_id, watcher, change)
+                    await self._client.until_writable()
+            except Overloaded:
+                await asyncio.sleep(TOPIC_WATCH_RETRY_MS / 1_000)
 
     async def _answer(self, watcher_id: int, watcher: _Watcher) -> None:
         """Answer the waiting requests, each with the list as it is then."""
@@ -307,8 +324,10 @@ class TopicListSession:
                 self._succeed(watcher_id, watcher, request_id, ())
                 continue
             try:
-                async with self._shared.permits.hold(_size_of(watcher.place.names())):
-                    names = self._names_to_send(watcher)
+                _check_size(watcher, watcher.place.answer_bytes)
+                async with self._shared.permits.hold(watcher.place.answer_bytes):
+                    names = watcher.place.names()
+                    _check_size(watcher, _size_of(names))
                     del watcher.waiting[0]
                     self._succeed(watcher_id, watcher, request_id, names)
                     await self._client.until_writable()
@@ -319,22 +338,6 @@ class TopicListSession:
                 else:
                     self._drop(watcher_id, _code_of(error), str(error))
         watcher.answering = None
-
-    def _names_to_send(self, watcher: _Watcher) -> Sequence[str]:
-        """Return the list of a watcher.
-
-        Raises:
-            Refused: It does not fit into one answer.
-        """
-        assert watcher.place is not None, "the answer has its list"
-        names = watcher.place.names()
-        if _size_of(names) > TOPIC_LIST_BYTES_MAX:
-            raise Refused(
-                RejectionCode.LIMIT_EXCEEDED,
-                f"namespace {watcher.namespace.text} has more topics of this pattern than fit into "
-                f"one answer of {TOPIC_LIST_BYTES_MAX} bytes",
-            )
-        return names
 
     def _succeed(
         self, watcher_id: int, watcher: _Watcher, request_id: int, names: Sequence[str]
@@ -354,14 +357,18 @@ class TopicListSession:
             )
         )
 
-    def _send(self, watcher_id: int, watcher: _Watcher, change: TopicListChange) -> None:
-        watcher.unsent = False
-        watcher.hash = change.hash
-        for update in updates_of(watcher_id, change):
+    async def _send(self, watcher_id: int, watcher: _Watcher, change: TopicListChange) -> None:
+        for number, update in enumerate(updates_of(watcher_id, change)):
+            if number:
+                await self._client.until_writable()
+            if not watcher.unsent:
+                return
             self._shared.updates += 1
             self._client.send_command(
                 BaseCommand(type=BaseCommand.WATCH_TOPIC_UPDATE, watchTopicUpdate=update)
             )
+        watcher.unsent = False
+        watcher.hash = change.hash
 
 
 def updates_of(watcher_id: int, change: TopicListChange) -> Iterator[CommandWatchTopicUpdate]:
@@ -407,6 +414,20 @@ def _cut(names: Iterable[str]) -> Iterator[list[str]]:
 
 def _size_of(names: Sequence[str]) -> int:
     return sum(len(name.encode()) + _NAME_BYTES_OVERHEAD for name in names)
+
+
+def _check_size(watcher: _Watcher, size_bytes: int) -> None:
+    """Check that the list of a watcher fits into one answer.
+
+    Raises:
+        Refused: It does not.
+    """
+    if size_bytes > TOPIC_LIST_BYTES_MAX:
+        raise Refused(
+            RejectionCode.LIMIT_EXCEEDED,
+            f"namespace {watcher.namespace.text} has more topics of this pattern than fit into "
+            f"one answer of {TOPIC_LIST_BYTES_MAX} bytes",
+        )
 
 
 def _code_of(error: MetadataError) -> ServerError:

@@ -17,7 +17,8 @@ from nextgen.kernel.routing.system_topics import is_system_topic
 from nextgen.kernel.routing.unit_names import unit_names
 from nextgen.pulsar.topic_lists.hash import sort_key, topics_hash
 from nextgen.pulsar.topic_lists.pattern import TopicPattern, compile_pattern
-from nextgen.pulsar.topic_lists.ports import ListQuestion, Refresh, TopicList
+from nextgen.pulsar.topic_lists.ports import ListQuestion, TopicList
+from nextgen.pulsar.topic_lists.session import TopicListSession, TopicWatches
 from protos.nextgen.v1.events_pb2 import (
     Event,
     TopicCreated,
@@ -26,6 +27,7 @@ from protos.nextgen.v1.events_pb2 import (
     TopicPropertiesSet,
 )
 from protos.nextgen.v1.shard_service_pb2 import ListRequest, ShardRequest, ShardResponse
+from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandWatchTopicList, ServerError
 from tests.support.discovery.fake_cluster import StaticLink, full_update
 
 NAMESPACE = NamespaceName("t", "n")
@@ -209,6 +211,12 @@ class BreakingStreams:
             for stream in self.streams():
                 stream.advance(events_max)
 
+    def fail(self, error: MetadataError) -> None:
+        """End a watch, and with it the lists that stand on it."""
+        for stream in self.streams():
+            stream.listener.on_ended(error)
+            return
+
     @property
     def is_caught_up(self) -> bool:
         return all(stream.position == stream.shard.position for stream in self.streams())
@@ -228,9 +236,11 @@ class Node:
         names = self._shards.names(question.pattern or compile_pattern(".*"))
         return TopicList(topics_hash(names), sorted(names, key=sort_key))
 
-    async def watch(self, pattern: str) -> Place:
+    async def watch(self, pattern: str, after: Place | None = None) -> Place:
         """Return a place at a list; the streams go on meanwhile."""
-        watching = asyncio.ensure_future(self.lists.watch(NAMESPACE, compile_pattern(pattern)))
+        watching = asyncio.ensure_future(
+            self.lists.watch(NAMESPACE, compile_pattern(pattern), after)
+        )
         while not watching.done():
             self.streams.advance()
             await asyncio.sleep(0)
@@ -241,24 +251,25 @@ class Node:
 
 class Watcher:
     """Applies the changes of its place, and checks each: nothing comes twice, every hash is that
-    of the whole list."""
+    of the whole list. If the list ends, it goes on at another place after the one that ended."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = compile_pattern(pattern)
         self.names: set[str] = set()
         self.place: Place | None = None
         self.changes = 0
-        self.refreshes = 0
         self.is_paused = False
         self._reading: asyncio.Task[None] | None = None
 
+    @property
+    def hash(self) -> str:
+        return "" if self.place is None else self.place.hash
+
     async def begin(self, node: Node) -> None:
-        place = await node.lists.watch(NAMESPACE, self.pattern)
-        assert isinstance(place, Place)
-        self.place = place
-        self.names = set(place.names())
-        assert place.hash == topics_hash(self.names)
-        self._reading = asyncio.ensure_future(self._read(place))
+        self.place = await self._place(node, None)
+        self.names = set(self.place.names())
+        assert self.place.hash == topics_hash(self.names)
+        self._reading = asyncio.ensure_future(self._read(node))
 
     async def leave(self) -> None:
         if self._reading is not None:
@@ -274,28 +285,129 @@ class Watcher:
             return None
         return reading.exception()
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether the list ended, so that the watcher has to begin again."""
-        return isinstance(self.failure, MetadataError)
-
-    async def _read(self, place: Place) -> None:
+    async def _read(self, node: Node) -> None:
         while True:
             while self.is_paused:
                 await asyncio.sleep(0)
-            change = await place.next_change()
-            if isinstance(change, Refresh):
-                self.refreshes += 1
-                self.names = set(place.names())
-            else:
-                self.changes += 1
-                created, deleted = set(change.created), set(change.deleted)
-                assert created | deleted, "an empty change"
-                assert not created & self.names, "created twice"
-                assert deleted <= self.names, "deleted what was not there"
-                self.names = (self.names | created) - deleted
-                assert change.hash == place.hash
-            assert place.hash == topics_hash(self.names), "the hash is not that of the list"
+            assert self.place is not None
+            try:
+                change = await self.place.next_change()
+            except MetadataError:
+                ended = self.place
+                self.place = await self._place(node, ended)
+                ended.close()
+                continue
+            self.changes += 1
+            apply(self.names, change.created, change.deleted)
+            assert change.hash == self.place.hash
+            assert self.place.hash == topics_hash(self.names), "the hash is not that of the list"
+
+    async def _place(self, node: Node, after: Place | None) -> Place:
+        while True:
+            try:
+                place = await node.lists.watch(NAMESPACE, self.pattern, after)
+            except MetadataError:
+                await asyncio.sleep(0)
+                continue
+            assert isinstance(place, Place)
+            return place
+
+
+class ClientWatcher:
+    """A stock client with one watcher: it has what its connection brought, and applies each update
+    to that. It watches again with the hash that it has, and after an error."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = compile_pattern(pattern)
+        self.names: set[str] = set()
+        self.hash = ""
+        self.changes = 0
+        self.failure: BaseException | None = None
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._session: TopicListSession | None = None
+        self._answered = asyncio.Event()
+
+    @property
+    def is_paused(self) -> bool:
+        return not self._has_room.is_set()
+
+    @is_paused.setter
+    def is_paused(self, is_paused: bool) -> None:
+        if is_paused:
+            self._has_room.clear()
+        else:
+            self._has_room.set()
+
+    async def begin(self, node: Node) -> None:
+        self._session = TopicListSession(self, TopicWatches(node.lists))
+        self.reconcile()
+        await self._answered.wait()
+
+    def reconcile(self) -> None:
+        """Send the request with the same id, and the hash that the client has."""
+        assert self._session is not None
+        self._answered.clear()
+        request = CommandWatchTopicList(
+            request_id=1,
+            watcher_id=1,
+            namespace=NAMESPACE.text,
+            topics_pattern=self.pattern.text,
+            topics_hash=self.hash,
+        )
+        self._session.handle(BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST, watchTopicList=request))
+
+    async def leave(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+            # Its tasks end.
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+    # As the session calls it --------------------------------------------------------------------
+
+    async def until_writable(self) -> None:
+        await self._has_room.wait()
+
+    def send_command(self, command: BaseCommand) -> None:
+        try:
+            self._take(command)
+        except AssertionError as error:
+            self.failure = self.failure or error
+
+    def send_error(self, request_id: int, error: ServerError, message: str) -> None:
+        asyncio.get_running_loop().call_soon(self._reconcile_at, self._session)
+
+    def _reconcile_at(self, session: TopicListSession | None) -> None:
+        if session is self._session is not None:
+            self.reconcile()
+
+    def _take(self, command: BaseCommand) -> None:
+        if command.type == BaseCommand.WATCH_TOPIC_LIST_SUCCESS:
+            success = command.watchTopicListSuccess
+            if success.topics_hash != self.hash:
+                self.names = set(success.topic)
+            self.hash = success.topics_hash
+            self._answered.set()
+        else:
+            update = command.watchTopicUpdate
+            self.changes += 1
+            apply(self.names, update.new_topics, update.deleted_topics)
+            self.hash = update.topics_hash or self.hash
+            if not update.topics_hash:
+                return
+        assert self.hash == topics_hash(self.names), "the hash is not that of the list"
+
+
+def apply(names: set[str], created: Sequence[str], deleted: Sequence[str]) -> None:
+    """Change ``names``, and check that nothing comes twice."""
+    assert created or deleted, "an empty change"
+    assert names.isdisjoint(created), "created twice"
+    assert names.issuperset(deleted), "deleted what was not there"
+    assert len({*created, *deleted}) == len(created) + len(deleted)
+    names.update(created)
+    names.difference_update(deleted)
 
 
 def _name_of(event: Event) -> str:

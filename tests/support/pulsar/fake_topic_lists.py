@@ -10,19 +10,31 @@ from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.routing.names import NamespaceName
 from nextgen.pulsar.topic_lists.hash import topics_hash
 from nextgen.pulsar.topic_lists.pattern import TopicPattern
-from nextgen.pulsar.topic_lists.ports import ListQuestion, Refresh, TopicList, TopicListChange
+from nextgen.pulsar.topic_lists.ports import (
+    ListQuestion,
+    TopicList,
+    TopicListChange,
+    WatchedTopicList,
+)
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandError, ServerError
 
 
 class FakePlace:
-    """A watcher's place. Its queue holds ``queue_max`` changes and then becomes one refresh."""
+    """A watcher's place. Its queue holds ``queue_max`` changes and then becomes one difference."""
 
-    def __init__(self, lists: FakeTopicLists, namespace: str, pattern: TopicPattern) -> None:
+    def __init__(
+        self,
+        lists: FakeTopicLists,
+        namespace: str,
+        pattern: TopicPattern,
+        after: FakePlace | None = None,
+    ) -> None:
         self._lists = lists
         self.namespace = namespace
         self.pattern = pattern
-        self._names = {name for name in lists.names if self.describes(name)}
-        self._queue: deque[TopicListChange | Refresh] = deque()
+        self._names = self._present() if after is None else after._names
+        self._is_behind = after is not None
+        self._queue: deque[TopicListChange] = deque()
         self._arrived = asyncio.Event()
         self.error: MetadataError | None = None
         self.is_closed = False
@@ -34,19 +46,31 @@ class FakePlace:
     def describes(self, name: str) -> bool:
         return f"://{self.namespace}/" in name and self.pattern.matches(name)
 
+    @property
+    def answer_bytes(self) -> int:
+        return sum(len(name) + 3 for name in self._names)
+
     def names(self) -> Sequence[str]:
         return sorted(self._names)
 
-    async def next_change(self) -> TopicListChange | Refresh:
-        while not self._queue:
+    def _present(self) -> set[str]:
+        return {name for name in self._lists.names if self.describes(name)}
+
+    async def next_change(self) -> TopicListChange:
+        while True:
             if self.error is not None:
                 raise self.error
+            if self._is_behind:
+                self._is_behind = False
+                present = self._present()
+                created, deleted = sorted(present - self._names), sorted(self._names - present)
+                if created or deleted:
+                    self._queue.append(TopicListChange(topics_hash(present), created, deleted))
+            if self._queue:
+                break
             self._arrived.clear()
             await self._arrived.wait()
         change = self._queue.popleft()
-        if isinstance(change, Refresh):
-            self._names = {name for name in self._lists.names if self.describes(name)}
-            return change
         self._names = (self._names | set(change.created)) - set(change.deleted)
         return change
 
@@ -54,9 +78,10 @@ class FakePlace:
         self.is_closed = True
 
     def put(self, change: TopicListChange) -> None:
-        if len(self._queue) >= self._lists.queue_max or Refresh.REFRESH in self._queue:
-            self._queue = deque([Refresh.REFRESH])
-        else:
+        if len(self._queue) >= self._lists.queue_max:
+            self._queue.clear()
+            self._is_behind = True
+        if not self._is_behind:
             self._queue.append(change)
         self._arrived.set()
 
@@ -72,6 +97,7 @@ class FakeTopicLists:
         self.names = set(names)
         self.places: list[FakePlace] = []
         self.queue_max = 100
+        self.has_room = True
         self.error: MetadataError | None = None
         self.opened = asyncio.Event()
         self.opened.set()
@@ -86,11 +112,17 @@ class FakeTopicLists:
         found = topics_hash(names)
         return TopicList(found, None if found == question.known_hash else names)
 
-    async def watch(self, namespace: NamespaceName, pattern: TopicPattern) -> FakePlace:
+    async def watch(
+        self,
+        namespace: NamespaceName,
+        pattern: TopicPattern,
+        after: WatchedTopicList | None = None,
+    ) -> FakePlace:
         await self.opened.wait()
         if self.error is not None:
             raise self.error
-        place = FakePlace(self, namespace.text, pattern)
+        assert after is None or isinstance(after, FakePlace)
+        place = FakePlace(self, namespace.text, pattern, after)
         self.places.append(place)
         return place
 
@@ -116,6 +148,8 @@ class FakeListClient:
 
     def __init__(self) -> None:
         self.sent: list[BaseCommand] = []
+        self.stops_behind_updates = False
+        """Whether it reads nothing after an update, until ``read``."""
         self._has_room = asyncio.Event()
         self._has_room.set()
 
@@ -130,6 +164,8 @@ class FakeListClient:
 
     def send_command(self, command: BaseCommand) -> None:
         self.sent.append(command)
+        if self.stops_behind_updates and command.type == BaseCommand.WATCH_TOPIC_UPDATE:
+            self.stop_reading()
 
     def send_error(self, request_id: int, error: ServerError, message: str) -> None:
         failed = CommandError(request_id=request_id, error=error, message=message)

@@ -1,4 +1,5 @@
-"""Random histories of topics, broken streams, lost leaders and cut logs: watchers miss nothing."""
+"""Random histories of topics, broken streams, lost leaders, cut logs and lists that end: watchers
+miss nothing, and a stock client has the topics that there are, by updates alone."""
 
 from __future__ import annotations
 
@@ -9,9 +10,17 @@ import pytest
 
 from nextgen.client.topic_lists import place as place_module
 from nextgen.client.topic_lists import shared_list
+from nextgen.kernel.errors import Unavailable
+from nextgen.pulsar.topic_lists import session
 from nextgen.pulsar.topic_lists.hash import topics_hash
 from nextgen.tasks.timeouts import timeout
-from tests.support.discovery.topic_list_world import PREFIX, LoggedShards, Node, Watcher
+from tests.support.discovery.topic_list_world import (
+    PREFIX,
+    ClientWatcher,
+    LoggedShards,
+    Node,
+    Watcher,
+)
 
 PATTERNS = (".*", "t/n/a.*", "t/n/.*[02468]", "t/n/b-1", "t/n/none")
 LOCALS = [*(f"{letter}-{number}" for letter in "ab" for number in range(12)), "__change_events"]
@@ -24,8 +33,9 @@ class History:
         self.chance = chance = random.Random(seed)
         self.shards = LoggedShards(chance.randint(1, 4), chance)
         self.nodes = [Node(self.shards), Node(self.shards)]
-        self.watchers = [Watcher(chance.choice(PATTERNS)) for _ in range(8)]
-        self.cuts = 0
+        self.watchers: list[Watcher | ClientWatcher] = [
+            kind(chance.choice(PATTERNS)) for kind in (Watcher, ClientWatcher) * 5
+        ]
 
     def change(self) -> None:
         """Let something happen to a topic."""
@@ -43,9 +53,10 @@ class History:
             shard.delete(name)
 
     def disturb(self) -> None:
-        """Break a stream, lose a leader, cut a log, or mend one of these."""
+        """Break a stream, lose a leader, cut a log, end a list, or mend one of these."""
         node = self.chance.choice(self.nodes)
-        match self.chance.randrange(5):
+        watcher = self.chance.choice(self.watchers)
+        match self.chance.randrange(7):
             case 0:
                 node.streams.is_connected = not node.streams.is_connected
             case 1:
@@ -54,12 +65,12 @@ class History:
                 for stream in node.streams.streams():
                     if self.chance.random() < 0.5 and stream.position is not None:
                         stream.cut()
-                        self.cuts += 1
             case 3:
-                watcher = self.chance.choice(self.watchers)
                 watcher.is_paused = not watcher.is_paused
-            case _:
-                pass
+            case 4 if isinstance(watcher, ClientWatcher):
+                watcher.reconcile()
+            case 5:
+                node.streams.fail(Unavailable("the shard is gone"))
 
     async def move(self) -> None:
         """Let a watcher come back at either node, as after a lost connection."""
@@ -70,8 +81,9 @@ class History:
         for watcher in self.watchers:
             await self._begin(watcher)
 
-    async def _begin(self, watcher: Watcher) -> None:
+    async def _begin(self, watcher: Watcher | ClientWatcher) -> None:
         await watcher.leave()
+        watcher.is_paused = False
         node = self.chance.choice(self.nodes)
         beginning = asyncio.ensure_future(watcher.begin(node))
         while not beginning.done():
@@ -102,7 +114,7 @@ class History:
                     node.streams.advance()
                 await asyncio.sleep(0)
 
-    def _is_settled(self, watcher: Watcher) -> bool:
+    def _is_settled(self, watcher: Watcher | ClientWatcher) -> bool:
         if watcher.failure is not None:
             raise watcher.failure
         return watcher.names == self.shards.names(watcher.pattern)
@@ -111,8 +123,7 @@ class History:
         for watcher in self.watchers:
             names = self.shards.names(watcher.pattern)
             assert watcher.names == names
-            assert watcher.place is not None
-            assert watcher.place.hash == topics_hash(names)
+            assert watcher.hash == topics_hash(names)
 
     async def stop(self) -> None:
         for watcher in self.watchers:
@@ -149,11 +160,14 @@ def quick(monkeypatch):
     """No pause before a shard is read again, few names wait for a watcher."""
     monkeypatch.setattr(shared_list, "_PAUSE_MS_MIN", 0)
     monkeypatch.setattr(shared_list, "_PAUSE_MS_MAX", 0)
-    monkeypatch.setattr(place_module, "TOPIC_LIST_PENDING_NAMES_MAX", 30)
+    monkeypatch.setattr(place_module, "TOPIC_LIST_PENDING_NAMES_MAX", 10)
+    monkeypatch.setattr(shared_list, "TOPIC_LIST_PENDING_NAMES_MAX", 10)
+    monkeypatch.setattr(session, "TOPIC_WATCH_RETRY_MS", 0)
+    monkeypatch.setattr(session, "TOPIC_LIST_FREE_BYTES", 150)
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(40))
 async def test_every_watcher_has_the_truth_after_each_quiet_moment(seed):
     history = await replay(seed, rounds=6)
     assert sum(watcher.changes for watcher in history.watchers) > 10

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from nextgen.client.topic_lists import name_set
 from nextgen.client.topic_lists.name_set import NameSet
+from nextgen.client.topic_lists.name_snapshot import differences
 from nextgen.pulsar.topic_lists.hash import sort_key, topics_hash
 
 PREFIX = "persistent://t/n/"
@@ -74,15 +75,56 @@ def test_long_histories_of_many_blocks_equal_a_plain_set():
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_its_blocks_can_be_walked_by_key():
+@given(CHANGES, CHANGES)
+def test_the_differences_of_two_snapshots_lead_from_one_to_the_other(earlier, later):
     names = NameSet()
-    expected = names.add(f"{PREFIX}t-{number}" for number in range(200))
-    walked, key = [], b""
-    while key is not None:
-        block, key = names.behind(key)
-        walked += block
-    assert walked == expected
-    assert NameSet().behind(b"") == ([], None)
+    changed(names, earlier)
+    before, were = names.snapshot(), set(names)
+    changed(names, later)
+    after, are = names.snapshot(), set(names)
+    parts = list(differences(before, after))
+
+    assert [name for new, _ in parts for name in new] == sorted(are - were, key=sort_key)
+    assert [name for _, gone in parts for name in gone] == sorted(were - are, key=sort_key)
+    assert (set(before), len(before), before.hash) == (were, len(were), topics_hash(were))
+    assert after.text_bytes == names.text_bytes
+
+
+def changed(names: NameSet, changes) -> None:
+    for is_added, locals_ in changes:
+        whole = [PREFIX + local for local in locals_]
+        if is_added:
+            names.add(whole)
+        else:
+            names.discard(whole)
+
+
+def test_a_difference_reads_replaced_blocks_only():
+    names = NameSet()
+    everything = names.add(f"{PREFIX}topic-{number:06d}" for number in range(20_000))
+    before = names.snapshot()
+    assert names.snapshot() is before
+    names.discard(everything[:1])
+    after = names.snapshot()
+
+    assert after is not before
+    assert len(set(map(id, after.blocks)).difference(map(id, before.blocks))) == 1
+    assert list(differences(before, after)) == [([], everything[:1])]
+
+
+def test_blocks_that_a_snapshot_keeps_count_until_it_is_gone():
+    names = NameSet()
+    everything = names.add(f"{PREFIX}topic-{number:06d}" for number in range(20_000))
+    before = names.snapshot()
+    size_bytes = names.size_bytes
+    names.discard(everything[:1])
+    assert names.size_bytes > size_bytes + name_set.BLOCK_BYTES_MAX // 4
+    for _ in range(100):
+        names.add(everything[:1])
+        names.discard(everything[:1])
+    assert names.size_bytes <= size_bytes + before.text_bytes
+    del before
+    assert names.size_bytes < size_bytes
 
 
 def test_a_set_whose_names_were_deleted_keeps_no_small_blocks():

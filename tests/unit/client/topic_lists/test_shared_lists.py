@@ -8,6 +8,7 @@ import random
 import pytest
 
 from nextgen.client.topic_lists import namespace_changes, shared_list
+from nextgen.client.topic_lists import place as place_module
 from nextgen.client.topic_lists.shared_list import SharedList
 from nextgen.kernel.errors import Overloaded, Refused, Unavailable
 from nextgen.kernel.limits.listing import (
@@ -20,9 +21,15 @@ from nextgen.kernel.limits.pulsar import TOPIC_LIST_BYTES_MAX
 from nextgen.kernel.routing.names import NamespaceName
 from nextgen.pulsar.topic_lists.hash import topics_hash
 from nextgen.pulsar.topic_lists.pattern import TopicPattern, compile_pattern
-from nextgen.pulsar.topic_lists.ports import ListQuestion, Refresh, TopicList, TopicListChange
+from nextgen.pulsar.topic_lists.ports import ListQuestion, TopicList, TopicListChange
 from nextgen.tasks.timeouts import timeout
-from tests.support.discovery.topic_list_world import NAMESPACE, PREFIX, LoggedShards, Node
+from tests.support.discovery.topic_list_world import (
+    NAMESPACE,
+    PREFIX,
+    ClientWatcher,
+    LoggedShards,
+    Node,
+)
 from tests.support.processes.kept_tasks import break_kept, has_begun_again
 
 
@@ -49,6 +56,13 @@ async def change_at(node: Node, place) -> TopicListChange:
         change = await place.next_change()
     assert isinstance(change, TopicListChange)
     return change
+
+
+async def settled(node: Node) -> None:
+    """Let the list take all changes, while its places wait."""
+    node.streams.advance()
+    for _ in range(50):
+        await asyncio.sleep(0)
 
 
 async def ask(node: Node, known_hash: str = "", **more) -> TopicList:
@@ -150,6 +164,27 @@ async def test_lists_follow_their_namespace_after_a_task_of_theirs_ended(shards,
     assert (await change_at(node, place)).created == (f"{PREFIX}a",)
 
 
+async def test_a_list_whose_worker_is_cancelled_in_a_step_ends_and_loses_nothing(
+    shards, node, monkeypatch
+):
+    place = await node.watch(".*")
+    take = SharedList.take
+
+    async def cancelled(shared: SharedList, *step) -> None:
+        monkeypatch.setattr(SharedList, "take", take)
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(SharedList, "take", cancelled)
+    create(shards, "a")
+    node.streams.advance()
+    with pytest.raises(Unavailable, match="broke"):
+        await place.next_change()
+
+    after = await node.watch(".*", place)
+    place.close()
+    assert (await after.next_change()).created == (f"{PREFIX}a",)
+
+
 async def test_names_are_those_of_the_last_change_that_was_taken(shards, node):
     create(shards, "a")
     place = await node.watch(".*")
@@ -232,6 +267,52 @@ async def test_topic_lists_bytes_max_refuses_watchers_and_keeps_those_there_are(
     await node.lists.stop()
 
 
+async def test_lists_grow_to_topic_lists_grown_bytes_max_and_one_more_ends_the_largest():
+    sizes = []
+    for short_bytes in (0, 0, 1):
+        shards = LoggedShards(2, random.Random(5), page_items=1_000)
+        limits = {"grown_bytes_max": sizes[0] - short_bytes} if sizes else {}
+        node = Node(shards, bytes_max=1_000_000, **limits)
+        large, small = await node.watch("t/n/a.*"), await node.watch("t/n/b.*")
+        create(shards, *(f"a-{number}" for number in range(9)), "b")
+        await settled(node)
+        sizes.append(node.lists.gauges()["topic_list_bytes"])
+        assert (await small.next_change()).created == (f"{PREFIX}b",)
+        if short_bytes:
+            with pytest.raises(Overloaded, match="have grown to"):
+                await large.next_change()
+            assert node.lists.counts()["topic_lists_refused"] == 1
+            assert node.lists.gauges()["topic_list_watchers"] == 1
+        else:
+            assert len(large.names()) == 0
+            assert (await large.next_change()).created
+        await node.lists.stop()
+
+    assert sizes[0] == sizes[1] > sizes[2]
+
+
+async def test_lists_that_nobody_watches_end_before_those_that_have_grown(shards):
+    room = 2 * TOPIC_LIST_OVERHEAD_BYTES + TOPIC_LIST_WATCHER_BYTES
+    node = Node(shards, bytes_max=room, grown_bytes_max=room + 10)
+    (await node.watch("t/n/a.*")).close()
+    place = await node.watch("t/n/b.*")
+    create(shards, "b")
+
+    assert (await change_at(node, place)).created == (f"{PREFIX}b",)
+    assert node.lists.gauges()["topic_lists"] == 1
+    await node.lists.stop()
+
+
+async def test_there_is_room_for_a_watcher_while_there_is_memory_or_a_list_that_can_go(shards):
+    node = Node(shards, bytes_max=TOPIC_LIST_OVERHEAD_BYTES + TOPIC_LIST_WATCHER_BYTES)
+    assert node.lists.has_room
+    place = await node.watch("t/n/a.*")
+    assert not node.lists.has_room
+    place.close()
+    assert node.lists.has_room
+    await node.lists.stop()
+
+
 async def test_a_list_that_nobody_watches_makes_room_for_another(shards):
     node = Node(shards, bytes_max=TOPIC_LIST_OVERHEAD_BYTES + TOPIC_LIST_WATCHER_BYTES)
     (await node.watch("t/n/a.*")).close()
@@ -242,16 +323,138 @@ async def test_a_list_that_nobody_watches_makes_room_for_another(shards):
     assert node.lists.gauges()["topic_list_bytes"] == 0
 
 
-async def test_topic_list_pending_names_max_waits_and_one_more_reads_the_list_again(shards, node):
+async def test_topic_list_pending_names_max_wait_and_one_more_is_a_net_difference(shards, node):
     place = await node.watch(".*")
     create(shards, "a", partitions=TOPIC_LIST_PENDING_NAMES_MAX)
     assert len((await change_at(node, place)).created) == TOPIC_LIST_PENDING_NAMES_MAX
+    assert node.lists.counts()["topic_list_refreshes"] == 0
+
     shards.of_topic(f"{PREFIX}a").delete(f"{PREFIX}a")
+    node.streams.advance()
     create(shards, "b")
     node.streams.advance()
-    assert await place.next_change() is Refresh.REFRESH
-    assert place.names() == [f"{PREFIX}b"]
-    assert place.hash == topics_hash(place.names())
+    create(shards, "c")
+    shards.of_topic(f"{PREFIX}b").delete(f"{PREFIX}b")
+    await settled(node)
+    change = await place.next_change()
+
+    assert (change.created, len(change.deleted)) == (
+        (f"{PREFIX}c",),
+        TOPIC_LIST_PENDING_NAMES_MAX,
+    )
+    assert change.hash == place.hash == topics_hash([f"{PREFIX}c"])
+    assert node.lists.counts()["topic_list_refreshes"] == 1
+    create(shards, "d")
+    assert (await change_at(node, place)).created == (f"{PREFIX}d",)
+
+
+@pytest.mark.parametrize("pending_max", [TOPIC_LIST_PENDING_NAMES_MAX, 2])
+async def test_a_client_gets_what_was_deleted_in_a_log_that_was_cut(
+    shards, node, monkeypatch, pending_max
+):
+    """1. a client watches. 2. topics are deleted. 3. the log is cut before the stream has read
+    that. 4. the shard is read again, and the client applies what it is sent."""
+    monkeypatch.setattr(shared_list, "TOPIC_LIST_PENDING_NAMES_MAX", pending_max)
+    create(shards, *(f"a-{number}" for number in range(9)))
+    client = ClientWatcher(".*")
+    beginning = asyncio.ensure_future(client.begin(node))
+    while not beginning.done():
+        await settled(node)
+    for number in range(0, 9, 2):
+        shards.of_topic(f"{PREFIX}a-{number}").delete(f"{PREFIX}a-{number}")
+    create(shards, "b")
+    for stream in node.streams.streams():
+        stream.cut()
+    async with timeout(30):
+        while client.hash != topics_hash(shards.names(client.pattern)):
+            await settled(node)
+
+    assert client.names == {PREFIX + local for local in ("a-1", "a-3", "a-5", "a-7", "b")}
+    assert client.failure is None
+    await client.leave()
+
+
+async def test_names_of_a_place_that_is_behind_are_those_that_its_watcher_has(
+    shards, node, monkeypatch
+):
+    monkeypatch.setattr(place_module, "TOPIC_LIST_PENDING_NAMES_MAX", 1)
+    create(shards, "a")
+    place = await node.watch(".*")
+    shards.of_topic(f"{PREFIX}a").delete(f"{PREFIX}a")
+    create(shards, "b", "c")
+    await settled(node)
+
+    assert place.names() == [f"{PREFIX}a"]
+    assert place.hash == topics_hash([f"{PREFIX}a"])
+    assert place.answer_bytes >= len(f"{PREFIX}a")
+    change = await place.next_change()
+    assert (set(change.created), change.deleted) == ({f"{PREFIX}b", f"{PREFIX}c"}, (f"{PREFIX}a",))
+
+
+async def test_a_failed_list_does_not_take_the_next_one_with_it(shards, node, monkeypatch):
+    """1. two watchers wait for a list that fails. 2. the first one tries again before the second
+    has heard of it."""
+    monkeypatch.setattr(shared_list, "_PAUSE_MS_MIN", 0)
+    first, second = (
+        asyncio.ensure_future(node.lists.watch(NAMESPACE, compile_pattern(".*"))) for _ in range(2)
+    )
+    again: list[asyncio.Future] = []
+    first.add_done_callback(
+        lambda _: again.append(
+            asyncio.ensure_future(node.lists.watch(NAMESPACE, compile_pattern(".*")))
+        )
+    )
+    await asyncio.sleep(0)
+    node.streams.fail(Unavailable("the shard is gone"))
+    while not (second.done() and again and again[0].done()):
+        node.streams.advance()
+        await asyncio.sleep(0)
+
+    for failed in (first, second):
+        with pytest.raises(Unavailable, match="gone"):
+            failed.result()
+    assert again[0].result().names() == []
+
+
+async def test_a_watcher_that_is_cancelled_when_its_list_ends_is_cancelled(node):
+    watching = asyncio.ensure_future(node.lists.watch(NAMESPACE, compile_pattern(".*")))
+    await asyncio.sleep(0)
+    node.streams.fail(Unavailable("the shard is gone"))
+    await asyncio.sleep(0)
+    watching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await watching
+
+
+async def test_what_came_and_went_while_a_place_was_behind_is_no_change(shards, node, monkeypatch):
+    monkeypatch.setattr(place_module, "TOPIC_LIST_PENDING_NAMES_MAX", 1)
+    place = await node.watch(".*")
+    create(shards, "a", partitions=2)
+    shards.of_topic(f"{PREFIX}a").delete(f"{PREFIX}a")
+    await settled(node)
+    create(shards, "b")
+
+    assert (await change_at(node, place)).created == (f"{PREFIX}b",)
+
+
+async def test_after_a_list_ended_its_watcher_gets_the_difference_of_the_next_one(shards, node):
+    create(shards, "a", "b")
+    place = await node.watch(".*")
+    create(shards, "c")
+    await settled(node)
+    node.streams.fail(Unavailable("the shard is gone"))
+    shards.of_topic(f"{PREFIX}a").delete(f"{PREFIX}a")
+    create(shards, "d")
+    with pytest.raises(Unavailable, match="gone"):
+        await place.next_change()
+
+    after = await node.watch(".*", place)
+    place.close()
+
+    assert after.names() == [f"{PREFIX}a", f"{PREFIX}b"]
+    change = await after.next_change()
+    assert (set(change.created), change.deleted) == ({f"{PREFIX}c", f"{PREFIX}d"}, (f"{PREFIX}a",))
+    assert change.hash == topics_hash(after.names())
 
 
 async def test_topic_list_change_names_max_divides_changes(shards, node):

@@ -164,7 +164,7 @@ async def test_one_update_of_a_watcher_is_in_flight(world):
     assert [update(each)[1:3] for each in await world.sent()] == [([A3], []), ([], [A1])]
 
 
-async def test_a_queue_that_overflows_becomes_one_refresh(world):
+async def test_a_queue_that_overflows_becomes_the_net_difference(world):
     world.lists.queue_max = 1
     world.watch()
     await world.sent()
@@ -172,15 +172,16 @@ async def test_a_queue_that_overflows_becomes_one_refresh(world):
     world.lists.create(A3)
     await world.sent()
 
-    for number in range(10, 20):
-        world.lists.create(f"persistent://acme/orders/a{number}")
+    names = [f"persistent://acme/orders/a{number}" for number in range(10, 20)]
+    for name in names:
+        world.lists.create(name)
+    world.lists.delete(A1)
+    world.lists.delete(names.pop())
     world.client.read()
 
-    first, refresh = await world.sent()
+    first, difference = await world.sent()
     assert update(first)[1] == [A3]
-    whole = sorted(name for name in world.lists.names if name != B1)
-    assert update(refresh) == (5, whole, [], topics_hash(whole))
-    assert world.shared.refreshes == 1
+    assert update(difference) == (5, names, [A1], topics_hash([A2, A3, *names]))
 
 
 async def test_the_same_id_reconciles(world):
@@ -351,13 +352,75 @@ async def test_a_list_that_ends_is_watched_anew_and_its_difference_sent(world, m
     world.watch()
     await world.sent()
 
-    world.lists.names.add(A3)
+    world.lists.names ^= {A1, A3}
     world.lists.places[0].fail(Unavailable("the shard is gone"))
 
-    (refresh,) = await world.sent()
-    assert update(refresh) == (5, [A1, A2, A3], [], topics_hash([A1, A2, A3]))
+    (difference,) = await world.sent()
+    assert update(difference) == (5, [A3], [A1], topics_hash([A2, A3]))
     assert world.lists.places[0].is_closed
     world.lists.places[1].fail(Unavailable("again"))
+    assert await world.sent() == []
+
+
+async def test_a_list_that_ends_for_want_of_memory_has_no_watchers_and_refuses_the_next(world):
+    world.watch()
+    await world.sent()
+
+    world.lists.error = Overloaded("no memory is left")
+    world.lists.places[0].fail(world.lists.error)
+
+    assert await world.sent() == []
+    assert (world.shared.watchers, world.lists.places[0].is_closed) == (0, True)
+    again = world.watch(known=topics_hash([A1, A2]))
+    assert [error(each) for each in await world.sent()] == [(again, pulsar.TooManyRequests)]
+
+
+async def test_a_list_that_finds_no_memory_for_another_place_has_no_watchers(world, monkeypatch):
+    monkeypatch.setattr(module, "TOPIC_WATCH_RETRY_MS", 0)
+    world.watch()
+    await world.sent()
+
+    world.lists.error = Overloaded("no memory is left")
+    world.lists.places[0].fail(Unavailable("the shard is gone"))
+
+    assert await world.sent() == []
+    assert (world.shared.watchers, world.lists.places[0].is_closed) == (0, True)
+
+
+async def test_changes_up_to_topic_list_free_bytes_need_no_permit_and_larger_ones_wait(
+    world, monkeypatch
+):
+    monkeypatch.setattr(module, "TOPIC_LIST_FREE_BYTES", len(A3) + 3)
+    monkeypatch.setattr(module, "TOPIC_WATCH_RETRY_MS", 0)
+    world.shared.permits = MemoryPermits(1_000, waiting_max=0)
+    world.watch()
+    await world.sent()
+    async with world.shared.permits.hold(1_000):
+        world.lists.create(A3)
+        assert [update(each)[1] for each in await world.sent()] == [[A3]]
+        world.lists.create(A3 + "x")
+        assert await world.sent() == []
+    assert [update(each)[1] for each in await world.sent()] == [[A3 + "x"]]
+
+
+async def test_the_rest_of_a_change_in_parts_is_not_sent_behind_a_reconciliation(
+    world, monkeypatch
+):
+    monkeypatch.setattr(module, "TOPIC_LIST_BYTES_MAX", 2 * (len(A1) + 3))
+    monkeypatch.setattr(module, "TOPIC_LIST_FREE_BYTES", 0)
+    world.watch()
+    await world.sent()
+    a8, a9 = "persistent://acme/orders/a8", "persistent://acme/orders/a9"
+    world.client.stops_behind_updates = True
+    world.lists.names ^= {A1, A2, a8, a9}
+    world.lists.places[0].put(TopicListChange(topics_hash([a8, a9]), [a8, a9], [A1, A2]))
+    assert [update(each) for each in await world.sent()] == [(5, [], [A1, A2], "")]
+
+    request_id = world.watch(known="00000000")
+    (answer,) = await world.sent()
+    world.client.read()
+
+    assert success(answer) == (request_id, 5, [a8, a9], topics_hash([a8, a9]))
     assert await world.sent() == []
 
 
@@ -373,6 +436,8 @@ async def test_watchers_are_bounded_by_memory_not_by_count(world):
     assert error((await world.sent())[0]) == (one_more, pulsar.TooManyRequests)
     world.close(0)
     assert world.shared.has_room
+    world.lists.has_room = False
+    assert not world.shared.has_room
 
 
 def test_a_process_has_as_many_watchers_as_fit_into_topic_watchers_bytes_max() -> None:
