@@ -38,6 +38,15 @@ def run_command(work: Coroutine[Any, Any, T]) -> T:
     return run_blocking(lambda: run(_watched(work)))
 
 
+def run_until_interrupted(work: Coroutine[Any, Any, None]) -> None:
+    """Do as ``run_command`` for work whose normal end is an interrupt: it ends as done."""
+    try:
+        run_command(work)
+    except typer.Exit as ending:
+        if ending.exit_code != ExitCode.INTERRUPTED:
+            raise
+
+
 async def _watched(work: Coroutine[Any, Any, T]) -> T:
     # The command stays the loop's main task: an exit or an interrupt of it ends the loop.
     command = asyncio.current_task()

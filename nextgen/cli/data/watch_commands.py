@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nextgen.cli.console.command_run import run_command
+from nextgen.cli.console.command_run import run_until_interrupted
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import print_json, print_line
-from nextgen.runtime.lifecycle.exit_code import ExitCode
 
 if TYPE_CHECKING:
     from nextgen.client.client import Client
@@ -103,7 +102,7 @@ def shard_map(
                 if lines == limit:
                     return
 
-    _until_interrupted(work)
+    run_until_interrupted(work())
 
 
 def _run(
@@ -125,16 +124,7 @@ def _run(
                 if lines == limit:
                     return
 
-    _until_interrupted(work)
-
-
-def _until_interrupted(work: Callable[[], Any]) -> None:
-    try:
-        run_command(work())
-    except typer.Exit as ending:
-        # An interrupt is the normal end of a watch.
-        if ending.exit_code != ExitCode.INTERRUPTED:
-            raise
+    run_until_interrupted(work())
 
 
 def _print_change(change: Change[Any], *, json_output: bool) -> bool:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nextgen.cli.console.command_run import run_command
+from nextgen.cli.console.command_run import run_until_interrupted
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import print_json, print_line
 from nextgen.cli.topics.inventory_commands import topics_group
-from nextgen.runtime.lifecycle.exit_code import ExitCode
 
 if TYPE_CHECKING:
     from nextgen.client.discovery.topic_list import TopicListChanged
@@ -61,12 +60,7 @@ def watch_topics(
                     if seen == limit:
                         return
 
-    try:
-        run_command(work())
-    except typer.Exit as ending:
-        # An interrupt is the normal end of a watch.
-        if ending.exit_code != ExitCode.INTERRUPTED:
-            raise
+    run_until_interrupted(work())
 
 
 def _print(change: TopicListChanged, *, is_first: bool, json_output: bool) -> None:

@@ -145,6 +145,25 @@ def unsent_bytes(server: PulsarServer) -> int:
     )
 
 
+async def test_an_id_that_is_used_again_belongs_to_the_later_namespace(
+    site: Site, lists: Lists
+) -> None:
+    seen: list[str] = []
+
+    def take(command: BaseCommand, _payload: bytes) -> None:
+        seen.extend(command.watchTopicUpdate.new_topics)
+
+    async with await site.connect(on_push=take) as client:
+        await client.request(watch(1, ".*"), timeout_ms=TIMEOUT_MS)
+        await client.request(watch(1, ".*", "t/other"), timeout_ms=TIMEOUT_MS)
+        await client.request(watch(2, ".*-2"), timeout_ms=TIMEOUT_MS)
+        lists.create("a-1")
+        created = lists.create("a-2")
+        await site.until(lambda: bool(seen))
+
+    assert seen == [created]
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 async def test_a_bad_pattern_gets_its_code_and_the_connection_goes_on(
     site: Site, lists: Lists, case: PatternCase

@@ -113,6 +113,20 @@ async def test_topic_lists_are_watched(world: BrokerWorld):
     assert isinstance(close, pulsar.CommandSuccess)
 
 
+async def test_an_id_that_is_used_again_belongs_to_the_later_namespace(world: BrokerWorld):
+    broker = world.broker("a")
+    client = broker.client()
+    for namespace in ("public/default", "acme/orders"):
+        about = {"watcher_id": 1, "namespace": namespace, "topics_pattern": ".*"}
+        await client.request(pulsar.BaseCommand.WATCH_TOPIC_LIST, **about)
+
+    world.topic_lists.create(TOPIC)
+    await settle()
+
+    assert client.got(pulsar.BaseCommand.WATCH_TOPIC_UPDATE) == []
+    assert broker.front.topic_watches.watchers == 1
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 async def test_a_bad_pattern_gets_its_code_and_the_connection_goes_on(
     world: BrokerWorld, case: PatternCase

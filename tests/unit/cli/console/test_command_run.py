@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 
 import pytest
 import typer
 
 from nextgen.cli.console import command_run
-from nextgen.cli.console.command_run import run_command
+from nextgen.cli.console.command_run import run_command, run_until_interrupted
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 
 
@@ -57,6 +59,23 @@ def test_a_command_that_waits_says_so_on_a_terminal(monkeypatch: pytest.MonkeyPa
     # When: it runs. Then: it ends with the answer, and has named what it waited for.
     assert run_command(work()) == "an answer"
     assert said == ["nothing yet from 127.0.0.1:17003: waiting; Ctrl-C ends it"]
+
+
+async def interrupt_this() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    await for_ever()
+
+
+def test_an_interrupt_ends_a_command_as_interrupted_and_a_watch_as_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(command_run, "wrong_port", lambda *_asked: None)
+
+    with pytest.raises(typer.Exit) as ended:
+        run_command(interrupt_this())
+    run_until_interrupted(interrupt_this())
+
+    assert ended.value.exit_code == ExitCode.INTERRUPTED
 
 
 @pytest.mark.parametrize("ending", [SystemExit(1), typer.Exit(4)])
