@@ -1,4 +1,5 @@
-"""Limits of scalable topics: segments, buckets, subscriptions and consumers of one topic."""
+"""Limits of scalable topics: segments, buckets, subscriptions and consumers of one topic; their
+client's limits."""
 
 from __future__ import annotations
 
@@ -22,3 +23,41 @@ decided anew with each change of the segments, in one record."""
 
 SCALABLE_CONSUMER_NAME_BYTES_MAX = 255
 """UTF-8 bytes of a registered consumer's name, so that all of them fit into one record."""
+
+# The client ------------------------------------------------------------------------------------
+
+LAYOUT_SEGMENTS_MAX = 16_384
+"""Segments in a layout or an assignment that a client takes. Sixteen times what this project's
+server makes; a stock server has no limit."""
+
+SESSION_RETRY_MS_MIN = 100
+"""First pause before a session with a server is opened again: the client specification's."""
+
+SESSION_RETRY_MS_MAX = 30_000
+"""The longest pause between attempts to open a session: the client specification's."""
+
+DELETED_AFTER_ANSWERS = 5
+"""Answers "not found" in a row after which a topic is taken for deleted. A server gives this answer
+to passing failures, too; five take three seconds."""
+
+SEGMENT_ATTEMPTS_MAX = 10
+"""Times that a message is sent to a segment that turns out to be gone, before its sending fails:
+the client specification's."""
+
+SEGMENT_RETRY_STEP_MS = 100
+"""Pause after the first of these attempts, and how much longer each following one is."""
+
+SEGMENT_RETRY_MS_MAX = 500
+"""The longest pause between these attempts."""
+
+ST_BATCH_MESSAGES_MAX = 1_000
+"""Messages in one batch, as in stock clients."""
+
+ST_BATCH_BYTES_MAX = 128 * 1024
+"""Bytes of messages in one batch, as in stock clients; a bigger message is a batch of its own."""
+
+ST_BATCHES_IN_FLIGHT_MAX = 64
+"""Batches of one segment that wait for their receipts; further messages join later batches."""
+
+CHECKPOINT_BYTES_MAX = 2 * 1024 * 1024
+"""Bytes of a checkpoint: some 100 for each of ``LAYOUT_SEGMENTS_MAX`` segments."""

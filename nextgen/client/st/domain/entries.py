@@ -1,0 +1,62 @@
+"""Acknowledgements of messages that were stored together as one entry.
+
+A server keeps one acknowledgement for an entry, so it is sent when all its messages have theirs.
+"""
+
+from __future__ import annotations
+
+from nextgen.client.st.domain.positions import Position
+
+
+class UnacknowledgedEntries:
+    """The entries of one segment that were received and not acknowledged."""
+
+    def __init__(self) -> None:
+        self._missing: dict[tuple[int, int], set[int] | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._missing)
+
+    def received(self, entry: tuple[int, int], indexes: set[int] | None) -> None:
+        """An entry came; ``indexes`` are those of its messages, None if it is no batch.
+
+        One that comes again begins anew: all its messages are delivered again.
+        """
+        self._missing[entry] = indexes
+
+    def acknowledge(self, position: Position) -> bool:
+        """Acknowledge one message; return whether its entry is complete by that."""
+        if position.entry not in self._missing:
+            return False
+        indexes = self._missing[position.entry]
+        if indexes is not None:
+            indexes.discard(position.batch_index)
+            if indexes:
+                return False
+        del self._missing[position.entry]
+        return True
+
+    def acknowledge_until(self, position: Position) -> tuple[int, int] | None:
+        """Acknowledge everything up to a message; return the last complete entry, if any.
+
+        Entries are in the order of their storage: the segment is read by one consumer.
+        """
+        last: tuple[int, int] | None = None
+        for entry in list(self._missing):
+            if entry > position.entry:
+                break
+            if entry == position.entry:
+                indexes = self._missing[entry]
+                if indexes is not None:
+                    indexes.difference_update(range(position.batch_index + 1))
+                    if indexes:
+                        break
+            del self._missing[entry]
+            last = entry
+        return last
+
+    def forget(self, entry: tuple[int, int]) -> None:
+        self._missing.pop(entry, None)
+
+    def clear(self) -> None:
+        self._missing.clear()
