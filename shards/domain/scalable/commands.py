@@ -66,7 +66,7 @@ class SealSegment:
 
 @dataclass(frozen=True, slots=True)
 class AbandonLayoutChange:
-    """Take an operation back. Refused once a parent was sealed."""
+    """Take an operation back. Refused once its children are ready: a parent may have ended."""
 
     operation_id: int
     reason: str

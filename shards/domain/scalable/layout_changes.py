@@ -252,11 +252,13 @@ def _decide_abandon(topic: ScalableTopic, command: AbandonLayoutChange) -> _Deci
         if 0 < command.operation_id <= topic.last_operation_id:
             return Accepted(())
         return _no_operation(topic, command.operation_id)
-    if operation.sealed:
+    if operation.are_children_ready:
+        # From that event on an order to end a parent may be on its way to the parent's owner, of
+        # this leader or of an earlier one, and nothing calls it back.
         return Rejected(
             RejectionCode.NOT_ALLOWED,
-            f"operation {operation.operation_id} of {topic.name} has sealed "
-            f"{_listed(operation.sealed)}: it can only go on",
+            f"the children of operation {operation.operation_id} of {topic.name} are ready: "
+            "it can only go on",
         )
     abandoned = LayoutChangeAbandoned(
         topic.name, topic.topic_id, command.operation_id, command.reason

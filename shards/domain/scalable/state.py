@@ -1,7 +1,7 @@
 """The state of a scalable topic, and how its events change it.
 
     operation   planned ─▶ children ready ─▶ parents sealed, one by one ─▶ layout changed
-                   ╰────────────╯─▶ abandoned
+                   ╰─▶ abandoned
 
 Events carry the segments as they are afterwards, so ``evolve`` knows no rule of the layout.
 """

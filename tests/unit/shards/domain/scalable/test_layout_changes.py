@@ -248,8 +248,8 @@ def test_children_are_ready_with_every_subscription_that_has_cursors():
     assert accepted(topic, MarkChildrenReady(1, ())) == []
 
 
-def test_an_operation_is_taken_back_until_a_parent_is_sealed():
-    topic = after(new_topic(2), plan(MERGE, 0, 1), MarkChildrenReady(1, ()))
+def test_an_operation_is_taken_back_until_its_children_are_ready():
+    topic = after(new_topic(2), plan(MERGE, 0, 1))
 
     (abandoned,) = accepted(topic, AbandonLayoutChange(1, "no broker"))
 
@@ -262,10 +262,12 @@ def test_an_operation_is_taken_back_until_a_parent_is_sealed():
     (planned,) = accepted(back, plan(MERGE, 0, 1))
     assert (planned.operation_id, planned.children[0].segment_id) == (2, 3)
 
-    topic = after(topic, SealSegment(1, 0, END, 3_000))
-    refusal = refused(topic, AbandonLayoutChange(1, "no broker"))
-    assert refusal.code is RejectionCode.NOT_ALLOWED
-    assert "has sealed 0: it can only go on" in refusal.message
+    topic = after(topic, MarkChildrenReady(1, ()))
+    for ready in (topic, after(topic, SealSegment(1, 0, END, 3_000))):
+        refusal = refused(ready, AbandonLayoutChange(1, "no broker"))
+        assert refusal.code is RejectionCode.NOT_ALLOWED
+        assert refusal.message.startswith("the children of operation 1 of ")
+        assert refusal.message.endswith(" are ready: it can only go on")
 
 
 def test_steps_of_an_operation_that_is_not_under_way_are_refused():
