@@ -217,6 +217,16 @@ class TopicAdminServicer(GeneratedServicer):
             await abort(context, _error_of(error))
         return wire.EndUnitResponse()
 
+    async def RemoveUnit(
+        self, request: wire.RemoveUnitRequest, context: _Context
+    ) -> wire.RemoveUnitResponse:
+        unit = request.unit
+        try:
+            await self._topics.remove(_name_of(unit), (unit.topic_id, unit.unit), unit.epoch)
+        except (Refusal, MetadataError) as error:
+            await abort(context, _error_of(error))
+        return wire.RemoveUnitResponse()
+
     async def ListSchemas(
         self, request: wire.ListSchemasRequest, context: _Context
     ) -> wire.ListSchemasResponse:

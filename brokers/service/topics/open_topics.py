@@ -24,11 +24,12 @@ from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.session import ChangedMetadata
 from brokers.domain.subscriptions.cursor_record import UnknownCursorVersion
 from brokers.ports.directory import OwnersDirectory
-from brokers.ports.ledger import Fenced, LedgerDamaged, LedgerStore, StorageFailed, TopicLedger
+from brokers.ports.ledger import Fenced, LedgerDamaged, LedgerStore, TopicLedger
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
 from brokers.service.topics.higher_epochs import HigherEpochs
 from brokers.service.topics.name_locks import NameLocks
 from brokers.service.topics.policies import TopicPolicies
+from brokers.service.topics.removal import remove_messages
 from brokers.service.topics.topic import Topic, TopicDependencies, TopicUnit
 from nextgen.kernel.errors import MetadataError, Refused
 from nextgen.kernel.events.decider import RejectionCode
@@ -185,6 +186,21 @@ class Topics:
         # In a task of its own: a caller that gives up does not leave it half closed.
         await asyncio.shield(self._own(self.close_topic(topic, is_over=True)))
 
+    async def remove(self, name: TopicName, key: UnitKey, epoch: int) -> None:
+        """Remove the messages of a unit that is gone for good, held here or not.
+
+        No epoch of the generation of ``epoch`` or before is opened again. May be repeated.
+
+        Raises:
+            Refusal: Storage failed; some of the messages may be left.
+        """
+        await asyncio.shield(self._own(self._remove(name.text, key, epoch)))
+
+    def _open_up_to(self, name: str, key: UnitKey, epoch: int) -> list[Topic]:
+        topic = self._open.get(name)
+        is_it = topic is not None and topic.unit.key == key and topic.unit.epoch <= epoch
+        return [topic] if topic is not None and is_it else []
+
     # Session ---------------------------------------------------------------------------------
 
     def assigned(self, assignment: Assignment) -> None:
@@ -204,12 +220,10 @@ class Topics:
 
         If its topic is deleted, remove its messages.
         """
-        topic = self._open.get(release.name)
-        if topic is None or topic.unit.key != release.key or topic.unit.epoch > release.epoch:
-            topic = None
         if release.is_deleted:
-            self._own(self._remove(release, topic))
-        elif topic is not None:
+            self._own(self._remove(release.name, release.key, release.epoch))
+            return
+        for topic in self._open_up_to(release.name, release.key, release.epoch):
             self._own(self.close_topic(topic, release.new_broker_url, is_over=True))
 
     def prepare(self, assignment: Assignment) -> None:
@@ -408,21 +422,11 @@ class Topics:
             if self._open.get(topic.unit.name) is topic:
                 del self._open[topic.unit.name]
 
-    async def _remove(self, release: Release, topic: Topic | None) -> None:
-        """Close a unit of a deleted topic, if it is open, and remove its messages."""
-        if topic is not None:
+    async def _remove(self, name: str, key: UnitKey, epoch: int) -> None:
+        """Close a unit that is gone for good, if it is open, and remove its messages."""
+        for topic in self._open_up_to(name, key, epoch):
             await self.close_topic(topic, is_over=True)
-        if parse_topic(release.name).domain is Domain.NON_PERSISTENT:
-            return
-        # An opening of the unit may be running. It ends with a close, as the unit is not held.
-        async with self._locks.held(release.name):
-            pass
-        try:
-            await self._persistent.remove(release.topic_id, release.unit, release.epoch)
-        except StorageFailed as error:
-            _logger.warning("messages not removed", topic=release.name, error=str(error))
-        else:
-            _logger.info("messages removed", topic=release.name, topic_id=release.topic_id)
+        await remove_messages(self._persistent, self._locks, name, key, epoch)
 
     async def _take_over(self, assignment: Assignment) -> None:
         """Open a unit whose clients are being redirected here; they share the opening."""
@@ -484,12 +488,8 @@ class Topics:
 
     def _is_held(self, topic: Topic) -> bool:
         """Whether the open unit and epoch are assigned in the present session."""
-        assignment = self._holding().assigned(topic.unit.name)
-        return (
-            assignment is not None
-            and assignment.key == topic.unit.key
-            and assignment.epoch == topic.unit.epoch
-        )
+        held = self._holding().assigned(topic.unit.name)
+        return held is not None and (held.key, held.epoch) == (topic.unit.key, topic.unit.epoch)
 
     def _own(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         return start("topic", work, self._tasks, expected=Refusal)

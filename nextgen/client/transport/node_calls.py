@@ -60,7 +60,7 @@ NODE_CALLS = (
         *("CreateSubscription", "DeleteSubscription", "UpdateSubscription"),
         *("SkipMessages", "ResetCursor", "ExpireMessages"),
         *("PeekMessage", "GetMessage", "ExamineMessage", "FindByTime", "AnalyzeBacklog"),
-        *("Terminate", "Truncate", "Trim", "EndUnit"),
+        *("Terminate", "Truncate", "Trim", "EndUnit", "RemoveUnit"),
         *("ListSchemas", "CheckSchema", "AddSchema", "DeleteSchema"),
     )
 )

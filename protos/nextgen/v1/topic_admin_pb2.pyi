@@ -369,6 +369,16 @@ class EndUnitResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class RemoveUnitRequest(_message.Message):
+    __slots__ = ("unit",)
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    unit: AdminUnit
+    def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ...) -> None: ...
+
+class RemoveUnitResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class TopicSchema(_message.Message):
     __slots__ = ("name", "kind", "data", "properties")
     class PropertiesEntry(_message.Message):

@@ -129,6 +129,11 @@ class TopicAdminStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitResponse.FromString,
                 _registered_method=True)
+        self.RemoveUnit = channel.unary_unary(
+                '/nextgen.v1.TopicAdmin/RemoveUnit',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.RemoveUnitRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.RemoveUnitResponse.FromString,
+                _registered_method=True)
         self.ListSchemas = channel.unary_unary(
                 '/nextgen.v1.TopicAdmin/ListSchemas',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.ListSchemasRequest.SerializeToString,
@@ -279,6 +284,15 @@ class TopicAdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RemoveUnit(self, request, context):
+        """Removes the messages of a unit that is gone for good, in the generation of `epoch` and all before
+        it (docs/adr/0085): a segment that left its layout. The shard's leader calls it at any broker,
+        assigned there or not, AFTER that is committed. Answers when they are gone. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListSchemas(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -399,6 +413,11 @@ def add_TopicAdminServicer_to_server(servicer, server):
                     servicer.EndUnit,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitResponse.SerializeToString,
+            ),
+            'RemoveUnit': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveUnit,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.RemoveUnitRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.RemoveUnitResponse.SerializeToString,
             ),
             'ListSchemas': grpc.unary_unary_rpc_method_handler(
                     servicer.ListSchemas,
@@ -911,6 +930,33 @@ class TopicAdmin:
             '/nextgen.v1.TopicAdmin/EndUnit',
             protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.EndUnitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveUnit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.TopicAdmin/RemoveUnit',
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.RemoveUnitRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_topic__admin__pb2.RemoveUnitResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from brokers.domain.holding import Release
+from brokers.ports.ledger import StorageFailed
+from nextgen.kernel.errors import Refused
+from protos.nextgen.v1 import topic_admin_pb2 as wire
 from protos.pulsar import PulsarApi_pb2 as pulsar
+from tests.support.brokers.topic_admin_calls import Admin, unit_of
 from tests.support.brokers.world import TOPIC, BrokerWorld, settle, topic_id_of
 
 
@@ -57,3 +61,47 @@ async def test_a_topic_that_is_created_anew_under_the_name_keeps_its_messages(wo
     assert (topic_id_of(TOPIC), "") in world.disk.units
     client.send(1)
     assert len(await client.receipts(2)) == 2
+
+
+async def test_a_removal_answers_when_the_messages_are_gone_and_may_be_repeated(
+    world: BrokerWorld, admin: Admin
+):
+    """The leader of a shard asks for it until it is answered."""
+    client = world.broker().client()
+    await client.producer()
+    client.send(0)
+    await client.receipts(1)
+    unit = unit_of(world)
+
+    for _ in range(2):
+        await admin.call("RemoveUnit", wire.RemoveUnitRequest(unit=unit))
+
+        assert (unit.topic_id, unit.unit) not in world.disk.units
+    await client.until_got(pulsar.BaseCommand.CLOSE_PRODUCER)
+
+
+async def test_a_removal_that_storage_fails_is_not_answered_as_done(
+    world: BrokerWorld, admin: Admin, monkeypatch: pytest.MonkeyPatch
+):
+    async def fail(*_: object) -> None:
+        raise StorageFailed("the disk is gone")
+
+    monkeypatch.setattr(world.broker().store, "remove", fail)
+
+    error = await admin.refusal("RemoveUnit", wire.RemoveUnitRequest(unit=unit_of(world)))
+
+    assert "the disk is gone" in str(error)
+    assert not isinstance(error, Refused)
+
+
+async def test_a_broker_without_the_unit_removes_it_too(world: BrokerWorld, admin: Admin):
+    client = world.broker().client()
+    await client.producer()
+    client.send(0)
+    await client.receipts(1)
+    unit = unit_of(world)
+    world.broker("b")
+
+    await admin.call("RemoveUnit", wire.RemoveUnitRequest(unit=unit), broker_id="b")
+
+    assert (unit.topic_id, unit.unit) not in world.disk.units
