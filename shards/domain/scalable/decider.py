@@ -27,7 +27,7 @@ from shards.domain.scalable.commands import (
     SealSegment,
     SegmentCommand,
 )
-from shards.domain.scalable.distribution import distribute, eligible
+from shards.domain.scalable.distribution import Layout
 from shards.domain.scalable.events import (
     LayoutChanged,
     LayoutEvent,
@@ -139,12 +139,12 @@ def _reassigned(
             names.update(topic.subscriptions)
         elif isinstance(event, _OF_SUBSCRIPTIONS):
             names.add(event.subscription)
-    by_range = topic.by_range if names else []
-    for name in sorted(names & topic.subscriptions.keys()):
-        subscription = topic.subscriptions[name]
-        if not subscription.consumers and not subscription.assigned:
-            continue
-        segments = eligible(by_range, subscription)
-        assigned = distribute(segments, subscription.consumers, subscription.assigned)
-        if assigned != subscription.assigned:
-            yield SegmentsAssigned(topic.name, topic.topic_id, subscription.name, assigned)
+    groups = [topic.subscriptions[name] for name in sorted(names & topic.subscriptions.keys())]
+    groups = [each for each in groups if each.consumers or each.assigned]
+    if not groups:
+        return
+    layout = Layout(topic.segments.values())
+    for group in groups:
+        assigned = layout.reassign(group)
+        if assigned != group.assigned:
+            yield SegmentsAssigned(topic.name, topic.topic_id, group.name, assigned)

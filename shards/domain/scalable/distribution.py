@@ -2,7 +2,8 @@
 
 With at least as many segments as consumers each segment has one owner. With fewer, every consumer
 has one segment at most; a segment is shared by as many as it has entry buckets, and whoever is left
-over has none.
+over has none. Within that, no other distribution leaves more segments where they were. A segment
+that nobody had goes to an owner of its parents, if that costs nothing: the keys stay there.
 """
 
 from __future__ import annotations
@@ -10,45 +11,75 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import chain
+from operator import attrgetter
+from typing import TypeVar
 
 from nextgen.kernel.scalable.segments import Segment
 from shards.domain.scalable.events import Assigned, ConsumerSegments
 from shards.domain.scalable.state import Subscription
 from shards.domain.scalable.vocabulary import SubscriptionType
 
+_Key = TypeVar("_Key", int, str)
 _Owners = Mapping[int, Sequence[str]]
 """The owners of segments, by segment id."""
 
+_by_id = attrgetter("segment_id")
+_by_range = attrgetter("hash_start", "hash_end")
 
-def eligible(segments: Iterable[Segment], subscription: Subscription) -> list[Segment]:
-    """Return those of a topic's ``segments`` that consumers of a subscription are to have.
 
-    Drained ones are left out. An active segment of a STREAM comes once all of its parents that are
-    in the layout are drained, so that the messages of a key stay in order.
-    """
-    drained = subscription.drained
-    is_stream = subscription.type is SubscriptionType.STREAM
-    return [
-        each
-        for each in segments
-        if each.segment_id not in drained
-        and (each.is_sealed or not is_stream or drained.issuperset(each.parents))
-    ]
+class Layout:
+    """The segments of a topic, prepared for any number of its subscriptions."""
+
+    def __init__(self, segments: Iterable[Segment]) -> None:
+        ascending = sorted(segments, key=_by_id)
+        self.by_range = sorted(ascending, key=_by_range)
+        self._children = [(each.segment_id, each.parents) for each in ascending if each.parents]
+        """Parents come before their children."""
+
+    def eligible(self, subscription: Subscription) -> list[Segment]:
+        """Return the segments that consumers of a subscription are to have, by range.
+
+        Drained ones are left out. A segment of a STREAM follows once everything before it in the
+        layout is drained, be it active or sealed itself: the messages of a key stay in order.
+        """
+        left_out = set(subscription.drained)
+        if subscription.type is SubscriptionType.STREAM:
+            left_out.update(self._held_back(subscription.drained))
+        return [each for each in self.by_range if each.segment_id not in left_out]
+
+    def reassign(self, subscription: Subscription) -> Assigned:
+        """Return the segments of each consumer of ``subscription``."""
+        consumers = subscription.consumers
+        may_share = subscription.type is SubscriptionType.STREAM and all(consumers.values())
+        given = self.eligible(subscription)
+        return distribute(given, list(consumers), subscription.assigned, may_share=may_share)
+
+    def _held_back(self, drained: frozenset[int]) -> set[int]:
+        """Return the segments with an ancestor that is not drained.
+
+        Parents do not suffice: one that took no message is drained before its own parents are.
+        """
+        held_back: set[int] = set()
+        for segment_id, parents in self._children:
+            if not drained.issuperset(parents) or not held_back.isdisjoint(parents):
+                held_back.add(segment_id)
+        return held_back
 
 
 def distribute(
-    segments: Sequence[Segment], consumers: Mapping[str, bool], before: Assigned
+    segments: Sequence[Segment], consumers: Sequence[str], before: Assigned, *, may_share: bool
 ) -> Assigned:
     """Return the segments of each consumer.
 
-    ``segments`` are by range, ``consumers`` by name: whether each can share a segment. Without that
-    ability of all, none is shared.
+    ``segments`` are by range, ``consumers`` by name. ``may_share``: all of them can consume a part
+    of a segment.
     """
-    had = _owners_of(before)
+    former = _Former(segments, consumers, before)
     if len(consumers) <= len(segments):
-        owners = _spread(segments, list(consumers), had)
+        owners = _spread(segments, consumers, former)
     else:
-        owners = _shared(segments, list(consumers), had, may_share=all(consumers.values()))
+        owners = _shared(segments, consumers, former, may_share=may_share)
     shared = {segment_id for segment_id, names in owners.items() if len(names) > 1}
     held: dict[str, list[int]] = {name: [] for name in consumers}
     for segment in segments:
@@ -62,80 +93,111 @@ def distribute(
     )
 
 
-def _owners_of(assigned: Assigned) -> dict[int, list[str]]:
-    owners: dict[int, list[str]] = {}
-    for each in assigned:
-        for segment_id in each.segments:
-            owners.setdefault(segment_id, []).append(each.consumer_name)
-    return owners
+class _Former:
+    """The owners of before that are still there: of each segment, or else of its parents."""
+
+    def __init__(
+        self, segments: Sequence[Segment], consumers: Sequence[str], before: Assigned
+    ) -> None:
+        present = set(consumers)
+        owners: dict[int, list[str]] = {}
+        for each in before:
+            if each.consumer_name in present:
+                for segment_id in each.segments:
+                    owners.setdefault(segment_id, []).append(each.consumer_name)
+        self.kept: dict[int, list[str]] = {}
+        self.inherited: dict[int, list[str]] = {}
+        for segment in segments:
+            if segment.segment_id in owners:
+                self.kept[segment.segment_id] = owners[segment.segment_id]
+            elif segment.parents:
+                of_parents = chain.from_iterable([owners.get(each, ()) for each in segment.parents])
+                self.inherited[segment.segment_id] = list(dict.fromkeys(of_parents))
 
 
-def _spread(segments: Sequence[Segment], names: Sequence[str], had: _Owners) -> _Owners:
+def _spread(segments: Sequence[Segment], names: Sequence[str], former: _Former) -> _Owners:
     """Give each segment one owner; no consumer has two more than another."""
     if not names:
         return {each.segment_id: () for each in segments}
-    ids = [each.segment_id for each in segments]
-    room = _room(ids, names, had)
+    room = _fill(
+        len(segments),
+        dict.fromkeys(names, len(segments)),
+        Counter(chain.from_iterable(former.kept.values())),
+        Counter(chain.from_iterable(former.inherited.values())),
+    )
+    held: Counter[str] = Counter()
     owners: dict[int, Sequence[str]] = {}
-    for segment_id in ids:
-        for name in had.get(segment_id, ()):
-            if room.get(name, 0) and segment_id not in owners:
-                owners[segment_id] = (name,)
-                room[name] -= 1
-    held = Counter([name for (name,) in owners.values()])
+
+    def give(segment_id: int, name: str) -> None:
+        owners[segment_id] = (name,)
+        held[name] += 1
+        room[name] -= 1
+
+    for wanted in (former.kept, former.inherited):
+        for segment_id, candidates in wanted.items():
+            for name in candidates:
+                if room[name] and segment_id not in owners:
+                    give(segment_id, name)
     turns = [(held[name], place) for place, name in enumerate(names) if room[name]]
     heapify(turns)
-    for segment_id in ids:
-        if segment_id not in owners:
+    for segment in segments:
+        if segment.segment_id not in owners:
             count, place = heappop(turns)
-            name = names[place]
-            owners[segment_id] = (name,)
-            room[name] -= 1
-            if room[name]:
+            give(segment.segment_id, names[place])
+            if room[names[place]]:
                 heappush(turns, (count + 1, place))
     return owners
 
 
-def _room(ids: Sequence[int], names: Sequence[str], had: _Owners) -> dict[str, int]:
-    """Return how many segments each consumer gets: whoever has had the most gets the most."""
-    least, more = divmod(len(ids), len(names))
-    counts = dict.fromkeys(names, 0)
-    for segment_id in ids:
-        for name in had.get(segment_id, ()):
-            if name in counts:
-                counts[name] += 1
-    ranked = sorted(names, key=lambda name: (-counts[name], name))
-    return {name: least + (place < more) for place, name in enumerate(ranked)}
-
-
 def _shared(
-    segments: Sequence[Segment], names: Sequence[str], had: _Owners, *, may_share: bool
+    segments: Sequence[Segment], names: Sequence[str], former: _Former, *, may_share: bool
 ) -> _Owners:
     """Give each consumer one segment at most; there are more consumers than segments."""
-    room = _places(segments, len(names), may_share=may_share)
+    places = {each.segment_id: each.bucket_count if may_share else 1 for each in segments}
+    places = _fill(
+        min(len(names), sum(places.values())),
+        places,
+        Counter({segment_id: len(owners) for segment_id, owners in former.kept.items()}),
+        Counter({segment_id: len(owners) for segment_id, owners in former.inherited.items()}),
+    )
     placed: set[str] = set()
-    owners: dict[int, list[str]] = {segment_id: [] for segment_id in room}
-    known = set(names)
-    for segment_id, places in room.items():
-        for name in had.get(segment_id, ()):
-            if name in known and name not in placed and len(owners[segment_id]) < places:
-                owners[segment_id].append(name)
-                placed.add(name)
+    owners: dict[int, list[str]] = {segment_id: [] for segment_id in places}
+    for wanted in (former.kept, former.inherited):
+        for segment_id, candidates in wanted.items():
+            for name in candidates:
+                if name not in placed and len(owners[segment_id]) < places[segment_id]:
+                    owners[segment_id].append(name)
+                    placed.add(name)
     waiting = iter([name for name in names if name not in placed])
-    for segment_id, places in room.items():
-        while len(owners[segment_id]) < places:
+    for segment_id, count in places.items():
+        while len(owners[segment_id]) < count:
             owners[segment_id].append(next(waiting))
     return owners
 
 
-def _places(segments: Sequence[Segment], consumers: int, *, may_share: bool) -> dict[int, int]:
-    """Return how many consumers each segment gets: one, and the others dealt out in turn."""
-    room = {each.segment_id: each.bucket_count if may_share else 1 for each in segments}
-    places = dict.fromkeys(room, 0)
-    left = min(consumers, sum(room.values()))
-    while left:
-        for segment_id, most in room.items():
-            if left and places[segment_id] < most:
-                places[segment_id] += 1
-                left -= 1
-    return places
+def _fill(
+    total: int, most: Mapping[_Key, int], kept: Mapping[_Key, int], inherited: Mapping[_Key, int]
+) -> dict[_Key, int]:
+    """Divide ``total`` evenly, giving nobody more than ``most``.
+
+    What cannot be divided goes to those that keep more for it, then to those that had most.
+    """
+    level, left = _level(total, most.values())
+    ranked = sorted(
+        [key for key, limit in most.items() if limit > level],
+        key=lambda key: (kept.get(key, 0) <= level, -kept.get(key, 0) - inherited.get(key, 0)),
+    )
+    more = set(ranked[:left])
+    return {key: min(limit, level) + (key in more) for key, limit in most.items()}
+
+
+def _level(total: int, limits: Iterable[int]) -> tuple[int, int]:
+    """Return what everybody gets up to his limit, and how much of ``total`` is left then."""
+    ascending = sorted(limits)
+    left = total
+    for place, limit in enumerate(ascending):
+        level, rest = divmod(left, len(ascending) - place)
+        if limit > level:
+            return level, rest
+        left -= limit
+    return max(ascending, default=0), 0

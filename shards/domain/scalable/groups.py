@@ -48,6 +48,9 @@ _OfPresent = (
 )
 """Commands about a subscription that should be there."""
 
+_FORGETTING = frozenset({SubscriptionPhase.SEEKING, SubscriptionPhase.DELETING})
+"""Phases in which a drained segment may have messages again, or none that count."""
+
 _SHOWN_CHARACTERS_MAX = 80
 """Of a subscription's name in a message."""
 
@@ -221,8 +224,8 @@ def _decide_drained(
     topic: ScalableTopic, subscription: Subscription, command: MarkDrained
 ) -> _Decision:
     segment = topic.segments.get(command.segment_id)
-    if segment is None or subscription.phase is not SubscriptionPhase.LIVE:
-        # It was pruned meanwhile, or the report is of before a seek: another one will come.
+    if segment is None or subscription.phase in _FORGETTING:
+        # It was pruned meanwhile, or the report may be of before a seek.
         return Accepted(())
     if not segment.is_sealed:
         return Rejected(

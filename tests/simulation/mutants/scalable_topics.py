@@ -1,14 +1,18 @@
-"""The guards of scalable topics: dispatch by entry buckets."""
+"""The guards of scalable topics: dispatch by entry buckets, and who consumes which segments."""
 
 from __future__ import annotations
 
 from brokers.domain.subscriptions.entry_buckets import EntryBuckets
 from brokers.service import entry_metadata
 from brokers.service.subscriptions.dispatch.key_shared import KeySharedDispatcher
+from shards.domain.scalable import distribution, groups
+from shards.domain.scalable.distribution import Layout
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _BUCKETS = ("tests/unit/brokers/service/subscriptions/dispatch/test_entry_buckets.py",)
 _OWNERS = ("tests/unit/brokers/domain/subscriptions/test_entry_buckets.py",)
+_DISTRIBUTION = ("tests/unit/shards/domain/scalable/test_distribution.py",)
+_GROUPS = ("tests/unit/shards/domain/scalable/test_groups.py",)
 
 MUTANTS = (
     Mutant(
@@ -52,5 +56,33 @@ MUTANTS = (
             ),
         ),
         _BUCKETS,
+    ),
+    Mutant(
+        "children-behind-parents-only",
+        "S8",
+        "a segment follows once everything before it is drained, not its parents alone",
+        (Edit(Layout, "_held_back", " or not held_back.isdisjoint(parents)", ""),),
+        _DISTRIBUTION,
+    ),
+    Mutant(
+        "drained-by-a-report-of-before",
+        "S8",
+        "a report that arrives while the subscription is sought marks nothing",
+        (Edit(groups, "_decide_drained", " or subscription.phase in _FORGETTING", ""),),
+        _GROUPS,
+    ),
+    Mutant(
+        "shares-of-readers",
+        "S7",
+        "the members of a checkpoint group share no segment",
+        (Edit(Layout, "reassign", "subscription.type is SubscriptionType.STREAM and ", ""),),
+        _DISTRIBUTION,
+    ),
+    Mutant(
+        "remainders-by-name",
+        "S7",
+        "the remainder of a division goes to those that keep more by it",
+        (Edit(distribution, "_fill", "kept.get(key, 0) <= level, ", ""),),
+        _DISTRIBUTION,
     ),
 )

@@ -195,6 +195,18 @@ def test_a_sealed_segment_is_drained_once():
     assert code_of(topic, MarkDrained("s", 1)) is RejectionCode.NOT_ALLOWED
 
 
+def test_a_segment_may_be_drained_before_the_subscription_has_all_of_its_cursors():
+    topic = after(changed(new_topic(), SPLIT, 0), CreateSubscription("s", STREAM, 1_000))
+
+    assert accepted(topic, MarkDrained("s", 0)) == [SegmentDrained(NAME, "topic-1", "s", 0)]
+
+
+def test_a_report_that_may_be_of_before_a_seek_marks_nothing():
+    topic = after(changed(live(new_topic()), SPLIT, 0), SeekSubscription("s", 9))
+
+    assert accepted(topic, MarkDrained("s", 0)) == []
+
+
 def test_a_pruned_segment_leaves_the_drain_marks():
     topic = after(changed(live(new_topic()), SPLIT, 0), MarkDrained("s", 0), PruneSegments((0,)))
 
@@ -288,4 +300,4 @@ def test_a_split_assigns_anew_and_keeps_children_back_until_the_parent_is_draine
 
     assert shares(topic) == {"a": (0,), "b": (1,)}
     topic = after(topic, MarkDrained("s", 0))
-    assert shares(topic) == {"a": (2,), "b": (3, 1)}
+    assert shares(topic) == {"a": (2, 3), "b": (1,)}
