@@ -46,6 +46,10 @@ PATTERN_PROGRAM_BYTES_MAX = 32 * 1024
 """Memory of one compiled pattern. Matching takes time in proportion to it, whatever the pattern:
 the worst measured needs some 4 ms for the longest name, an ordinary one a thousandth of that."""
 
+PATTERN_PREFIX_BYTES_MAX = 1024 * 1024
+"""Memory in which the literal beginning of a pattern is searched, once: enough for the longest
+pattern, in a millisecond. Without a beginning every topic of the namespace is matched."""
+
 PATTERNS_COMPILED_MAX = 256
 """Compiled patterns that are kept for the next client with the same one."""
 

@@ -14,6 +14,7 @@ from typing import Any
 import re2
 
 from nextgen.kernel.limits.listing import (
+    PATTERN_PREFIX_BYTES_MAX,
     PATTERN_PROGRAM_BYTES_MAX,
     PATTERNS_COMPILED_MAX,
     SUBSCRIPTION_PATTERN_CHARACTERS_MAX,
@@ -127,18 +128,18 @@ def compile_pattern(pattern: str) -> TopicPattern:
         )
     try:
         # As bytes, which halves the time of a match.
-        compiled = re2.compile(text.encode(), _options())
+        compiled = re2.compile(text.encode(), _options(PATTERN_PROGRAM_BYTES_MAX))
     except re2.error as error:
         why = _message(error)
         if why.startswith(_BEYOND_RE2):
             raise UnsupportedPattern(f"the pattern is not evaluated here: {why}") from error
         raise InvalidPattern(f"the pattern does not compile: {why}") from error
-    return TopicPattern(text, compiled.fullmatch, _prefix(compiled))
+    return TopicPattern(text, compiled.fullmatch, _prefix(text))
 
 
-def _options() -> Any:
+def _options(bytes_max: int) -> Any:
     options = re2.Options()
-    options.max_mem = PATTERN_PROGRAM_BYTES_MAX
+    options.max_mem = bytes_max
     options.log_errors = False
     options.never_capture = True
     return options
@@ -149,9 +150,11 @@ def _message(error: Exception) -> str:
     return given.decode("utf-8", "replace") if isinstance(given, bytes) else str(given)
 
 
-def _prefix(compiled: Any) -> str:
-    """Return the literal beginning of everything that the compiled pattern matches."""
+def _prefix(text: str) -> str:
+    """Return the literal beginning of everything that the pattern matches. It compiles."""
     try:
+        # It takes a state of the automaton for each character: more than matching may have.
+        compiled = re2.compile(text.encode(), _options(PATTERN_PREFIX_BYTES_MAX))
         least, greatest = compiled.possiblematchrange(_PREFIX_BYTES_MAX)
     except re2.error:
         return ""

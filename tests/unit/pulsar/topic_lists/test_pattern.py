@@ -14,6 +14,7 @@ from nextgen.kernel.limits.listing import (
     PATTERNS_COMPILED_MAX,
     SUBSCRIPTION_PATTERN_CHARACTERS_MAX,
 )
+from nextgen.pulsar.topic_lists import pattern as module
 from nextgen.pulsar.topic_lists.pattern import (
     InvalidPattern,
     UnsupportedPattern,
@@ -149,6 +150,14 @@ def test_patterns_are_kept_up_to_patterns_compiled_max() -> None:
 )
 def test_the_literal_beginning_is_known(pattern: str, prefix: str) -> None:
     assert compile_pattern(pattern).prefix == prefix
+
+
+def test_pattern_prefix_bytes_max_is_enough_for_the_longest_pattern(monkeypatch) -> None:
+    """Before, there was none beyond some 30 characters."""
+    longest = "t/n/" + "a" * (SUBSCRIPTION_PATTERN_CHARACTERS_MAX - len("t/n/.*"))
+    assert compile_pattern(f"{longest}.*").prefix == longest
+    monkeypatch.setattr(module, "PATTERN_PREFIX_BYTES_MAX", PATTERN_PROGRAM_BYTES_MAX)
+    assert compile_pattern(f"{longest[:-1]}.*").prefix == ""
 
 
 @given(
