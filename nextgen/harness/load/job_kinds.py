@@ -19,6 +19,7 @@ from nextgen.harness.load.jobs.lookup_stream import lookup_stream
 from nextgen.harness.load.jobs.lookup_windows import lookup_windows
 from nextgen.harness.load.jobs.move import move
 from nextgen.harness.load.jobs.watch import change_topics, watch_topics
+from nextgen.harness.load.jobs.watch_lists import watch_topic_lists
 from nextgen.harness.load.pulsar.lookup import pulsar_lookup
 from nextgen.harness.load.pulsar.messages import consume, produce_batched, produce_serial
 from nextgen.harness.load.pulsar.publish import publish
@@ -56,4 +57,5 @@ JOBS: dict[str, Job] = {
     "publish": publish,
     "subscribe": subscribe,
     "watch_topics": watch_topics,
+    "watch_topic_lists": watch_topic_lists,
 }

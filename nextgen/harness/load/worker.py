@@ -13,6 +13,7 @@ import os
 import sys
 from typing import Any
 
+import structlog
 import uvloop
 
 from nextgen.harness.load.job_kinds import JOBS
@@ -28,6 +29,8 @@ async def _main() -> None:
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     job: dict[str, Any] = json.loads(await reader.readline())
+    # stdout has the job's messages, and nothing between them.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     use_credentials(credentials_of_environment(os.environ))
     reporter = Reporter()
     listening = asyncio.create_task(_listen(reader, reporter))

@@ -73,6 +73,11 @@ class Bench:
         times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
         return sum(one.user + one.system for one in times)
 
+    def cluster_cpu_seconds(self) -> float:
+        """Return the CPU time of all processes of our own cluster so far; 0 of another's."""
+        nodes = self.cluster.plan.nodes if self.cluster else ()
+        return sum(self.cpu_seconds(node.node_id) or 0.0 for node in nodes)
+
     async def counters(self, targets: tuple[str, ...] | None = None) -> dict[str, int]:
         """Return the counters of these discovery nodes (default: all), added up."""
         total: dict[str, int] = {}
@@ -148,7 +153,7 @@ async def bench(
     run_id = secrets.token_hex(3)
     if target:
         endpoints = endpoints_of(target, None)
-        yield Bench(endpoints, await _make_namespace(endpoints, run_id), None, pulsar)
+        yield Bench(endpoints, await make_namespace(endpoints, run_id), None, pulsar)
         return
     data_dir = Path(tempfile.mkdtemp(prefix="nextgen-perf-"))
     try:
@@ -157,7 +162,7 @@ async def bench(
             await cluster.wait_ready()
             endpoints = cluster.plan.discovery_endpoints
             first = cluster.plan.of_kind("discovery")[0].pulsar
-            yield Bench(endpoints, await _make_namespace(endpoints, run_id), cluster, first)
+            yield Bench(endpoints, await make_namespace(endpoints, run_id), cluster, first)
     finally:
         if not keep:
             shutil.rmtree(data_dir, ignore_errors=True)
@@ -193,7 +198,8 @@ async def started_mover(
         await mover.stop()
 
 
-async def _make_namespace(endpoints: tuple[str, ...], run_id: str) -> str:
+async def make_namespace(endpoints: tuple[str, ...], run_id: str) -> str:
+    """Create a tenant that is named after ``run_id``, with a namespace; return its name."""
     tenant = f"perf-{run_id}"
     async with DiscoveryClient(endpoints, timeout_ms=30_000) as client:
         await client.call(

@@ -9,6 +9,7 @@ import typer
 from nextgen.cli.console.options import JsonFlag, Target
 from nextgen.cli.local.plan import ClusterSize
 from nextgen.harness.perf.pulsar import commands as perf_pulsar_commands
+from nextgen.harness.perf.pulsar.commands import Pulsar
 from nextgen.harness.perf.run import run_measurement
 
 Topics = Annotated[int, typer.Option("--topics", min=1_000, help="How many.")]
@@ -152,7 +153,7 @@ def failover(
 
 def watch(
     watchers: Annotated[
-        int, typer.Option("--watchers", min=1, help="Each with a prefix of its own.")
+        int, typer.Option("--watchers", min=1, help="Each with a pattern of its own.")
     ] = 1_000,
     processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Of them.")] = 2,
     streams: Annotated[
@@ -163,18 +164,32 @@ def watch(
         int, typer.Option("--rounds", min=1, help="Runs without and with watchers, in turn.")
     ] = 2,
     in_flight: Annotated[int, typer.Option("--in-flight", min=1, max=512, help="Creates.")] = 64,
+    kills: Annotated[
+        int, typer.Option("--kills", min=0, help="Leaders killed at the end; none of a target's.")
+    ] = 3,
+    prefixes: Annotated[
+        bool, typer.Option("--prefixes", help="Watch prefixes at the shard, not topic lists.")
+    ] = False,
     shards: Shards = 1,
     target: Target = None,
+    pulsar: Pulsar = "",
     json_output: JsonFlag = False,
 ) -> None:
-    """Measure commits of a shard without and with watchers, and the delay of their updates."""
+    """Commits of a shard without and with watchers of topic lists, and the delay of updates."""
 
     async def measure(bench: Any) -> dict[str, Any]:
         from nextgen.harness.perf.watch import WatchLoad, measure_watch
 
-        load = WatchLoad(watchers, processes, streams, seconds, rounds, in_flight)
+        hurt = kills if bench.cluster is not None else 0
+        load = WatchLoad(
+            watchers, processes, streams, seconds, rounds, in_flight, hurt, not prefixes
+        )
         return await measure_watch(bench, load)
 
     run_measurement(
-        measure, target=target, size=ClusterSize(shards=shards), json_output=json_output
+        measure,
+        target=target,
+        size=ClusterSize(shards=shards),
+        json_output=json_output,
+        pulsar=None if prefixes else pulsar,
     )

@@ -105,7 +105,7 @@ async def _try(bench: Bench, cluster: LocalCluster, kind: str, shard_id: int) ->
     async with watched(bench, shard_id) as (watch, seen):
         await watch.commit_for(SETTLE_SECONDS)
         # Read at the last moment, because leaders change while they are being spread.
-        leader = await _leader(bench, shard_id)
+        leader = await leader_of(bench, shard_id)
         trial = {"kind": kind, "shard": shard_id, "node": leader.node_id, "term": leader.term}
         if kind == "kill":
             trial |= await _kill(bench, cluster, watch, leader)
@@ -131,7 +131,7 @@ async def _kill(
     killed_at = time.monotonic()
     await cluster.kill(leader.node_id)
     first = await watch.wait_sent_after(killed_at)
-    successor = await _replaced(bench, leader)
+    successor = await wait_replaced(bench, leader)
     return {
         "ms": round((first.acknowledged_at - killed_at) * 1000, 1),
         "term_after": successor.term,
@@ -180,7 +180,7 @@ async def _terminate(
     await cluster.kill(leader.node_id, signal.SIGTERM)
     gone_at = time.monotonic()
     await watch.commit_for(AFTERMATH_SECONDS)
-    successor = await _replaced(bench, leader)
+    successor = await wait_replaced(bench, leader)
     end = gone_at + AFTERMATH_SECONDS
     return {
         "ms": round(watch.longest_gap_ms(told_at, end), 1),
@@ -191,7 +191,7 @@ async def _terminate(
     }
 
 
-async def _leader(bench: Bench, shard_id: int) -> LeaderReport:
+async def leader_of(bench: Bench, shard_id: int) -> LeaderReport:
     cluster = await cluster_of(bench)
     for leader in cluster.leaders:
         if leader.shard_id == shard_id:
@@ -200,7 +200,7 @@ async def _leader(bench: Bench, shard_id: int) -> LeaderReport:
     raise Unavailable(f"shard {shard_id} has no leader")
 
 
-async def _replaced(bench: Bench, lost: LeaderReport) -> LeaderReport:
+async def wait_replaced(bench: Bench, lost: LeaderReport) -> LeaderReport:
     """Return the successor, once a discovery node knows it: another leads in a later term.
 
     Raises:
@@ -209,7 +209,7 @@ async def _replaced(bench: Bench, lost: LeaderReport) -> LeaderReport:
     try:
         async with timeout(REPLACED_TIMEOUT_MS / 1000):
             while True:
-                leader = await _leader(bench, lost.shard_id)
+                leader = await leader_of(bench, lost.shard_id)
                 if leader.node_id != lost.node_id and leader.term > lost.term:
                     return leader
                 await asyncio.sleep(REPLACED_INTERVAL_MS / 1000)

@@ -1,22 +1,29 @@
-"""``perf watch``: what many watchers of one shard cost its commits, and what they receive."""
+"""``perf watch``: what many watchers of one shard cost its commits, and what they receive.
+
+Three parts, on one cluster and in one run: commits without and with watchers in turns, at full
+load; creates one after the other, whose time until the update is at its watcher is measured; and
+the same while leaders of the shard are killed. Watchers are those of topic lists by pattern at a
+discovery node, each on its own pattern, or watches of prefixes at the shard itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 from nextgen.client.transport.channel import close_channel, open_channel
 from nextgen.harness.load.jobs.watch import WatchedNames
-from nextgen.harness.load.measure import Latencies, quantile
 from nextgen.harness.load.polled_cluster import PolledCluster
 from nextgen.harness.load.process import LoadProcess
-from nextgen.harness.perf.bench import SETUP_TIMEOUT_MS, Bench
+from nextgen.harness.perf.bench import SETUP_TIMEOUT_MS, Bench, make_namespace
+from nextgen.harness.perf.watch_findings import Findings, compare, watcher_of
+from nextgen.harness.perf.watch_kill import measure_kills
 from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.tasks.background import cancel_and_wait
 from nextgen.tasks.timeouts import timeout
@@ -26,6 +33,9 @@ FAN_OUT_CHANGES = 50
 """Changes of the fan-out, made one after the other, so that two never share a message."""
 
 FAN_OUT_SUBSCRIBERS = (5, 50)
+
+PAUSE_MS = 2
+"""Between creates that are made one after the other."""
 
 SETTLED_MS = 600
 """Watches have settled after this long without a message with events: more than a round of
@@ -45,21 +55,9 @@ class WatchLoad:
     seconds: float
     rounds: int
     in_flight: int
-
-
-@dataclass(slots=True)
-class _Findings:
-    """The events that watchers received, compared with the acknowledged creates."""
-
-    delivered: int = 0
-    wrong: int = 0
-    first_wrong: str = ""
-    from_send: Latencies = field(default_factory=Latencies)
-    from_acknowledgement: Latencies = field(default_factory=Latencies)
-
-    def note(self, what: str) -> None:
-        self.wrong += 1
-        self.first_wrong = self.first_wrong or what
+    kills: int
+    lists: bool
+    """Whether the watchers are those of topic lists, at a discovery node."""
 
 
 async def measure_watch(bench: Bench, load: WatchLoad) -> dict[str, Any]:
@@ -68,20 +66,26 @@ async def measure_watch(bench: Bench, load: WatchLoad) -> dict[str, Any]:
     Raises:
         MetadataError: A generator failed, or did not catch up.
     """
-    run = _Run(bench, load, await _first_shard(bench))
+    # Lists stay for a while when their watchers have left, and cost a little then too.
+    unwatched = await make_namespace(bench.targets, secrets.token_hex(3))
+    run = WatchRun(bench, load, await _first_shard(bench), unwatched)
     without: list[dict[str, Any]] = []
     watched: list[dict[str, Any]] = []
-    findings = _Findings()
-    await run.change(seconds=min(1.0, load.seconds))
+    findings = Findings()
+    await run.change(seconds=min(1.0, load.seconds), is_watched=False)
     for number in range(load.rounds):
         # In turn, the second time the other way round: what drifts does so for both.
         for is_watched in (False, True) if number % 2 == 0 else (True, False):
             if is_watched:
                 watched.append(await run.change_watched(findings))
             else:
-                without.append(await run.change(seconds=load.seconds))
+                without.append(await run.change(seconds=load.seconds, is_watched=False))
+    one_by_one = Findings()
+    await run.change_watched(one_by_one, in_flight=1, pause_ms=PAUSE_MS)
+    killed = await measure_kills(bench, run, load.kills) if load.kills else {}
     fan_out = {
-        str(count): await run.messages_per_change(count, findings) for count in FAN_OUT_SUBSCRIBERS
+        str(count): await run.messages_per_change(count, findings)
+        for count in (() if load.lists else FAN_OUT_SUBSCRIBERS)
     }
     rate_without, rate_with = _rate(without), _rate(watched)
     return {
@@ -90,17 +94,26 @@ async def measure_watch(bench: Bench, load: WatchLoad) -> dict[str, Any]:
         "rate_unit": "commits/s with watchers",
         "rate_without": round(rate_without),
         "ratio": round(rate_with / rate_without, 3) if rate_without else 0.0,
+        "cpu_ms_per_commit": _cpu(watched),
+        "cpu_ms_per_commit_without": _cpu(without),
         "commit_p50": _median(watched, "p50"),
         "commit_p99": _median(watched, "p99"),
         "commit_p50_without": _median(without, "p50"),
         "commit_p99_without": _median(without, "p99"),
-        "delivery_p50": _p(findings.from_send, 0.50),
-        "delivery_p99": _p(findings.from_send, 0.99),
-        "behind_acknowledgement_p50": _p(findings.from_acknowledgement, 0.50),
-        "behind_acknowledgement_p99": _p(findings.from_acknowledgement, 0.99),
-        "delivered": findings.delivered,
-        "wrong": findings.wrong,
-        "first_wrong": findings.first_wrong,
+        "update_p50": one_by_one.from_send_ms(0.50),
+        "update_p99": one_by_one.from_send_ms(0.99),
+        **killed,
+        "delivery_p50": findings.from_send_ms(0.50),
+        "delivery_p99": findings.from_send_ms(0.99),
+        "behind_acknowledgement_p50": findings.from_acknowledgement_ms(0.50),
+        "behind_acknowledgement_p99": findings.from_acknowledgement_ms(0.99),
+        "delivered": len(findings.delivered)
+        + len(one_by_one.delivered)
+        + killed.get("kill_delivered", 0),
+        "wrong": findings.wrong + one_by_one.wrong + killed.get("kill_wrong", 0),
+        "first_wrong": findings.first_wrong
+        or one_by_one.first_wrong
+        or killed.get("kill_first_wrong", ""),
         "messages_per_change": fan_out,
         "run": {
             "watchers": load.watchers,
@@ -109,50 +122,70 @@ async def measure_watch(bench: Bench, load: WatchLoad) -> dict[str, Any]:
             "seconds": load.seconds,
             "rounds": load.rounds,
             "in_flight": load.in_flight,
+            "watches": "topic lists" if load.lists else "prefixes",
         },
     }
 
 
-class _Run:
+class WatchRun:
     """Generators against one shard. Names are never used twice."""
 
-    def __init__(self, bench: Bench, load: WatchLoad, shard_id: int) -> None:
+    def __init__(self, bench: Bench, load: WatchLoad, shard_id: int, unwatched: str) -> None:
+        """``unwatched``: a namespace without watchers."""
         self._bench = bench
         self._load = load
-        self._shard_id = shard_id
+        self._unwatched = unwatched
+        self.shard_id = shard_id
         self._stem = f"w{secrets.token_hex(2)}-"
         self._next = 0
+        self.changing = asyncio.Event()
+        """Set while topics are created, some moments before the first one."""
 
     async def change(
-        self, *, seconds: float, watchers: int = 0, changes_max: int = 10**9, **options: Any
+        self,
+        *,
+        seconds: float,
+        watchers: int = 0,
+        changes_max: int = 10**9,
+        is_watched: bool = True,
+        **options: Any,
     ) -> dict[str, Any]:
-        """Create topics for some seconds; return the generator's report."""
+        """Create topics for some seconds; return the generator's report, with the CPU time that the
+        cluster took."""
+        names = self._names(watchers or self._load.watchers)
+        if not is_watched:
+            names = replace(names, namespace=self._unwatched)
+        used_s = self._bench.cluster_cpu_seconds()
+        self.changing.set()
         results = await self._bench.run(
             "change_topics",
             "committing",
             0,
-            names=self._names(watchers or self._load.watchers).as_json(),
-            shard_id=self._shard_id,
+            names=names.as_json(),
+            shard_id=self.shard_id,
             first=self._next,
             seconds=seconds,
             changes_max=changes_max,
             in_flight=options.get("in_flight", self._load.in_flight),
             pause_ms=options.get("pause_ms", 0),
         )
+        self.changing.clear()
+        results["cpu_seconds"] = self._bench.cluster_cpu_seconds() - used_s
         self._next = results["next"]
         if results["errors"]:
             raise Unavailable(f"a topic was refused: {results['errors'][0]}")
         return results
 
-    async def change_watched(self, findings: _Findings) -> dict[str, Any]:
+    async def change_watched(self, findings: Findings, **options: Any) -> dict[str, Any]:
         """The same while all watchers watch; compare the events that they received."""
         async with AsyncExitStack() as stack:
             crowd = await self._watch(stack, self._load)
-            results = await self.change(seconds=self._load.seconds)
-            _compare(findings, await self._seen(crowd), results["acknowledged"])
+            options.setdefault("seconds", self._load.seconds)
+            results = await self.change(**options)
+            compare(findings, await self._seen(crowd, results), results["acknowledged"])
         return results
 
-    async def messages_per_change(self, subscribers: int, findings: _Findings) -> float:
+    async def messages_per_change(self, subscribers: int, findings: Findings) -> float:
         """Return how many messages with events the shard sent for a change that matches one
         watcher."""
         load = replace(self._load, watchers=subscribers, processes=1, streams=subscribers)
@@ -168,7 +201,7 @@ class _Run:
             )
             sent = await self._messages() - before
             changes = len(results["acknowledged"])
-            _compare(findings, await self._seen(crowd), results["acknowledged"])
+            compare(findings, await self._seen(crowd, results), results["acknowledged"])
         return round(sent / changes, 3)
 
     async def _watch(self, stack: AsyncExitStack, load: WatchLoad) -> list[_Watching]:
@@ -176,10 +209,11 @@ class _Run:
         for place in range(load.processes):
             mine = list(range(place, load.watchers, load.processes))
             job = {
-                "kind": "watch_topics",
+                "kind": "watch_topic_lists" if load.lists else "watch_topics",
                 "targets": list(self._bench.targets),
+                "pulsar": self._bench.pulsar,
                 "names": self._names(load.watchers).as_json(),
-                "shard_id": self._shard_id,
+                "shard_id": self.shard_id,
                 "watchers": mine,
                 "streams": max(1, load.streams // load.processes),
             }
@@ -191,12 +225,16 @@ class _Run:
                 await watching.wait_ready()
         return crowd
 
-    async def _seen(self, crowd: Sequence[_Watching]) -> dict[int, list[tuple[str, int, float]]]:
+    async def _seen(
+        self, crowd: Sequence[_Watching], changed: Mapping[str, Any]
+    ) -> dict[int, list[tuple[str, int, float]]]:
         """Let the watchers catch up, and return the events that each received."""
-        position = await self._commit_position()
+        finish: dict[str, Any] = {"until": await self._commit_position()}
+        if self._load.lists:
+            finish["topics"] = Counter(map(watcher_of, changed["acknowledged"]))
         seen: dict[int, list[tuple[str, int, float]]] = {}
         for watching in crowd:
-            results = await watching.finish(position)
+            results = await watching.finish(finish)
             if results["errors"]:
                 raise Unavailable(results["errors"][0])
             seen |= {int(number): events for number, events in results["seen"].items()}
@@ -210,7 +248,7 @@ class _Run:
             replica.commit_position
             for status in await _node_statuses(self._bench)
             for replica in status.replicas
-            if replica.group_id == self._shard_id
+            if replica.group_id == self.shard_id
         )
 
     async def _settled_messages(self) -> int:
@@ -245,8 +283,8 @@ class _Watching:
         if self._result.done():
             self._result.result()
 
-    async def finish(self, position: int) -> dict[str, Any]:
-        await self._process.tell({"until": position})
+    async def finish(self, command: dict[str, Any]) -> dict[str, Any]:
+        await self._process.tell(command)
         return await self._result
 
     async def stop(self) -> None:
@@ -254,44 +292,17 @@ class _Watching:
         await self._process.stop()
 
 
-def _compare(
-    findings: _Findings,
-    seen: Mapping[int, Sequence[tuple[str, int, float]]],
-    acknowledged: Mapping[str, Sequence[float]],
-) -> None:
-    """Check that each watcher received exactly the topics of its prefix, in order."""
-    wanted: dict[int, set[str]] = {watcher: set() for watcher in seen}
-    for name in acknowledged:
-        number = int(name.rpartition("-")[2])
-        wanted[number % len(seen)].add(name)
-    for watcher, events in seen.items():
-        results = [name for name, _, _ in events]
-        if len(results) != len(set(results)):
-            findings.note(f"watcher {watcher} received a topic twice")
-        if set(results) != wanted[watcher]:
-            findings.note(
-                f"watcher {watcher} received {len(results)} topics, {len(wanted[watcher])} are its"
-            )
-        positions = [position for _, position, _ in events]
-        if any(later <= earlier for earlier, later in pairwise(positions)):
-            findings.note(f"watcher {watcher} received topics out of order")
-        findings.delivered += len(events)
-        for name, _, arrived_at in events:
-            sent_at, acknowledged_at = acknowledged.get(name, (arrived_at, arrived_at))
-            findings.from_send.add(arrived_at - sent_at)
-            findings.from_acknowledgement.add(arrived_at - acknowledged_at)
-
-
 def _rate(results: Sequence[Mapping[str, Any]]) -> float:
     return float(sum(one["count"] for one in results) / sum(one["seconds"] for one in results))
 
 
+def _cpu(results: Sequence[Mapping[str, Any]]) -> float:
+    used_s = sum(one["cpu_seconds"] for one in results)
+    return float(round(1_000 * used_s / sum(one["count"] for one in results), 3))
+
+
 def _median(results: Sequence[Mapping[str, Any]], name: str) -> float:
     return round(median(float(one["latency_ms"][name]) for one in results), 3)
-
-
-def _p(latencies: Latencies, fraction: float) -> float:
-    return quantile(sorted(latencies.samples_ms), fraction)
 
 
 async def _first_shard(bench: Bench) -> int:

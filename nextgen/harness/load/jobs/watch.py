@@ -157,16 +157,16 @@ async def watch_topics(job: dict[str, Any], reporter: Reporter) -> dict[str, Any
         watchers.append(watcher)
     tasks = [asyncio.create_task(each) for each in (cluster.run(), *(s.run() for s in streams))]
     try:
-        await _until(lambda: all(watcher.is_ready for watcher in watchers), notified)
+        await wait_until(lambda: all(watcher.is_ready for watcher in watchers), notified)
         reporter.send({"ready": True})
         until = (await reporter.commands.get())["until"]
-        await _until(lambda: all(stream.position >= until for stream in streams), notified)
+        await wait_until(lambda: all(stream.position >= until for stream in streams), notified)
     finally:
         await cancel_and_wait(*tasks)
     return {"seen": seen, "errors": errors, "streams": len(streams)}
 
 
-async def _until(done: Callable[[], bool], notified: asyncio.Event) -> None:
+async def wait_until(done: Callable[[], bool], notified: asyncio.Event) -> None:
     """Return once ``done``. It is checked whenever ``notified`` is set by a watcher."""
     try:
         async with timeout(CAUGHT_UP_TIMEOUT_S):
