@@ -120,6 +120,7 @@ class BlockingClient:
     update_partitions = _waiting(Client.update_partitions)
     delete_topic = _waiting(Client.delete_topic)
     get_topic = _waiting(Client.get_topic)
+    get_scalable_topic = _waiting(Client.get_scalable_topic)
     list_topics = _iterating(Client.list_topics)
     topic_names_page = _waiting(Client.topic_names_page)
     count_topics = _waiting(Client.count_topics)

@@ -36,6 +36,7 @@ from nextgen.client.model import (
     Namespace,
     NewTopic,
     ObjectPolicies,
+    ScalableTopic,
     Tenant,
     Topic,
     TopicLocation,
@@ -45,6 +46,7 @@ from nextgen.client.model import (
     created_topic_of,
     location_of,
     namespace_of,
+    scalable_topic_of,
     tenant_of,
     topic_of,
     written_of,
@@ -212,6 +214,12 @@ class Client(Listings):
         key = _parsed(lambda: parse_topic(name).routing_key)
         item = await self._get("GetTopic", name, key, min_position)
         return topic_of(item.topic) if item.HasField("topic") else None
+
+    async def get_scalable_topic(self, name: str, *, min_position: int = 0) -> ScalableTopic | None:
+        """Return the layout of a scalable topic, None if there is none. See ``get_topic``."""
+        key = _parsed(lambda: parse_topic(name).routing_key)
+        item = await self._get("GetScalableTopic", name, key, min_position)
+        return scalable_topic_of(item.scalable_topic) if item.HasField("scalable_topic") else None
 
     # Policies ---------------------------------------------------------------------------------
 
@@ -419,7 +427,12 @@ class Client(Listings):
             command_id=new_command_id(),
             consistency=self._consistency,
             topics=[
-                TopicSpec(name=topic.name, partitions=topic.partitions, properties=topic.properties)
+                TopicSpec(
+                    name=topic.name,
+                    partitions=topic.partitions,
+                    properties=topic.properties,
+                    segments=topic.segments,
+                )
                 for topic in batch
             ],
         )

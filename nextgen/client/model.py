@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nextgen.client.wire.fields import BROKER_ENDPOINTS, PROPERTIES, FieldMap
+from nextgen.client.wire.layouts import SEGMENT
 from nextgen.kernel.governance.policies import Policies
-from protos.nextgen.v1 import inventory_pb2
+from nextgen.kernel.scalable.segments import Segment
+from protos.nextgen.v1 import inventory_pb2, layouts_pb2
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from protos.nextgen.v1.discovery_service_pb2 import WriteResponse
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, NodeRegistered, ShardPlacement
@@ -50,6 +52,37 @@ class Topic:
     version: int
     namespace_id: str
     created_time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScalableSubscription:
+    """A subscription of a scalable topic.
+
+    ``type`` is ``stream``, ``queue`` or ``checkpoint``; ``phase`` is ``live`` once every segment
+    has its cursor. ``consumers`` are the registered ones, with the segments of each.
+    """
+
+    name: str
+    type: str
+    phase: str
+    consumers: Mapping[str, tuple[int, ...]]
+    drained: tuple[int, ...]
+    """Sealed segments of which everything is acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalableTopic:
+    """The layout of a scalable topic: its segments by id, its subscriptions by name.
+
+    ``epoch`` grows with each change of the segments.
+    """
+
+    name: str
+    topic_id: str
+    epoch: int
+    version: int
+    segments: tuple[Segment, ...]
+    subscriptions: tuple[ScalableSubscription, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +129,8 @@ class NewTopic:
     name: str
     partitions: int = 0
     properties: Mapping[str, str] = field(default_factory=dict)
+    segments: int = 0
+    """Of a scalable topic, whose name is ``topic://tenant/namespace/name``; 0 for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +238,30 @@ _OBJECT: dict[str, Any] = {
 tenant_of = FieldMap(Tenant, inventory_pb2.Tenant, **_OBJECT).from_stored
 namespace_of = FieldMap(Namespace, inventory_pb2.Namespace, **_OBJECT).from_stored
 topic_of = FieldMap(Topic, inventory_pb2.Topic, converted={"properties": PROPERTIES}).from_stored
+
+
+def _subscription_of(stored: layouts_pb2.ScalableSubscription) -> ScalableSubscription:
+    assigned = {each.consumer_name: tuple(each.segments) for each in stored.assigned}
+    return ScalableSubscription(
+        stored.name,
+        stored.type,
+        stored.phase,
+        {each.name: assigned.get(each.name, ()) for each in stored.consumers},
+        tuple(stored.drained),
+    )
+
+
+def scalable_topic_of(stored: layouts_pb2.ScalableTopic) -> ScalableTopic:
+    return ScalableTopic(
+        stored.name,
+        stored.topic_id,
+        stored.epoch,
+        stored.version,
+        tuple(map(SEGMENT.from_stored, stored.segments)),
+        tuple(map(_subscription_of, stored.subscriptions)),
+    )
+
+
 written_of = FieldMap(Written, WriteResponse).from_stored
 location_of = FieldMap(TopicLocation, inventory_pb2.LookupAnswer).from_stored
 _node_of = FieldMap(NodeState, NodeRegistered).from_stored

@@ -15,6 +15,7 @@ _OF_REJECTION: dict[str, ServerError] = {
     RejectionCode.LIMIT_EXCEEDED: ServerError.NotAllowedError,
     RejectionCode.NOT_ALLOWED: ServerError.NotAllowedError,
     RejectionCode.PARTITIONED: ServerError.NotAllowedError,
+    RejectionCode.SCALABLE: ServerError.NotAllowedError,
     RejectionCode.IN_USE: ServerError.NotAllowedError,
     RejectionCode.NOT_PARTITIONED: ServerError.NotAllowedError,
     RejectionCode.FEWER_PARTITIONS: ServerError.NotAllowedError,

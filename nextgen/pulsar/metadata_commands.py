@@ -29,6 +29,7 @@ from nextgen.kernel.routing.names import (
     TopicName,
     parse_namespace,
     parse_topic,
+    scalable_name,
 )
 from nextgen.pulsar.errors import server_error_of
 from nextgen.pulsar.frames import FIELD_OF_TYPE, request_id_of
@@ -96,7 +97,8 @@ class TopicDirectory(Protocol):
 
         Raises:
             Refused: ``NOT_FOUND``: there is no such topic, and none was created; ``PARTITIONED``:
-                the topic has partitions, and ``name`` is none of them.
+                the topic has partitions, and ``name`` is none of them; ``SCALABLE``: ``name`` is
+                that of a scalable topic, in its own domain or as a persistent one.
         """
 
     def any_broker_url(self, topic: str) -> str | None:
@@ -125,7 +127,7 @@ Failure = Callable[[int, Code, str], pulsar.BaseCommand]
 
 _TOPICS_ANSWER = pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
 
-_ELSEWHERE = frozenset({RejectionCode.NOT_FOUND, RejectionCode.PARTITIONED})
+_ELSEWHERE = frozenset({RejectionCode.NOT_FOUND, RejectionCode.PARTITIONED, RejectionCode.SCALABLE})
 """A lookup of a name that no broker serves is answered with any broker."""
 
 
@@ -293,16 +295,20 @@ async def broker_url_of(directory: TopicDirectory, name: TopicName) -> str:
         Unavailable: No live broker speaks Pulsar, or the one that has the topic does not.
         MetadataError: The shards could not be reached.
     """
+    whose = name
     try:
         located = await directory.locate(name, create=False)
     except Refused as error:
         if error.code not in _ELSEWHERE:
             raise
+        if error.code == RejectionCode.SCALABLE:
+            # Wherever the layout is watched, by whichever of its names it was looked up.
+            whose = scalable_name(name)
     else:
         if located.broker_url:
             return located.broker_url
         raise Unavailable(f"broker {located.broker_id} has {name.text} and does not speak Pulsar")
-    url = directory.any_broker_url(name.text)
+    url = directory.any_broker_url(whose.text)
     if url is None:
         raise Unavailable("there is no live broker that speaks Pulsar")
     return url

@@ -94,6 +94,7 @@ class TopicController:
         timeout_ms: int,
         used: Iterable[UsedEpoch] = (),
         preferred_broker_id: str = "",
+        may_be_planned: bool = False,
     ) -> list[LookupAnswer]:
         """Return one answer per name, in order. Linearizable.
 
@@ -102,6 +103,9 @@ class TopicController:
 
         A unit without a broker goes to ``preferred_broker_id`` if that broker has leased capacity
         and the rules allow it, else to any; "" for none.
+
+        With ``may_be_planned`` the children of a layout's operation are assigned as well, before
+        clients may reach them.
 
         A unit whose broker has not acknowledged it shortly before the deadline gets a retryable
         answer; its assignment goes on.
@@ -127,6 +131,7 @@ class TopicController:
             if answer is None:
                 flight = self._flights.make(name, now, used=used_by_name.get(text))
                 flight.preferred_broker_id = preferred_broker_id
+                flight.may_be_planned = may_be_planned
                 fresh.append(flight)
             else:
                 waiting[text] = answer

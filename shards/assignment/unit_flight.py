@@ -35,6 +35,10 @@ class Flight:
     refused_by: frozenset[str] = frozenset()
     """Sessions whose broker manager refused the unit for lack of room."""
 
+    may_be_planned: bool = False
+    """Whether it may be a segment that the layout does not list yet: for the operation of which it
+    is a child."""
+
     preferred_broker_id: str = ""
     """The broker that it goes to if it needs one and this one may take it; "" for any."""
 

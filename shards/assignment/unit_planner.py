@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.governance.policies import Policies
 from nextgen.kernel.limits.cluster import LEASE_WAIT_MS, RECORD_BYTES_MAX
+from nextgen.kernel.routing.names import Domain
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from shards.assignment.broker_sync import BrokerSync, Placed
 from shards.assignment.placement_policies import PlacementPolicies
@@ -30,9 +31,10 @@ from shards.domain.assignment import (
     RaiseEpoch,
     TopicAssigned,
 )
-from shards.domain.lookup import check_served
+from shards.domain.lookup import check_listed, check_served
 from shards.domain.placement.tenant_share import check_share
-from shards.domain.topic import Topic
+from shards.domain.states import StateKind
+from shards.domain.topic import Topic, taken_by_twin, twin_of
 from shards.metrics import ShardMetrics
 from shards.ports import Clock
 from shards.state.shard_state import ShardState
@@ -95,7 +97,7 @@ class UnitPlanner:
         cold: list[_Cold] = []
         loaded = self._units.reads.load([flight.name for flight in flights])
         for flight, (topic, assignment) in zip(flights, loaded, strict=True):
-            refusal = check_served(flight.name, topic)
+            refusal = self._check_served(flight, topic)
             if refusal is not None:
                 partitions = topic.partitions if topic is not None else 0
                 answer = self._units.answers.refused(flight.text, refusal, partitions)
@@ -116,6 +118,21 @@ class UnitPlanner:
         if cold:
             self._place(cold, plan)
         return plan
+
+    def _check_served(self, flight: Flight, topic: Topic | None) -> Rejected | None:
+        """Return why no broker may serve the unit of a flight, None if one may."""
+        name = flight.name
+        refusal = check_served(name, topic)
+        if refusal is None and name.segment is not None:
+            layout = self._reads.load_scalable(name.base_text)
+            return check_listed(name, layout, may_be_planned=flight.may_be_planned)
+        if topic is None and name.domain is Domain.PERSISTENT and self._has_scalable():
+            twin = self._reads.load_topic(twin_of(name))
+            return refusal if twin is None else taken_by_twin(name)
+        return refusal
+
+    def _has_scalable(self) -> bool:
+        return self._reads.total(StateKind.SCALABLE_TOPIC) > 0
 
     def _look_at_owner(
         self, flight: Flight, topic: Topic, assignment: Assignment, plan: Plan

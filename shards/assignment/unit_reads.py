@@ -59,9 +59,16 @@ class UnitReads:
         found = self._reads.load_assignments([key for key in keys if key is not None])
         rest = iter(found)
         return [
-            (topic, None if key is None else next(rest))
-            for topic, key in zip(topics, keys, strict=True)
+            (topic, None if key is None else _of_name(next(rest), name))
+            for topic, key, name in zip(topics, keys, names, strict=True)
         ]
 
     def _invalid(self, text: str, why: str) -> LookupAnswer:
         return self._answers.rejected(text, RejectionCode.INVALID_NAME, why)
+
+
+def _of_name(assignment: Assignment | None, name: TopicName) -> Assignment | None:
+    """Return ``assignment`` unless it is of a segment that ``name`` gives another range."""
+    if assignment is None or name.segment is None or assignment.name == name.text:
+        return assignment
+    return None

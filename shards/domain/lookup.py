@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nextgen.kernel.events.decider import Rejected, RejectionCode
-from nextgen.kernel.routing.names import TopicName
+from nextgen.kernel.routing.names import Domain, TopicName
+from shards.domain.scalable.state import ScalableTopic
 from shards.domain.topic import Topic
 
 
@@ -14,6 +15,10 @@ def check_served(name: TopicName, topic: Topic | None) -> Rejected | None:
     """
     if topic is None:
         return Rejected(RejectionCode.NOT_FOUND, f"topic {name.base_text} does not exist")
+    if name.domain is Domain.TOPIC:
+        return Rejected(
+            RejectionCode.SCALABLE, f"topic {name.text} is scalable, name one of its segments"
+        )
     if name.partition is None and topic.partitions:
         return Rejected(
             RejectionCode.PARTITIONED,
@@ -24,5 +29,33 @@ def check_served(name: TopicName, topic: Topic | None) -> Rejected | None:
             RejectionCode.NOT_FOUND,
             f"topic {name.base_text} has {topic.partitions} partitions, "
             f"there is no partition {name.partition}",
+        )
+    return None
+
+
+def check_listed(
+    name: TopicName, layout: ScalableTopic | None, *, may_be_planned: bool
+) -> Rejected | None:
+    """Return why no broker may serve the segment ``name`` of a topic with ``layout``; None if one
+    may. ``may_be_planned``: also a child of the operation that is under way.
+
+    The layout must list it with the very range that the name has.
+    """
+    wanted = name.segment
+    assert wanted is not None, f"{name.text} is no segment"
+    segment = None if layout is None else layout.segments.get(wanted.segment_id)
+    if may_be_planned and segment is None and layout is not None and layout.operation is not None:
+        planned = {each.segment_id: each for each in layout.operation.children}
+        segment = planned.get(wanted.segment_id)
+    if segment is None or segment.legacy_topic_name:
+        return Rejected(
+            RejectionCode.NOT_FOUND,
+            f"topic {name.base_text} has no segment {wanted.segment_id} of its own",
+        )
+    if segment.descriptor != wanted:
+        return Rejected(
+            RejectionCode.NOT_FOUND,
+            f"segment {wanted.segment_id} of topic {name.base_text} is {segment.descriptor.text}, "
+            f"not {wanted.text}",
         )
     return None

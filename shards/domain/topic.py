@@ -1,5 +1,6 @@
 """One topic in a shard's inventory: may it be created, changed, deleted?
 
+A scalable topic is one too; its segments are another aggregate (``shards.domain.scalable``).
 A topic is kept under its base name. Its partitions are not objects of their own: they exist as soon
 as they are assigned. Whether its namespace exists is not checked here but by the namespace's gate
 in this shard (``shards.domain.parent_gate``).
@@ -22,8 +23,11 @@ from shards.domain.policies import (
     check_set,
 )
 from shards.domain.properties import Properties, check_properties
+from shards.domain.scalable.decider import check_segments
 
-CREATABLE_DOMAINS = frozenset({Domain.PERSISTENT, Domain.NON_PERSISTENT})
+CREATABLE_DOMAINS = frozenset({Domain.PERSISTENT, Domain.NON_PERSISTENT, Domain.TOPIC})
+
+_TWINS = {Domain.PERSISTENT: Domain.TOPIC, Domain.TOPIC: Domain.PERSISTENT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +195,45 @@ def evolve(topic: TopicState, event: TopicEvent) -> TopicState:
             assert_never(event)
 
 
-def check_creatable(name: TopicName, partitions: int, properties: Properties) -> Rejected | None:
-    """Return why no such topic may exist, in any state of the inventory; None if one may."""
+def twin_of(name: TopicName) -> str:
+    """Return the name that no topic may have beside a topic called ``name``; "" if all may.
+
+    A classic topic and a scalable one of the same tenant, namespace and base name never coexist:
+    clients that know only one of the domains would meet in different topics.
+    """
+    twin = _TWINS.get(name.domain)
+    return "" if twin is None else f"{twin}://{name.routing_key}"
+
+
+def taken_by_twin(name: TopicName) -> Rejected:
+    """Return why ``name`` is not free while the topic ``twin_of(name)`` exists."""
+    if name.domain is Domain.TOPIC:
+        return Rejected(
+            RejectionCode.ALREADY_EXISTS, f"{name.base_text}: topic {twin_of(name)} already exists"
+        )
+    return Rejected(
+        RejectionCode.SCALABLE, f"topic {name.base_text} is scalable: {twin_of(name)} exists"
+    )
+
+
+def check_creatable(
+    name: TopicName, partitions: int, properties: Properties, segments: int = 0
+) -> Rejected | None:
+    """Return why no such topic may exist, in any state of the inventory; None if one may.
+
+    ``segments`` are those that a scalable topic begins with, 0 for one.
+    """
     if name.domain not in CREATABLE_DOMAINS:
         return Rejected(
             RejectionCode.NOT_ALLOWED,
-            f"topics in the domain {name.domain.value} cannot be created yet",
+            f"topics in the domain {name.domain.value} are not created, "
+            f"create {name.base_text} instead",
+        )
+    if name.domain is Domain.TOPIC:
+        return _check_scalable(name, partitions, segments) or check_properties(properties)
+    if segments:
+        return Rejected(
+            RejectionCode.NOT_ALLOWED, f"topic {name.base_text} is not scalable: it has no segments"
         )
     if name.partition is not None:
         return Rejected(
@@ -209,6 +246,15 @@ def check_creatable(name: TopicName, partitions: int, properties: Properties) ->
             f"{partitions} partitions asked for, at most {PARTITIONS_PER_TOPIC_MAX} are allowed",
         )
     return check_properties(properties)
+
+
+def _check_scalable(name: TopicName, partitions: int, segments: int) -> Rejected | None:
+    if partitions:
+        return Rejected(
+            RejectionCode.NOT_ALLOWED,
+            f"topic {name.base_text} is scalable: it has segments, not partitions",
+        )
+    return check_segments(segments or 1)
 
 
 def _decide_create(topic: TopicState, command: CreateTopic) -> Accepted[TopicEvent] | Rejected:

@@ -29,11 +29,12 @@ from nextgen.kernel.limits.bulk import (
 )
 from nextgen.kernel.limits.cluster import PARENT_READ_ATTEMPTS_MAX
 from nextgen.kernel.routing.hashing import slot_of
-from nextgen.kernel.routing.names import InvalidName, TopicName, parse_topic
+from nextgen.kernel.routing.names import Domain, InvalidName, TopicName, parse_topic
 from nextgen.replication.ports import Commit
 from protos.nextgen.v1.shard_service_pb2 import BulkCreateResponse, BulkRefusal
 from shards.domain import topic
 from shards.domain.parent_gate import ParentKind
+from shards.domain.states import StateKind
 from shards.domain.topic import CreateTopic
 from shards.inventory.bulk_turns import BulkTurns
 from shards.inventory.parent_gates import Admission, ParentGates, ParentRead
@@ -42,6 +43,8 @@ from shards.state.shard_state import ShardState
 from shards.wire.event import DomainEvent
 
 Admissions = Mapping[str, Admission | Rejected]
+
+_SCALABLE = Rejected(RejectionCode.NOT_ALLOWED, "scalable topics are not created in bulk")
 
 
 @dataclass(slots=True)
@@ -127,6 +130,9 @@ class BulkCreation:
             if name != parsed.base_text:
                 block.refusals[place] = _not_the_name(name, parsed)
                 continue
+            if parsed.domain is Domain.TOPIC:
+                block.refusals[place] = _SCALABLE
+                continue
             slot = slot_of(parsed.routing_key)
             if not owned[slot]:
                 raise StaleShardMap(
@@ -172,6 +178,7 @@ class BulkCreation:
         """Decide and propose. No await between reading the existing names and the proposal."""
         state = self._state
         existing = state.scans.existing_topics(block.names)
+        twins = self._twins(block)
         topic_ids = state.ids.mint_all(block.slots)
         time_ms = state.now_ms()
         added: Counter[str] = Counter()
@@ -187,9 +194,9 @@ class BulkCreation:
             if isinstance(admission, Rejected):
                 block.refusals[place] = admission
                 continue
-            full = self._full(policies, namespace, added[namespace])
-            if full is not None:
-                block.refusals[place] = full
+            refusal = self._refusal(parsed, twins, policies, added[namespace])
+            if refusal is not None:
+                block.refusals[place] = refusal
                 continue
             decision = topic.decide(
                 None, CreateTopic(topic_id, parsed, admission.parent_id, time_ms)
@@ -211,9 +218,21 @@ class BulkCreation:
                 self._bounds.note(namespace, count)
         return _Decided(len(events), len(existing), commit)
 
-    def _full(self, policies: PoliciesByNamespace, namespace: str, added: int) -> Rejected | None:
+    def _twins(self, block: _Block) -> set[str]:
+        """Return the scalable topics whose names exclude some of the block's."""
+        if self._state.reads.total(StateKind.SCALABLE_TOPIC) == 0:
+            return set()
+        twins = sorted({topic.twin_of(each) for each in block.parsed} - {""})
+        return self._state.scans.existing_topics(twins) if twins else set()
+
+    def _refusal(
+        self, name: TopicName, twins: set[str], policies: PoliciesByNamespace, added: int
+    ) -> Rejected | None:
+        if topic.twin_of(name) in twins:
+            return topic.taken_by_twin(name)
         if self._bounds is None:
             return None
+        namespace = name.namespace_text
         return self._bounds.check(namespace, policies[namespace], added)
 
 

@@ -30,6 +30,7 @@ from shards.inventory.parent_deletion import NAMESPACES, TENANTS, ParentDeletion
 from shards.inventory.parent_gates import ParentGates, ParentRead
 from shards.inventory.placement_check import PlacementCheck
 from shards.inventory.restoration import Restoration
+from shards.inventory.scalable.commands import ScalableCommands
 from shards.inventory.topic_bounds import NO_BOUNDS, NamespacePolicies, TopicBounds
 from shards.inventory.topic_creation import TopicCreation, namespaces_of
 from shards.inventory.topic_deletion import OnUnassigned, TopicDeletion
@@ -39,6 +40,7 @@ from shards.wire.command import (
     OnGate,
     OnNamespace,
     OnNewTopics,
+    OnScalable,
     OnTenant,
     OnTopic,
     ParsedCommand,
@@ -76,6 +78,7 @@ class InventoryCommands:
         """Counts against the same bounds as ordinary creates."""
         self.restoration = Restoration(state, turns, self._bounds)
         self._deletion = ParentDeletion(state, directory)
+        self._scalable = ScalableCommands(state)
         self._topic_deletion = TopicDeletion(state, on_unassigned, self._bounds, forced)
 
     def start(self, command: ParsedCommand) -> Work:
@@ -97,6 +100,8 @@ class InventoryCommands:
                 return self._on_namespace(command)
             case OnTopic():
                 return self._on_topic(command)
+            case OnScalable():
+                return self._scalable.carry_out(command)
             case _:
                 assert_never(command)
 

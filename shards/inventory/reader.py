@@ -15,7 +15,6 @@ from nextgen.kernel.limits.cluster import (
 from nextgen.kernel.limits.listing import LIST_PREFIX_BYTES_MAX, NAME_IN_PAGE_BYTES_OVERHEAD
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import (
-    Domain,
     InvalidName,
     parse_namespace,
     parse_tenant,
@@ -56,8 +55,6 @@ from shards.projections.reading import (
 )
 from shards.projections.rows import Query, ReadTransaction, read_states
 from shards.wire.inventory import KINDS, item_message
-
-_LISTED_DOMAINS = CREATABLE_DOMAINS | {Domain.TOPIC}
 
 
 class InventoryReader:
@@ -213,7 +210,7 @@ def _page_ranges(request: ListRequest) -> tuple[StateKind, tuple[Range, ...]]:
             return StateKind.NAMESPACE, (prefix_range(f"{tenant}/{request.prefix}"),)
         if request.kind == KIND_TOPIC:
             namespace = parse_namespace(request.parent).text
-            if request.domain and request.domain not in _LISTED_DOMAINS:
+            if request.domain and request.domain not in CREATABLE_DOMAINS:
                 raise InvalidRequest(f"there are no topics in the domain {request.domain!a}")
             return StateKind.TOPIC, topic_ranges(namespace, request.domain, request.prefix)
     except InvalidName as error:

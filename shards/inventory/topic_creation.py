@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from nextgen.kernel.events.decider import Accepted, Rejected, fold
+from nextgen.kernel.routing.names import Domain
 from protos.nextgen.v1.shard_service_pb2 import CommandResult, TopicOutcome
 from shards.domain import topic
 from shards.domain.parent_gate import ParentKind
-from shards.domain.topic import CreateTopic, TopicState
+from shards.domain.scalable import decider as scalable
+from shards.domain.scalable.commands import CreateScalableTopic
+from shards.domain.scalable.events import ScalableTopicEvent
+from shards.domain.states import StateKind
+from shards.domain.topic import CreateTopic, TopicState, taken_by_twin, twin_of
 from shards.inventory.command_answer import Answer, record
 from shards.inventory.forced_deletions import ForcedDeletions
 from shards.inventory.parent_gates import Admission, ParentGates, ParentRead
@@ -60,7 +65,7 @@ class TopicCreation:
     ) -> Answer:
         topics = [each for each in command.topics if isinstance(each, NewTopic)]
         topic_ids = iter(self._state.ids.mint_all([each.slot for each in topics]))
-        names = [each.name.base_text for each in topics]
+        names = self._names_read(topics)
         present = dict(zip(names, self._state.reads.load_topics(names), strict=True))
         time_ms = self._state.now_ms()
         forced = self._forced if command.on_demand else None
@@ -99,6 +104,17 @@ class TopicCreation:
                 self._bounds.note(namespace, count)
         return answer
 
+    def _names_read(self, topics: Sequence[NewTopic]) -> list[str]:
+        """Return the names that a decision on ``topics`` reads: theirs, and those of twins.
+
+        Nearly no shard has scalable topics, and classic ones have no twins there.
+        """
+        names = [each.name.base_text for each in topics]
+        has_scalable = self._state.reads.total(StateKind.SCALABLE_TOPIC) > 0
+        if has_scalable or any(each.name.domain is Domain.TOPIC for each in topics):
+            names += [twin for each in topics if (twin := twin_of(each.name))]
+        return names
+
 
 def namespaces_of(command: OnNewTopics) -> list[str]:
     """Return the namespaces of the command's valid topics, each once."""
@@ -117,7 +133,7 @@ def _decide(
     present: dict[str, TopicState],
     time_ms: int,
     forced: ForcedDeletions | None,
-) -> Accepted[topic.TopicEvent] | Rejected:
+) -> Accepted[topic.TopicEvent | ScalableTopicEvent] | Rejected:
     if new.refusal is not None:
         return new.refusal
     name = new.name.base_text
@@ -125,6 +141,8 @@ def _decide(
     admission = admissions[new.name.namespace_text]
     if isinstance(admission, Rejected):
         return admission
+    if before is None and present.get(twin_of(new.name)) is not None:
+        return taken_by_twin(new.name)
     if forced is not None and before is None and (too_early := forced.check(name)) is not None:
         return too_early
     command = CreateTopic(
@@ -136,7 +154,13 @@ def _decide(
         to_properties(new.spec.properties),
     )
     decision = topic.decide(before, command)
-    if isinstance(decision, Accepted):
-        # The same name may occur again in the same batch.
-        present[name] = fold(topic.evolve, before, decision.events)
-    return decision
+    if isinstance(decision, Rejected):
+        return decision
+    # The same name may occur again in the same batch.
+    present[name] = fold(topic.evolve, before, decision.events)
+    if new.name.domain is not Domain.TOPIC:
+        return Accepted(decision.events)
+    segments = new.spec.segments or 1
+    layout = scalable.decide(None, CreateScalableTopic(name, topic_id, segments, time_ms))
+    assert isinstance(layout, Accepted), "a new topic has no layout, and its segments were checked"
+    return Accepted((*decision.events, *layout.events))

@@ -24,6 +24,9 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 from shards.domain import assignment, topic
 from shards.domain.assignment import REASON_TOPIC_DELETED, Assignment, UnassignTopic
+from shards.domain.scalable import decider as scalable
+from shards.domain.scalable.commands import DeleteScalableTopic
+from shards.domain.states import StateKind
 from shards.inventory.command_answer import Answer, conclude, record
 from shards.inventory.forced_deletions import ForcedDeletions
 from shards.inventory.topic_bounds import TopicBounds
@@ -78,7 +81,8 @@ class TopicDeletion:
         while len(ended) > UNITS_PER_RECORD_MAX:
             part, ended = ended[:UNITS_PER_RECORD_MAX], ended[UNITS_PER_RECORD_MAX:]
             self._notify_unassigned(part, self._state.proposer.propose(_unassign(part)))
-        answer = record(self._state, command_id, (*_unassign(ended), *decision.events), result)
+        events = (*_unassign(ended), *decision.events, *self._layout_deleted(name, topic_id))
+        answer = record(self._state, command_id, events, result)
         assert answer.commit is not None, "a topic that was there has an event when it goes"
         if body.force:
             self._forced.note(name)
@@ -86,6 +90,15 @@ class TopicDeletion:
             self._bounds.note(parse_topic(name).namespace_text, -1)
         self._notify_unassigned([*ended, *idle], answer.commit)
         return answer
+
+    def _layout_deleted(self, name: str, topic_id: str) -> Sequence[DomainEvent]:
+        """Return the events that end the layout of a topic, none of a classic one."""
+        if self._state.reads.total(StateKind.SCALABLE_TOPIC) == 0:
+            return ()
+        order = DeleteScalableTopic(name, topic_id)
+        decision = scalable.decide(self._state.reads.load_scalable(name), order)
+        assert isinstance(decision, Accepted), "what is not there is deleted"
+        return decision.events
 
     def _notify_unassigned(
         self, ended: Sequence[Assignment], commit: asyncio.Future[Commit]

@@ -17,6 +17,7 @@ from shards.wire.command import (
     NewTopic,
     OnNamespace,
     OnNewTopics,
+    OnScalable,
     OnTenant,
     OnTopic,
     parse_command,
@@ -35,6 +36,8 @@ def changed_by(command: Command) -> Iterator[Change]:
             yield KIND_TOPIC, parsed.name.base_text
             if parsed.name.domain is Domain.TOPIC:
                 yield KIND_SCALABLE_TOPIC, parsed.name.base_text
+        case OnScalable():
+            yield KIND_SCALABLE_TOPIC, parsed.name.base_text
         case OnNewTopics():
             for topic in parsed.topics:
                 if isinstance(topic, NewTopic):

@@ -21,6 +21,7 @@ from nextgen.kernel.limits.cluster import (
 from nextgen.kernel.limits.write import WRITE_REQUEST_COST
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import (
+    Domain,
     InvalidName,
     NamespaceName,
     TopicName,
@@ -30,16 +31,23 @@ from nextgen.kernel.routing.names import (
 )
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import (
+    ChangeLayout,
     CloseParentGate,
     Command,
     CreateNamespace,
+    CreateScalableSubscription,
     CreateTenant,
     CreateTopics,
     DeleteNamespace,
+    DeleteScalableSubscription,
     DeleteTenant,
     DeleteTopic,
     GrowTopic,
+    PruneSegments,
+    RegisterScalableConsumer,
+    RemoveScalableConsumer,
     ReopenParentGate,
+    SeekScalableSubscription,
     SetNamespaceProperties,
     SetPolicies,
     SetTenantProperties,
@@ -54,6 +62,15 @@ from shards.wire.event import to_properties
 TenantBody = CreateTenant | SetTenantProperties | SetPolicies | DeleteTenant
 NamespaceBody = CreateNamespace | SetNamespaceProperties | SetPolicies | DeleteNamespace
 TopicBody = SetTopicProperties | SetPolicies | GrowTopic | DeleteTopic
+ScalableBody = (
+    ChangeLayout
+    | PruneSegments
+    | CreateScalableSubscription
+    | DeleteScalableSubscription
+    | SeekScalableSubscription
+    | RegisterScalableConsumer
+    | RemoveScalableConsumer
+)
 GateBody = CloseParentGate | ReopenParentGate
 
 
@@ -83,6 +100,16 @@ class OnTopic:
 
     command_id: bytes
     body: TopicBody
+    name: TopicName
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnScalable:
+    """A command about one scalable topic that should be there."""
+
+    command_id: bytes
+    body: ScalableBody
     name: TopicName
     slot: int
 
@@ -123,7 +150,9 @@ class RefusedCommand:
     rejected: Rejected
 
 
-ParsedCommand = OnTenant | OnNamespace | OnTopic | OnNewTopics | OnGate | RefusedCommand
+ParsedCommand = (
+    OnTenant | OnNamespace | OnTopic | OnScalable | OnNewTopics | OnGate | RefusedCommand
+)
 
 
 def parse_command(command: Command) -> ParsedCommand:
@@ -161,7 +190,7 @@ def tenants_of(commands: Iterable[ParsedCommand]) -> Collection[str]:
         match command:
             case OnTenant():
                 tenants[command.name] = None
-            case OnNamespace() | OnTopic():
+            case OnNamespace() | OnTopic() | OnScalable():
                 tenants[command.name.tenant] = None
             case OnNewTopics():
                 for topic in command.topics:
@@ -207,7 +236,7 @@ def first_policies(body: CreateNamespace) -> policies.SetPolicies | None:
 def slots_of(command: ParsedCommand) -> tuple[int, ...]:
     """Return the slots that the shard must have to carry ``command`` out."""
     match command:
-        case OnTenant() | OnNamespace() | OnTopic():
+        case OnTenant() | OnNamespace() | OnTopic() | OnScalable():
             return (command.slot,)
         case OnNewTopics():
             return tuple([each.slot for each in command.topics if isinstance(each, NewTopic)])
@@ -233,12 +262,21 @@ def _create_namespace(command_id: bytes, body: CreateNamespace) -> ParsedCommand
 
 def _topic(command_id: bytes, body: TopicBody) -> ParsedCommand:
     name = parse_topic(body.name)
-    if name.partition is not None:
-        rejected = Rejected(
-            RejectionCode.INVALID_NAME, f"{name.text} names a partition, not a topic"
-        )
+    if name.partition is not None or name.segment is not None:
+        part = "segment" if name.partition is None else "partition"
+        rejected = Rejected(RejectionCode.INVALID_NAME, f"{name.text} names a {part}, not a topic")
         return RefusedCommand(command_id, rejected)
     return OnTopic(command_id, body, name, slot_of(name.routing_key))
+
+
+def _scalable(command_id: bytes, body: ScalableBody) -> ParsedCommand:
+    name = parse_topic(body.name)
+    if name.domain is not Domain.TOPIC:
+        rejected = Rejected(
+            RejectionCode.INVALID_NAME, f"{name.text} is not the name of a scalable topic"
+        )
+        return RefusedCommand(command_id, rejected)
+    return OnScalable(command_id, body, name, slot_of(name.routing_key))
 
 
 def _create_topics(command_id: bytes, body: CreateTopics) -> ParsedCommand:
@@ -255,7 +293,8 @@ def _new_topic(spec: TopicSpec) -> NewTopic | Rejected:
         name = parse_topic(spec.name)
     except InvalidName as error:
         return invalid_name(error)
-    refusal = check_creatable(name, spec.partitions, to_properties(spec.properties))
+    properties = to_properties(spec.properties)
+    refusal = check_creatable(name, spec.partitions, properties, spec.segments)
     return NewTopic(spec, name, slot_of(name.routing_key), refusal)
 
 
@@ -304,6 +343,13 @@ COMMAND_PARSERS: dict[str, Callable[[bytes, Any], ParsedCommand]] = {
     "delete_topic": _topic,
     "grow_topic": _topic,
     "set_policies": _set_policies,
+    "change_layout": _scalable,
+    "prune_segments": _scalable,
+    "create_scalable_subscription": _scalable,
+    "delete_scalable_subscription": _scalable,
+    "seek_scalable_subscription": _scalable,
+    "register_scalable_consumer": _scalable,
+    "remove_scalable_consumer": _scalable,
     "close_parent_gate": _gate,
     "reopen_parent_gate": _gate,
 }

@@ -81,7 +81,11 @@ def creations_apart(
 
 
 def _is_creation(event: Event) -> bool:
-    return event.HasField("topic_created") or event.HasField("topic_partitions_grown")
+    return (
+        event.HasField("topic_created")
+        or event.HasField("topic_partitions_grown")
+        or event.HasField("layout_changed")
+    )
 
 
 def _creations(events: Sequence[Event]) -> Creations:
@@ -91,7 +95,9 @@ def _creations(events: Sequence[Event]) -> Creations:
 
 def _created_name(event: Event) -> str:
     # Only one of them has a name; nearly always it is the first.
-    return event.topic_created.name or event.topic_partitions_grown.name
+    return (
+        event.topic_created.name or event.topic_partitions_grown.name or event.layout_changed.name
+    )
 
 
 def _form(event: Event) -> LeasedEvent:

@@ -7,24 +7,13 @@ from operator import attrgetter
 from typing import Any
 
 from nextgen.client.wire.fields import REPEATED, Conversion, FieldMap
+from nextgen.client.wire.layouts import SEGMENT, SEGMENT_END
 from nextgen.kernel.scalable.segments import Segment, SegmentEnd
 from protos.nextgen.v1 import events_pb2 as pb
 from protos.nextgen.v1 import layouts_pb2 as layouts
 from shards.domain.scalable import events, state
 from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionPhase, SubscriptionType
 
-_END = FieldMap(SegmentEnd, layouts.SegmentEnd)
-_SEGMENT = FieldMap(
-    Segment,
-    layouts.TopicSegment,
-    converted={
-        "parents": REPEATED,
-        "children": REPEATED,
-        "bucket_starts": REPEATED,
-        "end": _END.one,
-    },
-    optional={"end": None},
-)
 _CONSUMER = FieldMap(
     events.ConsumerSegments,
     layouts.ConsumerSegments,
@@ -37,13 +26,13 @@ _PHASE: Conversion = (attrgetter("value"), SubscriptionPhase)
 
 def _to_sealed(sealed: Mapping[int, SegmentEnd]) -> list[layouts.SealedParent]:
     return [
-        layouts.SealedParent(segment_id=segment_id, end=_END.to_stored(end))
+        layouts.SealedParent(segment_id=segment_id, end=SEGMENT_END.to_stored(end))
         for segment_id, end in sealed.items()
     ]
 
 
 def _from_sealed(stored: Iterable[layouts.SealedParent]) -> dict[int, SegmentEnd]:
-    return {each.segment_id: _END.from_stored(each.end) for each in stored}
+    return {each.segment_id: SEGMENT_END.from_stored(each.end) for each in stored}
 
 
 _OPERATION = FieldMap(
@@ -52,7 +41,7 @@ _OPERATION = FieldMap(
     converted={
         "kind": _KIND,
         "parents": REPEATED,
-        "children": _SEGMENT.each,
+        "children": SEGMENT.each,
         "sealed": (_to_sealed, _from_sealed),
     },
 )
@@ -83,11 +72,11 @@ _SUBSCRIPTION = FieldMap(
 
 
 def _to_segments(segments: Mapping[int, Segment]) -> list[layouts.TopicSegment]:
-    return [_SEGMENT.to_stored(each) for each in segments.values()]
+    return [SEGMENT.to_stored(each) for each in segments.values()]
 
 
 def _from_segments(stored: Iterable[layouts.TopicSegment]) -> dict[int, Segment]:
-    return {each.segment_id: _SEGMENT.from_stored(each) for each in stored}
+    return {each.segment_id: SEGMENT.from_stored(each) for each in stored}
 
 
 def _to_subscriptions(
@@ -108,7 +97,7 @@ _TOPIC = FieldMap(
     converted={
         "segments": (_to_segments, _from_segments),
         "operation": _OPERATION.one,
-        "removals": _SEGMENT.each,
+        "removals": SEGMENT.each,
         "subscriptions": (_to_subscriptions, _from_subscriptions),
     },
     optional={"operation": None},
@@ -134,20 +123,22 @@ SCALABLE_EVENTS: dict[str, FieldMap[Any, Any]] = {
     "scalable_topic_created": FieldMap(
         events.ScalableTopicCreated,
         pb.ScalableTopicCreated,
-        converted={"segments": _SEGMENT.each},
+        converted={"segments": SEGMENT.each},
     ),
     "scalable_topic_deleted": FieldMap(events.ScalableTopicDeleted, pb.ScalableTopicDeleted),
     "layout_change_planned": FieldMap(
         events.LayoutChangePlanned,
         pb.LayoutChangePlanned,
-        converted={"kind": _KIND, "parents": REPEATED, "children": _SEGMENT.each},
+        converted={"kind": _KIND, "parents": REPEATED, "children": SEGMENT.each},
     ),
     "segment_children_ready": FieldMap(events.SegmentChildrenReady, pb.SegmentChildrenReady),
-    "segment_sealed": FieldMap(events.SegmentSealed, pb.SegmentSealed, converted={"end": _END.one}),
+    "segment_sealed": FieldMap(
+        events.SegmentSealed, pb.SegmentSealed, converted={"end": SEGMENT_END.one}
+    ),
     "layout_changed": FieldMap(
         events.LayoutChanged,
         pb.LayoutChanged,
-        converted={"kind": _KIND, "changed": _SEGMENT.each, "removed": REPEATED},
+        converted={"kind": _KIND, "changed": SEGMENT.each, "removed": REPEATED},
     ),
     "layout_change_abandoned": FieldMap(events.LayoutChangeAbandoned, pb.LayoutChangeAbandoned),
     "segment_storage_removed": FieldMap(events.SegmentStorageRemoved, pb.SegmentStorageRemoved),

@@ -35,6 +35,7 @@ _STATUS_OF_REJECTION: dict[str, int] = {
     RejectionCode.VERSION_MISMATCH: 409,
     RejectionCode.NOT_ALLOWED: 409,
     RejectionCode.PARTITIONED: 409,
+    RejectionCode.SCALABLE: 409,
     RejectionCode.INVALID_NAME: 412,
     RejectionCode.LIMIT_EXCEEDED: 412,
 }

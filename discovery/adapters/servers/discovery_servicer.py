@@ -114,6 +114,7 @@ class DiscoveryServicer:
             "DeleteTopic": (pb.DeleteRequest, inventory.delete_topic),
             "UpdatePartitions": (pb.UpdatePartitionsRequest, inventory.update_partitions),
             "GetTopic": (pb.GetObjectRequest, inventory.get_topic),
+            "GetScalableTopic": (pb.GetObjectRequest, inventory.get_scalable_topic),
             "ListTopics": (pb.ListObjectsRequest, listing.list_topics),
             "CountTopics": (pb.CountTopicsRequest, listing.count_topics),
             "MoveTopics": (pb.MoveTopicsRequest, self._moves.move_topics),

@@ -46,6 +46,7 @@ from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
+    KIND_SCALABLE_TOPIC,
     KIND_TENANT,
     KIND_TOPIC,
     Item,
@@ -284,6 +285,14 @@ class InventoryService:
         name = parse_name(parse_topic, request.name)
         return await self._get(
             KIND_TOPIC, name.text, name.routing_key, request.min_position, timeout_ms
+        )
+
+    async def get_scalable_topic(
+        self, request: pb.GetObjectRequest, timeout_ms: int
+    ) -> pb.GetObjectResponse:
+        name = parse_name(parse_topic, request.name)
+        return await self._get(
+            KIND_SCALABLE_TOPIC, name.text, name.routing_key, request.min_position, timeout_ms
         )
 
     # ------------------------------------------------------------------------------------------

@@ -37,7 +37,9 @@ from protos.nextgen.v1.inventory_pb2 import (
     Kind,
 )
 
-_LISTED_DOMAINS = frozenset({"", Domain.PERSISTENT.value, Domain.NON_PERSISTENT.value})
+_LISTED_DOMAINS = frozenset(
+    {"", Domain.PERSISTENT.value, Domain.NON_PERSISTENT.value, Domain.TOPIC.value}
+)
 _RETRY_PAUSE_MS = 100
 _STEP_ATTEMPT_MS = 5_000
 

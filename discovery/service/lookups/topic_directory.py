@@ -16,7 +16,7 @@ from discovery.domain.answer_cache import NO_ROUTE, AnswerCache, Route
 from discovery.domain.partition_counts import PartitionCounts
 from discovery.ports import Clock
 from discovery.service.counters import DiscoveryCounters
-from nextgen.client.routing.topic_answers import check_classic, located, may_be_created
+from nextgen.client.routing.topic_answers import check_has_broker, located, may_be_created
 from nextgen.client.routing.topic_creation import TopicCreation
 from nextgen.client.routing.topic_listing import TopicListing
 from nextgen.client.routing.topic_schemas import TopicSchemas
@@ -115,7 +115,7 @@ class DiscoveryTopicDirectory:
 
     async def locate(self, name: TopicName, *, create: bool) -> Located:
         """See ``TopicDirectory.locate``."""
-        check_classic(name)
+        check_has_broker(name)
         answer = await self._lookups.locate(name)
         if create and may_be_created(name, answer):
             answer = await self._creation.look_up_created(name, self._lookups.locate)

@@ -52,7 +52,23 @@ def checked(answer: LookupAnswer) -> LookupAnswer:
 
 def may_be_created(name: TopicName, answer: LookupAnswer) -> bool:
     """Return whether ``answer`` is NOT_FOUND of a topic that a client's first use may create."""
-    return answer.rejection_code == RejectionCode.NOT_FOUND and name.partition is None
+    return (
+        answer.rejection_code == RejectionCode.NOT_FOUND
+        and name.partition is None
+        and name.domain in _CLASSIC
+    )
+
+
+def check_has_broker(name: TopicName) -> None:
+    """Check that a broker may serve ``name`` itself: a scalable topic is served by segments.
+
+    Raises:
+        Refused: ``SCALABLE``.
+    """
+    if name.domain is Domain.TOPIC:
+        raise Refused(
+            RejectionCode.SCALABLE, f"topic {name.text} is scalable: its segments are served"
+        )
 
 
 def check_classic(name: TopicName) -> None:

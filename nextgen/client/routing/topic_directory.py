@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from nextgen.client.brokers.live_urls import Cluster, LiveBrokerUrls
 from nextgen.client.routing.shard_calls import Shards, questions
 from nextgen.client.routing.shared_questions import SharedQuestions
-from nextgen.client.routing.topic_answers import check_classic, located, may_be_created
+from nextgen.client.routing.topic_answers import check_has_broker, located, may_be_created
 from nextgen.client.routing.topic_creation import TopicCreation
 from nextgen.client.routing.topic_listing import TopicListing
 from nextgen.client.routing.topic_schemas import TopicSchemas
@@ -62,7 +62,7 @@ class RoutedTopicDirectory:
 
     async def locate(self, name: TopicName, *, create: bool) -> Located:
         """See ``TopicDirectory.locate``."""
-        check_classic(name)
+        check_has_broker(name)
         answer = await self._look_up(name)
         if create and may_be_created(name, answer):
             answer = await self._creation.look_up_created(name, self._look_up_created)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nextgen.client.brokers.schemas import BrokerSchemas
-from nextgen.client.routing.topic_answers import Lookup, check_classic, checked
+from nextgen.client.routing.topic_answers import Lookup, check_has_broker, checked
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.routing.names import TopicName
 from nextgen.pulsar.metadata_commands import StoredSchema
@@ -28,7 +28,7 @@ class TopicSchemas:
 
     async def read(self, name: TopicName, version: bytes | None) -> StoredSchema | None:
         """See ``TopicDirectory.schema``. Of a partitioned topic, its first partition's."""
-        check_classic(name)
+        check_has_broker(name)
         answer = await self._look_up(name)
         if answer.rejection_code == RejectionCode.PARTITIONED and not answer.retryable:
             name = name.of_partition(0)

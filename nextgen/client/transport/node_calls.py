@@ -23,6 +23,7 @@ OPEN_CALLS = (
         *("CreateNamespace", "SetNamespaceProperties", "DeleteNamespace"),
         *("GetNamespace", "ListNamespaces"),
         *("CreateTopics", "SetTopicProperties", "DeleteTopic", "GetTopic"),
+        *("GetScalableTopic",),
         *("ListTopics", "CountTopics"),
         *("UpdatePartitions",),
         *("SetPolicies", "GetPolicies"),

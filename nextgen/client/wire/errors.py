@@ -116,6 +116,7 @@ _STATUS_BY_REJECTION: dict[str, grpc.StatusCode] = {
     RejectionCode.INVALID_NAME: grpc.StatusCode.INVALID_ARGUMENT,
     RejectionCode.NOT_ALLOWED: grpc.StatusCode.FAILED_PRECONDITION,
     RejectionCode.PARTITIONED: grpc.StatusCode.FAILED_PRECONDITION,
+    RejectionCode.SCALABLE: grpc.StatusCode.FAILED_PRECONDITION,
     RejectionCode.IN_USE: grpc.StatusCode.FAILED_PRECONDITION,
     RejectionCode.JUST_DELETED: grpc.StatusCode.UNAVAILABLE,
     RejectionCode.NOT_PARTITIONED: grpc.StatusCode.FAILED_PRECONDITION,

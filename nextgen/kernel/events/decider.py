@@ -47,6 +47,8 @@ class RejectionCode(StrEnum):
     """The topic's deletion was forced a moment ago: it is not created on demand yet. Passes."""
     NOT_PARTITIONED = "NOT_PARTITIONED"
     """The topic has no partitions, so it gets no more."""
+    SCALABLE = "SCALABLE"
+    """The name is that of a scalable topic, in another domain. Clients watch its layout."""
     FEWER_PARTITIONS = "FEWER_PARTITIONS"
     """The topic has more partitions already: their number only grows."""
 

@@ -265,6 +265,11 @@ def parse_namespace(text: str) -> NamespaceName:
     return NamespaceName(tenant, local)
 
 
+def scalable_name(name: TopicName) -> TopicName:
+    """Return the name of the scalable topic that ``name``, in any domain, is or belongs to."""
+    return TopicName(Domain.TOPIC, name.tenant, name.namespace, name.base_name)
+
+
 def tenant_in(topic: str) -> str:
     """Return the tenant of a canonical topic name, "" of another text. Nothing is checked."""
     return topic.partition("://")[2].partition("/")[0]

@@ -1,12 +1,14 @@
-"""Where the watchers of topic lists go: clients look the *pattern* up, as if it were a topic.
+"""Where clients go that watch topic lists, or the layout of a scalable topic.
 
-The answer to that lookup is the server on which the client then watches (ADR 0097).
+They look the *pattern*, or the scalable topic, up as if it were a topic that a broker serves. The
+answer to that lookup is the server on which they then watch (ADR 0097, ADR 0105).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from nextgen.kernel.routing.names import Domain
 from nextgen.pulsar.topic_lists.session import TopicWatches
 
 _SPECIAL = frozenset("*+?[](){}|^$\\")
@@ -20,8 +22,12 @@ def looks_like_pattern(topic: str) -> bool:
     return not _SPECIAL.isdisjoint(topic)
 
 
+_SCALABLE = f"{Domain.TOPIC}://"
+
+
 class WatcherPlaces:
-    """Answers the lookups of absent names: those that look like patterns with this very node."""
+    """Answers the lookups of names that no broker serves: those of patterns and of scalable topics
+    with this very node."""
 
     def __init__(
         self,
@@ -41,7 +47,8 @@ class WatcherPlaces:
         watchers as well.
         """
         watches = self._watches
-        if watches is not None and self._own_url and looks_like_pattern(topic):
+        is_watched = topic.startswith(_SCALABLE) or looks_like_pattern(topic)
+        if watches is not None and self._own_url and is_watched:
             if watches.has_room:
                 return self._own_url
             watches.sent_elsewhere += 1

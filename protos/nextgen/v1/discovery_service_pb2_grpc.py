@@ -121,6 +121,11 @@ class DiscoveryServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectResponse.FromString,
                 _registered_method=True)
+        self.GetScalableTopic = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/GetScalableTopic',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectResponse.FromString,
+                _registered_method=True)
         self.UpdatePartitions = channel.unary_unary(
                 '/nextgen.v1.DiscoveryService/UpdatePartitions',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.UpdatePartitionsRequest.SerializeToString,
@@ -312,6 +317,13 @@ class DiscoveryServiceServicer:
 
     def GetTopic(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetScalableTopic(self, request, context):
+        """Layout, subscriptions and consumers of a topic:// topic.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -515,6 +527,11 @@ def add_DiscoveryServiceServicer_to_server(servicer, server):
             ),
             'GetTopic': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTopic,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectResponse.SerializeToString,
+            ),
+            'GetScalableTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetScalableTopic,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectResponse.SerializeToString,
             ),
@@ -1061,6 +1078,33 @@ class DiscoveryService:
             request,
             target,
             '/nextgen.v1.DiscoveryService/GetTopic',
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetScalableTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/GetScalableTopic',
             protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectResponse.FromString,
             options,

@@ -145,7 +145,7 @@ class ExecuteResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[CommandResult, _Mapping]]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("command_id", "create_tenant", "set_tenant_properties", "delete_tenant", "create_namespace", "set_namespace_properties", "delete_namespace", "create_topics", "set_topic_properties", "delete_topic", "grow_topic", "close_parent_gate", "reopen_parent_gate", "set_policies")
+    __slots__ = ("command_id", "create_tenant", "set_tenant_properties", "delete_tenant", "create_namespace", "set_namespace_properties", "delete_namespace", "create_topics", "set_topic_properties", "delete_topic", "grow_topic", "close_parent_gate", "reopen_parent_gate", "set_policies", "change_layout", "prune_segments", "create_scalable_subscription", "delete_scalable_subscription", "seek_scalable_subscription", "register_scalable_consumer", "remove_scalable_consumer")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TENANT_FIELD_NUMBER: _ClassVar[int]
     SET_TENANT_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +160,13 @@ class Command(_message.Message):
     CLOSE_PARENT_GATE_FIELD_NUMBER: _ClassVar[int]
     REOPEN_PARENT_GATE_FIELD_NUMBER: _ClassVar[int]
     SET_POLICIES_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    PRUNE_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    CREATE_SCALABLE_SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    DELETE_SCALABLE_SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    SEEK_SCALABLE_SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_SCALABLE_CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_SCALABLE_CONSUMER_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
     create_tenant: CreateTenant
     set_tenant_properties: SetTenantProperties
@@ -174,7 +181,14 @@ class Command(_message.Message):
     close_parent_gate: CloseParentGate
     reopen_parent_gate: ReopenParentGate
     set_policies: SetPolicies
-    def __init__(self, command_id: _Optional[bytes] = ..., create_tenant: _Optional[_Union[CreateTenant, _Mapping]] = ..., set_tenant_properties: _Optional[_Union[SetTenantProperties, _Mapping]] = ..., delete_tenant: _Optional[_Union[DeleteTenant, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., set_namespace_properties: _Optional[_Union[SetNamespaceProperties, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., create_topics: _Optional[_Union[CreateTopics, _Mapping]] = ..., set_topic_properties: _Optional[_Union[SetTopicProperties, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., grow_topic: _Optional[_Union[GrowTopic, _Mapping]] = ..., close_parent_gate: _Optional[_Union[CloseParentGate, _Mapping]] = ..., reopen_parent_gate: _Optional[_Union[ReopenParentGate, _Mapping]] = ..., set_policies: _Optional[_Union[SetPolicies, _Mapping]] = ...) -> None: ...
+    change_layout: ChangeLayout
+    prune_segments: PruneSegments
+    create_scalable_subscription: CreateScalableSubscription
+    delete_scalable_subscription: DeleteScalableSubscription
+    seek_scalable_subscription: SeekScalableSubscription
+    register_scalable_consumer: RegisterScalableConsumer
+    remove_scalable_consumer: RemoveScalableConsumer
+    def __init__(self, command_id: _Optional[bytes] = ..., create_tenant: _Optional[_Union[CreateTenant, _Mapping]] = ..., set_tenant_properties: _Optional[_Union[SetTenantProperties, _Mapping]] = ..., delete_tenant: _Optional[_Union[DeleteTenant, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., set_namespace_properties: _Optional[_Union[SetNamespaceProperties, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., create_topics: _Optional[_Union[CreateTopics, _Mapping]] = ..., set_topic_properties: _Optional[_Union[SetTopicProperties, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., grow_topic: _Optional[_Union[GrowTopic, _Mapping]] = ..., close_parent_gate: _Optional[_Union[CloseParentGate, _Mapping]] = ..., reopen_parent_gate: _Optional[_Union[ReopenParentGate, _Mapping]] = ..., set_policies: _Optional[_Union[SetPolicies, _Mapping]] = ..., change_layout: _Optional[_Union[ChangeLayout, _Mapping]] = ..., prune_segments: _Optional[_Union[PruneSegments, _Mapping]] = ..., create_scalable_subscription: _Optional[_Union[CreateScalableSubscription, _Mapping]] = ..., delete_scalable_subscription: _Optional[_Union[DeleteScalableSubscription, _Mapping]] = ..., seek_scalable_subscription: _Optional[_Union[SeekScalableSubscription, _Mapping]] = ..., register_scalable_consumer: _Optional[_Union[RegisterScalableConsumer, _Mapping]] = ..., remove_scalable_consumer: _Optional[_Union[RemoveScalableConsumer, _Mapping]] = ...) -> None: ...
 
 class CreateTenant(_message.Message):
     __slots__ = ("name", "properties")
@@ -255,7 +269,7 @@ class DeleteNamespace(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class TopicSpec(_message.Message):
-    __slots__ = ("name", "partitions", "properties")
+    __slots__ = ("name", "partitions", "properties", "segments")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -266,10 +280,12 @@ class TopicSpec(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     properties: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    segments: int
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., segments: _Optional[int] = ...) -> None: ...
 
 class CreateTopics(_message.Message):
     __slots__ = ("topics", "on_demand")
@@ -365,6 +381,84 @@ class SetPolicies(_message.Message):
     expected_version: int
     expects_none: bool
     def __init__(self, kind: _Optional[_Union[_inventory_pb2.Kind, str]] = ..., name: _Optional[str] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., expected_version: _Optional[int] = ..., expects_none: _Optional[bool] = ...) -> None: ...
+
+class ChangeLayout(_message.Message):
+    __slots__ = ("name", "kind", "segments", "buckets", "asked_by")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    ASKED_BY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    kind: str
+    segments: _containers.RepeatedScalarFieldContainer[int]
+    buckets: int
+    asked_by: str
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., segments: _Optional[_Iterable[int]] = ..., buckets: _Optional[int] = ..., asked_by: _Optional[str] = ...) -> None: ...
+
+class PruneSegments(_message.Message):
+    __slots__ = ("name", "segments")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    segments: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., segments: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class CreateScalableSubscription(_message.Message):
+    __slots__ = ("name", "subscription", "type")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    subscription: str
+    type: str
+    def __init__(self, name: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[str] = ...) -> None: ...
+
+class DeleteScalableSubscription(_message.Message):
+    __slots__ = ("name", "subscription")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    subscription: str
+    def __init__(self, name: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
+
+class SeekScalableSubscription(_message.Message):
+    __slots__ = ("name", "subscription", "seek_to_ms", "skips_all")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    SEEK_TO_MS_FIELD_NUMBER: _ClassVar[int]
+    SKIPS_ALL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    subscription: str
+    seek_to_ms: int
+    skips_all: bool
+    def __init__(self, name: _Optional[str] = ..., subscription: _Optional[str] = ..., seek_to_ms: _Optional[int] = ..., skips_all: _Optional[bool] = ...) -> None: ...
+
+class RegisterScalableConsumer(_message.Message):
+    __slots__ = ("name", "subscription", "consumer_name", "type", "takes_buckets")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    TAKES_BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    subscription: str
+    consumer_name: str
+    type: str
+    takes_buckets: bool
+    def __init__(self, name: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_name: _Optional[str] = ..., type: _Optional[str] = ..., takes_buckets: _Optional[bool] = ...) -> None: ...
+
+class RemoveScalableConsumer(_message.Message):
+    __slots__ = ("name", "subscription", "consumer_name", "reason")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    subscription: str
+    consumer_name: str
+    reason: str
+    def __init__(self, name: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_name: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class CommandResult(_message.Message):
     __slots__ = ("rejection_code", "message", "position", "id", "version", "topics")

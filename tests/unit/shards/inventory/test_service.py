@@ -390,7 +390,7 @@ async def test_each_topic_of_a_batch_is_accepted_or_refused_by_itself(world, fam
         "",
         "INVALID_NAME",
         "INVALID_NAME",
-        "NOT_ALLOWED",
+        "ALREADY_EXISTS",
         "ALREADY_EXISTS",
         "LIMIT_EXCEEDED",
     ]

@@ -28,6 +28,19 @@ COMMANDS = {
     "grow_topic": (pb.GrowTopic(name="topic://a/b/c"), "a/b/c"),
     "set_topic_properties": (pb.SetTopicProperties(name="topic://a/b/c"), "a/b/c"),
     "delete_topic": (pb.DeleteTopic(name="c"), "public/default/c"),
+    "change_layout": (pb.ChangeLayout(name="topic://a/b/c"), "a/b/c"),
+    "prune_segments": (pb.PruneSegments(name="topic://a/b/c/d"), "a/b/c/d"),
+    "create_scalable_subscription": (
+        pb.CreateScalableSubscription(name="topic://a/b/c"),
+        "a/b/c",
+    ),
+    "delete_scalable_subscription": (
+        pb.DeleteScalableSubscription(name="topic://a/b/c"),
+        "a/b/c",
+    ),
+    "seek_scalable_subscription": (pb.SeekScalableSubscription(name="topic://a/b/c"), "a/b/c"),
+    "register_scalable_consumer": (pb.RegisterScalableConsumer(name="topic://a/b/c"), "a/b/c"),
+    "remove_scalable_consumer": (pb.RemoveScalableConsumer(name="topic://a/b/c"), "a/b/c"),
     "set_policies": (pb.SetPolicies(kind=KIND_TOPIC, name="a/b/c"), "a/b/c"),
 }
 GATES = {

@@ -1,0 +1,99 @@
+"""Commands about scalable topics that exist: their segments, subscriptions and consumers."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.shard_service_pb2 import CommandResult
+from shards.domain.scalable import decider
+from shards.domain.scalable.commands import (
+    CreateSubscription,
+    DeleteSubscription,
+    PlanLayoutChange,
+    PruneSegments,
+    RegisterConsumer,
+    RemoveConsumer,
+    ScalableTopicCommand,
+    SeekSubscription,
+)
+from shards.domain.scalable.state import ScalableTopicState, evolve
+from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionType
+from shards.inventory.command_answer import Answer, conclude
+from shards.state.shard_state import ShardState
+from shards.wire.command import OnScalable, ScalableBody
+
+_REASONS = frozenset({"left", "expired"})
+
+
+class ScalableCommands:
+    """Decides for one shard, for one term."""
+
+    def __init__(self, state: ShardState) -> None:
+        self._state = state
+
+    def carry_out(self, command: OnScalable) -> Answer:
+        """Decide and propose.
+
+        Raises:
+            NotLeader, Overloaded: Nothing was proposed.
+        """
+        name = command.name.base_text
+        before = self._state.reads.load_scalable(name)
+        if before is None:
+            absent = Rejected(RejectionCode.NOT_FOUND, f"topic {name} does not exist")
+            return conclude(self._state, command.command_id, absent, CommandResult())
+        time_ms = self._state.now_ms()
+        try:
+            order = to_command(command.body, time_ms)
+        except ValueError as error:
+            unknown = Rejected(RejectionCode.NOT_ALLOWED, str(error))
+            return conclude(self._state, command.command_id, unknown, CommandResult())
+        decision = decider.decide(before, order)
+        result = CommandResult(id=before.topic_id)
+        if isinstance(decision, Accepted):
+            state: ScalableTopicState = before
+            after = fold(evolve, state, decision.events)
+            assert after is not None, "no command of these deletes a topic"
+            result.version = after.version
+        return conclude(self._state, command.command_id, decision, result, time_ms=time_ms)
+
+
+def to_command(body: ScalableBody, time_ms: int) -> ScalableTopicCommand:
+    """Return the command of the aggregate that a request's body means.
+
+    Raises:
+        ValueError: It has a kind, type or reason that is none. The message says which.
+    """
+    match body:
+        case pb.ChangeLayout():
+            return PlanLayoutChange(
+                ChangeKind(body.kind),
+                tuple(body.segments),
+                time_ms,
+                body.buckets,
+                body.asked_by or "operator",
+            )
+        case pb.PruneSegments():
+            return PruneSegments(tuple(body.segments))
+        case pb.CreateScalableSubscription():
+            return CreateSubscription(body.subscription, SubscriptionType(body.type), time_ms)
+        case pb.DeleteScalableSubscription():
+            return DeleteSubscription(body.subscription)
+        case pb.SeekScalableSubscription():
+            return SeekSubscription(body.subscription, body.seek_to_ms, body.skips_all)
+        case pb.RegisterScalableConsumer():
+            return RegisterConsumer(
+                body.subscription,
+                body.consumer_name,
+                SubscriptionType(body.type),
+                body.takes_buckets,
+                time_ms,
+            )
+        case pb.RemoveScalableConsumer():
+            if body.reason not in _REASONS:
+                raise ValueError(f"no consumer leaves for the reason {body.reason[:40]!r}")
+            return RemoveConsumer(body.subscription, body.consumer_name, body.reason)
+        case _:
+            assert_never(body)
