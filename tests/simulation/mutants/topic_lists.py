@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nextgen.client.discovery import topic_list
 from nextgen.client.topic_lists.namespace_changes import NamespaceChanges
+from nextgen.client.topic_lists.place import Place
 from nextgen.client.topic_lists.shared_list import SharedList
 from nextgen.pulsar.topic_lists.placement import WatcherPlaces
 from nextgen.pulsar.topic_lists.session import TopicListSession
@@ -57,6 +58,41 @@ MUTANTS = (
         "an update leaves when the client has read the one before",
         (Edit(TopicListSession, "_serve", "await self._client.until_writable()", "pass"),),
         _SESSION,
+    ),
+    Mutant(
+        "topic-list-keeps-every-change",
+        "TL5",
+        "the changes that wait for a watcher are bounded: then it falls behind",
+        (
+            Edit(
+                Place,
+                "put",
+                "if self._pending_names > TOPIC_LIST_PENDING_NAMES_MAX:",
+                "if False:",
+            ),
+        ),
+        _SHARED,
+    ),
+    Mutant(
+        "topic-list-difference-without-what-waited",
+        "TL1",
+        "the difference of a watcher that was behind has the changes that waited for it",
+        (Edit(Place, "_catch_up", "self._pending or ()", "()"),),
+        (*_SHARED, *_HISTORIES),
+    ),
+    Mutant(
+        "topic-list-difference-ends-too-early",
+        "TL1",
+        "what changes while a difference is made is in the next one",
+        (
+            Edit(
+                Place,
+                "_catch_up",
+                "self._behind = None if self._names.snapshot() is present else present",
+                "self._behind = None",
+            ),
+        ),
+        (*_SHARED, *_HISTORIES),
     ),
     Mutant(
         "topic-list-watchers-outlive-their-connection",
