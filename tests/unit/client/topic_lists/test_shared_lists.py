@@ -437,6 +437,32 @@ async def test_what_came_and_went_while_a_place_was_behind_is_no_change(shards, 
     assert (await change_at(node, place)).created == (f"{PREFIX}b",)
 
 
+async def test_what_changes_while_a_difference_is_made_is_in_the_next_one(
+    shards, node, monkeypatch
+):
+    """1. A place is behind. 2. Its watcher takes the difference, which takes turns. 3. The list
+    changes meanwhile."""
+    made = place_module.net_change
+
+    async def made_slowly(*given):
+        change = await made(*given)
+        create(shards, "c")
+        await settled(node)
+        return change
+
+    monkeypatch.setattr(place_module, "TOPIC_LIST_PENDING_NAMES_MAX", 1)
+    place = await node.watch(".*")
+    create(shards, "a", "b")
+    await settled(node)
+    with monkeypatch.context() as slow:
+        slow.setattr(place_module, "net_change", made_slowly)
+        assert set((await place.next_change()).created) == {f"{PREFIX}a", f"{PREFIX}b"}
+
+    change = await place.next_change()
+    assert change.created == (f"{PREFIX}c",)
+    assert change.hash == topics_hash(place.names())
+
+
 async def test_after_a_list_ended_its_watcher_gets_the_difference_of_the_next_one(shards, node):
     create(shards, "a", "b")
     place = await node.watch(".*")
