@@ -188,8 +188,10 @@ async def _start_front(
         clock=now_ms,
         topic_lists=config.topic_lists,
         lists=lists,
+        report_drained=agent.report_drained,
     )
     agent.listener = front.topics
+    agent.on_connected = front.drained.repeat
     await front.start(config.pulsar_listen.host, config.pulsar_listen.port)
     stack.push_async_callback(front.stop, PULSAR_GRACE_MS)
     idle = IdleUnits(lambda: agent.session.holding, front.topics.get, agent.report_idle, now_ms)

@@ -67,6 +67,7 @@ def from_manager(message: wire.ManagerMessage, now_ms: int) -> FromManager:
                 Established(said.session_id, said.epoch, said.resumed, said.next_sequence),
                 Timing(session_ttl_ms=said.session_ttl_ms, heartbeat_ms=said.heartbeat_ms),
                 wants_held=said.report_held,
+                takes_drained=said.takes_drained,
             )
         case "error":
             said_no = message.error

@@ -19,6 +19,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     AssignResponse,
     FollowRequest,
     FollowResponse,
+    MarkDrainedRequest,
+    MarkDrainedResponse,
     ObjectName,
     ReleaseRequest,
     ReleaseResponse,
@@ -126,6 +128,17 @@ class TopicControllers(Protocol):
         self, shard_id: int, request: UnassignRequest, *, timeout_ms: int
     ) -> UnassignResponse:
         """End the assignments of units of one shard. May be repeated.
+
+        Raises:
+            MetadataError: The shard could not be reached.
+        """
+        ...
+
+    async def mark_drained(
+        self, shard_id: int, request: MarkDrainedRequest, *, timeout_ms: int
+    ) -> MarkDrainedResponse:
+        """Note that subscriptions have acknowledged everything in sealed segments of one shard's
+        topics. May be repeated.
 
         Raises:
             MetadataError: The shard could not be reached.

@@ -28,6 +28,18 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainedUnit:
+    """A durable subscription has acknowledged everything in a terminated unit."""
+
+    topic_id: str
+    unit: str
+    name: str
+    """Canonical, partition or segment included."""
+    epoch: int
+    subscription: str
+
+
+@dataclass(frozen=True, slots=True)
 class Greeting:
     """The manager's answer to a hello."""
 
@@ -35,6 +47,8 @@ class Greeting:
     timing: Timing
     wants_held: bool = False
     """The manager does not know the session's holding, and the broker has to report it."""
+    takes_drained: bool = False
+    """The manager knows reports of drained units: one of an earlier release does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +80,8 @@ FromManager = Greeting | Delivered | HeartbeatEcho | TurnedAway | StreamEnded
 
 
 class ManagerConnection(Protocol):
-    """One open stream to a broker manager. Of each kind of report only the latest is queued."""
+    """One open stream to a broker manager. Of each kind of report only the latest is queued, except
+    for drained units."""
 
     async def receive(self) -> FromManager:
         """Return the next arrival. ``TurnedAway`` and ``StreamEnded`` are the last one."""
@@ -86,6 +101,10 @@ class ManagerConnection(Protocol):
 
     def report_idle(self, units: Sequence[Assignment]) -> None:
         """Report that these units are idle, at most ``IDLE_UNITS_PER_MESSAGE_MAX``."""
+        ...
+
+    def report_drained(self, unit: DrainedUnit) -> None:
+        """Report a drained unit, together with others that are pending."""
         ...
 
     def ask_drain(self, units_per_second: int) -> None:

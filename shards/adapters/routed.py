@@ -34,6 +34,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     FollowRequest,
     FollowResponse,
     GetRequest,
+    MarkDrainedRequest,
+    MarkDrainedResponse,
     ObjectName,
     ReleaseRequest,
     ReleaseResponse,
@@ -103,6 +105,15 @@ class RoutedTopicControllers:
         )
         _check_body(response, "unassign")
         return response.unassign
+
+    async def mark_drained(
+        self, shard_id: int, request: MarkDrainedRequest, *, timeout_ms: int
+    ) -> MarkDrainedResponse:
+        response = await self._router.call(
+            shard_id, ShardRequest(mark_drained=request), timeout_ms=timeout_ms
+        )
+        _check_body(response, "mark_drained")
+        return response.mark_drained
 
 
 class RoutedMetadata:

@@ -30,6 +30,7 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import (
     CONSISTENCY_EFFECTIVE,
     Consistency,
+    MarkDrainedResponse,
     MoveResponse,
     ShardLookupResponse,
     ShardRequest,
@@ -275,6 +276,14 @@ async def _unassign(replica: Replica, request: ShardRequest, _timeout_ms: int) -
     )
 
 
+async def _mark_drained(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
+    leader = replica.leading()
+    settled = await leader.drained_marks.mark(request.mark_drained.marks)
+    return ShardResponse(
+        mark_drained=MarkDrainedResponse(settled=settled), position=leader.state.position
+    )
+
+
 async def _drain(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     leader = replica.leading()
     response = await leader.drains.drain(request.drain)
@@ -321,4 +330,5 @@ _BODIES: dict[
     "unit_count": _unit_count,
     "topic_units": _topic_units,
     "rebalance": _rebalance,
+    "mark_drained": _mark_drained,
 }

@@ -44,8 +44,10 @@ from shards.ports import (
     TopicControllers,
 )
 from shards.projections.rows import Query
+from shards.scalable.drained_marks import DrainedMarks
 from shards.sessions.broker_drains import BrokerDrains
 from shards.sessions.broker_manager import BrokerManager
+from shards.sessions.drained_forwarding import DrainedForwarding
 from shards.sessions.idle_forwarding import IdleForwarding
 from shards.sessions.metadata_watch import MetadataWatch
 from shards.state.measured_log import MeasuredLog
@@ -138,6 +140,7 @@ class ShardLeader:
             dependencies.draw,
         )
         self.units = ShardUnits(self.state, dependencies.directory)
+        self.drained_marks = DrainedMarks(self.state)
         self._make_topics(dependencies, sync, placer)
         self._make_movers(dependencies, sync, placer)
         self._make_inventory(dependencies)
@@ -211,6 +214,9 @@ class ShardLeader:
             dependencies.clock,
         )
         self._idle = IdleForwarding(
+            self.shard_id, self.brokers.sessions, dependencies.homes, dependencies.controllers
+        )
+        self._drained = DrainedForwarding(
             self.shard_id, self.brokers.sessions, dependencies.homes, dependencies.controllers
         )
 
@@ -297,6 +303,7 @@ class ShardLeader:
         self.policies.close()
         self.drains.close()
         self._idle.close()
+        self._drained.close()
         self.brokers.close(error)
         self.effective.close(error)
         self.leases.close()

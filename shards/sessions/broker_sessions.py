@@ -35,6 +35,7 @@ from protos.nextgen.v1.broker_service_pb2 import (
     BrokerHeartbeat,
     BrokerHello,
     BrokerMessage,
+    DrainedUnits,
     DrainWish,
     HeartbeatAck,
     HeldMetadata,
@@ -99,12 +100,12 @@ class BrokerSessions:
         self._came_at = 0.0
         """When a broker came here for the first time, the latest of them."""
         self._closed: MetadataError | None = None
-        self.on_drain_wish: Callable[[BrokerRecorded, DrainWish], None] = lambda _record, _wish: (
-            None
-        )
+        self.on_drain_wish: Callable[[BrokerRecorded, DrainWish], None] = lambda _r, _wish: None
         """Called when a broker requests its drain."""
         self.on_idle: Callable[[BrokerRecorded, IdleUnits], None] = lambda _record, _idle: None
         """Called with the idle units that a broker reports."""
+        self.on_drained: Callable[[BrokerRecorded, DrainedUnits], None] = lambda _r, _units: None
+        """Called with the drained units that a broker reports."""
         self._unsubscribe = reports.on_reconnect(self._report_all)
 
     def __repr__(self) -> str:
@@ -219,6 +220,8 @@ class BrokerSessions:
                 self._take_report(session, message.held)
             case "idle":
                 self.on_idle(session.record, message.idle)
+            case "drained":
+                self.on_drained(session.record, message.drained)
             case "drain":
                 self.on_drain_wish(session.record, message.drain)
             case "goodbye":

@@ -82,6 +82,7 @@ def established_message(
         heartbeat_ms=SESSION_HEARTBEAT_MS,
         next_sequence=last_sequence + 1,
         report_held=resumed and session.metadata.awaits_report,
+        takes_drained=True,
     )
 
 

@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import grpc
 import grpc.aio
@@ -19,6 +20,7 @@ import grpc.aio
 from brokers.domain.holding import Assignment, Holding
 from brokers.ports.session import (
     Clock,
+    DrainedUnit,
     FromManager,
     Greeting,
     ManagerConnection,
@@ -31,6 +33,7 @@ from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.governance.broker_load import BrokerLoad
 from nextgen.kernel.limits.cluster import BROKER_ARRIVALS_MAX, BROKER_GOODBYE_MS_MAX
+from nextgen.kernel.limits.scalable import DRAINED_UNITS_PER_MESSAGE_MAX
 from nextgen.runtime.telemetry import lookup_steps, tracing
 from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
@@ -73,6 +76,7 @@ class GrpcManagerConnection:
         self._held_to_send: Iterator[wire.HeldMetadata] | None = None
         self._drain_to_send: wire.DrainWish | None = None
         self._idle_to_send: wire.IdleUnits | None = None
+        self._drained_to_send: dict[DrainedUnit, None] = {}
         self._is_leaving = False
         self._to_send = asyncio.Event()
         self._to_send.set()
@@ -122,6 +126,10 @@ class GrpcManagerConnection:
 
     def report_idle(self, units: Sequence[Assignment]) -> None:
         self._idle_to_send = wire.IdleUnits(units=map(_idle_unit, units))
+        self._to_send.set()
+
+    def report_drained(self, unit: DrainedUnit) -> None:
+        self._drained_to_send[unit] = None
         self._to_send.set()
 
     def ask_drain(self, units_per_second: int) -> None:
@@ -226,8 +234,26 @@ class GrpcManagerConnection:
         if self._idle_to_send is not None:
             idle, self._idle_to_send = self._idle_to_send, None
             return wire.BrokerMessage(idle=idle)
+        if self._drained_to_send:
+            return wire.BrokerMessage(drained=self._next_drained())
         page = next(self._held_to_send, None) if self._held_to_send is not None else None
         return None if page is None else wire.BrokerMessage(held=page)
+
+    def _next_drained(self) -> wire.DrainedUnits:
+        page = list(islice(self._drained_to_send, DRAINED_UNITS_PER_MESSAGE_MAX))
+        for unit in page:
+            del self._drained_to_send[unit]
+        return wire.DrainedUnits(units=map(_drained_unit, page))
+
+
+def _drained_unit(drained: DrainedUnit) -> wire.DrainedUnit:
+    return wire.DrainedUnit(
+        topic_id=drained.topic_id,
+        unit=drained.unit,
+        name=drained.name,
+        epoch=drained.epoch,
+        subscription=drained.subscription,
+    )
 
 
 def _idle_unit(unit: Assignment) -> wire.IdleUnit:

@@ -17,9 +17,10 @@ from brokers.domain.session import BrokerSession
 from brokers.domain.storage_policy import StoragePolicy
 from brokers.ports.directory import OwnersDirectory
 from brokers.ports.ledger import LedgerStore
-from brokers.ports.session import Clock
+from brokers.ports.session import Clock, DrainedUnit
+from brokers.service.topics.drained_units import DrainedUnits
 from brokers.service.topics.open_topics import Topics
-from brokers.service.topics.topic import TopicDependencies
+from brokers.service.topics.unit import TopicDependencies
 from brokers.service.topics.upkeep import Upkeep
 from brokers.service.traffic import Latency, Traffic
 from nextgen.kernel.limits.pulsar import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALIVE_MS
@@ -60,6 +61,7 @@ class PulsarFront:
         wall_clock: Callable[[], int] | None = None,
         connections_max: int = PULSAR_CONNECTIONS_MAX,
         keep_alive_ms: int = PULSAR_KEEP_ALIVE_MS,
+        report_drained: Callable[[DrainedUnit], None] = lambda _: None,
     ) -> None:
         self._clock = clock
         self._upkeep: asyncio.Task[None] | None = None
@@ -78,8 +80,11 @@ class PulsarFront:
                 append_latency=self.append_latency,
                 make_name=_name_maker(identity.broker_id),
                 now_ms=wall_clock or wall_clock_ms,
+                on_drained=lambda unit, subscription: self.drained.note(unit, subscription),
             ),
         )
+        self.drained = DrainedUnits(lambda: session().holding, self.topics, report_drained)
+        """Reports of drained units; ``repeat`` it when a connection to a manager is up."""
         held = HeldTopicDirectory(
             broker_id=identity.broker_id,
             broker_url=identity.broker_url,
@@ -129,6 +134,7 @@ class PulsarFront:
         """Redirect the clients, close every topic, and then the connections."""
         if self._upkeep is not None:
             await cancel_and_wait(self._upkeep)
+        self.drained.close()
         await self.topics.close()
         await self._server.stop(grace_ms)
 

@@ -6,7 +6,7 @@ locate ──▶ dial + hello ──▶ greeting ──▶ deliveries, heartbeat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
@@ -31,6 +31,7 @@ from brokers.domain.session import (
 )
 from brokers.ports.session import (
     Clock,
+    DrainedUnit,
     Greeting,
     HeartbeatEcho,
     LoadMeter,
@@ -116,6 +117,8 @@ class BrokerAgent:
         self.session = BrokerSession()
         self.counters = BrokerCounters()
         self.listener: HoldingListener | None = None
+        self.on_connected: Callable[[], None] = lambda: None
+        """Called when a connection to a manager is up: earlier reports may have been lost."""
         self._dialer = dialer
         self._locator = locator
         self._loads = LoadReports(load_meter, clock)
@@ -126,6 +129,7 @@ class BrokerAgent:
         self._leader_hint = ""
         self._hints_in_a_row = 0
         self._drain_rate = 0
+        self._takes_drained = False
 
     def __repr__(self) -> str:
         return f"<BrokerAgent {self.session!r}>"
@@ -144,6 +148,11 @@ class BrokerAgent:
         """Report idle units to the manager; the report is lost without a connection."""
         if self._connection is not None and self.is_registered:
             self._connection.report_idle(units)
+
+    def report_drained(self, unit: DrainedUnit) -> None:
+        """Report a drained unit to the manager; the report is lost without a connection."""
+        if self._connection is not None and self.is_registered and self._takes_drained:
+            self._connection.report_drained(unit)
 
     def ask_drain(self, units_per_second: int) -> None:
         """Request a drain from the manager, and again from each later manager."""
@@ -197,6 +206,7 @@ class BrokerAgent:
             _logger.info("session is up", manager=location.endpoint, session=repr(self.session))
             if self._drain_rate:
                 connection.ask_drain(self._drain_rate)
+            self.on_connected()
             await self._converse(connection, location, timing)
             return True
         except asyncio.CancelledError:
@@ -237,6 +247,7 @@ class BrokerAgent:
                     self.counters.sessions_established += 1
                 self._hints_in_a_row = 0
                 self._heard_at_ms = self._clock()
+                self._takes_drained = answer.takes_drained
                 self._take(established)
                 if not self.is_registered:
                     return None

@@ -31,6 +31,7 @@ from brokers.service.subscriptions.consumer import (
 from brokers.service.subscriptions.cursor_writer import CursorWriter, cursor_key, settled
 from brokers.service.subscriptions.dispatch.dispatcher import Dispatcher
 from brokers.service.subscriptions.dispatch.kinds import new_dispatcher
+from brokers.service.subscriptions.end_of_topic import EndOfTopic
 from brokers.service.subscriptions.reader import EntrySource
 from brokers.service.subscriptions.reconnect import ReconnectWait
 from brokers.service.subscriptions.start import SubscriptionStart, sought, start_of
@@ -93,7 +94,7 @@ class Subscription:
         self._arrivals = 0
         self._is_seeking = False
         self._is_closed = False
-        self._is_topic_terminated = False
+        self._end_of_topic = EndOfTopic()
         self._messages_out_before = 0
         self._bytes_out_before = 0
         self.rate = Rate()
@@ -202,6 +203,10 @@ class Subscription:
     def on_over(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` when ``is_over`` becomes true, unless by a call of a method."""
         self._over = listener
+
+    def on_drained(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` when all of a terminated topic is acknowledged: see ``EndOfTopic``."""
+        self._end_of_topic.on_drained = listener
 
     def stats(self) -> SubscriptionStats:
         """Return the present statistics."""
@@ -330,7 +335,7 @@ class Subscription:
 
     def topic_terminated(self) -> None:
         """Nothing more is appended: notify each consumer once everything is acknowledged."""
-        self._is_topic_terminated = True
+        self._end_of_topic.is_terminated = True
         self._turns.ask()
 
     def stored(self) -> asyncio.Future[None]:
@@ -435,6 +440,8 @@ class Subscription:
             self._end(list(self.consumers), "")
         finally:
             self._is_seeking = False
+            self._end_of_topic.restart()
+            self._turns.ask()
 
     def _not_reconnected(self) -> None:
         if self.is_over and self._over is not None:
@@ -474,17 +481,11 @@ class Subscription:
             gone = before(self._ledger.first)
             if self.cursor.ack_up_to(gone):
                 self._dispatcher.passed_over(gone)
-        if self._is_seeking or self._is_closed or not self.consumers:
+        if self._is_seeking or self._is_closed:
             return False
-        if self._is_topic_terminated and self.is_drained:
-            self._notify_of_end()
-        return self._dispatcher.run()
-
-    def _notify_of_end(self) -> None:
-        for consumer in self.consumers:
-            if not consumer.has_reached_end:
-                consumer.has_reached_end = True
-                consumer.sink.reached_end()
+        if self._end_of_topic.is_terminated:
+            self._end_of_topic.look(self.consumers, is_drained=self.is_drained)
+        return bool(self.consumers) and self._dispatcher.run()
 
     def _next_due_at_ms(self) -> int | None:
         return self._dispatcher.next_due_at_ms if self.consumers else None

@@ -30,7 +30,8 @@ from brokers.service.topics.higher_epochs import HigherEpochs
 from brokers.service.topics.name_locks import NameLocks
 from brokers.service.topics.policies import TopicPolicies
 from brokers.service.topics.removal import remove_messages
-from brokers.service.topics.topic import Topic, TopicDependencies, TopicUnit
+from brokers.service.topics.topic import Topic
+from brokers.service.topics.unit import TopicDependencies, TopicUnit
 from nextgen.kernel.errors import MetadataError, Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.placement import PREPARED_UNITS_MAX
@@ -449,8 +450,7 @@ class Topics:
             self._relocating.discard(topic.unit.name)
 
     async def _send_to_owner(self, topic: Topic) -> None:
-        """Redirect the clients of a topic of an ended session to its owner; close it without
-        clients."""
+        """Redirect the clients of a topic of an ended session to its owner; close an unused one."""
         if not topic.has_clients:
             await self.close_idle(topic)
             return

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import structlog
 
-from brokers.domain.holding import UnitKey
 from brokers.domain.position import BEFORE_ALL, Position
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.schemas.schema import Schema, SchemaKind
@@ -21,7 +19,7 @@ from brokers.domain.storage_policy import StoragePolicy
 from brokers.ports.consumer import ConsumerSink
 from brokers.ports.ledger import LedgerDamaged, TopicLedger
 from brokers.ports.producer import ProducerSink
-from brokers.service.producing.producers import NameMaker, Producer, ProducerRequest, Producers
+from brokers.service.producing.producers import Producer, ProducerRequest, Producers
 from brokers.service.producing.publishing import Publishing
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
 from brokers.service.subscriptions.subscription import (
@@ -34,7 +32,8 @@ from brokers.service.subscriptions.subscription import (
 from brokers.service.topics.rates import TopicRates
 from brokers.service.topics.schemas import TopicSchemas
 from brokers.service.topics.termination import Termination
-from brokers.service.traffic import Latency, Traffic
+from brokers.service.topics.unit import TopicDependencies, TopicUnit
+from brokers.service.traffic import Traffic
 from nextgen.kernel.limits.pulsar import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPIC_DRAIN_MS_MAX
 from nextgen.tasks.background import join
 
@@ -42,37 +41,6 @@ CURSOR_PREFIX = "cursor/"
 """Prefix of keys in the ledger's state; a durable subscription's name follows."""
 
 _logger = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicUnit:
-    """An open unit and its assignment."""
-
-    name: str
-    """Canonical, partition included."""
-    topic_id: str
-    unit: str
-    epoch: int
-    partition: int
-    """-1 if it is not a partition."""
-    is_persistent: bool
-
-    @property
-    def key(self) -> UnitKey:
-        return (self.topic_id, self.unit)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicDependencies:
-    """The parts that all topics of a broker share."""
-
-    policy: StoragePolicy
-    """The broker's policy, for fields that no tenant, namespace or topic sets."""
-    traffic: Traffic
-    append_latency: Latency
-    make_name: NameMaker
-    now_ms: Callable[[], int]
-    """The wall clock of publish times and delayed delivery."""
 
 
 class Topic:
@@ -426,6 +394,9 @@ class Topic:
         self.subscriptions[subscription.name] = subscription
         subscription.on_failed(self._storage_failed)
         subscription.on_over(lambda: self._drop(subscription))
+        if subscription.is_durable:
+            on_drained = self._dependencies.on_drained
+            subscription.on_drained(lambda: on_drained(self.unit, subscription))
         if self.is_terminated:
             subscription.topic_terminated()
 

@@ -14,6 +14,15 @@ BUCKETS_PER_SEGMENT_MAX = 1_024
 BUCKET_BUDGET = 4
 """Entry buckets that the segments of a new scalable topic share: Pulsar's default."""
 
+DRAINED_UNITS_PER_MESSAGE_MAX = 500
+"""Drained units that a broker reports in one message, and that are forwarded in one request: each
+has two names, of some kilobytes together at most."""
+
+DRAINED_UNITS_WAITING_MAX = 50_000
+"""Drained units of all brokers of one shard that wait until their home shards have noted them, some
+500 bytes each. A broker that reports one more loses its connection, and reports again on the
+next."""
+
 SCALABLE_SUBSCRIPTIONS_MAX = 128
 """Subscriptions of one scalable topic: each may have a mark for each of its segments."""
 

@@ -11,7 +11,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class BrokerMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "sync", "goodbye", "held", "idle", "drain")
+    __slots__ = ("hello", "heartbeat", "sync", "goodbye", "held", "idle", "drain", "drained")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     SYNC_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,7 @@ class BrokerMessage(_message.Message):
     HELD_FIELD_NUMBER: _ClassVar[int]
     IDLE_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
     hello: BrokerHello
     heartbeat: BrokerHeartbeat
     sync: SyncPosition
@@ -26,7 +27,8 @@ class BrokerMessage(_message.Message):
     held: HeldMetadata
     idle: IdleUnits
     drain: DrainWish
-    def __init__(self, hello: _Optional[_Union[BrokerHello, _Mapping]] = ..., heartbeat: _Optional[_Union[BrokerHeartbeat, _Mapping]] = ..., sync: _Optional[_Union[SyncPosition, _Mapping]] = ..., goodbye: _Optional[_Union[BrokerGoodbye, _Mapping]] = ..., held: _Optional[_Union[HeldMetadata, _Mapping]] = ..., idle: _Optional[_Union[IdleUnits, _Mapping]] = ..., drain: _Optional[_Union[DrainWish, _Mapping]] = ...) -> None: ...
+    drained: DrainedUnits
+    def __init__(self, hello: _Optional[_Union[BrokerHello, _Mapping]] = ..., heartbeat: _Optional[_Union[BrokerHeartbeat, _Mapping]] = ..., sync: _Optional[_Union[SyncPosition, _Mapping]] = ..., goodbye: _Optional[_Union[BrokerGoodbye, _Mapping]] = ..., held: _Optional[_Union[HeldMetadata, _Mapping]] = ..., idle: _Optional[_Union[IdleUnits, _Mapping]] = ..., drain: _Optional[_Union[DrainWish, _Mapping]] = ..., drained: _Optional[_Union[DrainedUnits, _Mapping]] = ...) -> None: ...
 
 class BrokerHello(_message.Message):
     __slots__ = ("cluster_id", "broker_id", "session_id", "last_sequence", "endpoints", "capacity_units", "zone", "rack", "units_held", "skips_unknown")
@@ -77,6 +79,26 @@ class IdleUnit(_message.Message):
     name: str
     epoch: int
     def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class DrainedUnits(_message.Message):
+    __slots__ = ("units",)
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    units: _containers.RepeatedCompositeFieldContainer[DrainedUnit]
+    def __init__(self, units: _Optional[_Iterable[_Union[DrainedUnit, _Mapping]]] = ...) -> None: ...
+
+class DrainedUnit(_message.Message):
+    __slots__ = ("topic_id", "unit", "name", "epoch", "subscription")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    unit: str
+    name: str
+    epoch: int
+    subscription: str
+    def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., subscription: _Optional[str] = ...) -> None: ...
 
 class DrainWish(_message.Message):
     __slots__ = ("units_per_second",)
@@ -137,7 +159,7 @@ class ManagerMessage(_message.Message):
     def __init__(self, established: _Optional[_Union[SessionEstablished, _Mapping]] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., deliveries: _Optional[_Union[Deliveries, _Mapping]] = ..., heartbeat_ack: _Optional[_Union[HeartbeatAck, _Mapping]] = ...) -> None: ...
 
 class SessionEstablished(_message.Message):
-    __slots__ = ("session_id", "epoch", "resumed", "session_ttl_ms", "heartbeat_ms", "next_sequence", "report_held")
+    __slots__ = ("session_id", "epoch", "resumed", "session_ttl_ms", "heartbeat_ms", "next_sequence", "report_held", "takes_drained")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +167,7 @@ class SessionEstablished(_message.Message):
     HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
     NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     REPORT_HELD_FIELD_NUMBER: _ClassVar[int]
+    TAKES_DRAINED_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     epoch: int
     resumed: bool
@@ -152,7 +175,8 @@ class SessionEstablished(_message.Message):
     heartbeat_ms: int
     next_sequence: int
     report_held: bool
-    def __init__(self, session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., resumed: _Optional[bool] = ..., session_ttl_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., next_sequence: _Optional[int] = ..., report_held: _Optional[bool] = ...) -> None: ...
+    takes_drained: bool
+    def __init__(self, session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., resumed: _Optional[bool] = ..., session_ttl_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., next_sequence: _Optional[int] = ..., report_held: _Optional[bool] = ..., takes_drained: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatAck(_message.Message):
     __slots__ = ("sent_at_ms", "load_refused")

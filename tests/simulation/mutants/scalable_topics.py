@@ -1,18 +1,28 @@
-"""The guards of scalable topics: dispatch by entry buckets, and who consumes which segments."""
+"""The guards of scalable topics: entry buckets, who consumes which segments, drained segments."""
 
 from __future__ import annotations
 
 from brokers.domain.subscriptions.entry_buckets import EntryBuckets
 from brokers.service import entry_metadata
+from brokers.service.session.agent import BrokerAgent
 from brokers.service.subscriptions.dispatch.key_shared import KeySharedDispatcher
+from brokers.service.subscriptions.end_of_topic import EndOfTopic
+from brokers.service.subscriptions.subscription import Subscription
+from brokers.service.topics.drained_units import DrainedUnits
 from shards.domain.scalable import distribution, groups
 from shards.domain.scalable.distribution import Layout
+from shards.scalable.drained_marks import DrainedMarks
+from shards.sessions.drained_forwarding import DrainedForwarding
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _BUCKETS = ("tests/unit/brokers/service/subscriptions/dispatch/test_entry_buckets.py",)
 _OWNERS = ("tests/unit/brokers/domain/subscriptions/test_entry_buckets.py",)
 _DISTRIBUTION = ("tests/unit/shards/domain/scalable/test_distribution.py",)
 _GROUPS = ("tests/unit/shards/domain/scalable/test_groups.py",)
+_REPORTS = ("tests/unit/brokers/service/topics/test_drained_units.py",)
+_AGENT = ("tests/unit/brokers/service/session/test_agent.py",)
+_FORWARDING = ("tests/unit/shards/sessions/test_drained_forwarding.py",)
+_MARKS = ("tests/unit/shards/scalable/test_drained_marks.py",)
 
 MUTANTS = (
     Mutant(
@@ -84,5 +94,114 @@ MUTANTS = (
         "the remainder of a division goes to those that keep more by it",
         (Edit(distribution, "_fill", "kept.get(key, 0) <= level, ", ""),),
         _DISTRIBUTION,
+    ),
+    Mutant(
+        "drained-before-it-is-durable",
+        "S9",
+        "a drained subscription is reported when its cursor is stored",
+        (
+            Edit(
+                DrainedUnits,
+                "note",
+                "subscription.stored()",
+                "__import__('brokers.service.subscriptions.cursor_writer', fromlist=['x'])"
+                ".settled(None)",
+            ),
+        ),
+        _REPORTS,
+    ),
+    Mutant(
+        "drained-by-a-former-owner",
+        "S9",
+        "only the owner of the present session reports",
+        (Edit(DrainedUnits, "_stored", "if is_held and", "if"),),
+        _REPORTS,
+    ),
+    Mutant(
+        "drained-though-set-back",
+        "S9",
+        "a subscription that was set back meanwhile is not reported",
+        (
+            Edit(DrainedUnits, "_repeat", "and subscription.is_drained", ""),
+            Edit(DrainedUnits, "_stored", "and subscription.is_drained", ""),
+        ),
+        _REPORTS,
+    ),
+    Mutant(
+        "drained-once-for-all-consumers",
+        "S9",
+        "a consumer that connects later has it reported again",
+        (
+            Edit(
+                EndOfTopic,
+                "look",
+                "consumer.has_reached_end = is_news = True",
+                "consumer.has_reached_end = True",
+            ),
+        ),
+        _REPORTS,
+    ),
+    Mutant(
+        "drained-once-for-all-resets",
+        "S9",
+        "a subscription that was reset is reported anew",
+        (Edit(Subscription, "reset", "self._end_of_topic.restart()", "pass"),),
+        _REPORTS,
+    ),
+    Mutant(
+        "drained-for-one-connection",
+        "S9",
+        "each connection to a manager has all reported again",
+        (Edit(BrokerAgent, "_keep_connection", "self.on_connected()", "pass"),),
+        _AGENT,
+    ),
+    Mutant(
+        "drained-to-managers-of-before",
+        "S9",
+        "a manager that does not know the report is sent none",
+        (Edit(BrokerAgent, "report_drained", "and self._takes_drained", ""),),
+        _AGENT,
+    ),
+    Mutant(
+        "drained-forwarded-once",
+        "S9",
+        "a report waits until its shard has settled it",
+        (Edit(DrainedForwarding, "_forward_to", "if is_settled and", "if"),),
+        _FORWARDING,
+    ),
+    Mutant(
+        "drained-settled-by-an-earlier-report",
+        "S9",
+        "a later report of the same subscription is forwarded as well",
+        (
+            Edit(
+                DrainedForwarding,
+                "_forward_to",
+                "and self._waiting.get(key) is mark",
+                "and key in self._waiting",
+            ),
+        ),
+        _FORWARDING,
+    ),
+    Mutant(
+        "drained-marked-for-a-former-owner",
+        "S9",
+        "a shard notes what the present owner reports",
+        (Edit(DrainedMarks, "_settle", "or not self._is_of_owner(mark)", ""),),
+        _MARKS,
+    ),
+    Mutant(
+        "drained-settled-before-the-seal",
+        "S9",
+        "a report of a segment that is not recorded as sealed is repeated",
+        (
+            Edit(
+                DrainedMarks,
+                "_settle",
+                "return decision.code is not RejectionCode.NOT_ALLOWED",
+                "return True",
+            ),
+        ),
+        _MARKS,
     ),
 )

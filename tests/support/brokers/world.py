@@ -20,6 +20,7 @@ from brokers.adapters.pulsar.front import Identity, PulsarFront
 from brokers.domain.holding import Assignment, Payload, Release, TopicMetadata
 from brokers.domain.session import Delivered, Delivery, Established
 from brokers.domain.storage_policy import StoragePolicy
+from brokers.ports.session import DrainedUnit
 from brokers.service.session.agent import BrokerAgent
 from nextgen.kernel.errors import MetadataError, Refused
 from nextgen.kernel.events.decider import RejectionCode
@@ -140,6 +141,8 @@ class FakeBroker:
         self.volatile = MoodyStore(
             MemoryLedgers(), bytes_max=VOLATILE_BYTES_MAX, now_ms=world.clock
         )
+        self.drained: list[DrainedUnit] = []
+        """The drained units that were reported."""
         unused: Any = None
         self.agent = BrokerAgent(
             dialer=unused, locator=unused, load_meter=unused, clock=lambda: self.now_ms
@@ -155,6 +158,7 @@ class FakeBroker:
             wall_clock=world.clock,
             lists=world.topic_lists,
             topic_lists=world.topic_list_settings,
+            report_drained=self.drained.append,
         )
         self.topics = self.front.topics
         self.agent.listener = self.topics

@@ -256,6 +256,12 @@ class LocalShard:
         wrapped = pb.ShardRequest(unassign=request)
         return (await self.call(shard_id, wrapped, timeout_ms=timeout_ms)).unassign
 
+    async def mark_drained(
+        self, shard_id: int, request: pb.MarkDrainedRequest, *, timeout_ms: int
+    ) -> pb.MarkDrainedResponse:
+        wrapped = pb.ShardRequest(mark_drained=request)
+        return (await self.call(shard_id, wrapped, timeout_ms=timeout_ms)).mark_drained
+
     async def read(
         self, names: Sequence[pb.ObjectName], *, timeout_ms: int, subscriber_id: str = ""
     ) -> Sequence[Item]:

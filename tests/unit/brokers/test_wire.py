@@ -252,6 +252,12 @@ def holding_of_topics(count: int) -> Holding:
             Greeting(Established("s", 0, False, 0), Timing(0, 0), wants_held=True),
         ),
         (
+            wire.ManagerMessage(
+                established=wire.SessionEstablished(session_id="s", takes_drained=True)
+            ),
+            Greeting(Established("s", 0, False, 0), Timing(0, 0), takes_drained=True),
+        ),
+        (
             wire.ManagerMessage(heartbeat_ack=wire.HeartbeatAck(sent_at_ms=5)),
             HeartbeatEcho(5),
         ),

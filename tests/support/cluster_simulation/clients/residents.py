@@ -26,7 +26,7 @@ from brokers.ports.producer import Publication
 from brokers.service.producing.producers import Producer, ProducerRequest
 from brokers.service.session.agent import BrokerAgent
 from brokers.service.storage_refusal import STORAGE_ERRORS
-from brokers.service.topics.topic import TopicUnit
+from brokers.service.topics.unit import TopicUnit
 from nextgen.kernel.routing.names import parse_topic
 from tests.support.cluster_simulation.judges.invariants import TENDED_TENANT
 from tests.support.cluster_simulation.judges.ledgers import Storage, UnitKey

@@ -8,7 +8,8 @@ from typing import Any
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.domain.refusal import ServerError
 from brokers.ports.ledger import NewEntry
-from brokers.service.topics.topic import Topic, TopicDependencies, TopicUnit
+from brokers.service.topics.topic import Topic
+from brokers.service.topics.unit import TopicDependencies, TopicUnit
 from brokers.service.traffic import Latency, Traffic
 from tests.support.brokers.world import POLICY
 from tests.support.simulated.disk import SimDisk

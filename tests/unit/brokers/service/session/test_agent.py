@@ -13,6 +13,7 @@ import pytest
 from brokers.domain.holding import Assignment, Holding, TenantMetadata, TopicMetadata, UnknownStep
 from brokers.domain.session import Delivered, Delivery, Established
 from brokers.ports.session import (
+    DrainedUnit,
     FromManager,
     Greeting,
     HeartbeatEcho,
@@ -51,6 +52,7 @@ class FakeConnection:
         self.held: list[Holding] = []
         self.drains: list[int] = []
         self.idle: list[list[str]] = []
+        self.drained: list[DrainedUnit] = []
         self.units_held = 0
         self.said_goodbye = False
         self.closed = False
@@ -78,6 +80,9 @@ class FakeConnection:
 
     def report_idle(self, units: Sequence[Assignment]) -> None:
         self.idle.append([unit.name for unit in units])
+
+    def report_drained(self, unit: DrainedUnit) -> None:
+        self.drained.append(unit)
 
     def ask_drain(self, units_per_second: int) -> None:
         self.drains.append(units_per_second)
@@ -389,3 +394,31 @@ async def test_a_stop_before_the_session_is_up_says_nothing():
         connection = await played(cluster, 0)
 
     assert (connection.said_goodbye, connection.closed) == (False, True)
+
+
+DRAINED = DrainedUnit("id", "s3", "segment://t/n/x/0000-ffff-3", 7, "sub")
+
+
+async def test_drained_units_are_reported_and_each_connection_is_announced_to_their_reporter():
+    takes = replace(greeting(), takes_drained=True)
+    cluster = FakeCluster([takes], [replace(takes, established=greeting(resumed=True).established)])
+    async with running(cluster) as agent:
+        first = await played(cluster, 0)
+        agent.on_connected = lambda: agent.report_drained(DRAINED)
+
+        agent.report_drained(DRAINED)
+        cluster.known = ManagerLocation("b:2", 2)
+        cluster.changed.set()
+        second = await played(cluster, 1)
+
+        assert (first.drained, second.drained) == ([DRAINED], [DRAINED])
+
+
+async def test_a_manager_that_does_not_know_drained_units_is_sent_none():
+    cluster = FakeCluster([greeting()])
+    async with running(cluster) as agent:
+        connection = await played(cluster, 0)
+
+        agent.report_drained(DRAINED)
+
+        assert connection.drained == []
