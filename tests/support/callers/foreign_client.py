@@ -144,6 +144,7 @@ def _answer(system: PulsarSystem, question: str, topic: str) -> str:
         "http service url": lambda: system.http_url,
         "move": lambda: system.move(topic),
         "kill owner": lambda: _kill_owner(system, topic),
+        "restart discovery": lambda: _restart_discovery(system),
     }
     try:
         return str(answers[question]() or "done")
@@ -161,6 +162,13 @@ def _closed_namespace(system: PulsarSystem) -> str:
 def _absent(system: PulsarSystem, topic: str) -> None:
     namespace, _, _ = topic.partition("://")[2].rpartition("/")
     assert topic not in system.topics_of(namespace), f"{topic} is there"
+
+
+def _restart_discovery(system: PulsarSystem) -> None:
+    """Kill each discovery node and start it again, one behind the other."""
+    for node_id in system.discovery_nodes:
+        system.kill(node_id)
+        system.start(node_id)
 
 
 def _kill_owner(system: PulsarSystem, topic: str) -> None:

@@ -74,6 +74,10 @@ class PulsarSystem:
         """Broker ids, each with where its Pulsar port is."""
         return {node.node_id: node.pulsar for node in self._cluster.plan.of_kind("broker")}
 
+    @property
+    def discovery_nodes(self) -> list[str]:
+        return [node.node_id for node in self._cluster.plan.of_kind("discovery")]
+
     def command(self, *arguments: str) -> list[Any]:
         """Run ``nextgen`` on this cluster; return the JSON lines that it printed."""
         result = self._run(arguments)

@@ -383,6 +383,14 @@ final class Messaging {
         awaitTopics(consumer, topics);
         measured("from the command that deletes a topic to the end of its consumer", begin);
         context.ask("is absent", gone);
+
+        // Every watcher is lost: the client watches again, with the hash of what it has.
+        context.ask("restart discovery", "");
+        begin = System.nanoTime();
+        context.ask("create", gone);
+        topics.add(gone);
+        awaitTopics(consumer, topics);
+        measured("and so behind a restart of each discovery node", begin);
     }
 
     private static void awaitTopics(Consumer<?> consumer, List<String> topics) throws Exception {
