@@ -7,6 +7,7 @@ from collections import Counter
 from nextgen.audit.verdict import FindingKind, FindingList, Verdict
 from nextgen.harness.history.availability import recoveries, unavailable_intervals, writes_by_shard
 from nextgen.harness.history.checks.effects import Effects, match_effects
+from nextgen.harness.history.checks.group_check import check_groups
 from nextgen.harness.history.checks.inventory_checks import (
     check_effects,
     check_final,
@@ -22,6 +23,7 @@ from nextgen.harness.history.checks.owner_check import (
     check_publish_epochs,
     check_publishes,
 )
+from nextgen.harness.history.checks.segment_check import check_segments
 from nextgen.harness.history.checks.watch_check import check_watches
 from nextgen.harness.history.log_fold import LogIndex, index_log
 from nextgen.harness.history.model import READS, WRITES, History, Observation
@@ -50,6 +52,7 @@ def check(history: History, *, budget: Budget | None = None) -> Verdict:
     findings.extend(check_publishes(history.publishes))
     findings.extend(check_lookups(history.operations, index if history.log else None))
     findings.extend(check_messages(history))
+    findings.extend(check_groups(history))
     findings.extend(check_view_hashes(history))
     return _verdict(history, index, findings)
 
@@ -63,6 +66,7 @@ def _check_against_log(
     findings.extend(check_told(index, effects, history.operations))
     findings.extend(check_final(history, index))
     findings.extend(check_watches(history.watch_records, index))
+    findings.extend(check_segments(index))
     if is_complete:
         findings.extend(check_publish_epochs(history.publishes, index))
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
 from nextgen.harness.history.log_fold import POLICY_EVENTS
-from nextgen.harness.history.model import LogEvent, Observation
+from nextgen.harness.history.model import NO_VALUE, LogEvent, Observation
 from protos.nextgen.v1.events_pb2 import Event
+from protos.nextgen.v1.layouts_pb2 import TopicSegment
 from protos.nextgen.v1.policies_pb2 import Policies
 
 _ID_FIELDS = ("tenant_id", "namespace_id", "topic_id", "parent_id", "object_id")
@@ -36,8 +38,56 @@ def log_event_of(event: Event) -> LogEvent:
         properties=dict(payload.properties) if "properties" in known else {},
         policies=policies_text(Policies.FromString(payload.policy)) if "policy" in known else "",
         policies_version=payload.version if kind in POLICY_EVENTS else 0,
+        facts=scalable_facts(kind, payload),
         **{name: getattr(payload, name) if name in known else "" for name in _TEXT_FIELDS},
     )
+
+
+def scalable_facts(kind: str, payload: Any) -> Mapping[str, object]:
+    """Return what an event about a scalable topic says, as values of JSON; empty for other events.
+
+    ``segments`` are those that are new or differ, as they are afterwards.
+    """
+    match kind:
+        case "scalable_topic_created":
+            return {"segments": [*map(_segment, payload.segments)], "removed": []}
+        case "layout_changed":
+            changed = [*map(_segment, payload.changed)]
+            return {"segments": changed, "removed": [*payload.removed]}
+        case "scalable_subscription_created":
+            return {"subscription": payload.subscription, "type": payload.type}
+        case (
+            "scalable_subscription_sought"
+            | "scalable_subscription_deletion_started"
+            | "scalable_subscription_deleted"
+        ):
+            return {"subscription": payload.subscription}
+        case "segment_drained":
+            return {"subscription": payload.subscription, "segment": payload.segment_id}
+        case "scalable_consumer_registered" | "scalable_consumer_left":
+            facts = {"subscription": payload.subscription, "consumer": payload.consumer_name}
+            if kind == "scalable_consumer_left":
+                return facts
+            return {**facts, "takes_buckets": payload.takes_buckets}
+        case "segments_assigned":
+            return {
+                "subscription": payload.subscription,
+                "assigned": {each.consumer_name: [*each.segments] for each in payload.assigned},
+                "shared": sorted({one for each in payload.assigned for one in each.shared}),
+            }
+        case _:
+            return NO_VALUE
+
+
+def _segment(segment: TopicSegment) -> Mapping[str, object]:
+    return {
+        "id": segment.segment_id,
+        "start": segment.hash_start,
+        "end": segment.hash_end,
+        "sealed": segment.is_sealed,
+        "parents": [*segment.parents],
+        "buckets": len(segment.bucket_starts) + 1,
+    }
 
 
 def policies_text(policies: Policies) -> str:

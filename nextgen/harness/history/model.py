@@ -200,7 +200,11 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One received message; records of a consumer are in order of arrival."""
+    """One received message; records of a consumer are in order of arrival.
+
+    A member of a group that keeps the order of keys, as those of a scalable topic's stream do,
+    records ``subscription`` and ``key``, and writes the record BEFORE it acknowledges the message.
+    """
 
     consumer: str
     topic: str
@@ -210,6 +214,10 @@ class Received:
     entry: int
     batch_index: int = -1
     received_ns: int = 0
+    subscription: str = ""
+    """The group that the consumer is a member of; "" if it consumes alone."""
+    key: str = ""
+    """The message's key; "" if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +225,14 @@ class Drained:
     """``consumer`` has read all of ``topic`` from its first message on, after the load, on a
     cluster without faults. Only messages that such a consumer missed or got twice count as errors:
     a consumer that was connected during faults may get unacknowledged messages again.
+
+    With ``subscription`` its members together have: ``consumer`` is "". They may have got messages
+    more than once, and none may be missing.
     """
 
     consumer: str
     topic: str
+    subscription: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +351,8 @@ class LogEvent:
     policies_version: int = 0
     used_epoch: int = 0
     """Set for an assignment that skipped epochs: owners unknown to the log have used this one."""
+    facts: Mapping[str, object] = field(default_factory=lambda: NO_VALUE)
+    """What else an event about a scalable topic says: see ``scalable_facts`` of ``log_events``."""
 
     @property
     def name(self) -> str:

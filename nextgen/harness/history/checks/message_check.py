@@ -26,6 +26,8 @@ def check_messages(history: History) -> Iterator[Finding]:
         if publish.acked_ns is not None:
             acked.setdefault(publish.topic, []).append(publish)
     for drained in history.drained:
+        if drained.subscription:
+            continue  # See group_check.
         read = by_reader.get((drained.consumer, drained.topic), [])
         yield from _check_once_in_order(read)
         yield from _check_acked(drained.consumer, acked.get(drained.topic, []), read)
