@@ -119,6 +119,12 @@ class Processes:
             found[kind] = max(found.get(kind, 0.0), rss_mb)
         return found
 
+    def rss_mb_of(self, node_id: str) -> float:
+        """Return the resident memory of one process."""
+        process_id = self._cluster.process_id(node_id)
+        assert process_id is not None
+        return round(psutil.Process(process_id).memory_info().rss / 2**20, 1)
+
     @asynccontextmanager
     async def rss_peaks(self) -> AsyncIterator[dict[str, float]]:
         """Keep the highest ``rss_mb`` up to date within the context."""

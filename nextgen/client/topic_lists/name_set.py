@@ -16,7 +16,7 @@ from weakref import WeakSet
 from nextgen.client.topic_lists.checksum import Part, part_of, without_beginning
 from nextgen.client.topic_lists.checksum_tree import ChecksumTree
 from nextgen.client.topic_lists.name_snapshot import DIVIDER, NameSnapshot, block_of, names_of
-from nextgen.pulsar.topic_lists.hash import hash_text, sort_key
+from nextgen.pulsar.topic_lists.hash import hash_text, in_order, sort_key
 
 BLOCK_BYTES_MAX = 16 * 1024
 """A block is rewritten and its checksum computed at each change: some 20 microseconds."""
@@ -163,7 +163,7 @@ class NameSet:
 
     def add(self, names: Iterable[str]) -> list[str]:
         """Add ``names``; return those that were not there, sorted."""
-        wanted = sorted(set(names), key=sort_key)
+        wanted = in_order(set(names))
         added: list[str] = []
         at = 0
         while at < len(wanted):
@@ -173,7 +173,7 @@ class NameSet:
 
     def discard(self, names: Iterable[str]) -> list[str]:
         """Remove ``names``; return those that were there, sorted."""
-        wanted = sorted(set(names), key=sort_key)
+        wanted = in_order(set(names))
         removed: list[str] = []
         at = 0
         while at < len(wanted) and self._runs:
@@ -212,12 +212,7 @@ class NameSet:
         run_index = max(0, bisect_right(self._firsts, key) - 1)
         index = max(0, bisect_right(self._runs[run_index].firsts, key) - 1)
         limit = self._next_first(run_index, index)
-        end = at + 1
-        if limit is None:
-            end = len(wanted)
-        else:
-            while end < len(wanted) and sort_key(wanted[end]) < limit:
-                end += 1
+        end = len(wanted) if limit is None else bisect_left(wanted, limit, lo=at + 1, key=sort_key)
         return run_index, index, end
 
     def _add_to_block(self, wanted: Sequence[str], at: int, added: list[str]) -> int:
@@ -309,8 +304,7 @@ def _insert_into(names: list[str], wanted: Sequence[str]) -> list[str]:
         known = set(names)
         new = [name for name in wanted if name not in known]
         if new:
-            names += new
-            names.sort(key=sort_key)
+            names[:] = in_order(names + new)
         return new
     new = []
     for name in wanted:

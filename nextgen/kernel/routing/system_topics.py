@@ -19,8 +19,9 @@ _END = "__transaction_pending_ack"
 
 def is_system_topic(base_text: str) -> bool:
     """Return whether ``TopicName.base_text`` is the name of one of Pulsar's own topics."""
-    return (
-        base_text.endswith(_END)
-        or base_text.startswith(_BEGINNINGS)
-        or base_text.rpartition("/")[2] in _LOCAL_NAMES
+    if base_text.startswith(_BEGINNINGS):
+        return True
+    # Nearly all names are users', and this is the fastest test.
+    return "__" in base_text and (
+        base_text.endswith(_END) or base_text.rpartition("/")[2] in _LOCAL_NAMES
     )

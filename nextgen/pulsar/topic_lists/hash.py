@@ -17,12 +17,22 @@ def topics_hash(names: Iterable[str]) -> str:
     It is the CRC-32C of the sorted names with commas between them, its bytes in little-endian order
     as hexadecimal digits.
     """
-    return hash_text(crc32c(",".join(sorted(names, key=sort_key)).encode()))
+    return hash_text(crc32c(",".join(in_order(names)).encode()))
 
 
 def hash_text(checksum: int) -> str:
     """Return the text form of a CRC-32C over sorted names with commas between them."""
     return checksum.to_bytes(_HASH_BYTES, "little").hex()
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return ``names`` sorted by ``sort_key``."""
+    names = list(names)
+    if all(map(str.isascii, names)):
+        names.sort()
+    else:
+        names.sort(key=sort_key)
+    return names
 
 
 def sort_key(name: str) -> bytes:

@@ -55,6 +55,7 @@ class TopicPattern:
         self.text = text
         """The pattern without its scheme."""
         self._matches = matches
+        """None: the literal beginning is all that there is to compare."""
         self.prefix = prefix
         """All matching ``tenant/namespace/topic`` begin with it. May be empty."""
 
@@ -69,11 +70,11 @@ class TopicPattern:
 
     @property
     def matches_everything(self) -> bool:
-        return self._matches is None
+        return self._matches is None and not self.prefix
 
     def matches(self, name: str) -> bool:
         """Return whether the pattern describes the topic with this full canonical name."""
-        if self._matches is None:
+        if self.matches_everything:
             return True
         if PARTITION_SUFFIX in name:
             return self.matches_path(parse_topic(name).routing_key)
@@ -81,7 +82,9 @@ class TopicPattern:
 
     def matches_path(self, path: str) -> bool:
         """Return whether it describes ``tenant/namespace/topic``, which has no partition suffix."""
-        return self._matches is None or self._matches(path.encode()) is not None
+        if self._matches is None:
+            return path.startswith(self.prefix)
+        return self._matches(path.encode()) is not None
 
 
 def java_length(text: str) -> int:
@@ -134,7 +137,9 @@ def compile_pattern(pattern: str) -> TopicPattern:
         if why.startswith(_BEYOND_RE2):
             raise UnsupportedPattern(f"the pattern is not evaluated here: {why}") from error
         raise InvalidPattern(f"the pattern does not compile: {why}") from error
-    return TopicPattern(text, compiled.fullmatch, _prefix(text))
+    prefix = _prefix(text)
+    is_literal = text == prefix + EVERYTHING
+    return TopicPattern(text, None if is_literal else compiled.fullmatch, prefix)
 
 
 def _options(bytes_max: int) -> Any:

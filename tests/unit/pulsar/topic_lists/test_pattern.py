@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -150,6 +151,40 @@ def test_patterns_are_kept_up_to_patterns_compiled_max() -> None:
 )
 def test_the_literal_beginning_is_known(pattern: str, prefix: str) -> None:
     assert compile_pattern(pattern).prefix == prefix
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_literal"),
+    [
+        ("t/n/a-.*", True),
+        (".*", True),
+        ("t/n/a-.", False),
+        ("t/n/a-.*b", False),
+        ("t/n/a..*", False),
+        ("t/n/a?.*", False),
+        ("t/n/(a|b).*", False),
+        ("^t/n/a.*", False),
+        ("(?i)t/n/a.*", False),
+    ],
+)
+def test_a_literal_beginning_with_anything_behind_needs_no_engine(pattern, is_literal) -> None:
+    compiled = compile_pattern(pattern)
+    engine = re2.compile(compiled.text)
+
+    assert (compiled._matches is None) == is_literal
+    assert compiled.matches_everything == (pattern == ".*")
+    for path in (
+        "t/n/a-",
+        "t/n/a-x",
+        "t/n/a",
+        "t/n/ab",
+        "t/n/b-x",
+        "t/n/A-x",
+        "t/n2/a-x",
+        "t/n/a-xb",
+    ):
+        assert compiled.matches_path(path) == (engine.fullmatch(path) is not None)
+        assert compiled.matches(f"persistent://{path}-partition-3") == compiled.matches_path(path)
 
 
 def test_pattern_prefix_bytes_max_is_enough_for_the_longest_pattern(monkeypatch) -> None:
