@@ -44,6 +44,7 @@ from nextgen.client.topic_lists.name_set import NameSet
 from nextgen.kernel.limits.listing import TOPIC_LIST_LOAD_MS_MAX
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.pulsar.topic_lists.hash import topics_hash
+from nextgen.tasks.timeouts import timeout
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
     CommandGetTopicsOfNamespace,
@@ -215,7 +216,7 @@ async def measure_watchers(
         await programs.create_topics(everything[start : start + PATTERNS])
         peak_mb = max(peak_mb, rss_mb())
     for client in clients:
-        async with asyncio.timeout(60):
+        async with timeout(60):
             while any(len(names) < TOPICS_PER_PATTERN for names in client.names.values()):
                 client.updated.clear()
                 await client.updated.wait()
