@@ -74,20 +74,21 @@ class EntryBuckets(Generic[MemberType]):
         buckets = self._owned.pop(member)
         for bucket in buckets:
             self._owners[bucket] = None
-        if self._owned:
-            for bucket in buckets:
-                self._give((bucket,), min(self._owned, key=self._count))
+        poorest: list[MemberType] = []
+        for bucket in buckets if self._owned else ():
+            if not poorest:
+                fewest = min(map(len, self._owned.values()))
+                poorest = [each for each, owned in self._owned.items() if len(owned) == fewest]
+                poorest.reverse()
+            self._give((bucket,), poorest.pop())
 
     def owner(self, slot: int) -> MemberType | None:
         """Return the owner of a bucket; None only if there is no member."""
         return self._owners[slot]
 
-    def _count(self, member: MemberType) -> int:
-        return len(self._owned[member])
-
     def _taken_from_richest(self) -> int:
         # The first of several, so the one that joined first; its highest bucket.
-        return self._owned[max(self._owned, key=self._count)].pop()
+        return max(self._owned.values(), key=len).pop()
 
     def _give(self, buckets: Sequence[int], member: MemberType) -> None:
         owned = self._owned[member]

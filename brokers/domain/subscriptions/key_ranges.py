@@ -46,6 +46,7 @@ class SplitRanges(Generic[MemberType]):
     def __init__(self, points_per_member: int = KEY_POINTS_PER_CONSUMER) -> None:
         self._points_per_member = points_per_member
         self._names: dict[MemberType, tuple[str, int]] = {}
+        self._points_of: dict[MemberType, frozenset[int]] = {}
         # Members at each point, the oldest first: that one has the slots before the point.
         self._at_point: dict[int, list[MemberType]] = {}
         self._points: list[int] = []
@@ -59,16 +60,16 @@ class SplitRanges(Generic[MemberType]):
         taken = {number for other, number in self._names.values() if other == name}
         number = next(n for n in range(len(taken) + 1) if n not in taken)
         self._names[member] = (name, number)
-        for point in self._points_of(member):
+        points = self._points_of[member] = self._hashed(name, number)
+        for point in points:
             at_point = self._at_point.setdefault(point, [])
             if not at_point:
                 insort(self._points, point)
-            if member not in at_point:
-                at_point.append(member)
+            at_point.append(member)
 
     def remove(self, member: MemberType) -> None:
         """Remove a member; the others get its share."""
-        for point in set(self._points_of(member)):
+        for point in self._points_of.pop(member):
             at_point = self._at_point[point]
             at_point.remove(member)
             if not at_point:
@@ -83,12 +84,11 @@ class SplitRanges(Generic[MemberType]):
         index = bisect_left(self._points, slot)
         return self._at_point[self._points[index % len(self._points)]][0]
 
-    def _points_of(self, member: MemberType) -> list[int]:
-        name, number = self._names[member]
-        return [
+    def _hashed(self, name: str, number: int) -> frozenset[int]:
+        return frozenset(
             murmur3_32(f"{name}\0{number}\0{point}".encode()) % KEY_SLOTS
             for point in range(self._points_per_member)
-        ]
+        )
 
 
 class StickyRanges(Generic[MemberType]):

@@ -50,7 +50,7 @@ MUTANTS = (
         "buckets-of-one-that-left",
         "S6",
         "the buckets of a consumer that leaves go to the others",
-        (Edit(EntryBuckets, "remove", "if self._owned:", "if False:"),),
+        (Edit(EntryBuckets, "remove", "if self._owned else ()", "if False else ()"),),
         (*_BUCKETS, *_OWNERS),
     ),
     Mutant(

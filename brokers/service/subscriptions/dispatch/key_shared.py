@@ -57,6 +57,8 @@ class KeySharedDispatcher(IndividualDispatcher):
         self._waiting: dict[int, list[Position]] = {}
         self._waiting_entries = 0
         self._servable: dict[Consumer, dict[int, None]] = {}
+        self._is_indexed = True
+        """Whether ``_servable`` is as of the present consumers."""
 
     def _joining(self, consumer: Consumer) -> None:
         policy = consumer.request.key_shared or _AUTO_SPLIT
@@ -82,9 +84,8 @@ class KeySharedDispatcher(IndividualDispatcher):
         self._ranges.remove(consumer)
 
     def _members_changed(self) -> None:
-        self._servable = {consumer: {} for consumer in self.consumers}
-        for slot in self._waiting:
-            self._index(slot)
+        # Not here: a connection that closes may take a thousand consumers with it at once.
+        self._is_indexed = False
 
     def _settled(self, consumer: Consumer, position: Position) -> None:
         slot = self._slots.get(position)
@@ -164,6 +165,8 @@ class KeySharedDispatcher(IndividualDispatcher):
 
     def _candidates(self) -> list[tuple[Position, int]]:
         """Return waiting entries for ready consumers, as many as they can take, in order."""
+        if not self._is_indexed:
+            self._index_all()
         candidates: list[tuple[Position, int]] = []
         for consumer in self.consumers:
             if not consumer.is_ready:
@@ -226,7 +229,15 @@ class KeySharedDispatcher(IndividualDispatcher):
         self._waiting_entries += 1
         self._index(slot)
 
+    def _index_all(self) -> None:
+        self._is_indexed = True
+        self._servable = {consumer: {} for consumer in self.consumers}
+        for slot in self._waiting:
+            self._index(slot)
+
     def _index(self, slot: int) -> None:
+        if not self._is_indexed:
+            return
         target = self._target(slot)
         if target is not None:
             self._servable[target][slot] = None

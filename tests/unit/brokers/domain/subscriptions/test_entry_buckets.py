@@ -12,7 +12,6 @@ from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.subscriptions.entry_buckets import EntryBuckets, bucket_hash
 from brokers.domain.subscriptions.key_ranges import Range
 from nextgen.kernel.limits.pulsar import STICKY_RANGES_MAX
-from tests.support.costs.processor_time import processor_time
 
 
 def equal_buckets(count: int) -> tuple[Range, ...]:
@@ -139,16 +138,3 @@ def test_sticky_ranges_max_entry_buckets_and_not_one_more() -> None:
     with pytest.raises(Refusal) as refused:
         EntryBuckets[str](equal_buckets(STICKY_RANGES_MAX + 1))
     assert refused.value.code is ServerError.CONSUMER_ASSIGN
-
-
-def test_a_leave_of_an_owner_of_everything_among_a_thousand_costs_little() -> None:
-    ranges = equal_buckets(STICKY_RANGES_MAX)
-    buckets: EntryBuckets[int] = EntryBuckets(ranges)
-    for member in range(1_000):
-        buckets.add(member, "", ranges)
-
-    with processor_time() as taken:
-        buckets.remove(0)
-        buckets.add(0, "", ranges)
-
-    assert taken.seconds < 0.2

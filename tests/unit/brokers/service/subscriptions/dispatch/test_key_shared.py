@@ -9,6 +9,8 @@ import pytest
 
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.subscriptions.key_hash import key_slot
+from brokers.service.subscriptions.consumer import Consumer
+from brokers.service.subscriptions.dispatch.key_shared import KeySharedDispatcher
 from brokers.service.subscriptions.subscription import KeySharedRequest, SubscriptionKind
 from nextgen.kernel.limits.pulsar import REPLAY_ENTRIES_PAUSE
 from tests.support.brokers.subscription_world import (
@@ -286,3 +288,34 @@ async def test_everything_of_everybody_can_be_given_back() -> None:
 
     assert [each.numbers for each in consumers] == before
     assert {each for consumer in consumers for each in consumer.counts} == {1}
+
+
+async def test_consumers_that_leave_together_have_the_waiting_keys_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A connection that closes takes its consumers with it in one turn of the event loop."""
+    looked_at: list[int] = []
+    target = KeySharedDispatcher._target
+
+    def counted(dispatcher: KeySharedDispatcher, slot: int) -> Consumer | None:
+        looked_at.append(slot)
+        return target(dispatcher, slot)
+
+    monkeypatch.setattr(KeySharedDispatcher, "_target", counted)
+    world = await SubscriptionWorld().open(KEY_SHARED)
+    leaving = [world.join() for _ in range(30)]
+    staying = world.join(permits=1)
+    for key in range(100):
+        await world.publish(key=f"key-{key}")
+    before = len(staying.received)
+    looked_at.clear()
+
+    for consumer in leaving:
+        consumer.leave()
+    assert looked_at == []
+    staying.flow(1_000)
+    await settle()
+
+    assert len(staying.received) == 100
+    assert before < 100
+    assert len(looked_at) < 400
