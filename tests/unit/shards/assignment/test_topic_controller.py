@@ -15,6 +15,7 @@ from nextgen.kernel.errors import (
     StaleShardMap,
     Unavailable,
 )
+from nextgen.kernel.events.generations import last_epoch_of_generation
 from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.replication.ports import NodeId
@@ -458,7 +459,7 @@ async def test_a_deleted_topics_broker_is_notified_once_it_is_reachable(shard: H
     shard.others.release_error = None
     await asyncio.sleep(10.0)
 
-    assert broker.released == [(topic, 1, "")]
+    assert broker.released == [(topic, last_epoch_of_generation(1), "")]
 
 
 @run_by(in_shard)
@@ -471,7 +472,7 @@ async def test_a_deleted_topics_broker_is_sent_a_release(shard: Harness) -> None
     await asyncio.sleep(0.1)
     (answer,) = await shard.lookup(topic)
 
-    assert broker.released == [(topic, 1, "")]
+    assert broker.released == [(topic, last_epoch_of_generation(1), "")]
     assert answer.rejection_code == "NOT_FOUND"
 
 
@@ -501,7 +502,9 @@ async def test_a_new_leader_tells_the_brokers_of_topics_that_the_old_one_deleted
     shard.others.release_error = None
     await asyncio.sleep(10.0)
 
-    assert sorted(broker.released) == sorted((name, 1, "") for name in (gone, again, *parts))
+    assert sorted(broker.released) == sorted(
+        (name, last_epoch_of_generation(1), "") for name in (gone, again, *parts)
+    )
     (released_id,) = {
         each.release.topic_id for each in broker.deliveries if each.release.name == again
     }
