@@ -249,12 +249,13 @@ def unit() -> Iterator[RestoredUnit]:
 
 
 RESTORED = next_generation_epoch(1)
-CALLS = 40
-"""More than a removal or a takeover has."""
+REMOVAL_CALLS = 24
+OPENING_CALLS = 64
+"""Calls of the storage, some more than a removal and an opening with its first message make."""
 
 
 @pytest.mark.parametrize("loses_power", [True, False])
-@pytest.mark.parametrize("call", range(CALLS))
+@pytest.mark.parametrize("call", range(REMOVAL_CALLS))
 def test_a_restored_topic_loses_nothing_to_a_removal_that_it_interrupts(
     unit: RestoredUnit, call: int, *, loses_power: bool
 ) -> None:
@@ -275,7 +276,7 @@ def test_a_restored_topic_loses_nothing_to_a_removal_that_it_interrupts(
 
 
 @pytest.mark.parametrize("loses_power", [True, False])
-@pytest.mark.parametrize("call", range(CALLS))
+@pytest.mark.parametrize("call", range(OPENING_CALLS))
 def test_a_restored_topic_loses_nothing_to_a_removal_that_interrupts_its_opening(
     unit: RestoredUnit, call: int, *, loses_power: bool
 ) -> None:
@@ -323,7 +324,7 @@ def test_a_restored_topic_has_all_earlier_messages_or_none_wherever_the_power_fa
 
 
 @pytest.mark.parametrize("loses_power", [True, False])
-@pytest.mark.parametrize("call", range(CALLS))
+@pytest.mark.parametrize("call", range(REMOVAL_CALLS))
 @pytest.mark.parametrize("generations", [(0, 1), (1, 0), (1, 2), (2, 1)])
 def test_of_two_removals_at_one_time_the_later_generation_holds(
     unit: RestoredUnit, call: int, generations: tuple[int, int], *, loses_power: bool
