@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -106,7 +107,11 @@ class World:
     echo: Echo
     server: Any
     endpoint: str
+    silent_endpoint: str
+    """Connections to it are made, and nobody accepts them."""
     open: Callable[[str], grpc.aio.Channel]
+    end_silence: Callable[[], None]
+    """The process at the silent endpoint dies."""
 
 
 Scenario = Callable[[World], Awaitable[None]]
@@ -119,10 +124,14 @@ def over_sockets(scenario: Scenario) -> None:
         server.add_generic_rpc_handlers((echo.handlers(),))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
-        try:
-            await scenario(World(echo, server, f"127.0.0.1:{port}", grpc.aio.insecure_channel))
-        finally:
-            await server.stop(0)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            silent_endpoint = f"127.0.0.1:{silent.getsockname()[1]}"
+            opened = grpc.aio.insecure_channel
+            world = World(echo, server, f"127.0.0.1:{port}", silent_endpoint, opened, silent.close)
+            try:
+                await scenario(world)
+            finally:
+                await server.stop(0)
 
     asyncio.run(main())
 
@@ -134,28 +143,35 @@ def simulated(scenario: Scenario) -> None:
         chance = random.Random(1)
         network = Network(loop, chance)
         loop.set_exception_handler(lambda _loop, _found: None)  # A handler breaks on purpose.
-        client, host = (SimulatedProcess(loop, chance, name) for name in ("client", "host"))
+        names = ("client", "host", "silent")
+        client, host, silent = (SimulatedProcess(loop, chance, name) for name in names)
 
-        async def serve(echo: Echo) -> Any:
+        async def serve(echo: Echo, endpoint: str) -> Any:
             server = grpc.aio.server()
             server.add_generic_rpc_handlers((echo.handlers(),))
-            server.add_insecure_port("host:7000")
+            server.add_insecure_port(endpoint)
             await server.start()
             return server
 
         def open_channel(endpoint: str) -> grpc.aio.Channel:
             return client.run(grpc.aio.insecure_channel, endpoint)
 
+        def end_silence() -> None:
+            silent.kill()
+            network.died(silent, with_machine=False)
+
         with simulated_world(loop, network, 1):
             echo = Echo()
-            server = await host.ask(lambda: serve(echo))
-            world = World(echo, server, "host:7000", open_channel)
+            server = await host.ask(lambda: serve(echo, "host:7000"))
+            await silent.ask(lambda: serve(echo, "silent:7000"))
+            silent.freeze()
+            world = World(echo, server, "host:7000", "silent:7000", open_channel, end_silence)
             try:
                 await client.ask(lambda: scenario(world))  # type: ignore[arg-type,return-value]
             finally:
                 network.is_over = True
-                client.bury()
-                host.bury()
+                for process in (client, host, silent):
+                    process.bury()
 
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(main())
@@ -223,6 +239,40 @@ def test_a_deadline_ends_the_call_on_both_sides(run: Callable[[Scenario], None])
             error = await failure_of(unary(channel, "Hang")(b"", timeout=3))
             assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await world.echo.until("hang was cancelled")
+        await channel.close(None)
+
+    run(scenario)
+
+
+@TRANSPORTS
+def test_a_deadline_ends_a_call_whose_channel_connects(run: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
+        channel = world.open(world.silent_endpoint)
+        # A cancellation would end the call, too: nobody may cancel it.
+        calling = asyncio.ensure_future(failure_of(unary(channel, "One")(b"", timeout=0.3)))
+        done, _ = await asyncio.wait({calling}, timeout=20)
+        assert done
+        error = await calling
+        assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await channel.close(None)
+
+    run(scenario)
+
+
+@TRANSPORTS
+def test_a_process_that_dies_before_it_accepts_is_unavailable(
+    run: Callable[[Scenario], None],
+) -> None:
+    async def scenario(world: World) -> None:
+        channel = world.open(world.silent_endpoint)
+        call = unary(channel, "One")(b"", timeout=30)
+        await asyncio.sleep(0.3)
+        world.end_silence()
+        calling = asyncio.ensure_future(failure_of(call))
+        done, _ = await asyncio.wait({calling}, timeout=20)
+        assert done
+        error = await calling
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
         await channel.close(None)
 
     run(scenario)

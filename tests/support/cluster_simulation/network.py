@@ -218,6 +218,8 @@ class Network:
         self._connections: dict[int, Connection] = {}
         self._numbers = itertools.count(1)
         self._accepted = 0
+        self._backlog: dict[int, tuple[SimulatedProcess, SimulatedProcess, Callable[[], None]]] = {}
+        """Connections that a process has not accepted yet: it, the client, how that is refused."""
         self.silent_hosts: dict[str, None] = {}
         """Machines that are off: nothing answers there, not even with a refusal."""
 
@@ -297,6 +299,12 @@ class Network:
                 del self._listeners[endpoint]
         if with_machine:
             self.silent_hosts[process.host] = None
+        for number, (server, client, refuse) in tuple(self._backlog.items()):
+            if server is process:
+                del self._backlog[number]
+                pair = pair_of(client.host, server.host)
+                delay_s = KEEPALIVE_TIMEOUT_MS / 1000 if with_machine else self.delay_s(pair)
+                self.loop.call_later(delay_s, refuse, context=client.context)
         for connection in self._living():
             if not connection.concerns(process):
                 continue
@@ -397,9 +405,12 @@ class Network:
                 return
             acceptor = sharing[self._accepted % len(sharing)]
             self._accepted += 1
-            self.loop.call_soon(accept, acceptor, context=acceptor.process.context)
+            self._backlog[self._accepted] = (acceptor.process, client, refuse)
+            self.loop.call_soon(accept, acceptor, self._accepted, context=acceptor.process.context)
 
-        def accept(acceptor: Acceptor) -> None:
+        def accept(acceptor: Acceptor, number: int) -> None:
+            # A frozen process accepts it when it goes on. One that dies first never does.
+            del self._backlog[number]
             connection = Connection(self, client, acceptor.process)
             connection.ends[Side.CLIENT] = _Unanswered(refuse)
             self._connections[connection.number] = connection

@@ -131,14 +131,18 @@ class _Core:
 
     # Connection -------------------------------------------------------------------------------
 
-    async def connected(self) -> Connection | None:
-        """Return the connection, made if there is none; None if it was refused."""
+    async def connected(self, call: ClientStream) -> Connection | None:
+        """Return the connection, made if there is none; None if it was refused or ``call`` is over.
+
+        A call ends at its deadline, too, while its channel connects.
+        """
         if self.connection is None:
             self._connect_if_idle()
             if self._state == _FAILED:
                 return None
             waiter = self.network.loop.create_future()
             self._connecting.append(waiter)
+            call.add_done_callback(lambda: waiter.done() or waiter.set_result(None))
             await waiter
         return self.connection
 
@@ -389,7 +393,7 @@ class ClientStream:
 
     async def _begin(self, metadata: Any) -> bool:
         self._metadata = tuple(metadata)
-        connection = await self._core.connected()
+        connection = await self._core.connected(self)
         if self.done():
             return False
         if connection is None:
