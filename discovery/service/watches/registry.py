@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from discovery.domain.watch_scope import (
     Share,
@@ -24,6 +25,7 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.stream import (
     CATCH_UPS_AT_ONCE_MAX,
     PUBLIC_WATCH_BYTES,
+    PUBLIC_WATCH_PROGRESS_MAX,
     PUBLIC_WATCH_PROGRESS_MS,
     PUBLIC_WATCHES_BYTES_MAX,
 )
@@ -163,6 +165,14 @@ class WatchRegistry:
                 watch.place(self._shares(watch.scope))
         self._placed_version = version
 
+    def tick(self) -> None:
+        """Send the progress that is due and end watchers that do not read: of all watches, or of
+        the ``PUBLIC_WATCH_PROGRESS_MAX`` whose turn is the longest ago."""
+        for watch in tuple(islice(self._watches, PUBLIC_WATCH_PROGRESS_MAX)):
+            # The first one becomes the last one.
+            self._watches[watch] = self._watches.pop(watch)
+            watch.tick()
+
     def drain(self) -> None:
         """End every watch: this node stops. Their watchers resume elsewhere."""
         self._is_stopping = True
@@ -254,8 +264,7 @@ class WatchRegistry:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(PUBLIC_WATCH_PROGRESS_MS / 1_000)
-            for watch in tuple(self._watches):
-                watch.tick()
+            self.tick()
 
     def _shares(self, scope: WatchScope) -> Mapping[int, Share]:
         view = self._directory.view

@@ -480,6 +480,21 @@ async def test_progress_is_published_for_all_shards_together_and_only_if_any(wor
     assert len(watch.queue) == 0
 
 
+@pytest.mark.parametrize("more", [0, 1])
+async def test_public_watch_progress_max_are_due_at_a_time_and_one_more_takes_turns(
+    one_shard, monkeypatch, more
+):
+    monkeypatch.setattr(watch_registry, "PUBLIC_WATCH_PROGRESS_MAX", 3)
+    ticked: list[PublicWatch] = []
+    monkeypatch.setattr(PublicWatch, "tick", lambda watch: ticked.append(watch))
+    watches = [one_shard.open() for _ in range(3 + more)]
+    one_shard.registry.tick()
+    assert ticked == watches[:3]
+    one_shard.registry.tick()
+    assert ticked[3:] == (watches[3:] + watches)[:3]
+    assert one_shard.registry.open_watches()[WatchedKind.TOPICS.value] == len(watches)
+
+
 async def test_progress_waits_behind_what_is_to_be_read_first(one_shard):
     """A position must not overtake an event that it covers."""
     one_shard.streams.positions = {1: 5}
