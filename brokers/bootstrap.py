@@ -34,6 +34,7 @@ from nextgen.client.routing.exchange import ExchangePool
 from nextgen.client.routing.router import ShardRouter
 from nextgen.client.routing.topic_directory import RoutedTopicDirectory
 from nextgen.client.routing.topic_listing import TopicListing
+from nextgen.client.scalable_topics.shared_layouts import SharedLayouts
 from nextgen.client.topic_lists.shared_lists import SharedTopicLists
 from nextgen.client.transport.malformed_requests import MalformedRequests
 from nextgen.client.transport.member_gate import MemberGate
@@ -166,7 +167,11 @@ async def _start_front(
     router = ShardRouter(link, pool)
     directory = RoutedTopicDirectory(shards=router, cluster=link, broker_id=config.node_id)
     stack.push_async_callback(directory.stop)
-    lists = _topic_lists(config, link, router, stack)
+    streams = ShardStreams(f"{config.node_id}.topic-lists", link)
+    stack.push_async_callback(streams.stop)
+    lists = _topic_lists(streams, link, router, stack)
+    layouts = SharedLayouts(streams, router, link, directory.creation)
+    stack.push_async_callback(layouts.stop)
     persistent = DiskLedgerStore(
         config.ledger_dir,
         broker_id=config.node_id,
@@ -189,6 +194,7 @@ async def _start_front(
         topic_lists=config.topic_lists,
         lists=lists,
         report_drained=agent.report_drained,
+        layouts=layouts,
     )
     agent.listener = front.topics
     agent.on_connected = front.drained.repeat
@@ -201,11 +207,9 @@ async def _start_front(
 
 
 def _topic_lists(
-    config: BrokerConfig, link: ClusterLink, router: ShardRouter, stack: AsyncExitStack
+    streams: ShardStreams, link: ClusterLink, router: ShardRouter, stack: AsyncExitStack
 ) -> SharedTopicLists:
     """Return the topic lists that clients watch at this broker."""
-    streams = ShardStreams(f"{config.node_id}.topic-lists", link)
-    stack.push_async_callback(streams.stop)
     listed = ListedTopics(TopicListing(router, link))
     lists = SharedTopicLists(streams, router, link, listed.current)
     link.on_change(lambda _view, _update: lists.cluster_changed())

@@ -79,6 +79,8 @@ _COUNTERS = (
         "Times that an event loop of the node was more than 250 ms late, its workers' included",
     ),
     ("worker_restarts", "worker_restarts", "Workers that ended and were started again"),
+    ("layout_updates", "layout_updates", "Layouts of scalable topics sent to watchers"),
+    ("layout_watches_refused", "layout_watches_refused", "Watches of layouts that were refused"),
     ("topic_list_updates", "topic_list_updates", "Updates of topic lists sent to watchers"),
     (
         "topic_list_refreshes",
@@ -115,6 +117,8 @@ _GAUGES = (
     ),
     ("pulsar_commands_waiting", "pulsar_commands_waiting", "Commands that wait for shards"),
     ("topic_watchers", "topic_watchers", "Watchers of topic lists by pattern"),
+    ("layout_watches", "layout_watches", "Watches of layouts of scalable topics"),
+    ("layouts_followed", "layouts_followed", "Layouts that are followed for these watches"),
     ("topic_lists", "topic_lists", "Topic lists that are kept and followed"),
     ("topic_list_names", "topic_list_names", "Names in these lists"),
     ("topic_list_bytes", "topic_list_bytes", "Memory of these lists and of places at them"),

@@ -33,6 +33,7 @@ from nextgen.client.routing.topic_creation import TopicCreation
 from nextgen.client.routing.topic_listing import TopicListing
 from nextgen.client.routing.topic_owners import TopicOwners
 from nextgen.client.routing.topic_schemas import TopicSchemas
+from nextgen.client.scalable_topics.shared_layouts import SharedLayouts
 from nextgen.client.topic_lists.shared_lists import SharedTopicLists
 from nextgen.kernel.limits.cluster import (
     DISCOVERY_CACHE_ALIASES_MAX,
@@ -47,6 +48,8 @@ from nextgen.kernel.limits.discovery import (
 from nextgen.kernel.limits.pulsar import PARTITION_COUNTS_MAX
 from nextgen.pulsar.lookups import lookup_answer_beginnings
 from nextgen.pulsar.metadata_commands import MetadataCommands
+from nextgen.pulsar.scalable_topics.layout_session import LayoutWatches
+from nextgen.pulsar.scalable_topics.session import ScalableServices
 from nextgen.pulsar.server import PulsarServer
 from nextgen.pulsar.topic_lists.listed import ListedTopics
 from nextgen.pulsar.topic_lists.placement import WatcherPlaces
@@ -123,20 +126,36 @@ class LookupCore:
             self.counters,
             clock,
         )
-        self.dispatcher = CommandDispatcher(self._commands(), self.counters)
-        services = ClientServices(
-            known, self.dispatcher, self.counters, config.fairness, self.topic_watches
-        )
-        self.pulsar = PulsarServer(lambda keep_alive: DiscoveryConnection(keep_alive, services))
+        self._make_pulsar(known)
         self._meter = _lookup_meter(config, self.counters, self.link)
         self.link.on_connected(self._meter.connected)
         self._reporter = ProcessReporter(
             self.counters, self.cache, self.router.statistics, self._gauges, self._watch_states
         )
 
+    def _make_pulsar(self, known: KnownTopics) -> None:
+        """Create the services of the Pulsar port, and the port."""
+        self.dispatcher = CommandDispatcher(self._commands(), self.counters)
+        self.layouts = SharedLayouts(self.streams, self.router, self.link, self._creation)
+        partitions = partial(self.topics.partitions, create=False)
+        url = _pulsar_url(self._config)
+        self.scalable = ScalableServices(LayoutWatches(self.layouts, partitions, url))
+        services = ClientServices(
+            known,
+            self.dispatcher,
+            self.counters,
+            self._config.fairness,
+            self.topic_watches,
+            self.scalable,
+        )
+        self.pulsar = PulsarServer(lambda keep_alive: DiscoveryConnection(keep_alive, services))
+
     def _known_topics(self) -> KnownTopics:
         url = _pulsar_url(self._config)
-        places = WatcherPlaces(url, self.topic_watches, LiveBrokerUrls(self.link).any)
+        urls = LiveBrokerUrls(self.link)
+        places = WatcherPlaces(
+            url, self.topic_watches, urls.any, lambda: self.scalable.layouts.has_room
+        )
         return KnownTopics(self.cache, self.partition_counts, self.absent, places.url)
 
     def _commands(self) -> MetadataCommands:
@@ -176,6 +195,8 @@ class LookupCore:
         report.gauges.update(self.watch_registry.gauges())
         report.counts.update(self.topic_watches.counts() | self.topic_lists.counts())
         report.gauges.update(self.topic_watches.gauges() | self.topic_lists.gauges())
+        report.counts.update(self.scalable.counts())
+        report.gauges.update(self.scalable.gauges() | self.layouts.gauges())
         return report
 
     async def wait_ready(self) -> None:
@@ -228,6 +249,7 @@ class LookupCore:
         await self.lookups.stop()
         self._meter.stop()
         await self.topic_lists.stop()
+        await self.layouts.stop()
         await self.watch_registry.stop()
         await self.watches.stop()
         await self.streams.stop()

@@ -84,11 +84,16 @@ class Greeting:
     message_bytes_max: int = PULSAR_MESSAGE_BYTES_MAX
 
 
-def greeting_with(watches: TopicWatches | None) -> Greeting:
-    """Return the greeting of a server whose clients may watch topic lists, if there are any."""
+def greeting_with(watches: TopicWatches | None, *, has_scalable: bool = False) -> Greeting:
+    """Return the greeting of a server whose clients may watch topic lists, if there are any.
+
+    ``has_scalable``: it serves the commands of scalable topics.
+    """
     greeting = Greeting()
     if watches is not None:
         watches.settings.announce(greeting.feature_flags)
+    if has_scalable:
+        greeting.feature_flags.supports_scalable_topics = True
     return greeting
 
 

@@ -17,7 +17,8 @@ from nextgen.kernel.routing.names import InvalidName, parse_topic
 from nextgen.pulsar.frames import MalformedFrame
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import needed_of, shown
-from nextgen.pulsar.scalable_topics import SCALABLE_TOPICS, no_scalable_topics
+from nextgen.pulsar.scalable_topics.refusals import no_scalable_topics
+from nextgen.pulsar.scalable_topics.session import SCALABLE_TOPICS, ScalableSession
 from nextgen.pulsar.topic_lists.session import TopicListSession
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
@@ -25,13 +26,14 @@ from protos.pulsar import PulsarApi_pb2 as pulsar
 class BrokerConnection(ClientRequests):
     """Serves one client: passes commands to ``Producing`` and ``Consuming``, or handles them."""
 
-    __slots__ = ("_consuming", "_producing", "_watching")
+    __slots__ = ("_consuming", "_producing", "_scalable", "_watching")
 
     def __init__(self, keep_alive: KeepAlive, front: Front) -> None:
         super().__init__(keep_alive, front)
         self._producing: Producing | None = None
         self._consuming: Consuming | None = None
         self._watching: TopicListSession | None = None
+        self._scalable: ScalableSession | None = None
 
     # Hooks -----------------------------------------------------------------------------------
 
@@ -48,9 +50,7 @@ class BrokerConnection(ClientRequests):
         elif kind in TRANSACTIONS:
             self.send_command(no_transactions(command))
         elif kind in SCALABLE_TOPICS:
-            answer = no_scalable_topics(command)
-            if answer is not None:
-                self.send_command(answer)
+            self._on_scalable(command)
         elif kind != pulsar.BaseCommand.AUTH_RESPONSE:
             raise MalformedFrame(f"{pulsar.BaseCommand.Type.Name(kind)} is not for a broker")
 
@@ -66,6 +66,8 @@ class BrokerConnection(ClientRequests):
             self._consuming.closed()
         if self._watching is not None:
             self._watching.close()
+        if self._scalable is not None:
+            self._scalable.close()
 
     # Services --------------------------------------------------------------------------------
 
@@ -131,6 +133,17 @@ class BrokerConnection(ClientRequests):
                 getOrCreateSchemaResponse=answer,
             )
         )
+
+    def _on_scalable(self, command: pulsar.BaseCommand) -> None:
+        services = self.front.scalable
+        if services is None:
+            answer = no_scalable_topics(command)
+            if answer is not None:
+                self.send_command(answer)
+            return
+        if self._scalable is None:
+            self._scalable = ScalableSession(self, services)
+        self._scalable.handle(command)
 
     def _on_watch(self, command: pulsar.BaseCommand) -> None:
         if self._watching is None:

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 from brokers.adapters.pulsar.connection import BrokerConnection
@@ -25,6 +26,9 @@ from brokers.service.topics.upkeep import Upkeep
 from brokers.service.traffic import Latency, Traffic
 from nextgen.kernel.limits.pulsar import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALIVE_MS
 from nextgen.pulsar.metadata_commands import MetadataCommands
+from nextgen.pulsar.scalable_topics.layout_session import LayoutWatches
+from nextgen.pulsar.scalable_topics.ports import ScalableTopics
+from nextgen.pulsar.scalable_topics.session import ScalableServices
 from nextgen.pulsar.server import PulsarServer
 from nextgen.pulsar.topic_lists.listed import ListedTopics
 from nextgen.pulsar.topic_lists.ports import TopicLists
@@ -58,6 +62,7 @@ class PulsarFront:
         clock: Clock,
         topic_lists: TopicListSettings = DEFAULT_TOPIC_LISTS,
         lists: TopicLists | None = None,
+        layouts: ScalableTopics | None = None,
         wall_clock: Callable[[], int] | None = None,
         connections_max: int = PULSAR_CONNECTIONS_MAX,
         keep_alive_ms: int = PULSAR_KEEP_ALIVE_MS,
@@ -97,7 +102,13 @@ class PulsarFront:
             topic_lists = replace(topic_lists, serves_watchers=False)
         commands = MetadataCommands(held, lists, topic_lists)
         self.topic_watches = TopicWatches(lists, topic_lists, commands.permits)
-        self.shared = Front(self.topics, commands, self.topic_watches)
+        self.scalable: ScalableServices | None = None
+        if layouts is not None:
+            partitions = partial(held.partitions, create=False)
+            self.scalable = ScalableServices(
+                LayoutWatches(layouts, partitions, identity.broker_url)
+            )
+        self.shared = Front(self.topics, commands, self.topic_watches, self.scalable)
         """The parts that all connections of this broker share."""
         self._server = PulsarServer(
             lambda keep_alive: BrokerConnection(keep_alive, self.shared),

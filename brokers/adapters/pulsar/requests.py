@@ -28,6 +28,7 @@ from nextgen.pulsar.connection import Greeting, PulsarConnection, greeting_with
 from nextgen.pulsar.frames import RawFrame
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import MetadataCommands
+from nextgen.pulsar.scalable_topics.session import ScalableServices
 from nextgen.pulsar.topic_lists.session import TopicWatches
 from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
@@ -45,6 +46,8 @@ class Front:
     topics: Topics
     metadata: MetadataCommands
     watches: TopicWatches
+    scalable: ScalableServices | None = None
+    """None: layouts of scalable topics cannot be watched at this broker."""
     greeting: Greeting = field(init=False)
     producers: int = 0
     consumers: int = 0
@@ -52,7 +55,7 @@ class Front:
     """Namespaces that are being listed."""
 
     def __post_init__(self) -> None:
-        self.greeting = greeting_with(self.watches)
+        self.greeting = greeting_with(self.watches, has_scalable=self.scalable is not None)
 
     def listed(self) -> None:
         self.listings -= 1

@@ -24,7 +24,12 @@ from nextgen.pulsar.connection import PulsarConnection, greeting_with
 from nextgen.pulsar.frames import MalformedFrame, request_id_of
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.lookups import answer_burst
-from nextgen.pulsar.scalable_topics import no_scalable_topics
+from nextgen.pulsar.scalable_topics.refusals import no_scalable_topics
+from nextgen.pulsar.scalable_topics.session import (
+    SCALABLE_TOPICS,
+    ScalableServices,
+    ScalableSession,
+)
 from nextgen.pulsar.topic_lists.session import WATCHES, TopicListSession, TopicWatches
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, ServerError
 
@@ -71,6 +76,7 @@ class ClientServices:
         "dispatcher",
         "greeting",
         "known",
+        "scalable",
         "turn_bytes_max",
         "turn_commands_max",
         "turns",
@@ -84,13 +90,16 @@ class ClientServices:
         counters: DiscoveryCounters,
         fairness: Fairness = DEFAULT_FAIRNESS,
         watches: TopicWatches | None = None,
+        scalable: ScalableServices | None = None,
     ) -> None:
         self.known = known
         self.dispatcher = dispatcher
         self.counters = counters
         self.watches = watches
         """None: topic lists cannot be watched at this node."""
-        self.greeting = greeting_with(watches)
+        self.scalable = scalable
+        """None: layouts of scalable topics cannot be watched at this node."""
+        self.greeting = greeting_with(watches, has_scalable=scalable is not None)
         self.clock = asyncio.get_running_loop().time
         self.turns = LoopTurns(self.clock, fairness.turn_us / 1_000_000)
         self.turn_bytes_max = fairness.turn_bytes_max
@@ -105,7 +114,15 @@ class DiscoveryConnection(PulsarConnection):
     read meanwhile, nor while too many of its commands wait for shards.
     """
 
-    __slots__ = ("_has_turn", "_is_full", "_services", "_unread", "_watching", "waiting_commands")
+    __slots__ = (
+        "_has_turn",
+        "_is_full",
+        "_scalable",
+        "_services",
+        "_unread",
+        "_watching",
+        "waiting_commands",
+    )
 
     def __init__(self, keep_alive: KeepAlive, services: ClientServices) -> None:
         super().__init__(keep_alive, services.greeting)
@@ -120,6 +137,7 @@ class DiscoveryConnection(PulsarConnection):
         """Whether it stands in line for one."""
         self._watching: TopicListSession | None = None
         """Its watchers of topic lists, once it had one."""
+        self._scalable: ScalableSession | None = None
 
     @property
     def is_read(self) -> bool:
@@ -170,6 +188,8 @@ class DiscoveryConnection(PulsarConnection):
         self._unread = b""
         if self._watching is not None:
             self._watching.close()
+        if self._scalable is not None:
+            self._scalable.close()
 
     def command_done(self) -> None:
         """Note that one of ``waiting_commands`` was answered or given up."""
@@ -261,6 +281,10 @@ class DiscoveryConnection(PulsarConnection):
             if self._watching is None:
                 self._watching = TopicListSession(self, services.watches)
             self._watching.handle(command)
+        elif kind in SCALABLE_TOPICS and services.scalable is not None:
+            if self._scalable is None:
+                self._scalable = ScalableSession(self, services.scalable)
+            self._scalable.handle(command)
         else:
             self._refuse(command)
 

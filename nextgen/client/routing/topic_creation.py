@@ -26,7 +26,13 @@ from nextgen.kernel.limits.pulsar import (
     DIRECTORY_CREATES_PER_REQUEST_MAX,
     DIRECTORY_READS_PER_REQUEST_MAX,
 )
-from nextgen.kernel.routing.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, TopicName, tenant_in
+from nextgen.kernel.routing.names import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_TENANT,
+    Domain,
+    TopicName,
+    tenant_in,
+)
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
@@ -105,6 +111,14 @@ class TopicCreation:
                 break
         return answer
 
+    async def create_scalable(self, name: TopicName) -> None:
+        """Create an absent scalable topic if its namespace allows it.
+
+        Raises:
+            Refused: ``NOT_FOUND``, with the reason why it was not created.
+        """
+        await self._create(name)
+
     async def make_default_namespace(self) -> None:
         """Create ``public/default``, and its tenant, unless they are there."""
         now = asyncio.get_running_loop().time()
@@ -137,9 +151,10 @@ class TopicCreation:
                 f"does not create topics on demand: {why}",
             )
         shard_id = self._shards.shard_of_key(name.routing_key)
-        outcome = await self._creates.ask(shard_id, name.base_text, policy.partitions)
+        partitions = 0 if name.domain is Domain.TOPIC else policy.partitions
+        outcome = await self._creates.ask(shard_id, name.base_text, partitions)
         if not outcome.rejection_code:
-            return policy.partitions
+            return partitions
         if outcome.rejection_code == RejectionCode.ALREADY_EXISTS:
             return await self._partitions_of_another_creator(name)
         self._default_is_there_until = float("-inf")

@@ -39,7 +39,8 @@ class RoutedTopicDirectory:
         self._shards = shards
         self._broker_id = broker_id
         self._cluster = cluster
-        self._creation = TopicCreation(shards)
+        self.creation = TopicCreation(shards)
+        """Creates topics on demand, for others of this process too."""
         self._listing = TopicListing(shards, cluster)
         self._urls = LiveBrokerUrls(cluster)
         self._lookups = questions(self._ask_shard, NAMES_PER_LOOKUP_MAX)
@@ -47,25 +48,25 @@ class RoutedTopicDirectory:
         self._schemas = TopicSchemas(self._look_up)
 
     def __repr__(self) -> str:
-        return f"<RoutedTopicDirectory {self._creation!r} lookups={self._lookups!r}>"
+        return f"<RoutedTopicDirectory {self.creation!r} lookups={self._lookups!r}>"
 
     async def stop(self) -> None:
         """Give up the requests under way and close the channels to brokers."""
-        await self._creation.stop()
+        await self.creation.stop()
         await self._lookups.stop()
         await self._lookups_of_created.stop()
         await self._schemas.stop()
 
     async def partitions(self, name: TopicName, *, create: bool) -> int:
         """See ``TopicDirectory.partitions``."""
-        return await self._creation.partitions(name, create=create)
+        return await self.creation.partitions(name, create=create)
 
     async def locate(self, name: TopicName, *, create: bool) -> Located:
         """See ``TopicDirectory.locate``."""
         check_has_broker(name)
         answer = await self._look_up(name)
         if create and may_be_created(name, answer):
-            answer = await self._creation.look_up_created(name, self._look_up_created)
+            answer = await self.creation.look_up_created(name, self._look_up_created)
         return located(name, answer)
 
     async def raise_epoch(

@@ -70,3 +70,19 @@ ST_BATCHES_IN_FLIGHT_MAX = 64
 
 CHECKPOINT_BYTES_MAX = 2 * 1024 * 1024
 """Bytes of a checkpoint: some 100 for each of ``LAYOUT_SEGMENTS_MAX`` segments."""
+
+LAYOUT_WATCHES_MAX = 40_000
+"""Watches of layouts by the clients of one process, some 5 KB each; beyond it a client is refused
+and tries another node."""
+
+LAYOUT_WATCHES_PER_CONNECTION_MAX = 10_000
+"""Watches of layouts on one connection: a client has one for each of its scalable topics."""
+
+LAYOUT_WATCH_ATTEMPTS_MAX = 5
+"""Attempts to begin a watch whose shard cannot be asked, before its client is told."""
+
+LAYOUT_WATCH_RETRY_MS = 200
+"""Pause between two of them: an election takes a tenth of a second, or a second or two."""
+
+LAYOUT_READ_MS_MAX = 5_000
+"""Time for the first snapshot of a layout, an election included."""

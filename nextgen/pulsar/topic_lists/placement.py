@@ -27,29 +27,41 @@ _SCALABLE = f"{Domain.TOPIC}://"
 
 class WatcherPlaces:
     """Answers the lookups of names that no broker serves: those of patterns and of scalable topics
-    with this very node."""
+    with this very node, others with a broker."""
 
     def __init__(
         self,
         own_url: str,
         watches: TopicWatches | None,
         any_broker_url: Callable[[str], str | None],
+        has_layout_room: Callable[[], bool] | None = None,
     ) -> None:
-        """``own_url``: where clients reach this node; empty if it does not speak Pulsar."""
+        """``own_url``: where clients reach this node; empty if it does not speak Pulsar.
+
+        ``has_layout_room``: whether another layout can be watched here; None: none can.
+        """
         self._own_url = own_url
         self._watches = watches
         self._any_broker_url = any_broker_url
+        self._has_layout_room = has_layout_room
 
     def url(self, topic: str) -> str | None:
-        """Return where the client of an absent topic goes; None if no broker lives.
+        """Return where the client of such a topic goes; None if no broker lives.
 
-        Without memory for another watcher this is a broker, for patterns too: brokers have
-        watchers as well.
+        Without memory for another watcher this is a broker, for patterns and scalable topics too:
+        brokers have watchers as well.
         """
-        watches = self._watches
-        is_watched = topic.startswith(_SCALABLE) or looks_like_pattern(topic)
-        if watches is not None and self._own_url and is_watched:
-            if watches.has_room:
-                return self._own_url
-            watches.sent_elsewhere += 1
+        if self._own_url and self._is_watched_here(topic):
+            return self._own_url
         return self._any_broker_url(topic)
+
+    def _is_watched_here(self, topic: str) -> bool:
+        if topic.startswith(_SCALABLE):
+            return self._has_layout_room is not None and self._has_layout_room()
+        watches = self._watches
+        if watches is None or not looks_like_pattern(topic):
+            return False
+        if not watches.has_room:
+            watches.sent_elsewhere += 1
+            return False
+        return True

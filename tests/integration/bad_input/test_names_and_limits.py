@@ -147,16 +147,16 @@ def check(outcome: Outcome, why: str) -> None:
     assert why in outcome.error.message
 
 
-async def test_domains_of_later_versions_are_known_and_not_allowed(site: Site) -> None:
+async def test_parts_of_topics_are_not_created(site: Site) -> None:
     outcomes = await create(
         site,
-        shard_pb.TopicSpec(name=f"topic://{NAMESPACE}/scalable"),
+        shard_pb.TopicSpec(name=f"topic://{NAMESPACE}/scalable", segments=10_000),
         shard_pb.TopicSpec(name=f"segment://{NAMESPACE}/scalable/0000-7fff-3"),
         shard_pb.TopicSpec(name=f"{NOWHERE}/whole-partition-3"),
     )
 
     assert [each.rejection_code for each in outcomes] == [
-        *("NOT_ALLOWED", "NOT_ALLOWED", "INVALID_NAME")
+        *("LIMIT_EXCEEDED", "NOT_ALLOWED", "INVALID_NAME")
     ]
 
 

@@ -23,6 +23,7 @@ from tests.integration.discovery.conftest import (
     started_node,
 )
 from tests.support.discovery.fake_cluster import FakeClusterServer
+from tests.support.pulsar.fake_layouts import FakeLayouts
 
 TOPIC = "persistent://acme/orders/paid"
 URL = "pulsar://broker-1.example:6650"
@@ -116,12 +117,20 @@ async def test_a_moved_topic_is_answered_with_its_new_owner_once_the_change_is_a
 
 @pytest.mark.parametrize(
     "name",
-    [TOPIC, "persistent://public/default/a.b", "topic://acme/orders/a", "t/n/x-partition-7"],
+    [TOPIC, "persistent://public/default/a.b", "t/n/x-partition-7"],
 )
 async def test_an_absent_name_is_answered_with_a_live_broker_and_nothing_is_made(site, name):
     async with await site.connect() as client:
         assert (await located(client, name)).brokerServiceUrl == URL
 
+    assert not any(shard.executed for shard in site.server.shards.values())
+
+
+async def test_a_scalable_topic_is_answered_with_this_node_and_nothing_is_made(site):
+    async with await site.connect() as client:
+        answer = await located(client, "topic://acme/orders/a")
+
+    assert answer.brokerServiceUrl == f"pulsar://{site.node.core._config.pulsar_advertise}"
     assert not any(shard.executed for shard in site.server.shards.values())
 
 
@@ -326,10 +335,13 @@ async def test_what_is_not_served_is_refused_for_good(site, command):
         assert await alive(client)
 
 
-async def test_scalable_topics_are_refused_in_their_own_way(site):
+async def test_layouts_are_watched_and_what_is_not_served_is_refused_in_its_own_way(site):
+    """The fake shards know no scalable topics: a classic one has a layout too."""
+    site.node.core.layouts.watch = FakeLayouts().watch
     heard: asyncio.Queue[BaseCommand] = asyncio.Queue()
     async with await site.connect(on_push=lambda command, _: heard.put_nowait(command)) as client:
-        asked = pulsar.CommandScalableTopicLookup(session_id=9, topic="topic://t/n/x")
+        assert client.server.feature_flags.supports_scalable_topics
+        asked = pulsar.CommandScalableTopicLookup(session_id=9, topic="persistent://t/n/x")
         client.send_command(
             BaseCommand(type=BaseCommand.SCALABLE_TOPIC_LOOKUP, scalableTopicLookup=asked)
         )
@@ -337,10 +349,12 @@ async def test_scalable_topics_are_refused_in_their_own_way(site):
         client.send_command(
             BaseCommand(type=BaseCommand.WATCH_SCALABLE_TOPICS, watchScalableTopics=watch)
         )
-        update = (await heard.get()).scalableTopicUpdate
         watched = (await heard.get()).watchScalableTopicsUpdate
+        update = (await heard.get()).scalableTopicUpdate
 
-        assert (update.session_id, update.error) == (9, pulsar.NotAllowedError)
+        assert (update.session_id, update.resolved_topic_name) == (9, "topic://t/n/x")
+        (segment,) = update.dag.segments
+        assert segment.legacy_topic_name == "persistent://t/n/x"
         assert (watched.watch_id, watched.error) == (8, pulsar.NotAllowedError)
         assert await alive(client)
 

@@ -133,7 +133,7 @@ MUTANTS = (
         "topic-list-watchers-are-placed-without-memory",
         "TL5, TL8",
         "beyond the memory for watchers the lookup of a pattern names another server",
-        (Edit(WatcherPlaces, "url", "if watches.has_room:", "if True:"),),
+        (Edit(WatcherPlaces, "_is_watched_here", "if not watches.has_room:", "if False:"),),
         _PLACEMENT,
     ),
 )

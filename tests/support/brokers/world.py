@@ -41,6 +41,7 @@ from nextgen.pulsar.topic_lists.ports import ListQuestion, TopicList
 from nextgen.pulsar.topic_lists.settings import DEFAULT_TOPIC_LISTS
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.brokers.moody_ledger import MoodyLedger, MoodyStore
+from tests.support.pulsar.fake_layouts import FakeLayouts
 from tests.support.pulsar.fake_topic_lists import FakeTopicLists
 from tests.support.pulsar.transport import MemoryTransport
 
@@ -159,6 +160,7 @@ class FakeBroker:
             lists=world.topic_lists,
             topic_lists=world.topic_list_settings,
             report_drained=self.drained.append,
+            layouts=world.layouts,
         )
         self.topics = self.front.topics
         self.agent.listener = self.topics
@@ -214,6 +216,8 @@ class BrokerWorld:
         self.directory = FakeDirectory(self)
         self.topic_lists = DirectoryLists(self.directory)
         self.topic_list_settings = DEFAULT_TOPIC_LISTS
+        self.layouts: FakeLayouts | None = None
+        """None: brokers refuse the commands of scalable topics."""
 
     def clock(self) -> int:
         return self.wall_clock_ms

@@ -17,6 +17,7 @@ from nextgen.runtime.security.authorization import Action, Resource
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.brokers.world import TOPIC, BrokerWorld, settle
 from tests.support.pulsar.bad_patterns import CASES, PatternCase
+from tests.support.pulsar.fake_layouts import FakeLayouts, layout_of
 
 ALL_TOPICS = pulsar.CommandGetTopicsOfNamespace.ALL
 
@@ -111,6 +112,36 @@ async def test_topic_lists_are_watched(world: BrokerWorld):
     assert list(update.new_topics) == [f"{TOPIC}-new"]
     assert update.topics_hash == topics_hash([TOPIC, f"{TOPIC}-new"])
     assert isinstance(close, pulsar.CommandSuccess)
+
+
+async def test_layouts_of_scalable_topics_are_watched_at_a_broker(world: BrokerWorld) -> None:
+    name = "topic://public/default/scaled"
+    world.layouts = FakeLayouts(layout_of(name))
+    client = world.broker("b").client()
+
+    client.send_raw(
+        client.command(pulsar.BaseCommand.SCALABLE_TOPIC_LOOKUP, session_id=3, topic=name)
+    )
+    await settle()
+    world.layouts.change(name, layout_of(name, 1))
+    await settle()
+    refused = await client.request(
+        pulsar.BaseCommand.SCALABLE_TOPIC_SUBSCRIBE,
+        topic=name,
+        subscription="s",
+        consumer_name="c",
+        consumer_id=1,
+        consumer_type=pulsar.STREAM,
+    )
+
+    assert client.got(pulsar.BaseCommand.CONNECTED)[0].feature_flags.supports_scalable_topics
+    updates = client.got(pulsar.BaseCommand.SCALABLE_TOPIC_UPDATE)
+    assert [(each.session_id, each.dag.epoch) for each in updates] == [(3, 0), (3, 1)]
+    assert updates[0].dag.controller_broker_url == world.broker("b").url
+    assert refused.error == pulsar.NotAllowedError
+    client.leave()
+    await settle()
+    assert all(place.is_closed for place in world.layouts.places)
 
 
 async def test_an_id_that_is_used_again_belongs_to_the_later_namespace(world: BrokerWorld):

@@ -317,10 +317,10 @@ async def test_a_question_that_comes_after_a_read_began_does_not_share_its_answe
         return asked.count("acme/orders")
 
     world.released.clear()
-    one = asyncio.create_task(directory._creation._policy("acme/orders"))
+    one = asyncio.create_task(directory.creation._policy("acme/orders"))
     while not times_asked():
         await asyncio.sleep(0)
-    other = asyncio.create_task(directory._creation._policy("acme/orders"))
+    other = asyncio.create_task(directory.creation._policy("acme/orders"))
     for _ in range(10):
         await asyncio.sleep(0)
     world.released.set()

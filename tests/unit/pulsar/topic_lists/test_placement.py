@@ -46,3 +46,17 @@ def test_a_node_without_watchers_places_none() -> None:
     assert WatcherPlaces(OWN, None, lambda _topic: BROKER).url(PATTERN) == BROKER
     watches = TopicWatches(FakeTopicLists())
     assert WatcherPlaces("", watches, lambda _topic: BROKER).url(PATTERN) == BROKER
+
+
+def test_a_scalable_topic_is_placed_here_while_another_layout_can_be_watched() -> None:
+    scalable = "topic://acme/orders/paid"
+    room = [True]
+    places = WatcherPlaces(OWN, None, lambda _topic: BROKER, lambda: room[0])
+    assert places.url(scalable) == OWN
+    assert places.url("persistent://acme/orders/paid") == BROKER
+
+    room[0] = False
+
+    assert places.url(scalable) == BROKER
+    assert WatcherPlaces("", None, lambda _topic: BROKER, lambda: True).url(scalable) == BROKER
+    assert WatcherPlaces(OWN, None, lambda _topic: BROKER).url(scalable) == BROKER

@@ -1,4 +1,4 @@
-"""Commands of scalable topics, which no server here supports, and their refusals."""
+"""Refusals of commands of scalable topics, each in its own kind of answer."""
 
 from __future__ import annotations
 

@@ -1,0 +1,205 @@
+"""One topic's layout and the owners of its segments, followed for all who watch them here.
+
+shard ─▶ events of the topic ──────▶ the folded layout ─╮
+  ╰────▶ assignments of segments ──▶ their brokers ─────┴─▶ every place is woken
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from nextgen.client.changes.shard_watch import ShardWatch
+from nextgen.client.scalable_topics.fold import fold_event
+from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.routing.names import Domain, TopicName, Unit, UnitKind
+from nextgen.pulsar.scalable_topics.ports import KnownLayout
+from protos.nextgen.v1.events_pb2 import Event
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_ASSIGNMENT,
+    KIND_SCALABLE_TOPIC,
+    Item,
+)
+from protos.nextgen.v1.layouts_pb2 import ScalableTopic
+
+BrokerUrl = Callable[[str, str], str]
+"""Returns the URL of a broker by its id, if this session of it lives; else ""."""
+
+_Owner = tuple[str, str]
+"""Broker id and session id."""
+
+
+class SharedLayout:
+    """See the module. ``close`` it when nobody watches it any more."""
+
+    def __init__(self, name: TopicName, stream: ShardWatch, broker_url: BrokerUrl) -> None:
+        """Begins two watches on ``stream``.
+
+        Raises:
+            Overloaded: The stream has as many watches as it may have.
+        """
+        self.name = name
+        self.places = 0
+        self.changes = 0
+        """Grows with each change of the layout or of an owner."""
+        self.topic: ScalableTopic | None = None
+        self.error: MetadataError | None = None
+        """Why it is followed no longer."""
+        self.is_loaded = False
+        self._stream = stream
+        self._broker_url = broker_url
+        self._owners: dict[int, _Owner] = {}
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._layout_id = stream.add(
+            _LayoutListener(self), kinds=[KIND_SCALABLE_TOPIC], names=[name.text]
+        )
+        prefix = f"{Domain.SEGMENT}://{name.routing_key}/"
+        try:
+            self._owners_id = stream.add(
+                _OwnerListener(self), kinds=[KIND_ASSIGNMENT], prefix=prefix
+            )
+        except MetadataError:
+            stream.remove(self._layout_id)
+            raise
+
+    def __repr__(self) -> str:
+        return f"<SharedLayout {self.name.text} places={self.places} loaded={self.is_loaded}>"
+
+    def known(self) -> KnownLayout | None:
+        """Return the present layout with the URLs of brokers that live; None if there is none."""
+        if self.topic is None:
+            return None
+        urls: dict[int, str] = {}
+        for segment_id, owner in self._owners.items():
+            url = self._broker_url(*owner)
+            if url:
+                urls[segment_id] = url
+        return KnownLayout(self.topic, urls)
+
+    async def wait_change(self, changes: int) -> None:
+        """Return once ``changes`` is no longer that.
+
+        Raises:
+            MetadataError: The layout is followed no longer.
+        """
+        while self.changes == changes:
+            if self.error is not None:
+                raise self.error
+            woken = asyncio.get_running_loop().create_future()
+            self._waiting.add(woken)
+            try:
+                await woken
+            finally:
+                self._waiting.discard(woken)
+        if self.error is not None:
+            raise self.error
+
+    def close(self) -> None:
+        """End the watches."""
+        self._stream.remove(self._layout_id)
+        self._stream.remove(self._owners_id)
+
+    # As the listeners call it -----------------------------------------------------------------
+
+    def take_topic(self, topic: ScalableTopic | None) -> None:
+        """Take in the layout as it is now; the first one completes the loading."""
+        is_first, self.is_loaded = not self.is_loaded, True
+        if is_first or topic != self.topic:
+            self.topic = topic
+            self.notify()
+
+    def take_owners(self, owners: Mapping[int, _Owner]) -> None:
+        if owners != self._owners:
+            self._owners = dict(owners)
+            self.notify()
+
+    @property
+    def owners(self) -> Mapping[int, _Owner]:
+        return self._owners
+
+    def end(self, error: MetadataError) -> None:
+        self.error = error
+        self.notify()
+
+    def notify(self) -> None:
+        self.changes += 1
+        for woken in self._waiting:
+            if not woken.done():
+                woken.set_result(None)
+
+
+class _LayoutListener:
+    """Folds the topic's events; a snapshot replaces what is known at once, when it is complete."""
+
+    def __init__(self, owner: SharedLayout) -> None:
+        self._owner = owner
+        self._read: ScalableTopic | None = None
+
+    def on_reset(self) -> None:
+        self._read = None
+
+    def on_items(self, items: Sequence[Item]) -> None:
+        for item in items:
+            self._read = item.scalable_topic
+
+    def on_snapshot_complete(self, position: int) -> None:
+        self._owner.take_topic(self._read)
+
+    def on_events(self, events: Sequence[Event]) -> None:
+        topic = self._owner.topic
+        for event in events:
+            topic = fold_event(topic, event)
+        self._owner.take_topic(topic)
+
+    def on_position(self, position: int) -> None:
+        """Do nothing: a layout is as of its last event."""
+
+    def on_ended(self, error: MetadataError) -> None:
+        self._owner.end(error)
+
+
+class _OwnerListener:
+    """Keeps the owners of the topic's segments, by segment id."""
+
+    def __init__(self, owner: SharedLayout) -> None:
+        self._owner = owner
+        self._read: dict[int, _Owner] = {}
+
+    def on_reset(self) -> None:
+        self._read = {}
+
+    def on_items(self, items: Sequence[Item]) -> None:
+        for item in items:
+            unit = item.assignment
+            segment_id = _segment_of(unit.unit)
+            if segment_id is not None:
+                self._read[segment_id] = (unit.broker_id, unit.session_id)
+
+    def on_snapshot_complete(self, position: int) -> None:
+        self._owner.take_owners(self._read)
+
+    def on_events(self, events: Sequence[Event]) -> None:
+        owners = dict(self._owner.owners)
+        for event in events:
+            match event.WhichOneof("payload"):
+                case "topic_assigned":
+                    assigned = event.topic_assigned
+                    segment_id = _segment_of(assigned.unit)
+                    if segment_id is not None:
+                        owners[segment_id] = (assigned.broker_id, assigned.session_id)
+                case "topic_unassigned":
+                    segment_id = _segment_of(event.topic_unassigned.unit)
+                    if segment_id is not None:
+                        owners.pop(segment_id, None)
+        self._owner.take_owners(owners)
+
+    def on_position(self, position: int) -> None:
+        """Do nothing: addresses are hints."""
+
+    def on_ended(self, error: MetadataError) -> None:
+        self._owner.end(error)
+
+
+def _segment_of(unit: str) -> int | None:
+    parsed = Unit.parse(unit)
+    return parsed.number if parsed.kind is UnitKind.SEGMENT else None

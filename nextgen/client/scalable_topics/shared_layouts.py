@@ -1,0 +1,172 @@
+"""All layouts that a process follows: one for each topic, while somebody watches it.
+
+    watch ─▶ the shared layout ─┬─ it is there ────────────────────────▶ a place
+                                ╰─ absent: the leader is asked ─┬─ it is there: wait for it
+                                                                ╰─ absent: created, or refused
+
+A watch may be behind what a client was told elsewhere, so nothing is called absent by it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from nextgen.client.changes.shard_watch import ShardWatch
+from nextgen.client.cluster.view import ClusterView
+from nextgen.client.routing.shard_calls import Shards
+from nextgen.client.scalable_topics.shared_layout import SharedLayout
+from nextgen.kernel.errors import Refused, Unavailable
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_DEFAULT_MS
+from nextgen.kernel.limits.scalable import LAYOUT_READ_MS_MAX
+from nextgen.kernel.routing.names import TopicName
+from nextgen.pulsar.scalable_topics.ports import KnownLayout, WatchedLayout
+from nextgen.tasks.timeouts import timeout
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.inventory_pb2 import KIND_SCALABLE_TOPIC
+
+_Leave = Callable[[SharedLayout], None]
+
+
+class Streams(Protocol):
+    """A ``ShardStreams``, as far as layouts need it."""
+
+    def stream(self, shard_id: int) -> ShardWatch: ...
+
+
+class KnownCluster(Protocol):
+    """A ``ClusterLink``, as far as layouts need it."""
+
+    @property
+    def view(self) -> ClusterView: ...
+
+
+class Creation(Protocol):
+    """Creates topics on demand: a ``TopicCreation``."""
+
+    async def create_scalable(self, name: TopicName) -> None:
+        """Create an absent scalable topic if its namespace allows it.
+
+        Raises:
+            Refused: ``NOT_FOUND``, with the reason why it was not created.
+        """
+
+
+class SharedLayouts:
+    """See ``nextgen.pulsar.scalable_topics.ports.ScalableTopics``. Owned by one event loop."""
+
+    def __init__(
+        self, streams: Streams, shards: Shards, cluster: KnownCluster, creation: Creation
+    ) -> None:
+        self._streams = streams
+        self._shards = shards
+        self._cluster = cluster
+        self._creation = creation
+        self._layouts: dict[str, SharedLayout] = {}
+
+    def __repr__(self) -> str:
+        return f"<SharedLayouts layouts={len(self._layouts)}>"
+
+    def __len__(self) -> int:
+        return len(self._layouts)
+
+    def gauges(self) -> dict[str, int]:
+        """Return the gauges by name."""
+        return {"layouts_followed": len(self._layouts)}
+
+    async def watch(self, name: TopicName, *, create: bool, may_be_absent: bool) -> WatchedLayout:
+        """See ``ScalableTopics.watch``."""
+        place = self._place(name)
+        try:
+            await self._load(place.shared, create=create, may_be_absent=may_be_absent)
+        except BaseException:
+            place.close()
+            raise
+        return place
+
+    async def stop(self) -> None:
+        """End every layout; their watchers get ``Unavailable``."""
+        for shared in tuple(self._layouts.values()):
+            shared.end(Unavailable("this node stops"))
+
+    # ------------------------------------------------------------------------------------------
+
+    def _place(self, name: TopicName) -> LayoutPlace:
+        shared = self._layouts.get(name.text)
+        if shared is None or shared.error is not None:
+            stream = self._streams.stream(self._shards.shard_of_key(name.routing_key))
+            shared = self._layouts[name.text] = SharedLayout(name, stream, self._broker_url)
+        shared.places += 1
+        return LayoutPlace(shared, self._left)
+
+    def _left(self, shared: SharedLayout) -> None:
+        shared.places -= 1
+        if not shared.places:
+            shared.close()
+            if self._layouts.get(shared.name.text) is shared:
+                del self._layouts[shared.name.text]
+
+    async def _load(self, shared: SharedLayout, *, create: bool, may_be_absent: bool) -> None:
+        try:
+            async with timeout(LAYOUT_READ_MS_MAX / 1_000):
+                while not shared.is_loaded:
+                    await shared.wait_change(shared.changes)
+                if shared.topic is None:
+                    await self._seek(shared, create=create, may_be_absent=may_be_absent)
+        except TimeoutError:
+            raise Unavailable(
+                f"the layout of {shared.name.text} did not come within {LAYOUT_READ_MS_MAX} ms"
+            ) from None
+
+    async def _seek(self, shared: SharedLayout, *, create: bool, may_be_absent: bool) -> None:
+        """Return once a layout that was absent is there, or certainly is not."""
+        name = shared.name
+        if not await self._exists(name):
+            if create:
+                await self._creation.create_scalable(name)
+            elif may_be_absent:
+                return
+            else:
+                raise Refused(RejectionCode.NOT_FOUND, f"topic {name.text} does not exist")
+        while shared.topic is None:
+            await shared.wait_change(shared.changes)
+
+    async def _exists(self, name: TopicName) -> bool:
+        wanted = pb.ObjectName(kind=KIND_SCALABLE_TOPIC, name=name.text)
+        request = pb.ShardRequest(get=pb.GetRequest(names=[wanted]))
+        shard_id = self._shards.shard_of_key(name.routing_key)
+        response = await self._shards.call(shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS)
+        return any(item.HasField("scalable_topic") for item in response.get.items)
+
+    def _broker_url(self, broker_id: str, session_id: str) -> str:
+        broker = self._cluster.view.brokers.get(broker_id)
+        if broker is None or broker.session_id != session_id or not broker.is_live:
+            return ""
+        return broker.endpoints.pulsar_url
+
+
+class LayoutPlace:
+    """A ``WatchedLayout``."""
+
+    __slots__ = ("_leave", "_seen", "shared")
+
+    def __init__(self, shared: SharedLayout, leave: _Leave) -> None:
+        self.shared = shared
+        self._leave: _Leave | None = leave
+        self._seen = -1
+
+    def layout(self) -> KnownLayout | None:
+        """See ``WatchedLayout.layout``."""
+        self._seen = self.shared.changes
+        return self.shared.known()
+
+    async def next_change(self) -> None:
+        """See ``WatchedLayout.next_change``."""
+        await self.shared.wait_change(self._seen)
+
+    def close(self) -> None:
+        """See ``WatchedLayout.close``."""
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave(self.shared)

@@ -1,0 +1,47 @@
+"""Nodes fold the events of scalable topics as the shards do."""
+
+from hypothesis import given
+
+from nextgen.client.scalable_topics.fold import _FOLDS, fold_event
+from nextgen.kernel.events.decider import Accepted
+from protos.nextgen.v1.events_pb2 import DecidedCommand, Event, LayoutChanged
+from protos.nextgen.v1.layouts_pb2 import ScalableTopic
+from shards.domain.scalable.decider import decide
+from shards.domain.scalable.state import evolve
+from shards.wire.event import encode_decided
+from shards.wire.scalable import SCALABLE_EVENTS, scalable_topic_message
+from tests.support.shards.scalable import NAME, histories
+
+
+def stored(events):
+    packed = encode_decided(events, command_id=b"", outcome=b"", time_ms=1)
+    return DecidedCommand.FromString(packed).events
+
+
+@given(histories())
+def test_a_node_folds_every_history_to_what_the_shard_has(history):
+    state, message = None, None
+    for command in history:
+        decision = decide(state, command)
+        if not isinstance(decision, Accepted):
+            continue
+        for domain_event, event in zip(decision.events, stored(decision.events), strict=True):
+            before = None if message is None else message.SerializeToString()
+            state, after = evolve(state, domain_event), fold_event(message, event)
+            assert message is None or message.SerializeToString() == before, "it is shared"
+            message = after
+            assert message == (None if state is None else scalable_topic_message(state))
+
+
+def test_every_event_of_a_topic_that_exists_has_a_fold():
+    assert {*_FOLDS, "scalable_topic_created", "scalable_topic_deleted"} == {*SCALABLE_EVENTS}
+
+
+def test_an_event_of_a_later_release_changes_the_version_alone():
+    topic = ScalableTopic(name=NAME, version=4, epoch=2)
+
+    assert fold_event(topic, Event()) == ScalableTopic(name=NAME, version=5, epoch=2)
+
+
+def test_events_about_a_topic_that_is_not_there_are_passed_over():
+    assert fold_event(None, Event(layout_changed=LayoutChanged(name=NAME, epoch=7))) is None
