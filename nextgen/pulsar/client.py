@@ -1,13 +1,15 @@
-"""A client's connection for our own tools and tests: requests by id, pushes to a callback.
+"""A client's connection: requests by id, pushes to a callback.
 
-Not a Pulsar client: it neither looks topics up nor reconnects.
+Not a Pulsar client: it neither looks topics up nor reconnects. Our tools and tests use it as it is,
+the scalable-topics client derives from it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from ssl import SSLContext
+from typing import Self, cast
 
 from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, Overloaded, Unavailable
 from nextgen.kernel.limits.cluster import CONNECT_TIMEOUT_MS, REQUEST_TIMEOUT_MS_DEFAULT
@@ -17,6 +19,7 @@ from nextgen.pulsar.frames import (
     TYPES_WITH_REQUEST_ID,
     FrameReader,
     MalformedFrame,
+    RawFrame,
     encode_command,
     parse_command,
     request_id_of,
@@ -67,17 +70,20 @@ class PulsarClientConnection(asyncio.Protocol):
         on_push: Push | None = None,
         connect: CommandConnect | None = None,
         timeout_ms: int = CONNECT_TIMEOUT_MS,
-    ) -> PulsarClientConnection:
+        ssl: SSLContext | None = None,
+    ) -> Self:
         """Connect and greet; ``connect`` replaces the usual greeting.
 
         Raises:
             Unavailable: No server answers there, or the answer is not CONNECTED.
         """
         loop = asyncio.get_running_loop()
-        self: PulsarClientConnection | None = None
+        self: Self | None = None
         try:
             async with timeout(timeout_ms / 1000):
-                _, self = await loop.create_connection(lambda: cls(on_push or _ignore), host, port)
+                _, self = await loop.create_connection(
+                    lambda: cls(on_push or _ignore), host, port, ssl=ssl
+                )
                 self.send_command(
                     BaseCommand(type=BaseCommand.CONNECT, connect=connect or _usual_greeting())
                 )
@@ -88,7 +94,7 @@ class PulsarClientConnection(asyncio.Protocol):
             raise Unavailable(f"no Pulsar server at {host}:{port}: {error}") from error
         return self
 
-    async def __aenter__(self) -> PulsarClientConnection:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -156,7 +162,7 @@ class PulsarClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for frame in self._reader.feed(data):
-                self._received(parse_command(frame.command), frame.payload)
+                self._take(frame)
             if self._reader.error is not None:
                 raise self._reader.error
         except MalformedFrame as error:
@@ -168,7 +174,25 @@ class PulsarClientConnection(asyncio.Protocol):
         if not self.closed.done():
             self.closed.set_result(None)
 
+    # Hooks ------------------------------------------------------------------------------------
+
+    def unreadable(self, frame: RawFrame) -> bool:
+        """Called with a frame whose command this release cannot read, after the greeting.
+
+        Return True to go on without it. Otherwise the connection ends.
+        """
+        return False
+
     # Inside -----------------------------------------------------------------------------------
+
+    def _take(self, frame: RawFrame) -> None:
+        try:
+            command = parse_command(frame.command)
+        except MalformedFrame:
+            if not self._greeted.done() or not self.unreadable(frame):
+                raise
+            return
+        self._received(command, frame.payload)
 
     def _received(self, command: BaseCommand, payload: bytes) -> None:
         if command.type == BaseCommand.PING:

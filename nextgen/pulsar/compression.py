@@ -1,4 +1,5 @@
-"""The compressions of Pulsar clients. Servers pass bodies on as they are; operators read them."""
+"""The compressions of Pulsar clients. Servers pass bodies on as they are; operators and our own
+client read them."""
 
 from __future__ import annotations
 
@@ -8,6 +9,24 @@ from protos.pulsar.PulsarApi_pb2 import CompressionType
 
 class NotDecompressed(ValueError):
     """A body is not what its metadata says."""
+
+
+def compressed(compression: int, body: bytes) -> bytes:
+    """Return ``body`` in one of Pulsar's compressions."""
+    if compression == CompressionType.NONE:
+        return body
+    import cramjam
+
+    match compression:
+        case CompressionType.LZ4:
+            return bytes(cramjam.lz4.compress_block(body, store_size=False))
+        case CompressionType.ZLIB:
+            return bytes(cramjam.zlib.compress(body))
+        case CompressionType.ZSTD:
+            return bytes(cramjam.zstd.compress(body))
+        case CompressionType.SNAPPY:
+            return bytes(cramjam.snappy.compress_raw(body))
+    raise ValueError(f"compression {compression} is not known")
 
 
 def decompressed(compression: int, body: bytes, size_bytes: int) -> bytes:

@@ -2,3 +2,35 @@
 
 Programs import it alone: ``from nextgen.client import st``. docs/scalable-client.md has examples.
 """
+
+from __future__ import annotations
+
+from nextgen.client.st import errors, schemas
+from nextgen.client.st.client import PulsarClient
+from nextgen.client.st.consuming.checkpoint_consumer import CheckpointConsumer
+from nextgen.client.st.consuming.message import Message
+from nextgen.client.st.consuming.queue_consumer import QueueConsumer
+from nextgen.client.st.consuming.settings import InitialPosition
+from nextgen.client.st.consuming.stream_consumer import StreamConsumer
+from nextgen.client.st.domain.checkpoints import Checkpoint
+from nextgen.client.st.domain.positions import MessageId
+from nextgen.client.st.producing.producer import Producer
+from nextgen.client.st.producing.settings import AccessMode, Compression
+from nextgen.client.st.schemas.schema import Schema
+
+__all__ = [
+    "AccessMode",
+    "Checkpoint",
+    "CheckpointConsumer",
+    "Compression",
+    "InitialPosition",
+    "Message",
+    "MessageId",
+    "Producer",
+    "PulsarClient",
+    "QueueConsumer",
+    "Schema",
+    "StreamConsumer",
+    "errors",
+    "schemas",
+]

@@ -62,6 +62,14 @@ class UncoveredHash(ScalableTopicError, Definite):
     """No active segment has the hash of the message's key."""
 
 
+class SegmentGone(ScalableTopicError, Definite):
+    """The segment takes no messages any more, or does not exist."""
+
+
+class MessageTooLarge(ScalableTopicError, Definite):
+    """The message has more bytes than the server takes."""
+
+
 class SchemaMismatch(ScalableTopicError, Definite):
     """A value or a payload does not fit the schema."""
 

@@ -12,6 +12,7 @@ from nextgen.client.st.errors import (
     MalformedLayout,
     NotSupported,
     ScalableTopicError,
+    SegmentGone,
     ServerRefused,
     TopicNotFound,
 )
@@ -41,6 +42,8 @@ def error_of(code: int, message: str) -> ScalableTopicError:
     """Return the error for a server's answer: ``ConnectionFailed`` if it may pass."""
     if code == pulsar.TopicNotFound:
         return TopicNotFound(message or "the server does not have the topic")
+    if code == pulsar.TopicTerminatedError:
+        return SegmentGone(message or "the segment is sealed")
     if code in _FINAL:
         return ServerRefused(code, f"{pulsar.ServerError.Name(code)}: {message}")
     return ConnectionFailed(f"{_name_of(code)}: {message}")

@@ -86,3 +86,33 @@ LAYOUT_WATCH_RETRY_MS = 200
 
 LAYOUT_READ_MS_MAX = 5_000
 """Time for the first snapshot of a layout, an election included."""
+
+ST_MEMORY_BYTES_DEFAULT = 64 * 1024 * 1024
+"""Bytes of messages of one client that wait to be stored, as in stock clients."""
+
+ST_MEMORY_PER_MESSAGE_BYTES = 512
+"""What a waiting message counts in addition to its payload, so that small ones are bounded."""
+
+ST_OPERATION_TIMEOUT_MS_DEFAULT = 30_000
+"""Time-out of creating a producer or consumer, and of a request, as in stock clients."""
+
+ST_SEND_TIMEOUT_MS_DEFAULT = 30_000
+"""How long a message may wait to be stored, as in stock clients."""
+
+ST_RECEIVER_QUEUE_DEFAULT = 1_000
+"""Messages of one segment that are received ahead, as in stock clients."""
+
+ST_RECEIVER_QUEUE_MAX = 100_000
+"""The most messages of one segment that may be received ahead."""
+
+ST_LOOKUP_REDIRECTS_MAX = 20
+"""Redirections of one lookup, as in stock clients."""
+
+ST_CONSUMERS_OPENING_MAX = 16
+"""Segments of one consumer that are subscribed at the same time: each takes two requests."""
+
+ST_UNACKNOWLEDGED_ENTRIES_MAX = 100_000
+"""Delivered and unacknowledged entries of one segment; beyond it no more messages are requested."""
+
+ST_ACKNOWLEDGEMENTS_PER_COMMAND_MAX = 1_000
+"""Entries in one ACK; further ones go into the next."""

@@ -25,6 +25,9 @@ class Edge(Enum):
     """A place that is not a message."""
 
     START = "start"
+    LATEST = "latest"
+    """Behind what is stored when reading begins. No checkpoint has it."""
+
     END = "end"
     """Everything was read, and nothing more will come: the segment is sealed."""
 
@@ -120,7 +123,10 @@ def _decoded(document: Any) -> Checkpoint:
 
 def _place(document: Any) -> Position | Edge:
     if isinstance(document, str):
-        return Edge(document)
+        edge = Edge(document)
+        if edge is Edge.LATEST:
+            raise ValueError("a segment is marked with a place that is not known")
+        return edge
     ledger_id, entry_id, batch_index = document
     if batch_index != -1:
         as_count(batch_index)

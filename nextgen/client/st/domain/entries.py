@@ -17,12 +17,17 @@ class UnacknowledgedEntries:
     def __len__(self) -> int:
         return len(self._missing)
 
-    def received(self, entry: tuple[int, int], indexes: set[int] | None) -> None:
+    def received(self, entry: tuple[int, int], indexes: set[int] | None) -> set[int] | None:
         """An entry came; ``indexes`` are those of its messages, None if it is no batch.
 
-        One that comes again begins anew: all its messages are delivered again.
+        Returns those to deliver: when an entry comes again, the messages in it that are
+        acknowledged already are left out.
         """
+        known = self._missing.get(entry)
+        if known is not None and indexes is not None:
+            indexes = indexes & known
         self._missing[entry] = indexes
+        return None if indexes is None else set(indexes)
 
     def acknowledge(self, position: Position) -> bool:
         """Acknowledge one message; return whether its entry is complete by that."""

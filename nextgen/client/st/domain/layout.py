@@ -32,7 +32,7 @@ class LayoutSegment:
     """The first bucket hash of each entry bucket but the first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Layout:
     """Make one with ``make_layout``. Two are equal if epoch and segments are."""
 
@@ -46,6 +46,9 @@ class Layout:
 
     controller_url: str = field(default="", compare=False)
     """Where consumers register; empty if no broker leads the topic. A hint."""
+
+    def __repr__(self) -> str:
+        return f"<Layout epoch {self.epoch}, {len(self.active)} active, {len(self.sealed)} sealed>"
 
     @property
     def is_synthetic(self) -> bool:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,14 +43,19 @@ KEYLESS = -1
 class Waiting:
     """One message until it is stored or has failed. ``content`` belongs to the owner."""
 
-    __slots__ = ("attempts", "content", "hash32", "is_dropped", "number", "size_bytes")
+    __slots__ = ("attempts", "content", "hash32", "is_alone", "is_dropped", "number", "size_bytes")
 
-    def __init__(self, content: Any, hash32: int | None, size_bytes: int) -> None:
+    def __init__(
+        self, content: Any, hash32: int | None, size_bytes: int, *, is_alone: bool = False
+    ) -> None:
         self.content = content
         self.hash32 = hash32
         """The unmasked hash of its key; None if it has no key."""
 
         self.size_bytes = size_bytes
+        self.is_alone = is_alone
+        """Whether it must be a batch of its own."""
+
         self.number = 0
         self.attempts = 0
         self.is_dropped = False
@@ -143,15 +148,19 @@ class Outbox:
 
     def __len__(self) -> int:
         """The number of messages that are neither stored nor failed."""
-        lanes = (*self._lanes.values(), *self._leaving)
         return sum(
-            lane.waiting + sum(len(batch.messages) for batch in lane.in_flight) for lane in lanes
+            lane.waiting + sum(len(batch.messages) for batch in lane.in_flight)
+            for lane in self.all_lanes()
         )
 
     @property
     def lanes(self) -> Iterable[Lane]:
         """The lanes of active segments that were used."""
         return self._lanes.values()
+
+    def all_lanes(self) -> list[Lane]:
+        """Return these lanes, and those of segments that left the layout."""
+        return [*self._lanes.values(), *self._leaving]
 
     def add(self, message: Waiting) -> Lane:
         """Route a message, and return the lane that it waits in.
@@ -234,18 +243,21 @@ class Outbox:
             lane.is_resting = False
         return failed, lanes
 
+    def lane_of(self, segment: LayoutSegment) -> Lane:
+        """Return the lane of an active segment."""
+        return self._lane(segment)
+
+    def give_up(self, lane: Lane) -> tuple[list[Waiting], list[Lane]]:
+        """Return the messages of a lane, which are not sent any more, and lanes that may send."""
+        messages = lane.drain()
+        return messages, self._left(lane)
+
     def drop_all(self) -> list[Waiting]:
         """Give up everything: return all messages."""
-        lanes = [*self._lanes.values(), *self._leaving]
+        lanes = self.all_lanes()
         self._lanes.clear()
         self._leaving.clear()
         return [message for lane in lanes for message in lane.drain()]
-
-    def unsent(self) -> Iterator[Waiting]:
-        """Return the messages that wait, in no order; those in flight are not among them."""
-        for lane in self._lanes.values():
-            for queue in lane.queues.values():
-                yield from queue
 
     def _lane(self, segment: LayoutSegment) -> Lane:
         key = (segment.segment_id, segment.topic)
@@ -260,12 +272,14 @@ class Outbox:
         size = 0
         while queue and len(messages) < self._batch_messages_max:
             size += queue[0].size_bytes
-            if messages and size > self._batch_bytes_max:
+            if messages and (size > self._batch_bytes_max or queue[0].is_alone):
                 break
             message = queue.popleft()
             lane.waiting -= 1
             if not message.is_dropped:
                 messages.append(message)
+                if message.is_alone:
+                    break
         if not queue:
             del lane.queues[bucket]
         return messages

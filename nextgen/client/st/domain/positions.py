@@ -82,6 +82,12 @@ class DeliveredPositions:
         """Return how many messages of a segment are delivered and not acknowledged."""
         return len(self._delivered.get(segment, ()))
 
+    def forget_behind(self, segment: str, number: int) -> None:
+        """Forget what was enqueued behind ``number``: it was not delivered, and comes again."""
+        queue = self._delivered.get(segment)
+        while queue and queue[-1][0] > number:
+            queue.pop()
+
     def forget(self, segment: str) -> None:
         """The segment belongs to this consumer no more, or its messages come again."""
         self._delivered.pop(segment, None)

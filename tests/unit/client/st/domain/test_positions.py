@@ -17,7 +17,9 @@ from tests.unit.client.st.domain.layouts import CREATED_AT_MS, merge, new_layout
 
 TOPIC = "topic://public/default/t"
 COUNTS = st.integers(0, 2**63 - 1)
-PLACES = st.builds(Position, COUNTS, COUNTS, st.integers(-1, 1000)) | st.sampled_from(Edge)
+PLACES = st.builds(Position, COUNTS, COUNTS, st.integers(-1, 1000)) | st.sampled_from(
+    [Edge.START, Edge.END]
+)
 
 
 def test_a_cumulative_acknowledgement_covers_what_was_enqueued_before_in_every_segment() -> None:
@@ -53,6 +55,17 @@ def test_it_covers_exactly_the_vector_at_the_moment_of_enqueueing(
     }
 
 
+def test_what_was_not_taken_out_of_the_queue_is_forgotten_when_it_comes_again() -> None:
+    delivered = DeliveredPositions()
+    first = delivered.delivered("a", Position(1, 0))
+    delivered.delivered("a", Position(1, 1))
+    last = delivered.delivered("b", Position(2, 0))
+
+    delivered.forget_behind("a", first)
+
+    assert delivered.acknowledged_until(last) == {"a": [Position(1, 0)], "b": [Position(2, 0)]}
+
+
 def test_a_segment_that_is_left_is_in_no_vector() -> None:
     delivered = DeliveredPositions()
     number = delivered.delivered("a", Position(1, 0))
@@ -84,6 +97,7 @@ def test_other_bytes_are_no_checkpoint(data: bytes) -> None:
         {"version": 1, "topic": TOPIC, "segments": []},
         {"version": 1, "topic": TOPIC, "segments": {"a": 1}},
         {"version": 1, "topic": TOPIC, "segments": {"a": [1, "middle"]}},
+        {"version": 1, "topic": TOPIC, "segments": {"a": [1, "latest"]}},
         {"version": 1, "topic": TOPIC, "segments": {"a": [1, [1, 2]]}},
         {"version": 1, "topic": TOPIC, "segments": {"a": [1, [1, -2, 3]]}},
         {"version": 1, "topic": TOPIC, "segments": {"a": [1, [1, 2, -3]]}},

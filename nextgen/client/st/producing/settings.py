@@ -1,0 +1,83 @@
+"""What a producer is made with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from nextgen.client.st.errors import InvalidSettings, NotSupported
+from nextgen.client.st.settings import not_negative, positive, refuse_unsupported
+from nextgen.kernel.limits.scalable import (
+    ST_BATCH_BYTES_MAX,
+    ST_BATCH_MESSAGES_MAX,
+    ST_SEND_TIMEOUT_MS_DEFAULT,
+)
+from protos.pulsar import PulsarApi_pb2 as pulsar
+
+UNSUPPORTED = {
+    "encryption_keys": "encrypt the payload in a custom schema",
+    "crypto_key_reader": "encrypt the payload in a custom schema",
+    "transaction": "this client has no transactions",
+    "chunking_enabled": "a message has to fit into one entry",
+    "message_router": "the layout of the topic routes; choose the key",
+}
+"""Settings of the Java client that this one does not have, and what to do."""
+
+
+class AccessMode(Enum):
+    """Who else may produce to the topic."""
+
+    SHARED = pulsar.Shared
+    EXCLUSIVE = pulsar.Exclusive
+
+
+class Compression(Enum):
+    """How batches are compressed."""
+
+    NONE = pulsar.NONE
+    LZ4 = pulsar.LZ4
+    ZLIB = pulsar.ZLIB
+    ZSTD = pulsar.ZSTD
+    SNAPPY = pulsar.SNAPPY
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """Settings of one producer; ``PulsarClient.create_producer`` documents them."""
+
+    name: str = ""
+    access_mode: AccessMode = AccessMode.SHARED
+    compression: Compression = Compression.NONE
+    batching_enabled: bool = True
+    batching_delay_ms: int = 1
+    batch_messages_max: int = ST_BATCH_MESSAGES_MAX
+    batch_bytes_max: int = ST_BATCH_BYTES_MAX
+    send_timeout_ms: int = ST_SEND_TIMEOUT_MS_DEFAULT
+    create_if_missing: bool = True
+
+    @staticmethod
+    def of(given: dict[str, Any]) -> ProducerSettings:
+        """Return checked settings.
+
+        Raises:
+            NotSupported: A setting of the Java client that this one does not have.
+            InvalidSettings: Any other problem.
+        """
+        known = set(ProducerSettings.__dataclass_fields__)
+        refuse_unsupported({name: given[name] for name in given if name not in known}, UNSUPPORTED)
+        settings = ProducerSettings(**given)
+        settings._check()
+        return settings
+
+    def _check(self) -> None:
+        if not isinstance(self.name, str):
+            raise InvalidSettings(f"name is {self.name!r}, it must be a string")
+        if not isinstance(self.access_mode, AccessMode):
+            raise NotSupported(f"access mode {self.access_mode!r} is not supported")
+        if not isinstance(self.compression, Compression):
+            raise InvalidSettings(f"compression is {self.compression!r}, not a Compression")
+        not_negative("batching_delay_ms", self.batching_delay_ms)
+        not_negative("send_timeout_ms", self.send_timeout_ms)
+        positive("batch_messages_max", self.batch_messages_max)
+        positive("batch_bytes_max", self.batch_bytes_max)
