@@ -196,6 +196,7 @@ def _leader_dependencies(
         entropy=os.urandom,
         draw=lambda: (choices.getrandbits(32), choices.getrandbits(32)),
         write_bounds=WriteBounds(config.writes_in_flight_max, config.tenant_writes_waiting_max),
+        consumer_grace_ms=config.scalable_consumer_grace_ms,
     )
 
 

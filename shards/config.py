@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nextgen.kernel.limits.cluster import JOURNAL_SEGMENT_BYTES, STORED_INTEGER_MAX
+from nextgen.kernel.limits.scalable import SCALABLE_CONSUMER_GRACE_MS
 from nextgen.kernel.limits.snapshot import SNAPSHOT_JOURNAL_BYTES
 from nextgen.kernel.limits.write import (
     WRITES_IN_FLIGHT_MAX,
@@ -38,6 +39,12 @@ _WRITES_FLAG = Flag(
     str(WRITES_IN_FLIGHT_MAX),
 )
 
+_CONSUMER_GRACE_FLAG = Flag(
+    "--scalable-consumer-grace-ms",
+    "time for which a consumer of a scalable topic keeps its segments without a connection",
+    str(SCALABLE_CONSUMER_GRACE_MS),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ShardNodeConfig:
@@ -58,6 +65,8 @@ class ShardNodeConfig:
     """Cost of a shard's writes that are decided and not committed; beyond it they wait in turn."""
     tenant_writes_waiting_max: int = WRITES_WAITING_PER_TENANT_MAX
     """Writes of one tenant that wait at a shard; beyond it they are refused."""
+    scalable_consumer_grace_ms: int = SCALABLE_CONSUMER_GRACE_MS
+    """How long a registered consumer of a scalable topic may be without a connection."""
     tracing: TraceSettings = NO_TRACES
 
     cluster_secret_file: Path | None = None
@@ -80,6 +89,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Sh
         (
             *(*NODE_FLAGS, *RAFT_FLAGS, *TRACE_FLAGS),
             *(MANAGERS_FLAG, _SNAPSHOT_FLAG, _WRITES_FLAG, TENANT_WRITES_FLAG),
+            _CONSUMER_GRACE_FLAG,
         ),
         arguments,
         environment,
@@ -100,6 +110,9 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Sh
         writes_in_flight_max=given.number(_WRITES_FLAG.name, least=1, most=WRITES_WAITING_MAX),
         tenant_writes_waiting_max=given.number(
             TENANT_WRITES_FLAG.name, least=1, most=WRITES_WAITING_MAX
+        ),
+        scalable_consumer_grace_ms=given.number(
+            _CONSUMER_GRACE_FLAG.name, least=1, most=STORED_INTEGER_MAX
         ),
         tracing=given.tracing(environment),
         cluster_secret_file=given.optional_path("--cluster-secret-file"),

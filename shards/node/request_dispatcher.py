@@ -30,6 +30,7 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import (
     CONSISTENCY_EFFECTIVE,
     Consistency,
+    DetachConsumersResponse,
     MarkDrainedResponse,
     MoveResponse,
     ShardLookupResponse,
@@ -284,6 +285,22 @@ async def _mark_drained(replica: Replica, request: ShardRequest, _timeout_ms: in
     )
 
 
+async def _attach_consumers(
+    replica: Replica, request: ShardRequest, _timeout_ms: int
+) -> ShardResponse:
+    leader = replica.leading()
+    response = leader.consumers.attach(request.attach_consumers)
+    return ShardResponse(attach_consumers=response, position=leader.state.position)
+
+
+async def _detach_consumers(
+    replica: Replica, request: ShardRequest, _timeout_ms: int
+) -> ShardResponse:
+    leader = replica.leading()
+    leader.consumers.detach(request.detach_consumers)
+    return ShardResponse(detach_consumers=DetachConsumersResponse(), position=leader.state.position)
+
+
 async def _drain(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     leader = replica.leading()
     response = await leader.drains.drain(request.drain)
@@ -331,4 +348,6 @@ _BODIES: dict[
     "topic_units": _topic_units,
     "rebalance": _rebalance,
     "mark_drained": _mark_drained,
+    "attach_consumers": _attach_consumers,
+    "detach_consumers": _detach_consumers,
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from nextgen.client.routing.write_admission import DEFAULT_BOUNDS, WriteAdmission, WriteBounds
 from nextgen.kernel.errors import NotLeader
+from nextgen.kernel.limits.scalable import SCALABLE_CONSUMER_GRACE_MS
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import ReplicatedLog
 from protos.nextgen.v1.shard_service_pb2 import FollowRequest
@@ -44,6 +45,7 @@ from shards.ports import (
     TopicControllers,
 )
 from shards.projections.rows import Query
+from shards.scalable.consumer_grace import ConsumerGrace
 from shards.scalable.drained_marks import DrainedMarks
 from shards.sessions.broker_drains import BrokerDrains
 from shards.sessions.broker_manager import BrokerManager
@@ -78,6 +80,8 @@ class LeaderDependencies:
     draw: Callable[[], tuple[int, int]]
     """Returns two random numbers for a placement."""
     write_bounds: WriteBounds = DEFAULT_BOUNDS
+    consumer_grace_ms: int = SCALABLE_CONSUMER_GRACE_MS
+    """How long a registered consumer of a scalable topic may be without a connection."""
 
 
 class ShardLeader:
@@ -141,6 +145,9 @@ class ShardLeader:
         )
         self.units = ShardUnits(self.state, dependencies.directory)
         self.drained_marks = DrainedMarks(self.state)
+        self.consumers = ConsumerGrace(
+            self.state, dependencies.clock, grace_ms=dependencies.consumer_grace_ms
+        )
         self._make_topics(dependencies, sync, placer)
         self._make_movers(dependencies, sync, placer)
         self._make_inventory(dependencies)
@@ -290,6 +297,7 @@ class ShardLeader:
         self.leases.start()
         self._finisher.recover(self._log)
         self.evacuation.start()
+        self.consumers.start()
 
     def close(self, leader_hint: str | None) -> None:
         """End the term: pending requests fail with ``NotLeader`` and ``leader_hint``."""
@@ -297,6 +305,7 @@ class ShardLeader:
         self.state.term.end()
         self._roll_call.close()
         self.evacuation.close()
+        self.consumers.close()
         self.rebalancer.close()
         self.inventory.close()
         self.units.tasks.close(error)

@@ -181,6 +181,18 @@ def read_units_of_session(
     return [unit for unit in units if isinstance(unit, Assignment)]
 
 
+def read_scalable_with_consumers(query: Query, after: str, limit: int) -> list[str]:
+    """Return the first ``limit`` names behind ``after`` of scalable topics with registered
+    consumers."""
+    mapping = MAPPINGS[StateKind.SCALABLE_TOPIC]
+    rows = query(
+        f"{mapping.select_keys} WHERE has_consumers = 1 AND {mapping.key} > ? "
+        f"ORDER BY {mapping.key} LIMIT ?",
+        (after, limit),
+    )
+    return [row[0] for row in rows]
+
+
 def read_usage(query: Query) -> dict[str, int]:
     """Return how many units each session has that has any."""
     return {row[0]: int(row[1]) for row in query(MAPPINGS[StateKind.USAGE].select)}

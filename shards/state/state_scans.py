@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from shards.domain.assignment import Assignment
 from shards.domain.broker_session import BrokerSession
 from shards.domain.parent_gate import ParentKind
+from shards.domain.scalable.state import ScalableTopic
 from shards.domain.states import StateKind
 from shards.projections.reading import (
     child_ranges,
@@ -18,6 +19,7 @@ from shards.projections.reading import (
     read_assignments_of,
     read_keys,
     read_present,
+    read_scalable_with_consumers,
     read_sessions,
     read_units_of_session,
     read_usage,
@@ -99,6 +101,20 @@ class StateScans:
             if isinstance(state, Assignment):
                 assignments[key] = state
         return assignments
+
+    def scalable_with_consumers(self, after: str, limit: int) -> list[str]:
+        """Return the first ``limit`` names behind ``after`` of scalable topics with registered
+        consumers."""
+        self._term.check()
+        gone: set[str] = set()
+        come: set[str] = set()
+        for name, state in self._cache.pending(StateKind.SCALABLE_TOPIC):
+            if name > after:
+                gone.add(name)
+                if isinstance(state, ScalableTopic) and state.has_consumers:
+                    come.add(name)
+        stored = read_scalable_with_consumers(self._query, after, limit + len(gone))
+        return sorted(come.union(stored) - (gone - come))[:limit]
 
     def has_children(self, kind: ParentKind, name: str) -> bool:
         """Return whether this shard has a namespace of the tenant, or a topic of the namespace."""

@@ -33,6 +33,24 @@ decided anew with each change of the segments, in one record."""
 SCALABLE_CONSUMER_NAME_BYTES_MAX = 255
 """UTF-8 bytes of a registered consumer's name, so that all of them fit into one record."""
 
+# Liveness of consumers ---------------------------------------------------------------------------
+
+SCALABLE_CONSUMER_GRACE_MS = 60_000
+"""Time for which a registered consumer without a connection keeps its segments: Pulsar's default
+for ``scalableTopicConsumerSessionGracePeriodSeconds``."""
+
+SCALABLE_NODE_SILENCE_MS = 15_000
+"""Silence of a node after which its consumers count as without a connection: three renewals."""
+
+SCALABLE_ATTACH_RENEWAL_MS = 5_000
+"""Between two renewals of a node at a shard in which it has consumers."""
+
+CONSUMERS_PER_ATTACH_MAX = 1_000
+"""Consumers in one request that attaches or detaches them."""
+
+ATTACHED_CONSUMERS_MAX = 200_000
+"""Consumers that are attached in one shard, at some 600 bytes each."""
+
 # The client ------------------------------------------------------------------------------------
 
 LAYOUT_SEGMENTS_MAX = 16_384

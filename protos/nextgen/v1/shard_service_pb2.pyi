@@ -29,7 +29,7 @@ TOPIC_FORM_WITHOUT_PARTITIONS: TopicForm
 TOPIC_FORM_WITH_PARTITIONS: TopicForm
 
 class ShardRequest(_message.Message):
-    __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained")
+    __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +54,8 @@ class ShardRequest(_message.Message):
     MARK_RESTORE_FIELD_NUMBER: _ClassVar[int]
     RESTORE_FIELD_NUMBER: _ClassVar[int]
     MARK_DRAINED_FIELD_NUMBER: _ClassVar[int]
+    ATTACH_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    DETACH_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     shard_id: int
     shard_map_version: int
@@ -78,10 +80,12 @@ class ShardRequest(_message.Message):
     mark_restore: MarkRestoreRequest
     restore: RestoreRequest
     mark_drained: MarkDrainedRequest
-    def __init__(self, request_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., trace_id: _Optional[str] = ..., execute: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., get: _Optional[_Union[GetRequest, _Mapping]] = ..., list: _Optional[_Union[ListRequest, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupRequest, _Mapping]] = ..., assign: _Optional[_Union[AssignRequest, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityRequest, _Mapping]] = ..., move: _Optional[_Union[MoveRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., unassign: _Optional[_Union[UnassignRequest, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceRequest, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountRequest, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateRequest, _Mapping]] = ..., follow: _Optional[_Union[FollowRequest, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsRequest, _Mapping]] = ..., cut: _Optional[_Union[CutRequest, _Mapping]] = ..., mark_restore: _Optional[_Union[MarkRestoreRequest, _Mapping]] = ..., restore: _Optional[_Union[RestoreRequest, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedRequest, _Mapping]] = ...) -> None: ...
+    attach_consumers: AttachConsumersRequest
+    detach_consumers: DetachConsumersRequest
+    def __init__(self, request_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., trace_id: _Optional[str] = ..., execute: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., get: _Optional[_Union[GetRequest, _Mapping]] = ..., list: _Optional[_Union[ListRequest, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupRequest, _Mapping]] = ..., assign: _Optional[_Union[AssignRequest, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityRequest, _Mapping]] = ..., move: _Optional[_Union[MoveRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., unassign: _Optional[_Union[UnassignRequest, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceRequest, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountRequest, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateRequest, _Mapping]] = ..., follow: _Optional[_Union[FollowRequest, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsRequest, _Mapping]] = ..., cut: _Optional[_Union[CutRequest, _Mapping]] = ..., mark_restore: _Optional[_Union[MarkRestoreRequest, _Mapping]] = ..., restore: _Optional[_Union[RestoreRequest, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedRequest, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersRequest, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersRequest, _Mapping]] = ...) -> None: ...
 
 class ShardResponse(_message.Message):
-    __slots__ = ("request_id", "error", "shard_map_version", "more", "position", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained")
+    __slots__ = ("request_id", "error", "shard_map_version", "more", "position", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -106,6 +110,8 @@ class ShardResponse(_message.Message):
     MARK_RESTORE_FIELD_NUMBER: _ClassVar[int]
     RESTORE_FIELD_NUMBER: _ClassVar[int]
     MARK_DRAINED_FIELD_NUMBER: _ClassVar[int]
+    ATTACH_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    DETACH_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     error: _errors_pb2.ErrorDetail
     shard_map_version: int
@@ -130,7 +136,9 @@ class ShardResponse(_message.Message):
     mark_restore: CutResponse
     restore: RestoreResponse
     mark_drained: MarkDrainedResponse
-    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., drain: _Optional[_Union[DrainResponse, _Mapping]] = ..., unassign: _Optional[_Union[UnassignResponse, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceResponse, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountResponse, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateResponse, _Mapping]] = ..., follow: _Optional[_Union[FollowResponse, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsResponse, _Mapping]] = ..., cut: _Optional[_Union[CutResponse, _Mapping]] = ..., mark_restore: _Optional[_Union[CutResponse, _Mapping]] = ..., restore: _Optional[_Union[RestoreResponse, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedResponse, _Mapping]] = ...) -> None: ...
+    attach_consumers: AttachConsumersResponse
+    detach_consumers: DetachConsumersResponse
+    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., drain: _Optional[_Union[DrainResponse, _Mapping]] = ..., unassign: _Optional[_Union[UnassignResponse, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceResponse, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountResponse, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateResponse, _Mapping]] = ..., follow: _Optional[_Union[FollowResponse, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsResponse, _Mapping]] = ..., cut: _Optional[_Union[CutResponse, _Mapping]] = ..., mark_restore: _Optional[_Union[CutResponse, _Mapping]] = ..., restore: _Optional[_Union[RestoreResponse, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedResponse, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersResponse, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersResponse, _Mapping]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
     __slots__ = ("commands", "issued_position", "consistency")
@@ -863,6 +871,54 @@ class MarkDrainedResponse(_message.Message):
     SETTLED_FIELD_NUMBER: _ClassVar[int]
     settled: _containers.RepeatedScalarFieldContainer[bool]
     def __init__(self, settled: _Optional[_Iterable[bool]] = ...) -> None: ...
+
+class AttachConsumersRequest(_message.Message):
+    __slots__ = ("node_id", "incarnation", "consumers")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    incarnation: str
+    consumers: _containers.RepeatedCompositeFieldContainer[AttachedConsumer]
+    def __init__(self, node_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., consumers: _Optional[_Iterable[_Union[AttachedConsumer, _Mapping]]] = ...) -> None: ...
+
+class AttachedConsumer(_message.Message):
+    __slots__ = ("topic", "subscription", "consumer_name", "attachment")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_NAME_FIELD_NUMBER: _ClassVar[int]
+    ATTACHMENT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    consumer_name: str
+    attachment: int
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_name: _Optional[str] = ..., attachment: _Optional[int] = ...) -> None: ...
+
+class AttachConsumersResponse(_message.Message):
+    __slots__ = ("is_known", "attachments", "ended")
+    IS_KNOWN_FIELD_NUMBER: _ClassVar[int]
+    ATTACHMENTS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    is_known: bool
+    attachments: _containers.RepeatedScalarFieldContainer[int]
+    ended: _containers.RepeatedCompositeFieldContainer[AttachedConsumer]
+    def __init__(self, is_known: _Optional[bool] = ..., attachments: _Optional[_Iterable[int]] = ..., ended: _Optional[_Iterable[_Union[AttachedConsumer, _Mapping]]] = ...) -> None: ...
+
+class DetachConsumersRequest(_message.Message):
+    __slots__ = ("node_id", "incarnation", "consumers", "have_left")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    HAVE_LEFT_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    incarnation: str
+    consumers: _containers.RepeatedCompositeFieldContainer[AttachedConsumer]
+    have_left: bool
+    def __init__(self, node_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., consumers: _Optional[_Iterable[_Union[AttachedConsumer, _Mapping]]] = ..., have_left: _Optional[bool] = ...) -> None: ...
+
+class DetachConsumersResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class RebalanceRequest(_message.Message):
     __slots__ = ("plan_only", "units_per_second", "stop")

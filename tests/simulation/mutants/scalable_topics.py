@@ -11,6 +11,8 @@ from brokers.service.subscriptions.subscription import Subscription
 from brokers.service.topics.drained_units import DrainedUnits
 from shards.domain.scalable import distribution, groups
 from shards.domain.scalable.distribution import Layout
+from shards.scalable.attachments import Attachments
+from shards.scalable.consumer_grace import ConsumerGrace
 from shards.scalable.drained_marks import DrainedMarks
 from shards.sessions.drained_forwarding import DrainedForwarding
 from tests.simulation.mutants.mutant import Edit, Mutant
@@ -18,6 +20,8 @@ from tests.simulation.mutants.mutant import Edit, Mutant
 _BUCKETS = ("tests/unit/brokers/service/subscriptions/dispatch/test_entry_buckets.py",)
 _OWNERS = ("tests/unit/brokers/domain/subscriptions/test_entry_buckets.py",)
 _DISTRIBUTION = ("tests/unit/shards/domain/scalable/test_distribution.py",)
+_ATTACHMENTS = ("tests/unit/shards/scalable/test_attachments.py",)
+_GRACE = ("tests/unit/shards/scalable/test_consumer_grace.py",)
 _GROUPS = ("tests/unit/shards/domain/scalable/test_groups.py",)
 _REPORTS = ("tests/unit/brokers/service/topics/test_drained_units.py",)
 _AGENT = ("tests/unit/brokers/service/session/test_agent.py",)
@@ -203,5 +207,47 @@ MUTANTS = (
             ),
         ),
         _MARKS,
+    ),
+    Mutant(
+        "attachments-of-before",
+        "S10",
+        "an attachment of before does not replace a later one",
+        (Edit(Attachments, "_attach", "if number and number < held:", "if False:"),),
+        _ATTACHMENTS,
+    ),
+    Mutant(
+        "detached-by-the-former-node",
+        "S10",
+        "the end of a connection counts only if its attachment is the one that holds",
+        (
+            Edit(
+                Attachments,
+                "detach",
+                "node.members.get(member) == number",
+                "member in self._holders",
+            ),
+        ),
+        _ATTACHMENTS,
+    ),
+    Mutant(
+        "a-grace-cut-short",
+        "S10",
+        "the look for consumers of earlier terms leaves those in a grace alone",
+        (Edit(Attachments, "is_claimed", " or member in self._grace", ""),),
+        _GRACE,
+    ),
+    Mutant(
+        "removed-although-attached",
+        "S10",
+        "whether a consumer is attached is seen in the turn in which its removal is decided",
+        (
+            Edit(
+                ConsumerGrace,
+                "_propose_removal",
+                "if self._attachments.is_claimed(member):",
+                "if False:",
+            ),
+        ),
+        _GRACE,
     ),
 )

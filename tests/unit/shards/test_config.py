@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.kernel.limits.scalable import SCALABLE_CONSUMER_GRACE_MS
 from nextgen.kernel.limits.write import (
     WRITES_IN_FLIGHT_MAX,
     WRITES_WAITING_MAX,
@@ -107,6 +108,16 @@ def test_the_bounds_of_writes_can_be_set() -> None:
         WRITES_WAITING_PER_TENANT_MAX,
     )
     assert (config.writes_in_flight_max, config.tenant_writes_waiting_max) == (64, 16)
+
+
+def test_the_grace_of_consumers_can_be_set() -> None:
+    default = parse_config(arguments(), {})
+    config = parse_config(arguments(scalable_consumer_grace_ms="500"), {})
+
+    assert default.scalable_consumer_grace_ms == SCALABLE_CONSUMER_GRACE_MS
+    assert config.scalable_consumer_grace_ms == 500
+    with pytest.raises(RefusesToStart, match="--scalable-consumer-grace-ms is"):
+        parse_config(arguments(scalable_consumer_grace_ms="0"), {})
 
 
 @pytest.mark.parametrize("flag", ["writes_in_flight_max", "tenant_writes_waiting_max"])
