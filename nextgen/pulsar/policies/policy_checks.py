@@ -8,6 +8,8 @@ from nextgen.kernel.limits.cluster import PARTITIONS_PER_TOPIC_MAX
 
 _TOPIC_TYPES = frozenset({"partitioned", "non-partitioned"})
 
+_RATES = ("MsgRateIn", "BytesRateIn", "MsgRateOut", "BytesRateOut")
+
 
 def not_negative(value: Any) -> str:
     return f"it is {value}, at least 0 is needed" if value is not None and value < 0 else ""
@@ -56,6 +58,23 @@ def inactive_topics(value: Any) -> str:
 
 def delayed_delivery(value: Any) -> str:
     return not_negative(min(value["tickTime"], value["maxDeliveryDelayInMillis"]))
+
+
+def auto_scale(value: Any) -> str:
+    for key, given in value.items():
+        if key == "minSegments" and given < 1:
+            return f"minSegments is {given}, at least 1 is needed"
+        if key.startswith("split") and key.endswith("Threshold") and given <= 0:
+            return f"{key} is {given}, more than 0 is needed"
+        if given < 0:
+            return f"{key} is {given}, at least 0 is needed"
+    if value.get("maxSegments", 1) < value.get("minSegments", 1):
+        return f"maxSegments is {value['maxSegments']}, at least minSegments or 1 is needed"
+    for rate in _RATES:
+        split, merge = (value.get(f"{does}{rate}Threshold") for does in ("split", "merge"))
+        if split is not None and merge is not None and split <= merge:
+            return f"split{rate}Threshold is {split}, more than merge{rate}Threshold is needed"
+    return ""
 
 
 def name(value: Any) -> str:

@@ -370,8 +370,9 @@ POLICIES: tuple[Policy, ...] = (
     Policy(
         "scalableTopicAutoScalePolicy",
         "scalableTopicAutoScalePolicy",
-        types.FreeForm,
+        types.AutoScalePolicy,
         "How scalable topics grow and shrink",
+        check=checks.auto_scale,
     ),
 )
 """In the order of the documentation: what is enforced comes first."""

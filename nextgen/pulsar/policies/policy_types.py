@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 Int = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 Long = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
@@ -148,6 +154,34 @@ SchemaAutoUpdateStrategy = Literal[
     "ForwardTransitive",
     "FullTransitive",
 ]
+
+
+class AutoScalePolicy(BaseModel):
+    """How a scalable topic grows and shrinks. What is left out is decided elsewhere."""
+
+    enabled: bool | None = None
+    maxSegments: Int | None = None
+    minSegments: Int | None = None
+    maxDagDepth: Int | None = None
+    splitCooldownSeconds: Long | None = None
+    mergeCooldownSeconds: Long | None = None
+    rebucketCooldownSeconds: Long | None = None
+    mergeWindowSeconds: Long | None = None
+    splitMsgRateInThreshold: Double | None = None
+    splitBytesRateInThreshold: Double | None = None
+    splitMsgRateOutThreshold: Double | None = None
+    splitBytesRateOutThreshold: Double | None = None
+    splitVsRebucketMinMsgRateInThreshold: Double | None = None
+    mergeMsgRateInThreshold: Double | None = None
+    mergeBytesRateInThreshold: Double | None = None
+    mergeMsgRateOutThreshold: Double | None = None
+    mergeBytesRateOutThreshold: Double | None = None
+
+    @model_serializer(mode="wrap")
+    def _set_ones(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in serialize(self).items() if value is not None}
+
+
 FreeForm = dict[str, Scalar | list[Scalar] | dict[str, Scalar]]
 """An object whose fields depend on plugins."""
 
