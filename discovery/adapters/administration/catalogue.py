@@ -11,20 +11,24 @@ from discovery.adapters.administration.namespace_backlogs import NamespaceBacklo
 from discovery.adapters.administration.namespaces import NAMESPACE, Namespaces
 from discovery.adapters.administration.policy_routes import PolicyRoutes
 from discovery.adapters.administration.tenants import Tenants
-from discovery.adapters.administration.topic_policies import TopicPolicyRoutes
+from discovery.adapters.administration.topic_policies import AUTO_SCALE, TopicPolicyRoutes
 from discovery.adapters.resources.lookups import Lookups
 from discovery.adapters.resources.topic_catalogue import topic_routes
 from discovery.adapters.rest.route import Route
+from discovery.adapters.scalable.topics import TOPIC as SCALABLE_TOPIC
+from discovery.adapters.scalable.topics import ScalableTopicRoutes
 from discovery.ports import Directory
 from discovery.service.admin.inventory import InventoryService
 from discovery.service.admin.listing import ListingService
 from discovery.service.admin.moves import MoveService
 from discovery.service.admin.policies import PoliciesService
+from discovery.service.admin.scalable_topics import ScalableTopics
 from discovery.service.admin.topic_operations import Owners, TopicOperations
 from discovery.service.tenancy.namespace_backlogs import NamespaceBacklogs
 from discovery.service.tenancy.namespaces import NamespaceService
 from discovery.service.tenancy.object_policies import ObjectPolicies
 from discovery.service.tenancy.tenants import TenantService
+from nextgen.kernel.routing.names import Domain
 from nextgen.pulsar.metadata_commands import TopicDirectory
 from nextgen.pulsar.policies.policy_table import POLICIES
 
@@ -54,6 +58,14 @@ def all_routes(services: AdminServices) -> list[Route]:
     operations = TopicOperations(services.owners, services.inventory, services.moves)
     backlogs = NamespaceBacklogs(operations, services.listing)
     by_name = PolicyRoutes(NAMESPACE, policies, lambda request: request.namespace().text)
+    of_scalable = PolicyRoutes(
+        SCALABLE_TOPIC,
+        policies,
+        lambda request: request.topic().text,
+        has_applied=True,
+        topic_domain=Domain.TOPIC.value,
+    )
+    scalable = ScalableTopics(services.owners, services.inventory)
     return [
         *Lookups(services.topics, services.directory).routes(),
         *topic_routes(services.owners, services.inventory, services.listing, services.moves),
@@ -62,6 +74,8 @@ def all_routes(services: AdminServices) -> list[Route]:
         *NamespaceBacklogRoutes(namespaces, backlogs).routes(),
         *by_name.routes(POLICIES),
         *TopicPolicyRoutes(policies, local.name).routes(),
+        *ScalableTopicRoutes(scalable, AUTO_SCALE).routes(),
+        *of_scalable.routes([AUTO_SCALE]),
         *absent_routes(),
         *Clusters(local).routes(),
         *Brokers(

@@ -15,6 +15,7 @@ from discovery.adapters.rest.route import BOOLEAN, TEXT_VALUE, Body, Route
 from discovery.service.admin.deadline import Deadline
 from discovery.service.tenancy.object_policies import ObjectPolicies
 from nextgen.kernel.governance.policies import Policies
+from nextgen.kernel.routing.names import Domain
 from nextgen.pulsar.policies.policy_table import (
     UNSET,
     Policy,
@@ -36,6 +37,8 @@ class PolicyRoutes:
     name_of: Callable[[RestRequest], str]
     has_applied: bool = False
     """Whether ``?applied=true`` reads the value that is in force, of any level."""
+    topic_domain: str = Domain.PERSISTENT.value
+    """The domain of the topic in ``path``, if that names none."""
 
     def routes(self, table: Iterable[Policy]) -> list[Route]:
         return [route for policy in table for route in self._routes_of(policy)]
@@ -60,6 +63,7 @@ class PolicyRoutes:
                 policy.summary,
                 Action.READ,
                 query=APPLIED if self.has_applied else {},
+                topic_domain=self.topic_domain,
                 answers={200: unset, **({204: "Unset."} if policy.unset is UNSET else {})},
             ),
             Route(
@@ -70,6 +74,7 @@ class PolicyRoutes:
                 Action.CHANGE,
                 body=body,
                 query={policy.name: TEXT_VALUE} if policy.is_in_query else {},
+                topic_domain=self.topic_domain,
                 answers={204: "It is set, and effective.", **refusals},
             ),
         ]
@@ -82,6 +87,7 @@ class PolicyRoutes:
                     partial(self._remove, policy),
                     f"Remove: {policy.summary}",
                     Action.CHANGE,
+                    topic_domain=self.topic_domain,
                     answers={204: "It is removed, and that is effective."},
                 )
             )

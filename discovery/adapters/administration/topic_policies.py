@@ -73,6 +73,12 @@ TOPIC_POLICIES: tuple[Policy, ...] = (
 """The policies of a topic, in the order of a namespace's. Backlog quotas and clusters have other
 routes."""
 
+AUTO_SCALE = replace(
+    _same("scalableTopicAutoScalePolicy", name="autoScalePolicy"),
+    summary="How a scalable topic grows and shrinks",
+)
+"""Of a scalable topic, which has routes of its own."""
+
 _RATES = Policy(
     "subscriptionDispatchRates",
     "subscriptionDispatchRates",

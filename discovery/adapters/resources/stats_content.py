@@ -279,7 +279,7 @@ def _publisher(stats: pb.ProducerStats) -> Content:
         "supportsPartialProducer": False,
         "producerName": stats.name,
         "metadata": {},
-        **_client(stats.client),
+        **client(stats.client),
     }
 
 
@@ -335,11 +335,12 @@ def _consumer(stats: pb.ConsumerStats) -> Content:
         "avgMessagesPerEntry": 0,
         "blockedConsumerOnUnackedMsgs": stats.is_blocked_on_unacked,
         "metadata": {},
-        **_client(stats.client),
+        **client(stats.client),
     }
 
 
-def _client(stats: pb.ClientStats) -> Content:
+def client(stats: pb.ClientStats) -> Content:
+    """Return what the admin libraries are told of a client's end of the connection."""
     since = datetime.fromtimestamp(stats.connected_since_ms / 1_000, UTC)
     return {
         "address": f"/{stats.address}",

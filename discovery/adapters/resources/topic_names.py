@@ -3,6 +3,7 @@
 /admin/v2/namespaces/{tenant}/{namespace}/topics      those of one domain, or of all
 /admin/v2/{domain}/{tenant}/{namespace}               those of the domain
 /admin/v2/{domain}/{tenant}/{namespace}/partitioned   those that have partitions
+/admin/v2/scalable/{tenant}/{namespace}               scalable ones
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _DOMAINS_LISTED = {
     "NON_PERSISTENT": Domain.NON_PERSISTENT.value,
     "ALL": "",
 }
+
+_SCALABLE = f"{Domain.TOPIC.value}://"
 
 NamesOf = Callable[[Entry], Iterable[str]]
 
@@ -92,6 +95,15 @@ class TopicNames:
                 query={"includeSystemTopic": BOOLEAN},
                 answers={200: "Their names, ascending."},
             ),
+            Route(
+                "GET",
+                "/admin/v2/scalable/{tenant}/{namespace}",
+                self._scalable,
+                "The scalable topics that have all of these properties",
+                Action.LIST,
+                query={"property": {"type": "array", "items": TEXT_VALUE}},
+                answers={200: "Their names, ascending."},
+            ),
         ]
 
     async def _of_namespace(self, request: RestRequest) -> Stream:
@@ -107,6 +119,16 @@ class TopicNames:
 
     async def _partitioned(self, request: RestRequest) -> Stream:
         return await self._stream(request, request.parts["domain"], _if_partitioned)
+
+    async def _scalable(self, request: RestRequest) -> Stream:
+        wanted: dict[str, str] = {}
+        for each in request.values.get("property", ()):
+            key, equals, value = each.partition("=")
+            if not (key and equals):
+                raise RestFailure(412, f"property is {shown(each)}, which is no key=value")
+            if wanted.setdefault(key, value) != value:
+                raise RestFailure(412, f"property has two values of {shown(key)}, none has both")
+        return await self._stream(request, Domain.TOPIC.value, _name, wanted)
 
     async def _stream(
         self,
@@ -171,8 +193,14 @@ def _properties(text: str) -> dict[str, str]:
     return properties
 
 
+def _name(entry: Entry) -> Iterable[str]:
+    return (entry[0],)
+
+
 def _units(entry: Entry) -> Iterable[str]:
     name, partitions, _ = entry
+    if name.startswith(_SCALABLE):
+        return ()  # It has routes of its own, and no partitions.
     if not partitions:
         return (name,)
     return (f"{name}{PARTITION_SUFFIX}{number}" for number in range(partitions))

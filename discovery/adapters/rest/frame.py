@@ -149,13 +149,22 @@ class RestFrame:
 async def _read(route: Route, parts: Sequence[str], request: web.Request) -> RestRequest:
     check_accepts(request.headers.get("Accept", ""), route.media_type)
     named = variables(route, parts)
-    query = parameters(request.rel_url.raw_query_string)
-    if route.body is None or not request.body_exists:
-        if route.body is not None and route.body.is_required:
-            raise RestFailure(400, "the request has no body")
-        return RestRequest(named, query, headers=request.headers)
-    body, media_type = await _read_body(route.body, request)
-    return RestRequest(named, query, body, media_type, request.headers)
+    values = parameters(request.rel_url.raw_query_string)
+    body: object = None
+    media_type = ""
+    if route.body is not None and request.body_exists:
+        body, media_type = await _read_body(route.body, request)
+    elif route.body is not None and route.body.is_required:
+        raise RestFailure(400, "the request has no body")
+    return RestRequest(
+        named,
+        {name: given[-1] for name, given in values.items()},
+        values,
+        body,
+        media_type,
+        request.headers,
+        topic_domain=route.topic_domain,
+    )
 
 
 async def _read_body(body: Body, request: web.Request) -> tuple[object, str]:

@@ -8,7 +8,8 @@ part may contain an encoded slash. Names that differ only in encoding are one na
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote_plus
@@ -21,6 +22,7 @@ from discovery.adapters.rest.answer import JSON, TEXT, RestFailure
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_DEFAULT_MS
 from nextgen.kernel.limits.rest import REST_QUERY_PARAMETERS_MAX
 from nextgen.kernel.routing.names import (
+    Domain,
     InvalidName,
     NamespaceName,
     TopicName,
@@ -29,6 +31,7 @@ from nextgen.kernel.routing.names import (
     parse_topic,
 )
 
+_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 _BOOLEANS = {"true": True, "false": False}
 _SHOWN_CHARACTERS_MAX = 80
 _ERRORS_SHOWN_MAX = 3
@@ -42,12 +45,16 @@ class RestRequest:
     """The path's variables."""
     query: Mapping[str, str] = field(default_factory=dict)
     """The last value of each parameter."""
+    values: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """All values of each parameter, in their order."""
     body: Any = None
     """The body, decoded by the route's type; None without one."""
     media_type: str = ""
     """Media type of the body."""
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_ms: int = REQUEST_TIMEOUT_DEFAULT_MS
+    topic_domain: str = Domain.PERSISTENT.value
+    """The domain of the topic that the path names, if it names no domain."""
     _topic: TopicName | None = field(default=None, init=False, repr=False, compare=False)
 
     def tenant(self) -> str:
@@ -67,13 +74,14 @@ class RestRequest:
         return parse_namespace(self._namespace_text())
 
     def topic(self) -> TopicName:
-        """Return the topic that the path names; ``persistent`` if it names no domain.
+        """Return the topic that the path names.
 
         Raises:
             InvalidName: It is no topic's name.
         """
         if self._topic is None:
-            domain = self.parts.get("domain") or self.parts.get("topic-domain") or "persistent"
+            domain = self.parts.get("domain") or self.parts.get("topic-domain")
+            domain = domain or self.topic_domain
             text = f"{domain}://{self._namespace_text()}/{self.parts['topic']}"
             # The frame needs it to authorize the request, and the route to answer it.
             self._topic = parse_topic(text)
@@ -84,6 +92,19 @@ class RestRequest:
         if "/" in tenant or "/" in namespace:
             raise InvalidName("a tenant's or namespace's name contains a slash")
         return f"{tenant}/{namespace}"
+
+    def number(self, name: str, default: int) -> int:
+        """Return a parameter that is a whole number.
+
+        Raises:
+            RestFailure: 400, it is none, or has more than nine digits.
+        """
+        text = self.query.get(name, "")
+        if not text:
+            return default
+        if _NUMBER.fullmatch(text) is None:
+            raise RestFailure(400, f"{name} is {shown(text)}, it must be a number")
+        return int(text)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """Return a boolean parameter.
@@ -118,8 +139,8 @@ def decoded(part: str) -> str:
         raise RestFailure(412, f"{shown(part)} is not UTF-8, encoded as in a form") from error
 
 
-def parameters(query: str) -> dict[str, str]:
-    """Return the last value of each parameter of a query.
+def parameters(query: str) -> dict[str, list[str]]:
+    """Return the values of each parameter of a query.
 
     Raises:
         RestFailure: 400, there are too many.
@@ -127,11 +148,10 @@ def parameters(query: str) -> dict[str, str]:
     if not query:
         return {}
     try:
-        found = parse_qs(query, keep_blank_values=True, max_num_fields=REST_QUERY_PARAMETERS_MAX)
+        return parse_qs(query, keep_blank_values=True, max_num_fields=REST_QUERY_PARAMETERS_MAX)
     except ValueError as error:
         reason = f"a query has more than {REST_QUERY_PARAMETERS_MAX} parameters"
         raise RestFailure(400, reason) from error
-    return {name: values[-1] for name, values in found.items()}
 
 
 def check_accepts(accept: str, media_type: str) -> None:

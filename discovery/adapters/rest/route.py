@@ -17,6 +17,7 @@ from discovery.adapters.rest.answer import JSON, Answer, Stream
 from discovery.adapters.rest.request import RestRequest
 from nextgen.kernel.limits.cluster import NAME_PART_BYTES_MAX, TOPIC_LOCAL_NAME_BYTES_MAX
 from nextgen.kernel.limits.rest import REST_BODY_BYTES_MAX
+from nextgen.kernel.routing.names import Domain
 from nextgen.runtime.security.authorization import Action
 
 Schema = Mapping[str, Any]
@@ -77,6 +78,8 @@ class Route:
     """Statuses with their meanings, in addition to those of every route."""
     media_type: str = JSON
     """Media type of a successful answer with a body."""
+    topic_domain: str = Domain.PERSISTENT.value
+    """The domain of the path's topic, if the path names none."""
     is_lookup: bool = False
     """Whether it counts as a lookup in the cluster's objective."""
 

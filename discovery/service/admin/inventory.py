@@ -51,7 +51,10 @@ from protos.nextgen.v1.inventory_pb2 import (
     KIND_TOPIC,
     Item,
     Kind,
+    Topic,
+    UnitAssignment,
 )
+from protos.nextgen.v1.layouts_pb2 import ScalableTopic
 
 Answer = TypeVar("Answer")
 Write = (
@@ -294,6 +297,26 @@ class InventoryService:
         return await self._get(
             KIND_SCALABLE_TOPIC, name.text, name.routing_key, request.min_position, timeout_ms
         )
+
+    async def scalable_topic(self, name: TopicName, timeout_ms: int) -> tuple[Topic, ScalableTopic]:
+        """Return a scalable topic, and its layout at the same position. Linearizable.
+
+        Raises:
+            Refused: NOT_FOUND, there is none of this name.
+        """
+        kinds = (KIND_TOPIC, KIND_SCALABLE_TOPIC)
+        wanted = [shard_pb.ObjectName(kind=kind, name=name.base_text) for kind in kinds]
+        request = shard_pb.ShardRequest(get=shard_pb.GetRequest(names=wanted))
+        self._counters.reads += 1
+        response = await self._shards.call_key(name.routing_key, request, timeout_ms=timeout_ms)
+        items = response.get.items
+        if len(items) < len(kinds) or not items[1].HasField("scalable_topic"):
+            raise Refused(RejectionCode.NOT_FOUND, f"topic {name.base_text} does not exist")
+        return items[0].topic, items[1].scalable_topic
+
+    async def units(self, name: TopicName, timeout_ms: int) -> Sequence[UnitAssignment]:
+        """Return the units of a topic that were ever assigned; without a broker id it has none."""
+        return (await self._deletion.units(name, timeout_ms)).units
 
     # ------------------------------------------------------------------------------------------
 

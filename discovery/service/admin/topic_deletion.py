@@ -73,22 +73,20 @@ class TopicDeletion:
                 if refused.code != RejectionCode.STALE_EPOCH or self._owners is None:
                     raise
                 trouble = refused
-            topic_id, units = await self._units(name, force, timeout_ms)
-            body.topic_id = topic_id
+            found = await self.units(name, timeout_ms)
+            # A unit without an owner acknowledges nothing. Whether it has subscriptions, only an
+            # owner can tell: it is assigned for that.
+            units = [each for each in found.units if each.broker_id or not force]
+            body.topic_id = found.topic_id
             del body.ended[:]
             body.ended.extend(await self._end_all(self._owners, units, force, timeout_ms))
         raise Unavailable(f"the units of {name.text} are assigned again and again: {trouble}")
 
-    async def _units(
-        self, name: TopicName, force: bool, timeout_ms: int
-    ) -> tuple[str, list[UnitAssignment]]:
-        """Return the topic's id, and the units whose owners have to be asked."""
+    async def units(self, name: TopicName, timeout_ms: int) -> shard_pb.TopicUnitsResponse:
+        """Return the topic's id, and its units that were ever assigned. Linearizable."""
         request = shard_pb.ShardRequest(topic_units=shard_pb.TopicUnitsRequest(name=name.text))
         response = await self._shards.call_key(name.routing_key, request, timeout_ms=timeout_ms)
-        found = response.topic_units
-        # A unit without an owner acknowledges nothing. Whether it has subscriptions, only an owner
-        # can tell: it is assigned for that.
-        return found.topic_id, [each for each in found.units if each.broker_id or not force]
+        return response.topic_units
 
     async def _end_all(
         self, owners: Owners, units: Sequence[UnitAssignment], force: bool, timeout_ms: int

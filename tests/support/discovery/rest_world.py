@@ -64,6 +64,9 @@ class WorldShards:
             case "list":
                 found = await shard.reader.list(request.list)
                 return pb.ShardResponse(list=found, position=shard.reader.position)
+            case "topic_units":
+                units = await shard.service.units_of_topic(request.topic_units.name)
+                return pb.ShardResponse(topic_units=units)
             case "unassign":
                 names = [unit.name for unit in request.unassign.units]
                 self.unloaded += names
