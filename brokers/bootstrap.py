@@ -197,7 +197,8 @@ async def _start_front(
         layouts=layouts,
     )
     agent.listener = front.topics
-    agent.on_connected = front.drained.repeat
+    agent.on_connected = front.drained.connected
+    agent.on_drained_settled = front.drained.settled
     await front.start(config.pulsar_listen.host, config.pulsar_listen.port)
     stack.push_async_callback(front.stop, PULSAR_GRACE_MS)
     idle = IdleUnits(lambda: agent.session.holding, front.topics.get, agent.report_idle, now_ms)

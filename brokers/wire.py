@@ -26,6 +26,8 @@ from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.schemas.schema import Schema
 from brokers.domain.session import Delivered, Delivery, Established
 from brokers.ports.session import (
+    DrainedSettled,
+    DrainedUnit,
     FromManager,
     Greeting,
     HeartbeatEcho,
@@ -69,10 +71,27 @@ def from_manager(message: wire.ManagerMessage, now_ms: int) -> FromManager:
                 wants_held=said.report_held,
                 takes_drained=said.takes_drained,
             )
+        case "drained_settled":
+            return DrainedSettled([_drained(unit) for unit in message.drained_settled.units])
         case "error":
             said_no = message.error
             return TurnedAway(said_no.reason, said_no.message, said_no.leader_hint)
     return StreamEnded("the broker manager sent a message that this version does not know")
+
+
+def drained_to_proto(drained: DrainedUnit) -> wire.DrainedUnit:
+    """Return a drained unit as it is reported."""
+    return wire.DrainedUnit(
+        topic_id=drained.topic_id,
+        unit=drained.unit,
+        name=drained.name,
+        epoch=drained.epoch,
+        subscription=drained.subscription,
+    )
+
+
+def _drained(unit: wire.DrainedUnit) -> DrainedUnit:
+    return DrainedUnit(unit.topic_id, unit.unit, unit.name, unit.epoch, unit.subscription)
 
 
 def _delivery(delivery: wire.Delivery) -> Delivery:

@@ -76,7 +76,14 @@ class StreamEnded:
     message: str
 
 
-FromManager = Greeting | Delivered | HeartbeatEcho | TurnedAway | StreamEnded
+@dataclass(frozen=True, slots=True)
+class DrainedSettled:
+    """These drained units need not be reported any more."""
+
+    units: Sequence[DrainedUnit]
+
+
+FromManager = Greeting | Delivered | HeartbeatEcho | DrainedSettled | TurnedAway | StreamEnded
 
 
 class ManagerConnection(Protocol):
@@ -103,8 +110,8 @@ class ManagerConnection(Protocol):
         """Report that these units are idle, at most ``IDLE_UNITS_PER_MESSAGE_MAX``."""
         ...
 
-    def report_drained(self, unit: DrainedUnit) -> None:
-        """Report a drained unit, together with others that are pending."""
+    def report_drained(self, units: Sequence[DrainedUnit]) -> None:
+        """Report drained units, together with others that are pending."""
         ...
 
     def ask_drain(self, units_per_second: int) -> None:

@@ -1,8 +1,9 @@
 """Forwards brokers' reports of drained units to the shards of the units' topics.
 
-A report waits until its shard has settled it: noted it, or found that it is of no use. A shard that
-cannot be reached is asked again, and so is one that has not recorded yet that the segment is
-sealed. What waits here ends with the term: a broker repeats its reports at the next manager.
+A report waits until its shard has settled it: noted it, or found that it is of no use; the broker
+learns that. A shard that cannot be reached is asked again, and so is one that has not recorded yet
+that the segment is sealed. What waits here ends with the term: a broker reports what is not settled
+to the next manager.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from nextgen.kernel.limits.scalable import (
 from nextgen.kernel.routing.names import InvalidName, parse_topic
 from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
-from protos.nextgen.v1.broker_service_pb2 import DrainedUnit, DrainedUnits
+from protos.nextgen.v1.broker_service_pb2 import DrainedUnit, DrainedUnits, ManagerMessage
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, UnitAssignment
 from protos.nextgen.v1.shard_service_pb2 import DrainedMark, MarkDrainedRequest
@@ -36,8 +37,8 @@ sealed some milliseconds after its first subscription may be drained."""
 
 _PAUSE_MS_MAX = 10_000
 
-_Key = tuple[str, str, str]
-"""Topic id, unit and subscription."""
+_Key = tuple[str, str, str, int, str]
+"""Session, topic id, unit, epoch and subscription."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -53,6 +54,7 @@ class DrainedForwarding:
         controllers: TopicControllers,
     ) -> None:
         self._shard_id = shard_id
+        self._sessions = sessions
         self._homes = homes
         self._controllers = controllers
         # The latest report of each, in the order in which they are to be forwarded.
@@ -81,7 +83,8 @@ class DrainedForwarding:
                 f"at most {DRAINED_UNITS_PER_MESSAGE_MAX} are allowed"
             )
         for mark in [_as_mark(record, unit) for unit in drained.units]:
-            key = (mark.unit.topic_id, mark.unit.unit, mark.subscription)
+            unit = mark.unit
+            key = (unit.session_id, unit.topic_id, unit.unit, unit.epoch, mark.subscription)
             if key not in self._waiting and len(self._waiting) >= DRAINED_UNITS_WAITING_MAX:
                 raise Overloaded(f"{DRAINED_UNITS_WAITING_MAX} drained units wait already")
             self._waiting[key] = mark
@@ -131,10 +134,36 @@ class DrainedForwarding:
         except MetadataError as error:
             _logger.info("drained units wait", shard=shard_id, why=str(error))
             return
+        settled: dict[tuple[str, str], list[DrainedUnit]] = {}
         for key, mark, is_settled in zip(keys, marks, response.settled, strict=False):
-            # A report that came meanwhile is about a later epoch, or a later acknowledgement.
+            # One that was repeated meanwhile has a reason that the shard may not know.
             if is_settled and self._waiting.get(key) is mark:
                 del self._waiting[key]
+                session = (mark.unit.broker_id, mark.unit.session_id)
+                settled.setdefault(session, []).append(_as_reported(mark))
+        for (broker_id, session_id), units in settled.items():
+            self._answer(broker_id, session_id, units)
+
+    def _answer(self, broker_id: str, session_id: str, units: Sequence[DrainedUnit]) -> None:
+        """Notify a broker of what is settled, if it is there: on its next connection it reports
+        again."""
+        try:
+            connection = self._sessions.live(broker_id, session_id).connection
+        except MetadataError:
+            return
+        if connection is not None:
+            connection.answer(ManagerMessage(drained_settled=DrainedUnits(units=units)))
+
+
+def _as_reported(mark: DrainedMark) -> DrainedUnit:
+    unit = mark.unit
+    return DrainedUnit(
+        topic_id=unit.topic_id,
+        unit=unit.unit,
+        name=unit.name,
+        epoch=unit.epoch,
+        subscription=mark.subscription,
+    )
 
 
 def _as_mark(record: BrokerRecorded, drained: DrainedUnit) -> DrainedMark:

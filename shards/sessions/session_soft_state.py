@@ -250,7 +250,8 @@ class BrokerConnection:
         return f"<BrokerConnection {self.session.record.broker_id} sent={self.cursor}>"
 
     def answer(self, message: ManagerMessage) -> None:
-        """Queue a message that is no delivery. At most one is made per message received."""
+        """Queue a message that is no delivery. At most one is made per message received, or per
+        drained unit in it."""
         self._answers.append(message)
         self.changed.set()
 

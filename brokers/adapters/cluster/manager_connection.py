@@ -26,7 +26,7 @@ from brokers.ports.session import (
     ManagerConnection,
     StreamEnded,
 )
-from brokers.wire import from_manager, held_pages
+from brokers.wire import drained_to_proto, from_manager, held_pages
 from nextgen.client.transport.channel import close_channel, open_channel, wait_connected
 from nextgen.client.wire.broker_load import load_to_proto
 from nextgen.client.wire.errors import error_of_rpc
@@ -128,8 +128,8 @@ class GrpcManagerConnection:
         self._idle_to_send = wire.IdleUnits(units=map(_idle_unit, units))
         self._to_send.set()
 
-    def report_drained(self, unit: DrainedUnit) -> None:
-        self._drained_to_send[unit] = None
+    def report_drained(self, units: Sequence[DrainedUnit]) -> None:
+        self._drained_to_send.update(dict.fromkeys(units))
         self._to_send.set()
 
     def ask_drain(self, units_per_second: int) -> None:
@@ -243,17 +243,7 @@ class GrpcManagerConnection:
         page = list(islice(self._drained_to_send, DRAINED_UNITS_PER_MESSAGE_MAX))
         for unit in page:
             del self._drained_to_send[unit]
-        return wire.DrainedUnits(units=map(_drained_unit, page))
-
-
-def _drained_unit(drained: DrainedUnit) -> wire.DrainedUnit:
-    return wire.DrainedUnit(
-        topic_id=drained.topic_id,
-        unit=drained.unit,
-        name=drained.name,
-        epoch=drained.epoch,
-        subscription=drained.subscription,
-    )
+        return wire.DrainedUnits(units=map(drained_to_proto, page))
 
 
 def _idle_unit(unit: Assignment) -> wire.IdleUnit:

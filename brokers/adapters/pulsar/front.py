@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
@@ -66,7 +66,7 @@ class PulsarFront:
         wall_clock: Callable[[], int] | None = None,
         connections_max: int = PULSAR_CONNECTIONS_MAX,
         keep_alive_ms: int = PULSAR_KEEP_ALIVE_MS,
-        report_drained: Callable[[DrainedUnit], None] = lambda _: None,
+        report_drained: Callable[[Sequence[DrainedUnit]], None] = lambda _: None,
     ) -> None:
         self._clock = clock
         self._upkeep: asyncio.Task[None] | None = None
@@ -88,8 +88,8 @@ class PulsarFront:
                 on_drained=lambda unit, subscription: self.drained.note(unit, subscription),
             ),
         )
-        self.drained = DrainedUnits(lambda: session().holding, self.topics, report_drained)
-        """Reports of drained units; ``repeat`` it when a connection to a manager is up."""
+        self.drained = DrainedUnits(lambda: session().holding, report_drained)
+        """Reports of drained units, which has to know of connections to managers."""
         held = HeldTopicDirectory(
             broker_id=identity.broker_id,
             broker_url=identity.broker_url,
@@ -145,7 +145,6 @@ class PulsarFront:
         """Redirect the clients, close every topic, and then the connections."""
         if self._upkeep is not None:
             await cancel_and_wait(self._upkeep)
-        self.drained.close()
         await self.topics.close()
         await self._server.stop(grace_ms)
 

@@ -31,6 +31,7 @@ from brokers.domain.session import (
 )
 from brokers.ports.session import (
     Clock,
+    DrainedSettled,
     DrainedUnit,
     Greeting,
     HeartbeatEcho,
@@ -119,6 +120,8 @@ class BrokerAgent:
         self.listener: HoldingListener | None = None
         self.on_connected: Callable[[], None] = lambda: None
         """Called when a connection to a manager is up: earlier reports may have been lost."""
+        self.on_drained_settled: Callable[[Sequence[DrainedUnit]], None] = lambda _units: None
+        """Called with the reported drained units that are settled."""
         self._dialer = dialer
         self._locator = locator
         self._loads = LoadReports(load_meter, clock)
@@ -149,10 +152,10 @@ class BrokerAgent:
         if self._connection is not None and self.is_registered:
             self._connection.report_idle(units)
 
-    def report_drained(self, unit: DrainedUnit) -> None:
-        """Report a drained unit to the manager; the report is lost without a connection."""
+    def report_drained(self, units: Sequence[DrainedUnit]) -> None:
+        """Report drained units to the manager; the report is lost without a connection."""
         if self._connection is not None and self.is_registered and self._takes_drained:
-            self._connection.report_drained(unit)
+            self._connection.report_drained(units)
 
     def ask_drain(self, units_per_second: int) -> None:
         """Request a drain from the manager, and again from each later manager."""
@@ -290,6 +293,8 @@ class BrokerAgent:
                     self.counters.heartbeats_echoed += 1
                     if arrived.load_refused:
                         _logger.warning("load refused", why=arrived.load_refused)
+                case DrainedSettled(units):
+                    self.on_drained_settled(units)
                 case TurnedAway():
                     self._turned_away(arrived)
                     return

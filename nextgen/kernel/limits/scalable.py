@@ -18,6 +18,10 @@ DRAINED_UNITS_PER_MESSAGE_MAX = 500
 """Drained units that a broker reports in one message, and that are forwarded in one request: each
 has two names, of some kilobytes together at most."""
 
+DRAINED_UNITS_IN_FLIGHT_MAX = 1_000
+"""Drained units that a broker has reported and that are not settled. The others wait at the broker,
+so a manager that begins a term is not flooded."""
+
 DRAINED_UNITS_WAITING_MAX = 50_000
 """Drained units of all brokers of one shard that wait until their home shards have noted them, some
 500 bytes each. A broker that reports one more loses its connection, and reports again on the

@@ -147,16 +147,18 @@ class HeldUnit(_message.Message):
     def __init__(self, unit: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class ManagerMessage(_message.Message):
-    __slots__ = ("established", "error", "deliveries", "heartbeat_ack")
+    __slots__ = ("established", "error", "deliveries", "heartbeat_ack", "drained_settled")
     ESTABLISHED_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_ACK_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_SETTLED_FIELD_NUMBER: _ClassVar[int]
     established: SessionEstablished
     error: _errors_pb2.ErrorDetail
     deliveries: Deliveries
     heartbeat_ack: HeartbeatAck
-    def __init__(self, established: _Optional[_Union[SessionEstablished, _Mapping]] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., deliveries: _Optional[_Union[Deliveries, _Mapping]] = ..., heartbeat_ack: _Optional[_Union[HeartbeatAck, _Mapping]] = ...) -> None: ...
+    drained_settled: DrainedUnits
+    def __init__(self, established: _Optional[_Union[SessionEstablished, _Mapping]] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., deliveries: _Optional[_Union[Deliveries, _Mapping]] = ..., heartbeat_ack: _Optional[_Union[HeartbeatAck, _Mapping]] = ..., drained_settled: _Optional[_Union[DrainedUnits, _Mapping]] = ...) -> None: ...
 
 class SessionEstablished(_message.Message):
     __slots__ = ("session_id", "epoch", "resumed", "session_ttl_ms", "heartbeat_ms", "next_sequence", "report_held", "takes_drained")

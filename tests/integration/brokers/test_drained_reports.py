@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from brokers.adapters.cluster.manager_connection import GrpcManagerDialer
-from brokers.ports.session import DrainedUnit, Greeting
+from brokers.ports.session import DrainedSettled, DrainedUnit, Greeting
 from nextgen.kernel.limits.scalable import DRAINED_UNITS_PER_MESSAGE_MAX
 from nextgen.runtime.servers.grpc_server import new_server
 from nextgen.tasks.timeouts import timeout
@@ -33,6 +33,7 @@ class Manager(BrokerSessionServiceServicer):
                 yield wire.ManagerMessage(established=established)
             elif message.HasField("drained"):
                 self.drained.put_nowait(message.drained)
+                yield wire.ManagerMessage(drained_settled=message.drained)
 
 
 def unit(number: int) -> DrainedUnit:
@@ -50,14 +51,16 @@ async def test_drained_units_per_message_max_are_sent_in_one_message_and_one_mor
             greeting = await connection.receive()
             assert isinstance(greeting, Greeting)
             assert greeting.takes_drained
-            for number in range(DRAINED_UNITS_PER_MESSAGE_MAX + 1):
-                connection.report_drained(unit(number))
-            connection.report_drained(unit(0))
+            units = [unit(number) for number in range(DRAINED_UNITS_PER_MESSAGE_MAX + 1)]
+            connection.report_drained(units)
+            connection.report_drained(units[:1])
             first, second = await manager.drained.get(), await manager.drained.get()
+            settled = await connection.receive()
     finally:
         connection.close()
         await server.stop(0)
 
+    assert settled == DrainedSettled(units[:DRAINED_UNITS_PER_MESSAGE_MAX])
     assert len(first.units) == DRAINED_UNITS_PER_MESSAGE_MAX
     assert first.units[3] == wire.DrainedUnit(
         topic_id="id-1",

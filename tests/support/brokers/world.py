@@ -159,7 +159,7 @@ class FakeBroker:
             wall_clock=world.clock,
             lists=world.topic_lists,
             topic_lists=world.topic_list_settings,
-            report_drained=self.drained.append,
+            report_drained=self.drained.extend,
             layouts=world.layouts,
         )
         self.topics = self.front.topics

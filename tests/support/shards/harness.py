@@ -290,6 +290,8 @@ class FakeBroker:
         self.error: MetadataError | None = None
         self.deliveries: list[broker_pb.Delivery] = []
         self.applied = 0
+        self.settled: list[broker_pb.DrainedUnit] = []
+        """The drained units that it was told are settled."""
         self.is_hanging = False
         self.hangs_at = ""
         """The kind of delivery that it never gets over: "prepare", "assign", "moving" ..."""
@@ -398,6 +400,7 @@ class FakeBroker:
                 if not self.resumed:
                     self.deliveries.clear()
                 self.applied = message.established.next_sequence - 1
+            self.settled += message.drained_settled.units
             for delivery in message.deliveries.deliveries:
                 assert delivery.sequence == self.applied + 1, "the sequence has a gap"
                 self.applied = delivery.sequence

@@ -19,8 +19,16 @@ from brokers.domain.holding import (
     UnknownStep,
 )
 from brokers.domain.session import Delivered, Delivery, Established
-from brokers.ports.session import Greeting, HeartbeatEcho, StreamEnded, Timing, TurnedAway
-from brokers.wire import from_manager, held_item, held_pages, serving
+from brokers.ports.session import (
+    DrainedSettled,
+    DrainedUnit,
+    Greeting,
+    HeartbeatEcho,
+    StreamEnded,
+    Timing,
+    TurnedAway,
+)
+from brokers.wire import drained_to_proto, from_manager, held_item, held_pages, serving
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1 import inventory_pb2, policies_pb2
 from protos.nextgen.v1.errors_pb2 import ErrorDetail
@@ -229,6 +237,9 @@ def holding_of_topics(count: int) -> Holding:
     return holding
 
 
+DRAINED = DrainedUnit("id", "s3", "segment://t/n/x/0000-ffff-3", 7, "sub")
+
+
 @pytest.mark.parametrize(
     ("message", "meaning"),
     [
@@ -256,6 +267,12 @@ def holding_of_topics(count: int) -> Holding:
                 established=wire.SessionEstablished(session_id="s", takes_drained=True)
             ),
             Greeting(Established("s", 0, False, 0), Timing(0, 0), takes_drained=True),
+        ),
+        (
+            wire.ManagerMessage(
+                drained_settled=wire.DrainedUnits(units=[drained_to_proto(DRAINED)])
+            ),
+            DrainedSettled([DRAINED]),
         ),
         (
             wire.ManagerMessage(heartbeat_ack=wire.HeartbeatAck(sent_at_ms=5)),

@@ -214,3 +214,4 @@ async def test_a_brokers_report_reaches_the_topic_by_its_manager(shard: Harness)
     await asyncio.sleep(SETTLED_S)
 
     assert drained_of(shard) == {PARENT}
+    assert broker.settled == [report]

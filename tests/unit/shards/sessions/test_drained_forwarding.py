@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, Unavailable
+from nextgen.kernel.errors import (
+    InvalidRequest,
+    MetadataError,
+    Overloaded,
+    SessionExpired,
+    Unavailable,
+)
 from nextgen.kernel.limits.pulsar import SUBSCRIPTION_NAME_BYTES_MAX
 from nextgen.kernel.limits.scalable import DRAINED_UNITS_PER_MESSAGE_MAX
-from protos.nextgen.v1.broker_service_pb2 import DrainedUnit, DrainedUnits
+from protos.nextgen.v1.broker_service_pb2 import DrainedUnit, DrainedUnits, ManagerMessage
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.shard_service_pb2 import (
     DrainedMark,
@@ -34,11 +41,25 @@ class Shards:
         self.on_drained: Callable[[BrokerRecorded, DrainedUnits], None] = lambda *_: None
         self.requests: list[tuple[int, list[DrainedMark]]] = []
         self.error: MetadataError | None = None
+        self.is_live = self.is_connected = True
+        self.settled: list[str] = []
+        """The units of which the broker was told that they are settled."""
         self.unreachable: set[int] = set()
         self.unsettled: set[str] = set()
         """Names of units whose seals are not recorded yet."""
         unused: Any = self
         self.forwarding = DrainedForwarding(7, unused, self, unused)
+
+    def live(self, broker_id: str, session_id: str) -> Any:
+        """As the sessions: the broker's one, or none."""
+        assert (broker_id, session_id) == ("b-1", "s-1")
+        if not self.is_live:
+            raise SessionExpired("s-1 has ended")
+        return SimpleNamespace(connection=self if self.is_connected else None)
+
+    def answer(self, message: ManagerMessage) -> None:
+        """As the broker's connection."""
+        self.settled += [unit.name for unit in message.drained_settled.units]
 
     def home_of(self, _kind: int, name: str) -> int:
         if self.error is not None:
@@ -91,6 +112,7 @@ async def test_each_report_reaches_its_home_shard_with_its_broker() -> None:
     shards.names()
     await asyncio.sleep(60)
     assert shards.names() == [], "a settled report is not repeated"
+    assert sorted(shards.settled) == sorted([unit(0).name, unit(1).name, unit(3).name])
 
 
 @run_by(run_virtual)
@@ -101,6 +123,7 @@ async def test_a_shard_that_cannot_be_reached_is_asked_again_and_holds_up_no_oth
     shards.say(unit(0), unit(1))
     await asyncio.sleep(5)
     assert shards.names().count(unit(0).name) == 1
+    assert shards.settled == [unit(0).name]
     shards.unreachable = set()
     await asyncio.sleep(11)
 
@@ -151,15 +174,39 @@ async def test_a_home_that_is_not_known_yet_is_looked_for_again() -> None:
 
 
 @run_by(run_virtual)
-async def test_a_later_report_of_the_same_is_forwarded_though_an_earlier_one_is_settled() -> None:
+async def test_a_repeated_report_is_forwarded_again_and_settled_once() -> None:
     shards = Shards()
-    shards.say(unit(epoch=1))
+    shards.say(unit())
     await asyncio.sleep(0.000_5)
 
-    shards.say(unit(epoch=2))
+    shards.say(unit())
     await asyncio.sleep(1)
 
-    assert [mark.unit.epoch for _, marks in shards.requests for mark in marks] == [1, 2]
+    assert shards.names() == [unit().name] * 2
+    assert shards.settled == [unit().name]
+
+
+@run_by(run_virtual)
+async def test_reports_of_two_epochs_are_both_settled() -> None:
+    shards = Shards()
+
+    shards.say(unit(epoch=1), unit(epoch=2))
+    await asyncio.sleep(1)
+
+    assert shards.settled == [unit().name] * 2
+
+
+@pytest.mark.parametrize("what", ["is_live", "is_connected"])
+@run_by(run_virtual)
+async def test_a_broker_that_is_away_is_not_answered(*, what: str) -> None:
+    shards = Shards()
+    setattr(shards, what, False)
+
+    shards.say(unit())
+    await asyncio.sleep(60)
+
+    assert shards.names() == [unit().name]
+    assert shards.settled == []
 
 
 @run_by(run_virtual)
@@ -200,7 +247,7 @@ async def test_drained_units_waiting_max_wait_and_one_more_ends_the_connection(
 
     with pytest.raises(Overloaded):
         shards.say(unit(0, 4))
-    shards.say(unit(0, 3, epoch=2))
+    shards.say(unit(0, 3))
 
     assert repr(shards.forwarding).endswith("waiting=3>")
 

@@ -13,6 +13,7 @@ import pytest
 from brokers.domain.holding import Assignment, Holding, TenantMetadata, TopicMetadata, UnknownStep
 from brokers.domain.session import Delivered, Delivery, Established
 from brokers.ports.session import (
+    DrainedSettled,
     DrainedUnit,
     FromManager,
     Greeting,
@@ -81,8 +82,8 @@ class FakeConnection:
     def report_idle(self, units: Sequence[Assignment]) -> None:
         self.idle.append([unit.name for unit in units])
 
-    def report_drained(self, unit: DrainedUnit) -> None:
-        self.drained.append(unit)
+    def report_drained(self, units: Sequence[DrainedUnit]) -> None:
+        self.drained.extend(units)
 
     def ask_drain(self, units_per_second: int) -> None:
         self.drains.append(units_per_second)
@@ -404,9 +405,9 @@ async def test_drained_units_are_reported_and_each_connection_is_announced_to_th
     cluster = FakeCluster([takes], [replace(takes, established=greeting(resumed=True).established)])
     async with running(cluster) as agent:
         first = await played(cluster, 0)
-        agent.on_connected = lambda: agent.report_drained(DRAINED)
+        agent.on_connected = lambda: agent.report_drained([DRAINED])
 
-        agent.report_drained(DRAINED)
+        agent.report_drained([DRAINED])
         cluster.known = ManagerLocation("b:2", 2)
         cluster.changed.set()
         second = await played(cluster, 1)
@@ -414,11 +415,21 @@ async def test_drained_units_are_reported_and_each_connection_is_announced_to_th
         assert (first.drained, second.drained) == ([DRAINED], [DRAINED])
 
 
+async def test_what_a_manager_has_settled_reaches_the_reporter():
+    settled: list[DrainedUnit] = []
+    cluster = FakeCluster([greeting(), 1, DrainedSettled([DRAINED])])
+    async with running(cluster) as agent:
+        agent.on_drained_settled = settled.extend
+        await played(cluster, 0)
+
+    assert settled == [DRAINED]
+
+
 async def test_a_manager_that_does_not_know_drained_units_is_sent_none():
     cluster = FakeCluster([greeting()])
     async with running(cluster) as agent:
         connection = await played(cluster, 0)
 
-        agent.report_drained(DRAINED)
+        agent.report_drained([DRAINED])
 
         assert connection.drained == []

@@ -8,6 +8,7 @@ import pytest
 
 from brokers.ports.session import DrainedUnit
 from brokers.service.topics import drained_units
+from nextgen.kernel.limits.scalable import DRAINED_UNITS_IN_FLIGHT_MAX
 from protos.nextgen.v1 import topic_admin_pb2 as wire
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.brokers.topic_admin_calls import Admin
@@ -26,11 +27,12 @@ async def segment(world: BrokerWorld) -> Admin:
 
 
 def reported(world: BrokerWorld, broker_id: str = "a") -> list[tuple[int, str]]:
-    """Return epoch and subscription of each report, and forget them."""
-    drained = world.broker(broker_id).drained
-    found = [(each.epoch, each.subscription) for each in drained]
-    drained.clear()
-    return found
+    """Return epoch and subscription of each report, forget them, and let the shards settle them."""
+    broker = world.broker(broker_id)
+    drained = list(broker.drained)
+    broker.drained.clear()
+    broker.front.drained.settled(drained)
+    return [(each.epoch, each.subscription) for each in drained]
 
 
 async def published(world: BrokerWorld, messages: int) -> None:
@@ -88,7 +90,7 @@ async def test_an_active_segment_is_never_drained(world: BrokerWorld, segment: A
     client = await consuming(world)
     await acknowledge_all(client, 1)
 
-    world.broker().front.drained.repeat()
+    world.broker().front.drained.connected()
     await settle()
 
     assert reported(world) == []
@@ -154,7 +156,7 @@ async def test_a_subscription_that_was_set_back_is_reported_when_it_is_drained_a
     reset = wire.ResetCursorRequest(subscription="sub", place=EARLIEST)
     await segment.call("ResetCursor", reset)
     await settle()
-    world.broker().front.drained.repeat()
+    world.broker().front.drained.connected()
     await settle()
     assert reported(world) == []
     skip = wire.SkipMessagesRequest(subscription="sub", is_all=True)
@@ -162,6 +164,22 @@ async def test_a_subscription_that_was_set_back_is_reported_when_it_is_drained_a
     await settle()
 
     assert reported(world) == [(1, "sub")]
+
+
+async def test_what_was_set_back_is_not_reported_on_the_next_connection(
+    world: BrokerWorld, segment: Admin
+):
+    await published(world, 1)
+    await sealed(segment)
+    client = await consuming(world)
+    await acknowledge_all(client, 1)
+    assert len(world.broker().drained) == 1
+    reset = wire.ResetCursorRequest(subscription="sub", place=EARLIEST)
+    await segment.call("ResetCursor", reset)
+
+    world.broker().front.drained.connected()
+
+    assert len(world.broker().drained) == 1
 
 
 async def test_each_reset_to_the_end_is_reported(world: BrokerWorld, segment: Admin):
@@ -178,19 +196,57 @@ async def test_each_reset_to_the_end_is_reported(world: BrokerWorld, segment: Ad
         assert reported(world) == [(1, "sub")]
 
 
-async def test_a_new_connection_to_a_manager_has_all_reported_again(
-    world: BrokerWorld, segment: Admin, monkeypatch: pytest.MonkeyPatch
+async def test_a_new_connection_to_a_manager_has_reported_again_what_is_not_settled(
+    world: BrokerWorld, segment: Admin
 ):
-    monkeypatch.setattr(drained_units, "_TOPICS_PER_STEP", 1)
     await segment.create("other", start=EARLIEST)
     await sealed(segment)
-    assert len(reported(world)) == 2
+    drained, reports = world.broker().front.drained, world.broker().drained
+    one, other = reports
+    reports.clear()
+    drained.connected()
+    assert reports == [one, other]
 
-    world.broker().front.drained.repeat()
-    world.broker().front.drained.repeat()
-    await settle()
+    reports.clear()
+    drained.settled([one])
+    drained.connected()
+    assert reports == [other]
+    reports.clear()
+    drained.settled([other])
+    drained.connected()
 
-    assert sorted(reported(world)) == [(1, "other"), (1, "sub")]
+    assert reports == []
+
+
+async def test_a_reason_behind_a_report_has_it_repeated_once_that_is_settled(
+    world: BrokerWorld, segment: Admin
+):
+    """The report may have been settled before the shard knew the subscription."""
+    await sealed(segment)
+    (unit,) = world.broker().drained
+    await consuming(world)
+    assert len(world.broker().drained) == 1, "one at a time"
+
+    world.broker().front.drained.settled([unit])
+    assert world.broker().drained == [unit, unit]
+    world.broker().front.drained.settled([unit])
+
+    assert world.broker().drained == [unit, unit]
+
+
+async def test_drained_units_in_flight_max_are_reported_and_one_more_waits(
+    world: BrokerWorld, segment: Admin, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(drained_units, "DRAINED_UNITS_IN_FLIGHT_MAX", 2)
+    assert DRAINED_UNITS_IN_FLIGHT_MAX > 2
+    for name in ("a", "b"):
+        await segment.create(name, start=EARLIEST)
+    await sealed(segment)
+    assert len(world.broker().drained) == 2
+
+    world.broker().front.drained.settled(world.broker().drained[:1])
+
+    assert {each.subscription for each in world.broker().drained} == {"a", "b", "sub"}
 
 
 async def test_the_next_owner_reports_in_its_own_epoch_and_the_former_one_no_more(
@@ -201,7 +257,7 @@ async def test_the_next_owner_reports_in_its_own_epoch_and_the_former_one_no_mor
     world.broker("b")
     world.move(SEGMENT, "b")
     await settle()
-    world.broker().front.drained.repeat()
+    world.broker().front.drained.connected()
     await settle()
 
     await consuming(world, "b")
