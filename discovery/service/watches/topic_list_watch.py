@@ -6,8 +6,7 @@ the list, or "the known hash holds" ─▶ changes, each with the hash behind it
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from discovery.domain.update_queue import NO_POSITIONS
 from discovery.ports import Clock
@@ -35,7 +34,7 @@ class TopicListWatch:
         self._namespace, self._pattern = parse_namespace_pattern(request.pattern)
         self._known_hash = request.known_hash
         self._place: WatchedTopicList | None = None
-        self._parts: deque[TopicListUpdate] = deque()
+        self._parts: Iterator[TopicListUpdate] = iter(())
 
     def __repr__(self) -> str:
         return f"<TopicListWatch {self._pattern.text!r}>"
@@ -45,9 +44,11 @@ class TopicListWatch:
         return NO_POSITIONS
 
     async def take(self) -> bytes:
-        if not self._parts:
-            await self._go_on()
-        return WatchUpdate(list=self._parts.popleft()).SerializeToString()
+        update = next(self._parts, None)
+        while update is None:
+            self._parts = await self._next_parts()
+            update = next(self._parts, None)
+        return WatchUpdate(list=update).SerializeToString()
 
     def fail(self, error: MetadataError) -> None:
         if self.error is None:
@@ -67,37 +68,43 @@ class TopicListWatch:
                 Overloaded(f"the watcher has read nothing for {WATCH_STALLED_MS_MAX // 1_000} s")
             )
 
-    async def _go_on(self) -> None:
-        """Wait for the list, or its next change, and divide it into updates."""
+    async def _next_parts(self) -> Iterator[TopicListUpdate]:
+        """Wait for the list, or its next change, and return the updates that carry it."""
         if self.error is not None:
             raise self.error
         try:
             if self._place is None:
-                self._place = await self._lists.watch(self._namespace, self._pattern)
-                is_known = self._place.hash == self._known_hash
-                self._put_whole([] if is_known else self._place.names(), is_whole=not is_known)
-                return
+                place = self._place = await self._lists.watch(self._namespace, self._pattern)
+                is_known = place.hash == self._known_hash
+                names = () if is_known else place.names()
+                return _updates(place.hash, names, (), is_whole=not is_known)
             change = await self._place.next_change()
         except MetadataError as error:
             self.fail(error)
             raise self.error or error from error
-        for names in _pages(change.deleted):
-            self._parts.append(TopicListUpdate(deleted=names, more=True))
-        for names in _pages(change.created):
-            self._parts.append(TopicListUpdate(created=names, more=True))
-        self._end(change.hash)
-
-    def _put_whole(self, names: Sequence[str], *, is_whole: bool) -> None:
-        assert self._place is not None
-        for page in _pages(names) or [()]:
-            self._parts.append(TopicListUpdate(created=page, more=True))
-        self._parts[0].whole = is_whole
-        self._end(self._place.hash)
-
-    def _end(self, hash_: str) -> None:
-        self._parts[-1].more = False
-        self._parts[-1].hash = hash_
+        return _updates(change.hash, change.created, change.deleted)
 
 
-def _pages(names: Sequence[str]) -> list[Sequence[str]]:
-    return [names[at : at + PAGE_ITEMS_MAX] for at in range(0, len(names), PAGE_ITEMS_MAX)]
+def _updates(
+    hash_: str, created: Sequence[str], deleted: Sequence[str], *, is_whole: bool = False
+) -> Iterator[TopicListUpdate]:
+    """Yield the updates of a change, or of the ``whole`` list. The last one has the hash."""
+    left = len(created) + len(deleted)
+    if not left:
+        yield TopicListUpdate(whole=is_whole, hash=hash_)
+    for names in _pages(deleted):
+        left -= len(names)
+        yield TopicListUpdate(deleted=names, more=left > 0, hash="" if left else hash_)
+    for names in _pages(created):
+        is_first, left = left == len(created), left - len(names)
+        yield TopicListUpdate(
+            whole=is_whole and is_first,
+            created=names,
+            more=left > 0,
+            hash="" if left else hash_,
+        )
+
+
+def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for at in range(0, len(names), PAGE_ITEMS_MAX):
+        yield names[at : at + PAGE_ITEMS_MAX]

@@ -288,7 +288,9 @@ class SharedList:
         created, deleted = await self._difference(shard_id, load.names)
         if progress.resets != resets:
             return False
-        self._replace(created, deleted)
+        await self._replace(created, deleted)
+        if progress.resets != resets:
+            return False
         del self._loads[shard_id]
         self._known[shard_id] = known
         self._apply(load.take_changes(known))
@@ -333,11 +335,21 @@ class SharedList:
 
     # Changing -----------------------------------------------------------------------------------
 
-    def _replace(self, created: list[str], deleted: list[str]) -> None:
-        if len(created) + len(deleted) > TOPIC_LIST_PENDING_NAMES_MAX:
-            for place in self.places:
-                place.fall_behind()
-        self._publish(self._names.add(created), self._names.discard(deleted))
+    async def _replace(self, created: list[str], deleted: list[str]) -> None:
+        """Apply what differs: as one change, or piece by piece while the places are behind."""
+        if len(created) + len(deleted) <= TOPIC_LIST_PENDING_NAMES_MAX:
+            self._publish(self._names.add(created), self._names.discard(deleted))
+            return
+        for place in self.places:
+            place.fall_behind()
+        turns = Turns()
+        for names, apply in ((created, self._names.add), (deleted, self._names.discard)):
+            for at in range(0, len(names), TOPIC_LIST_CHANGE_NAMES_MAX):
+                changed = apply(names[at : at + TOPIC_LIST_CHANGE_NAMES_MAX])
+                # To places that were taken meanwhile.
+                added, removed = (changed, ()) if names is created else ((), changed)
+                self._publish(added, removed)
+                await turns.end()
 
     def _apply(self, changes: Sequence[TopicChange]) -> None:
         """Apply changes in order. Those that follow one another become one change, unless a name

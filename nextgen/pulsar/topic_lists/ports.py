@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -28,6 +28,12 @@ class TopicListChange:
     hash: str
     created: Sequence[str] = ()
     deleted: Sequence[str] = ()
+
+    @property
+    def names(self) -> Iterator[str]:
+        """Yield all names of the change."""
+        yield from self.created
+        yield from self.deleted
 
 
 @dataclass(frozen=True, slots=True)

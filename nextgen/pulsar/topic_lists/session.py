@@ -303,13 +303,13 @@ class TopicListSession:
 
     async def _update(self, watcher_id: int, watcher: _Watcher, change: TopicListChange) -> None:
         """Send a change, unless the client gets it by another answer."""
-        size_bytes = _size_of(change.created) + _size_of(change.deleted)
+        size_bytes = min(_size_of(change.names, TOPIC_LIST_BYTES_MAX), TOPIC_LIST_BYTES_MAX)
         if size_bytes <= TOPIC_LIST_FREE_BYTES:
             await self._send(watcher_id, watcher, change)
             return
         while watcher.unsent:
             try:
-                async with self._shared.permits.hold(min(size_bytes, TOPIC_LIST_BYTES_MAX)):
+                async with self._shared.permits.hold(size_bytes):
                     await self._send(watcher_id, watcher, change)
                     await self._client.until_writable()
             except Overloaded:
@@ -327,7 +327,7 @@ class TopicListSession:
                 _check_size(watcher, watcher.place.answer_bytes)
                 async with self._shared.permits.hold(watcher.place.answer_bytes):
                     names = watcher.place.names()
-                    _check_size(watcher, _size_of(names))
+                    _check_size(watcher, _size_of(names, TOPIC_LIST_BYTES_MAX))
                     del watcher.waiting[0]
                     self._succeed(watcher_id, watcher, request_id, names)
                     await self._client.until_writable()
@@ -377,19 +377,23 @@ def updates_of(watcher_id: int, change: TopicListChange) -> Iterator[CommandWatc
     The hash is in the last one. An empty hash before it tells clients that more follows: they
     compare none.
     """
-    parts = list(_parts(change))
-    for number, (created, deleted) in enumerate(parts, 1):
+    parts = _parts(change)
+    part = next(parts, None)
+    while part is not None:
+        # A change may have a million names: it is divided as far as it is sent.
+        following = next(parts, None)
+        created, deleted = part
         yield CommandWatchTopicUpdate(
             watcher_id=watcher_id,
             new_topics=created,
             deleted_topics=deleted,
-            topics_hash=change.hash if number == len(parts) else "",
+            topics_hash=change.hash if following is None else "",
         )
+        part = following
 
 
 def _parts(change: TopicListChange) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    size = _size_of(change.created) + _size_of(change.deleted)
-    if size <= TOPIC_LIST_BYTES_MAX:
+    if _size_of(change.names, TOPIC_LIST_BYTES_MAX) <= TOPIC_LIST_BYTES_MAX:
         yield change.created, change.deleted
         return
     for names in _cut(change.deleted):
@@ -412,8 +416,14 @@ def _cut(names: Iterable[str]) -> Iterator[list[str]]:
         yield part
 
 
-def _size_of(names: Sequence[str]) -> int:
-    return sum(len(name.encode()) + _NAME_BYTES_OVERHEAD for name in names)
+def _size_of(names: Iterable[str], enough_bytes: int) -> int:
+    """Return the bytes of names in a command; any number above ``enough_bytes`` if it is more."""
+    size_bytes = 0
+    for name in names:
+        size_bytes += len(name.encode()) + _NAME_BYTES_OVERHEAD
+        if size_bytes > enough_bytes:
+            break
+    return size_bytes
 
 
 def _check_size(watcher: _Watcher, size_bytes: int) -> None:

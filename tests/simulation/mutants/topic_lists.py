@@ -6,6 +6,7 @@ from nextgen.client.discovery import topic_list
 from nextgen.client.topic_lists.namespace_changes import NamespaceChanges
 from nextgen.client.topic_lists.place import Place
 from nextgen.client.topic_lists.shared_list import SharedList
+from nextgen.client.topic_lists.shared_lists import SharedTopicLists
 from nextgen.pulsar.topic_lists.placement import WatcherPlaces
 from nextgen.pulsar.topic_lists.session import TopicListSession
 from tests.simulation.mutants.mutant import Edit, Mutant
@@ -93,6 +94,34 @@ MUTANTS = (
             ),
         ),
         (*_SHARED, *_HISTORIES),
+    ),
+    Mutant(
+        "topic-list-loses-a-step-with-its-worker",
+        "TL1",
+        "a worker that is cancelled within a step ends its lists, which are read again",
+        (
+            Edit(
+                NamespaceChanges,
+                "_work",
+                "except BaseException as error:",
+                "except Exception as error:",
+            ),
+        ),
+        _SHARED,
+    ),
+    Mutant(
+        "topic-list-that-failed-ends-its-successor",
+        "TL1",
+        "a caller of a list that failed leaves alone the one that has taken its place",
+        (Edit(SharedTopicLists, "_loaded", "if self._lists.get(key) is shared:", "if True:"),),
+        _SHARED,
+    ),
+    Mutant(
+        "topic-lists-grow-without-bound",
+        "TL5",
+        "lists that outgrow the memory for them end, the largest first",
+        (Edit(SharedTopicLists, "account", "self._end_largest()", "pass"),),
+        _SHARED,
     ),
     Mutant(
         "topic-list-watchers-outlive-their-connection",

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from nextgen.client.topic_lists import place as place_module
-from nextgen.client.topic_lists import shared_list
+from nextgen.client.topic_lists import shared_list, turns
 from nextgen.kernel.errors import Unavailable
 from nextgen.pulsar.topic_lists import session
 from nextgen.pulsar.topic_lists.hash import topics_hash
@@ -157,7 +157,9 @@ async def replay(seed: int, rounds: int) -> History:
 
 @pytest.fixture
 def quick(monkeypatch):
-    """No pause before a shard is read again, few names wait for a watcher."""
+    """No pause before a shard is read again, few names wait for a watcher, short turns."""
+    monkeypatch.setattr(turns, "PATTERN_MATCHING_TURN_MS", 0)
+    monkeypatch.setattr(shared_list, "TOPIC_LIST_CHANGE_NAMES_MAX", 4)
     monkeypatch.setattr(shared_list, "_PAUSE_MS_MIN", 0)
     monkeypatch.setattr(shared_list, "_PAUSE_MS_MAX", 0)
     monkeypatch.setattr(place_module, "TOPIC_LIST_PENDING_NAMES_MAX", 10)
