@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from protos.nextgen.v1 import topic_admin_pb2 as pb
 from tests.support.callers.stock_client import PulsarSystem
 
 ROOT = Path(__file__).parents[3]
@@ -139,6 +140,10 @@ def _answer(system: PulsarSystem, question: str, topic: str) -> str:
         "delete": lambda: system.repeated_command("topics", "delete", topic, "--force"),
         "is absent": lambda: _absent(system, topic),
         "create with 4 partitions": lambda: system.create_topic(topic, partitions=4),
+        "create with 4 segments": lambda: system.create_scalable(topic, 4),
+        "segments with messages": lambda: _segments_with_messages(system, topic),
+        "move segments": lambda: _move_segments(system, topic),
+        "kill owner of a segment": lambda: _kill_owner(system, system.segments_of(topic)[0]),
         "grow to 6 partitions": lambda: system.command("topics", "grow", topic, "6"),
         "a topic that must not be created": lambda: _closed_namespace(system),
         "http service url": lambda: system.http_url,
@@ -157,6 +162,18 @@ def _closed_namespace(system: PulsarSystem) -> str:
     if not system.has_namespace(name):
         system.create_namespace(name, {"allowAutoTopicCreation": "false"})
     return f"persistent://{name}"
+
+
+def _segments_with_messages(system: PulsarSystem, topic: str) -> int:
+    stats = [
+        system.operate(each, pb.GetInternalStatsRequest()) for each in system.segments_of(topic)
+    ]
+    return sum(each.entries > 0 for each in stats)
+
+
+def _move_segments(system: PulsarSystem, topic: str) -> None:
+    for each in system.segments_of(topic):
+        system.move(each)
 
 
 def _absent(system: PulsarSystem, topic: str) -> None:

@@ -21,7 +21,7 @@ import pulsar
 
 from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.cli.local.plan import LEDGERS_FOLDER
-from nextgen.client import BlockingClient, Client
+from nextgen.client import BlockingClient, Client, NewTopic
 from nextgen.client.routing.topic_owners import TopicOwners
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.routing.names import TopicName, parse_topic
@@ -113,6 +113,17 @@ class PulsarSystem:
 
     def create_topic(self, name: str, *, partitions: int = 0) -> None:
         self.command("topics", "create", name, "--partitions", str(partitions))
+
+    def create_scalable(self, name: str, segments: int) -> None:
+        (created,) = self._admin.create_topics([NewTopic(name, segments=segments)])
+        assert created.is_created, created
+
+    def segments_of(self, name: str) -> list[str]:
+        """Return the names of a scalable topic's active segments, by id."""
+        layout = self._admin.get_scalable_topic(name)
+        assert layout is not None, f"{name} does not exist"
+        topic = parse_topic(name)
+        return [each.name_in(topic) for each in layout.segments if not each.is_sealed]
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic over the client library, not by force."""

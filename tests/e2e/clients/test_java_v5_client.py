@@ -1,0 +1,60 @@
+"""The stock Java client of Pulsar 5, which knows scalable topics, from Maven Central."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.callers.foreign_client import ROOT, Checked, built, require_tools, run_checks
+from tests.support.callers.stock_client import PulsarSystem
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+
+PROJECT = ROOT / "tests" / "e2e" / "java_v5"
+RUN_TIMEOUT_S = 150
+CHECKS = (
+    "one segment",
+    "several segments",
+    "absent and not to be created",
+    "classic topic",
+    "classic topic with partitions",
+    "queue shared",
+    "checkpoint",
+    "segments move under load",
+    "kill under load",
+)
+
+
+@pytest.fixture(scope="module")
+def outcome(system: PulsarSystem) -> dict[str, Checked]:
+    require_tools("java", "mvn")
+    folder = built(
+        "java-v5",
+        sorted(path for path in PROJECT.rglob("*") if path.suffix in (".java", ".xml")),
+        lambda folder: [
+            *("mvn", "--batch-mode", "--quiet", "--file", str(PROJECT / "pom.xml")),
+            f"-Dbuild.folder={folder}",
+            "process-classes",
+        ],
+    )
+    system.start_dead()
+    return run_checks(
+        [
+            *("java", "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
+            *("-cp", f"{folder}/classes:{folder}/jars/*", "checks.Main"),
+            *(system.service_url, "java-v5-"),
+        ],
+        system,
+        environment={},
+        timeout_s=RUN_TIMEOUT_S,
+    )
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_java_client_of_scalable_topics(outcome: dict[str, Checked], check: str):
+    assert outcome[check] == Checked(check, "")
+
+
+def test_every_check_of_the_java_client_of_scalable_topics_is_looked_at(
+    outcome: dict[str, Checked],
+):
+    assert tuple(outcome) == CHECKS

@@ -1,0 +1,52 @@
+package checks;
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/** Runs every check and prints a JSON line for each. Arguments: service URL, prefix of topics. */
+public final class Main {
+    interface Check {
+        void run(Context context) throws Exception;
+    }
+
+    private Main() {}
+
+    public static void main(String[] arguments) throws Exception {
+        BufferedReader answers =
+                new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (Map.Entry<String, Check> each : checks().entrySet()) {
+            String error = "";
+            try (Context own =
+                    new Context(arguments[0], arguments[1] + each.getKey(), answers)) {
+                each.getValue().run(own);
+            } catch (Throwable failed) {
+                error = Context.story(failed);
+            }
+            Context.print(
+                    "{\"check\":"
+                            + Context.quoted(each.getKey())
+                            + ",\"error\":"
+                            + Context.quoted(error)
+                            + "}");
+        }
+        // Threads of a client may linger.
+        System.exit(0);
+    }
+
+    private static Map<String, Check> checks() {
+        Map<String, Check> checks = new LinkedHashMap<>();
+        checks.put("one segment", Segments::one);
+        checks.put("several segments", Segments::several);
+        checks.put("absent and not to be created", Segments::closedNamespace);
+        checks.put("classic topic", Segments::classic);
+        checks.put("classic topic with partitions", Segments::partitions);
+        checks.put("queue shared", Segments::shared);
+        checks.put("checkpoint", Segments::checkpoint);
+        checks.put("segments move under load", Segments::move);
+        checks.put("kill under load", Segments::kill);
+        return checks;
+    }
+}
