@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from nextgen.kernel.events.decider import Rejected, RejectionCode
-from nextgen.kernel.routing.names import Domain, TopicName
+from nextgen.kernel.routing.names import Domain, TopicName, Unit
+from shards.domain.assignment import Assignment
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.topic import Topic
 
@@ -59,3 +62,15 @@ def check_listed(
             f"not {wanted.text}",
         )
     return None
+
+
+def listed_units(units: Iterable[Assignment], layout: ScalableTopic | None) -> list[Assignment]:
+    """Return those of a topic's ``units`` that clients may use; all of a classic topic.
+
+    Of a scalable one, segments that left the layout and children that are not in it yet are left
+    out: no lookup leads to them.
+    """
+    if layout is None:
+        return list(units)
+    listed = {Unit.segment(each).text for each in layout.segments}
+    return [each for each in units if each.unit in listed]

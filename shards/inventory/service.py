@@ -39,6 +39,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ExecuteResponse,
     TopicUnitsResponse,
 )
+from shards.domain.lookup import listed_units
 from shards.inventory.command_answer import Answer, finish, repeated
 from shards.inventory.commands import InventoryCommands
 from shards.inventory.reader import InventoryReader
@@ -149,7 +150,8 @@ class InventoryService:
         return self._commands.restoration
 
     async def units_of_topic(self, name: str) -> TopicUnitsResponse:
-        """Return the units of a topic that were ever assigned. Linearizable.
+        """Return the units of a topic that were ever assigned and that clients may use.
+        Linearizable.
 
         Raises:
             InvalidRequest: It is no topic's name.
@@ -163,7 +165,8 @@ class InventoryService:
         topic = self._state.reads.load_topic(base)
         if topic is None:
             return TopicUnitsResponse()
-        units = self._state.scans.assignments_of_topic(topic.topic_id).values()
+        assigned = self._state.scans.assignments_of_topic(topic.topic_id).values()
+        units = listed_units(assigned, self._state.reads.load_scalable(base))
         return TopicUnitsResponse(
             topic_id=topic.topic_id,
             units=[

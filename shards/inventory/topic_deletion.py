@@ -24,8 +24,10 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 from shards.domain import assignment, topic
 from shards.domain.assignment import REASON_TOPIC_DELETED, Assignment, UnassignTopic
+from shards.domain.lookup import listed_units
 from shards.domain.scalable import decider as scalable
 from shards.domain.scalable.commands import DeleteScalableTopic
+from shards.domain.scalable.state import ScalableTopic
 from shards.domain.states import StateKind
 from shards.inventory.command_answer import Answer, conclude, record
 from shards.inventory.forced_deletions import ForcedDeletions
@@ -70,7 +72,9 @@ class TopicDeletion:
         if isinstance(decision, Rejected):
             return conclude(self._state, command_id, decision, result)
         units = self._state.scans.assignments_of_topic(topic_id)
-        refusal = _check_ended(name, topic_id, units.values(), body)
+        layout = self._layout(name)
+        listed = listed_units(units.values(), layout)
+        refusal = _check_ended(name, topic_id, listed, body)
         if refusal is not None:
             # Not remembered: the same command comes again once the owners were asked.
             return conclude(self._state, b"", refusal, CommandResult())
@@ -81,7 +85,7 @@ class TopicDeletion:
         while len(ended) > UNITS_PER_RECORD_MAX:
             part, ended = ended[:UNITS_PER_RECORD_MAX], ended[UNITS_PER_RECORD_MAX:]
             self._notify_unassigned(part, self._state.proposer.propose(_unassign(part)))
-        events = (*_unassign(ended), *decision.events, *self._layout_deleted(name, topic_id))
+        events = (*_unassign(ended), *decision.events, *_layout_deleted(layout, name, topic_id))
         answer = record(self._state, command_id, events, result)
         assert answer.commit is not None, "a topic that was there has an event when it goes"
         if body.force:
@@ -91,14 +95,10 @@ class TopicDeletion:
         self._notify_unassigned([*ended, *idle], answer.commit)
         return answer
 
-    def _layout_deleted(self, name: str, topic_id: str) -> Sequence[DomainEvent]:
-        """Return the events that end the layout of a topic, none of a classic one."""
+    def _layout(self, name: str) -> ScalableTopic | None:
         if self._state.reads.total(StateKind.SCALABLE_TOPIC) == 0:
-            return ()
-        order = DeleteScalableTopic(name, topic_id)
-        decision = scalable.decide(self._state.reads.load_scalable(name), order)
-        assert isinstance(decision, Accepted), "what is not there is deleted"
-        return decision.events
+            return None
+        return self._state.reads.load_scalable(name)
 
     def _notify_unassigned(
         self, ended: Sequence[Assignment], commit: asyncio.Future[Commit]
@@ -144,6 +144,15 @@ def _check_ended(
         if not each.is_assigned or ended.get(each.unit) != each.epoch:
             return _stale(f"{each.name} is in epoch {each.epoch}, which was not ended")
     return None
+
+
+def _layout_deleted(
+    layout: ScalableTopic | None, name: str, topic_id: str
+) -> Sequence[DomainEvent]:
+    """Return the events that end the layout of a topic, none of a classic one."""
+    decision = scalable.decide(layout, DeleteScalableTopic(name, topic_id))
+    assert isinstance(decision, Accepted), "what is not there is deleted"
+    return decision.events
 
 
 def _stale(why: str) -> Rejected:

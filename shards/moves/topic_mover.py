@@ -22,7 +22,8 @@ from protos.nextgen.v1.shard_service_pb2 import TopicMove
 from shards.assignment.shard_units import ShardUnits
 from shards.assignment.unit_flight import fail_future
 from shards.domain.assignment import MOVE_REASONS, Assignment
-from shards.domain.lookup import check_served
+from shards.domain.lookup import check_listed, check_served
+from shards.domain.topic import Topic
 from shards.moves.handover import Handover, PlannedMove
 from shards.moves.move_target import MoveTargets, PoliciesFound
 from shards.state.shard_state import ShardState
@@ -44,6 +45,7 @@ class TopicMover:
     ) -> None:
         self._shard_id = shard_id
         self._proposer = state.proposer
+        self._reads = state.reads
         self._least_epoch = state.term.least_epoch
         self._units = units
         self._answers = units.answers
@@ -118,6 +120,13 @@ class TopicMover:
     def _in_progress(self, text: str) -> tuple[asyncio.Future[Any] | None, ...]:
         return self._units.flights.get(text), self._under_way.get(text)
 
+    def _check_served(self, name: TopicName, topic: Topic | None) -> Rejected | None:
+        """Return why a unit stays. A segment that left the layout is removed where it is."""
+        refused = check_served(name, topic)
+        if refused is not None or name.segment is None:
+            return refused
+        return check_listed(name, self._reads.load_scalable(name.base_text), may_be_planned=True)
+
     def _plan(
         self,
         names: dict[str, TopicName],
@@ -130,7 +139,7 @@ class TopicMover:
         planned: list[PlannedMove] = []
         loaded = self._units.reads.load(list(names.values()))
         for (text, name), (topic, assignment) in zip(names.items(), loaded, strict=True):
-            refused = check_served(name, topic)
+            refused = self._check_served(name, topic)
             if refused is not None:
                 partitions = topic.partitions if topic is not None else 0
                 answers[text] = self._answers.refused(text, refused, partitions)

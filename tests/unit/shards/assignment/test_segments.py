@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from nextgen.kernel.events.decider import Accepted
 from protos.nextgen.v1 import shard_service_pb2 as pb
+from shards.domain.scalable import decider
+from shards.domain.scalable.commands import AbandonLayoutChange
 from tests.support.scenarios import run_by
 from tests.support.shards.harness import NAMESPACE, Harness, in_shard
 
@@ -111,3 +114,35 @@ async def test_a_deleted_scalable_topic_takes_its_units_along(shard: Harness) ->
     assert released == [LOWER, UPPER]
     (gone,) = await shard.lookup(LOWER)
     assert gone.rejection_code == "NOT_FOUND"
+
+
+@run_by(in_shard)
+async def test_a_segment_that_left_the_layout_is_neither_moved_nor_in_the_way_of_a_deletion(
+    shard: Harness,
+) -> None:
+    """Its owner cannot be looked up any more; it is released with the others."""
+    await scaled(shard, brokers=2)
+    child = f"segment://{NAMESPACE}/scaled/0000-3fff-2"
+    await shard.lookup(LOWER)
+    await shard.execute(change_layout=pb.ChangeLayout(name=NAME, kind="split", segments=[0]))
+    await shard.leader.topics.lookup([child], timeout_ms=1_000, may_be_planned=True)
+    layout = shard.leader.state.reads.load_scalable(NAME)
+    assert layout is not None
+    abandon = decider.decide(layout, AbandonLayoutChange(1, "a test"))
+    assert isinstance(abandon, Accepted)
+    await shard.leader.state.proposer.propose(abandon.events)
+
+    (moved,) = await shard.move((child, ""))
+    units = (await shard.ask(topic_units=pb.TopicUnitsRequest(name=NAME))).topic_units
+    ended = [pb.EndedUnit(unit=each.unit, epoch=each.epoch) for each in units.units]
+    deletion = pb.DeleteTopic(
+        name=NAME, is_checked=True, topic_id=units.topic_id, ended=ended, force=True
+    )
+    result = await shard.execute(delete_topic=deletion)
+    await asyncio.sleep(1)
+
+    assert moved.rejection_code == "NOT_FOUND"
+    assert [each.name for each in units.units] == [LOWER]
+    assert result.rejection_code == ""
+    gone = {name for each in shard.brokers.values() for name, *_ in each.released}
+    assert gone == {LOWER, child}
