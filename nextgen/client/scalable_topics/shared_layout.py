@@ -7,7 +7,7 @@ shard ─▶ events of the topic ──────▶ the folded layout ─╮
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.client.scalable_topics.fold import fold_event
@@ -41,7 +41,10 @@ class SharedLayout:
         self.name = name
         self.places = 0
         self.changes = 0
-        """Grows with each change of the layout or of an owner."""
+        """Grows with each change of the topic or of an owner."""
+        self.graph_changes = 0
+        """Grows with those of them that concern the segments: with each epoch, not with what
+        becomes of subscriptions."""
         self.topic: ScalableTopic | None = None
         self.error: MetadataError | None = None
         """Why it is followed no longer."""
@@ -50,6 +53,7 @@ class SharedLayout:
         self._broker_url = broker_url
         self._owners: dict[int, _Owner] = {}
         self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting_for_graph: set[asyncio.Future[None]] = set()
         self._layout_id = stream.add(
             _LayoutListener(self), kinds=[KIND_SCALABLE_TOPIC], names=[name.text]
         )
@@ -83,16 +87,31 @@ class SharedLayout:
             MetadataError: The layout is followed no longer.
         """
         while self.changes == changes:
-            if self.error is not None:
-                raise self.error
-            woken = asyncio.get_running_loop().create_future()
-            self._waiting.add(woken)
-            try:
-                await woken
-            finally:
-                self._waiting.discard(woken)
+            await self._woken(self._waiting)
+        self._check()
+
+    async def wait_graph_change(self, changes: int) -> None:
+        """Return once ``graph_changes`` is no longer that.
+
+        Raises:
+            MetadataError: The layout is followed no longer.
+        """
+        while self.graph_changes == changes:
+            await self._woken(self._waiting_for_graph)
+        self._check()
+
+    def _check(self) -> None:
         if self.error is not None:
             raise self.error
+
+    async def _woken(self, waiting: set[asyncio.Future[None]]) -> None:
+        self._check()
+        woken = asyncio.get_running_loop().create_future()
+        waiting.add(woken)
+        try:
+            await woken
+        finally:
+            waiting.discard(woken)
 
     def close(self) -> None:
         """End the watches."""
@@ -105,13 +124,13 @@ class SharedLayout:
         """Take in the layout as it is now; the first one completes the loading."""
         is_first, self.is_loaded = not self.is_loaded, True
         if is_first or topic != self.topic:
-            self.topic = topic
-            self.notify()
+            before, self.topic = self.topic, topic
+            self.notify(of_graph=is_first or _graph_of(before) != _graph_of(topic))
 
     def take_owners(self, owners: Mapping[int, _Owner]) -> None:
         if owners != self._owners:
             self._owners = dict(owners)
-            self.notify()
+            self.notify(of_graph=True)
 
     @property
     def owners(self) -> Mapping[int, _Owner]:
@@ -119,13 +138,14 @@ class SharedLayout:
 
     def end(self, error: MetadataError) -> None:
         self.error = error
-        self.notify()
+        self.notify(of_graph=True)
 
-    def notify(self) -> None:
+    def notify(self, *, of_graph: bool) -> None:
         self.changes += 1
-        for woken in self._waiting:
-            if not woken.done():
-                woken.set_result(None)
+        _wake(self._waiting)
+        if of_graph:
+            self.graph_changes += 1
+            _wake(self._waiting_for_graph)
 
 
 class _LayoutListener:
@@ -198,6 +218,17 @@ class _OwnerListener:
 
     def on_ended(self, error: MetadataError) -> None:
         self._owner.end(error)
+
+
+def _wake(waiting: Iterable[asyncio.Future[None]]) -> None:
+    for woken in waiting:
+        if not woken.done():
+            woken.set_result(None)
+
+
+def _graph_of(topic: ScalableTopic | None) -> tuple[str, int] | None:
+    """Return what two states with the same segments have in common; None without a topic."""
+    return None if topic is None else (topic.topic_id, topic.epoch)
 
 
 def _segment_of(unit: str) -> int | None:

@@ -149,21 +149,25 @@ class SharedLayouts:
 class LayoutPlace:
     """A ``WatchedLayout``."""
 
-    __slots__ = ("_leave", "_seen", "shared")
+    __slots__ = ("_leave", "_seen", "_seen_graph", "shared")
 
     def __init__(self, shared: SharedLayout, leave: _Leave) -> None:
         self.shared = shared
         self._leave: _Leave | None = leave
-        self._seen = -1
+        self._seen = self._seen_graph = -1
 
     def layout(self) -> KnownLayout | None:
         """See ``WatchedLayout.layout``."""
-        self._seen = self.shared.changes
+        self._seen, self._seen_graph = self.shared.changes, self.shared.graph_changes
         return self.shared.known()
 
     async def next_change(self) -> None:
         """See ``WatchedLayout.next_change``."""
         await self.shared.wait_change(self._seen)
+
+    async def next_graph_change(self) -> None:
+        """See ``WatchedLayout.next_graph_change``."""
+        await self.shared.wait_graph_change(self._seen_graph)
 
     def close(self) -> None:
         """See ``WatchedLayout.close``."""

@@ -5,7 +5,8 @@
                      ▼                            │
               the client has read all ────────────╯   topic deleted ─▶ UPDATE: TopicNotFound
 
-Every update has the whole layout. One is in flight: what changes meanwhile comes with the next one.
+Every update has the whole graph of segments, with their owners. One is in flight: what changes
+meanwhile comes with the next one. Subscriptions and consumers are no part of it.
 A topic of the domain persistent is answered with its scalable twin, if there is one, and else with
 a layout made of its partitions.
 """
@@ -213,7 +214,7 @@ class LayoutSession:
                 )
             )
             await self._client.until_writable()
-            await place.next_change()
+            await place.next_graph_change()
 
     async def _classic(self, name: TopicName) -> ScalableTopicDAG:
         try:

@@ -29,7 +29,11 @@ class WatchedLayout(Protocol):
         """Return the present layout, None if there is no such topic."""
 
     async def next_change(self) -> None:
-        """Return once the layout differs from what ``layout`` returned last."""
+        """Return once anything differs from what ``layout`` returned last: subscriptions too."""
+
+    async def next_graph_change(self) -> None:
+        """Return once the segments or their owners differ from what ``layout`` returned last, or
+        the topic has come or gone."""
 
     def close(self) -> None:
         """Give the place up. Closing again does nothing."""

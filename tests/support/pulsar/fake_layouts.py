@@ -40,6 +40,9 @@ class FakePlace:
             self._layouts.moved.clear()
             await self._layouts.moved.wait()
 
+    async def next_graph_change(self) -> None:
+        await self.next_change()
+
     def close(self) -> None:
         self.is_closed = True
 

@@ -19,6 +19,7 @@ from protos.nextgen.v1.events_pb2 import (
     BrokerRecorded,
     Event,
     LayoutChanged,
+    ScalableSubscriptionCreated,
     ScalableTopicCreated,
     ScalableTopicDeleted,
     TopicAssigned,
@@ -215,6 +216,47 @@ async def test_a_snapshot_after_a_gap_that_changes_nothing_wakes_nobody(world):
     await waiting
 
     assert place.layout() is None
+
+
+async def test_what_becomes_of_a_subscription_is_no_change_of_the_graph(world):
+    """Ten thousand watchers of segments are not woken because a consumer came."""
+    place = await world.loaded(item())
+    place.layout()
+    any_change = asyncio.ensure_future(place.next_change())
+    of_graph = asyncio.ensure_future(place.next_graph_change())
+    await world.settle()
+    made = ScalableSubscriptionCreated(name=NAME.text, subscription="s", type="stream")
+
+    world.stream_.events(KIND_SCALABLE_TOPIC, Event(scalable_subscription_created=made))
+    await any_change
+    await world.settle()
+
+    assert not of_graph.done()
+    assert [each.name for each in place.layout().topic.subscriptions] == ["s"]
+    world.stream_.events(KIND_SCALABLE_TOPIC, changed(1))
+    await of_graph
+
+
+@pytest.mark.parametrize("how", ["owner", "deletion", "end"])
+async def test_owners_a_deletion_and_the_end_are_changes_of_the_graph(world, how):
+    place = await world.loaded(item())
+    place.layout()
+    of_graph = asyncio.ensure_future(place.next_graph_change())
+    await world.settle()
+
+    if how == "owner":
+        world.stream_.events(KIND_ASSIGNMENT, assigned("b-1", "s-1"))
+    elif how == "deletion":
+        gone = Event(scalable_topic_deleted=ScalableTopicDeleted(name=NAME.text))
+        world.stream_.events(KIND_SCALABLE_TOPIC, gone)
+    else:
+        await world.layouts.stop()
+
+    if how == "end":
+        with pytest.raises(Unavailable):
+            await of_graph
+    else:
+        await of_graph
 
 
 async def test_a_deleted_topic_has_no_layout(world):
