@@ -13,7 +13,7 @@ from tests.simulation.report import Kind, SeedReport
 
 FAILED = failed_seeds()
 QUICK: set[tuple[Kind, int]] = {
-    *(("engine", seed) for seed in (100, 104, 135, 1011, 5008, 37788, 37826)),
+    *(("engine", seed) for seed in (100, 104, 135, 1011, 5008, 37788, 37826, 39199)),
 }
 """Seeds of a second or two. The others together take minutes: `make nightly` runs them."""
 

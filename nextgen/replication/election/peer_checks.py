@@ -117,6 +117,11 @@ class PeerChecks:
         newest = replica.configuration
         committed = replica.journal.configuration_at(replica.commit_index) or self._given
         known = {*members_of(self._given), *members_of(committed), *members_of(newest)}
+        if newest.index > replica.commit_index:
+            # This change may never be committed, and a member that it removes may lead. The one
+            # before it was committed; after a restart this replica does not know that.
+            before = replica.journal.configuration_at(newest.index - 1) or self._given
+            known |= {*members_of(before)}
         if not known or sender in known:
             return True  # It knows no member yet: it joins a group whose log it has not received.
         # Or the sender became a member by an entry that is not here yet.

@@ -179,6 +179,13 @@ MUTANTS = (
         _CHECKS,
     ),
     Mutant(
+        "refuses-members-that-an-uncommitted-change-removes",
+        "L24",
+        "a member that is removed by a change that may not be committed may lead",
+        (Edit(PeerChecks, "_is_from_member", "newest.index > replica.commit_index", "False"),),
+        _CHECKS,
+    ),
+    Mutant(
         "raises-its-term-by-answers-of-strangers",
         "L15",
         "an answer to a pre-vote is one of a voter",

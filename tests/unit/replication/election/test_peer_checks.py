@@ -15,6 +15,7 @@ from tests.support.scenarios import run_by
 from tests.support.simulated.membership import (
     REMOVE,
     MembershipSimulation,
+    ask,
     engine_of,
     log_of,
     membership,
@@ -263,6 +264,31 @@ async def test_a_replica_that_is_behind_follows_a_leader_that_its_log_does_not_n
     )
 
     assert log_of(away).status.leader_id == leader.node_id
+
+
+@run_by(membership)
+async def test_a_restarted_learner_follows_a_leader_whose_removal_was_never_committed(
+    simulation: MembershipSimulation,
+) -> None:
+    """It knows of no commit then, and the newest configuration of its log does not name it."""
+    learner = simulation.node(4)
+    await simulation.add_learner(learner)
+    before = await simulation.leader()
+    kept, other = others(simulation, before)
+    simulation.cut_off(before, learner)
+    ask(before, REMOVE, kept)
+    await until(lambda: kept.node_id not in log_of(learner).status.members, "it has the removal")
+    before.crash()
+    await simulation.restart(learner)
+    await until(lambda: log_of(kept).is_leader or log_of(other).is_leader, "another one leads")
+    await simulation.lead(kept)
+
+    simulation.heal()
+    await until(lambda: log_of(learner).status.leader_id == kept.node_id, "it follows")
+
+    await simulation.write()
+    await until(lambda: simulation.is_caught_up(learner), "it has everything")
+    assert kept.node_id in log_of(learner).status.members
 
 
 @run_by(membership)
