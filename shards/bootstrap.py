@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 import structlog
 from prometheus_client import REGISTRY
 
+from nextgen.client.brokers.channels import BrokerChannels
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.cluster.membership import run_as_member
 from nextgen.client.cluster.view import ClusterView
@@ -45,6 +46,7 @@ from shards.adapters.routed import (
     RoutedParents,
     RoutedTopicControllers,
 )
+from shards.adapters.segment_brokers import CalledSegmentBrokers
 from shards.adapters.shard_servicer import ShardServicer
 from shards.config import ShardNodeConfig
 from shards.metrics import NodeMetrics
@@ -109,9 +111,8 @@ async def serve(
         dispatcher = RequestDispatcher(replicas, link.view)
         pool = ExchangePool(lambda: link.view.shard_map_version)
         stack.push_async_callback(pool.stop)
-        dependencies = _leader_dependencies(
-            config, link, ShardRouter(link, pool, dispatcher.local), metrics
-        )
+        router = ShardRouter(link, pool, dispatcher.local)
+        dependencies = _leader_dependencies(config, link, router, _channels(stack), metrics)
         node = ShardNode(
             config.node_id, str(config.advertise), link, groups, dependencies, metrics, replicas
         )
@@ -177,8 +178,19 @@ async def _start_server(
     return server
 
 
+def _channels(stack: AsyncExitStack) -> BrokerChannels:
+    """Return channels to brokers, which ``stack`` closes."""
+    channels = BrokerChannels()
+    stack.push_async_callback(channels.stop)
+    return channels
+
+
 def _leader_dependencies(
-    config: ShardNodeConfig, link: ClusterLink, router: ShardRouter, metrics: NodeMetrics
+    config: ShardNodeConfig,
+    link: ClusterLink,
+    router: ShardRouter,
+    channels: BrokerChannels,
+    metrics: NodeMetrics,
 ) -> LeaderDependencies:
     choices = random.Random()
     return LeaderDependencies(
@@ -192,6 +204,7 @@ def _leader_dependencies(
         homes=LinkedHomes(link),
         parents=RoutedParents(router, link.view),
         reports=LinkReports(link),
+        segments=CalledSegmentBrokers(channels),
         clock=LoopClock(),
         entropy=os.urandom,
         draw=lambda: (choices.getrandbits(32), choices.getrandbits(32)),

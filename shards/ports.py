@@ -11,6 +11,7 @@ from typing import Protocol
 
 from nextgen.client.changes.shard_watch import WatchListener
 from nextgen.kernel.events.decider import Rejected
+from nextgen.kernel.scalable.segments import SegmentEnd
 from protos.nextgen.v1.cluster_service_pb2 import LeaseCapacityRequest, LeaseCapacityResponse
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport
 from protos.nextgen.v1.inventory_pb2 import Item, Kind
@@ -143,6 +144,53 @@ class TopicControllers(Protocol):
         Raises:
             MetadataError: The shard could not be reached.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentUnit:
+    """A segment of a scalable topic at the broker to which one assignment gives it.
+
+    ``endpoint`` is the broker's host:port for gRPC.
+    """
+
+    name: str
+    topic_id: str
+    unit: str
+    epoch: int
+    endpoint: str
+
+
+class SegmentBrokers(Protocol):
+    """The brokers that serve segments. Every call may be repeated, and changes nothing then.
+
+    Raises:
+        Refused: The broker refuses. STALE_EPOCH: it does not have the unit in this epoch.
+        MetadataError: The broker was not reached, or its answer is missing.
+    """
+
+    async def ready(
+        self, unit: SegmentUnit, subscriptions: Sequence[str], *, timeout_ms: int
+    ) -> None:
+        """Open the unit and have the cursors of ``subscriptions``; new ones at its beginning."""
+        ...
+
+    async def seal(self, unit: SegmentUnit, *, timeout_ms: int) -> SegmentEnd:
+        """End the unit for ever: nothing is published to it, in no later epoch either."""
+        ...
+
+    async def seek(
+        self, unit: SegmentUnit, subscription: str, to_ms: int | None, *, timeout_ms: int
+    ) -> None:
+        """Set a cursor to the first message published at or after ``to_ms``; None: to the end."""
+        ...
+
+    async def drop(self, unit: SegmentUnit, subscription: str, *, timeout_ms: int) -> None:
+        """Have no cursor of ``subscription``; consumers that are connected are closed."""
+        ...
+
+    async def remove(self, unit: SegmentUnit, *, timeout_ms: int) -> None:
+        """Remove the unit's messages, in all epochs up to its own. Any broker can do it."""
         ...
 
 

@@ -26,6 +26,9 @@ REASON_EPOCH_USED = "epoch_used"
 REASON_TOPIC_DELETED = "topic_deleted"
 REASON_IDLE = "idle"
 REASON_UNLOADED = "unloaded"
+REASON_SEGMENT_REMOVED = "segment_removed"
+
+ASKED_BY_LAYOUT = "layout_change"
 
 MOVE_REASONS = MappingProxyType(
     {
@@ -34,6 +37,7 @@ MOVE_REASONS = MappingProxyType(
         "drain": REASON_DRAINED,
         "rebalance": REASON_REBALANCED,
         "pin": REASON_PINNED,
+        ASKED_BY_LAYOUT: REASON_MOVED,
     }
 )
 """The reason in a move's event, by the origin of the move (``asked_by``)."""

@@ -30,7 +30,7 @@ from shards.inventory.parent_deletion import NAMESPACES, TENANTS, ParentDeletion
 from shards.inventory.parent_gates import ParentGates, ParentRead
 from shards.inventory.placement_check import PlacementCheck
 from shards.inventory.restoration import Restoration
-from shards.inventory.scalable.commands import ScalableCommands
+from shards.inventory.scalable.commands import OnScalableDecided, ScalableCommands
 from shards.inventory.topic_bounds import NO_BOUNDS, NamespacePolicies, TopicBounds
 from shards.inventory.topic_creation import TopicCreation, namespaces_of
 from shards.inventory.topic_deletion import OnUnassigned, TopicDeletion
@@ -65,6 +65,7 @@ class InventoryCommands:
         on_unassigned: OnUnassigned | None,
         policies: NamespacePolicies | None,
         brokers: BrokerDirectory | None,
+        on_scalable: OnScalableDecided | None = None,
     ) -> None:
         self._state = state
         self._policies = policies
@@ -78,7 +79,7 @@ class InventoryCommands:
         """Counts against the same bounds as ordinary creates."""
         self.restoration = Restoration(state, turns, self._bounds)
         self._deletion = ParentDeletion(state, directory)
-        self._scalable = ScalableCommands(state)
+        self._scalable = ScalableCommands(state, on_scalable)
         self._topic_deletion = TopicDeletion(state, on_unassigned, self._bounds, forced)
 
     def start(self, command: ParsedCommand) -> Work:

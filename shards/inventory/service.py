@@ -44,6 +44,7 @@ from shards.inventory.command_answer import Answer, finish, repeated
 from shards.inventory.commands import InventoryCommands
 from shards.inventory.reader import InventoryReader
 from shards.inventory.restoration import Restoration
+from shards.inventory.scalable.commands import OnScalableDecided
 from shards.inventory.topic_bounds import NamespacePolicies
 from shards.inventory.topic_deletion import OnUnassigned
 from shards.ports import BrokerDirectory, ParentDirectory
@@ -86,8 +87,9 @@ class InventoryService:
     """Carries out commands while this replica leads the shard; lives for one term.
 
     ``on_unassigned`` is called with the assignments that ended with a deleted topic, once that is
-    committed: their brokers have to release them. ``policies`` bound the number of topics in a
-    namespace; without them there is no bound. Placement rules are checked by ``brokers``, and by
+    committed: their brokers have to release them. ``on_scalable`` is called with the name of a
+    scalable topic, once a command about it is committed. ``policies`` bound the number of topics in
+    a namespace; without them there is no bound. Placement rules are checked by ``brokers``, and by
     ``policies``; without ``brokers`` all are accepted.
     """
 
@@ -97,13 +99,16 @@ class InventoryService:
         directory: ParentDirectory,
         *,
         on_unassigned: OnUnassigned | None = None,
+        on_scalable: OnScalableDecided | None = None,
         policies: NamespacePolicies | None = None,
         brokers: BrokerDirectory | None = None,
         admission: WriteAdmission | None = None,
     ) -> None:
         self._state = state
         self._admission = admission or WriteAdmission(state.shard_id)
-        self._commands = InventoryCommands(state, directory, on_unassigned, policies, brokers)
+        self._commands = InventoryCommands(
+            state, directory, on_unassigned, policies, brokers, on_scalable
+        )
         self._executing: dict[bytes, asyncio.Task[CommandResult]] = {}
         self._tasks: set[asyncio.Task[CommandResult]] = set()
 

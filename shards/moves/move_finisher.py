@@ -164,7 +164,22 @@ class MoveFinisher:
         Raises:
             MetadataError: An owner was not reached. A repetition changes nothing.
         """
-        deleted = await self._deleted(ended)
+        return await self._remove_at_owners(ended, await self._deleted(ended))
+
+    async def remove_units(self, ended: Sequence[Assignment]) -> Sequence[Assignment]:
+        """Have brokers told once that units are gone for good; return those that none was told of.
+
+        Their topic is there still: they are segments that left its layout. The caller MUST know
+        that this is committed.
+
+        Raises:
+            MetadataError: An owner was not reached. A repetition changes nothing.
+        """
+        return await self._remove_at_owners(ended, frozenset(each.topic_id for each in ended))
+
+    async def _remove_at_owners(
+        self, ended: Sequence[Assignment], deleted: frozenset[str]
+    ) -> Sequence[Assignment]:
         for _ in range(_STAND_INS_MAX):
             holders = [self._holder(each) for each in ended]
             owned = [

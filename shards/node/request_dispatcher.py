@@ -39,6 +39,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     UnassignResponse,
 )
 from shards.node.replica import Replica
+from shards.scalable.settled_commands import settle_all
 
 _ANSWERED_STEPS: Mapping[str | None, int] = {"lookup": 22, "assign": 21}
 
@@ -174,6 +175,7 @@ async def _execute(replica: Replica, request: ShardRequest, _timeout_ms: int) ->
     if request.execute.consistency not in Consistency.values():
         raise InvalidRequest(f"consistency {request.execute.consistency} is not known here")
     response = await leader.inventory.execute(request.execute, trace_id=request.trace_id)
+    await settle_all(leader.scalable, request.execute, response)
     if request.execute.consistency == CONSISTENCY_EFFECTIVE:
         began = time.monotonic()
         await leader.effective.wait_all(request.execute, response)

@@ -41,12 +41,16 @@ from shards.ports import (
     MetadataReader,
     ParentDirectory,
     Quotas,
+    SegmentBrokers,
     SessionReports,
     TopicControllers,
 )
 from shards.projections.rows import Query
 from shards.scalable.consumer_grace import ConsumerGrace
+from shards.scalable.controller import ScalableController
 from shards.scalable.drained_marks import DrainedMarks
+from shards.scalable.segment_removal import SegmentRemoval
+from shards.scalable.topic_work import WorkDependencies
 from shards.sessions.broker_drains import BrokerDrains
 from shards.sessions.broker_manager import BrokerManager
 from shards.sessions.drained_forwarding import DrainedForwarding
@@ -74,6 +78,7 @@ class LeaderDependencies:
     homes: HomeShards
     parents: ParentDirectory
     reports: SessionReports
+    segments: SegmentBrokers
     clock: Clock
     entropy: Callable[[int], bytes]
     """Returns the given number of random bytes."""
@@ -150,7 +155,25 @@ class ShardLeader:
         )
         self._make_topics(dependencies, sync, placer)
         self._make_movers(dependencies, sync, placer)
+        self._make_scalable(dependencies)
         self._make_inventory(dependencies)
+
+    def _make_scalable(self, dependencies: LeaderDependencies) -> None:
+        """Create the service that carries on the changes of scalable topics."""
+        removal = SegmentRemoval(
+            self.state, self._finisher, dependencies.directory, dependencies.segments
+        )
+        self.scalable = ScalableController(
+            self.shard_id,
+            WorkDependencies(
+                self.state,
+                self.topics,
+                self.mover,
+                dependencies.segments,
+                removal,
+                dependencies.clock,
+            ),
+        )
 
     def _make_topics(
         self, dependencies: LeaderDependencies, sync: BrokerSync, placer: UnitPlacer
@@ -188,6 +211,7 @@ class ShardLeader:
             self.state,
             dependencies.parents,
             on_unassigned=self._finisher.release_deleted,
+            on_scalable=self.scalable.resume,
             policies=self.policies,
             brokers=dependencies.directory,
             admission=WriteAdmission(
@@ -298,12 +322,14 @@ class ShardLeader:
         self._finisher.recover(self._log)
         self.evacuation.start()
         self.consumers.start()
+        self.scalable.start()
 
     def close(self, leader_hint: str | None) -> None:
         """End the term: pending requests fail with ``NotLeader`` and ``leader_hint``."""
         error = NotLeader(self.shard_id, leader_hint)
         self.state.term.end()
         self._roll_call.close()
+        self.scalable.close()
         self.evacuation.close()
         self.consumers.close()
         self.rebalancer.close()

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from sqlalchemy import Connection
 
+from nextgen.kernel.routing.names import Unit
 from nextgen.replication.ports import Entry, Record
 from nextgen.replication.view.digest import rows_digest
 from protos.nextgen.v1.events_pb2 import DecidedCommand
+from shards.domain.assignment import unit_key
+from shards.domain.scalable.events import SegmentStorageRemoved
 from shards.domain.states import State, StateKind
 from shards.domain.topic import TopicDeleted
 from shards.projections.births import read_births, write_births
@@ -24,6 +28,7 @@ from shards.projections.tables import ASSIGNMENTS
 from shards.wire.event import DomainEvent, decode_events
 
 _REMOVE_EPOCHS = f"DELETE FROM {ASSIGNMENTS.name} WHERE key >= ? AND key < ? RETURNING *"
+_REMOVE_EPOCH = f"DELETE FROM {ASSIGNMENTS.name} WHERE key = ? RETURNING *"
 
 
 def fold(connection: Connection, entries: Sequence[Entry]) -> int | None:
@@ -114,11 +119,18 @@ def _write_events(connection: Connection, events: Sequence[DomainEvent]) -> list
 
 
 def _remove_epochs(connection: Connection, events: Sequence[DomainEvent]) -> int:
-    """Remove the assignments of deleted topics: a topic id is never used again."""
+    """Remove the assignments of deleted topics and of segments that are gone.
+
+    Neither the id of a topic nor that of a segment is used again.
+    """
     change = 0
     for each in events:
+        gone: Sequence[Any] = ()
         if isinstance(each, TopicDeleted):
             within = prefix_range(f"{each.topic_id}/")
             gone = connection.exec_driver_sql(_REMOVE_EPOCHS, within).fetchall()
-            change -= rows_digest(ASSIGNMENTS.name, map(tuple, gone))
+        elif isinstance(each, SegmentStorageRemoved):
+            key = unit_key(each.topic_id, Unit.segment(each.segment_id).text)
+            gone = connection.exec_driver_sql(_REMOVE_EPOCH, (key,)).fetchall()
+        change -= rows_digest(ASSIGNMENTS.name, map(tuple, gone))
     return change

@@ -181,12 +181,12 @@ def read_units_of_session(
     return [unit for unit in units if isinstance(unit, Assignment)]
 
 
-def read_scalable_with_consumers(query: Query, after: str, limit: int) -> list[str]:
-    """Return the first ``limit`` names behind ``after`` of scalable topics with registered
-    consumers."""
+def read_scalable(query: Query, flag: str, after: str, limit: int) -> list[str]:
+    """Return the first ``limit`` names behind ``after`` of scalable topics that have a flag set:
+    ``has_work`` or ``has_consumers``."""
     mapping = MAPPINGS[StateKind.SCALABLE_TOPIC]
     rows = query(
-        f"{mapping.select_keys} WHERE has_consumers = 1 AND {mapping.key} > ? "
+        f"{mapping.select_keys} WHERE {flag} = 1 AND {mapping.key} > ? "
         f"ORDER BY {mapping.key} LIMIT ?",
         (after, limit),
     )

@@ -1,4 +1,4 @@
-"""Scalable topics: what the leader of a shard does about their segments.
+"""Scalable topics at work: what a layout's state says was begun is carried on here, by the leader.
 
-For ``node``.
+Brokers of segments do what it asks, as often as it asks. For ``node``.
 """

@@ -19,7 +19,7 @@ from shards.projections.reading import (
     read_assignments_of,
     read_keys,
     read_present,
-    read_scalable_with_consumers,
+    read_scalable,
     read_sessions,
     read_units_of_session,
     read_usage,
@@ -105,15 +105,23 @@ class StateScans:
     def scalable_with_consumers(self, after: str, limit: int) -> list[str]:
         """Return the first ``limit`` names behind ``after`` of scalable topics with registered
         consumers."""
+        return self._scalable("has_consumers", after, limit)
+
+    def scalable_with_work(self, after: str, limit: int) -> list[str]:
+        """Return the first ``limit`` names behind ``after`` of scalable topics of which something
+        was begun that is not finished."""
+        return self._scalable("has_work", after, limit)
+
+    def _scalable(self, flag: str, after: str, limit: int) -> list[str]:
         self._term.check()
         gone: set[str] = set()
         come: set[str] = set()
         for name, state in self._cache.pending(StateKind.SCALABLE_TOPIC):
             if name > after:
                 gone.add(name)
-                if isinstance(state, ScalableTopic) and state.has_consumers:
+                if isinstance(state, ScalableTopic) and getattr(state, flag):
                     come.add(name)
-        stored = read_scalable_with_consumers(self._query, after, limit + len(gone))
+        stored = read_scalable(self._query, flag, after, limit + len(gone))
         return sorted(come.union(stored) - (gone - come))[:limit]
 
     def has_children(self, kind: ParentKind, name: str) -> bool:

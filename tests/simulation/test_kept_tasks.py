@@ -22,9 +22,11 @@ from tests.support.processes.kept_tasks import (
 
 KEPT_ELSEWHERE = {
     "event_loop_lag": "test_measuring_goes_on_after_its_task_ended",
+    "layout_change": "test_a_task_that_fails_by_a_bug_begins_again",
     "log_rotation": "test_rotation_goes_on_after_its_task_ended",
     "mesh_dialer": "test_a_dialer_that_ended_dials_again",
     "metadata_existence_checks": "test_an_existence_check_outlives_the_task_that_makes_it",
+    "segment_removal": "test_a_removal_whose_task_fails_by_a_bug_begins_again",
     "topic_lists": "test_lists_follow_their_namespace_after_a_task_of_theirs_ended",
     "topic_lists_kept": "test_lists_follow_their_namespace_after_a_task_of_theirs_ended",
     "worker": "test_a_worker_whose_keeper_ended_comes_back",

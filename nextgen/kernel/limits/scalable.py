@@ -34,6 +34,21 @@ SCALABLE_CONSUMERS_MAX = 1_024
 """Consumers registered with all subscriptions of one scalable topic: who has which segment is
 decided anew with each change of the segments, in one record."""
 
+LAYOUT_CHANGE_READY_MS = 30_000
+"""How long a leader tries to have the children of an operation ready before it takes the operation
+back: with no broker for them the topic could not change in another way either."""
+
+SEGMENT_UNREACHABLE_MS = 1_000
+"""A segment whose broker does not answer for this long moves: writers wait for the end of a parent.
+After each move in vain it is twice as long, up to ``SEGMENT_UNREACHABLE_MS_MAX``."""
+
+SEGMENT_UNREACHABLE_MS_MAX = 30_000
+"""A broker that opens a segment with a long history needs more than ``SEGMENT_UNREACHABLE_MS``, and
+a move makes the next one begin anew."""
+
+SCALABLE_TOPICS_AT_WORK_MAX = 1_024
+"""Scalable topics of a shard whose changes are carried on at one time. Others wait in the view."""
+
 SCALABLE_CONSUMER_NAME_BYTES_MAX = 255
 """UTF-8 bytes of a registered consumer's name, so that all of them fit into one record."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nextgen.kernel.routing.names import Domain, SegmentDescriptor, TopicName
+from nextgen.kernel.routing.names import Domain, SegmentDescriptor, TopicName, Unit
 from nextgen.kernel.scalable.buckets import BucketStarts, bucket_count
 from nextgen.kernel.scalable.ranges import HashRange
 
@@ -57,6 +57,11 @@ class Segment:
     @property
     def descriptor(self) -> SegmentDescriptor:
         return SegmentDescriptor(self.hash_start, self.hash_end, self.segment_id)
+
+    @property
+    def unit(self) -> Unit:
+        """What of its topic is assigned to a broker."""
+        return Unit.segment(self.segment_id)
 
     def name_in(self, topic: TopicName) -> str:
         """Return the canonical name of the segment's own messages. ``topic`` is scalable."""

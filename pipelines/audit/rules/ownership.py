@@ -16,7 +16,7 @@ BROKER_LOST = "broker_lost"
 EPOCH_USED = "epoch_used"
 TAKEN_OVER = (BROKER_LOST, "broker_full", "moved", "drained", "rebalanced", "pinned", EPOCH_USED)
 """Reasons to move an owned unit to another owner."""
-LEFT = ("topic_deleted", "idle", "unloaded")
+LEFT = ("topic_deleted", "idle", "unloaded", "segment_removed")
 """Reasons to unassign a unit."""
 
 

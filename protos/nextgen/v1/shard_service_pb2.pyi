@@ -473,20 +473,22 @@ class RemoveScalableConsumer(_message.Message):
     def __init__(self, name: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_name: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class CommandResult(_message.Message):
-    __slots__ = ("rejection_code", "message", "position", "id", "version", "topics")
+    __slots__ = ("rejection_code", "message", "position", "id", "version", "topics", "operation_id")
     REJECTION_CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
     rejection_code: str
     message: str
     position: int
     id: str
     version: int
     topics: _containers.RepeatedCompositeFieldContainer[TopicOutcome]
-    def __init__(self, rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., position: _Optional[int] = ..., id: _Optional[str] = ..., version: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicOutcome, _Mapping]]] = ...) -> None: ...
+    operation_id: int
+    def __init__(self, rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., position: _Optional[int] = ..., id: _Optional[str] = ..., version: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicOutcome, _Mapping]]] = ..., operation_id: _Optional[int] = ...) -> None: ...
 
 class TopicOutcome(_message.Message):
     __slots__ = ("topic_id", "rejection_code", "message")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Callable
 from typing import assert_never
 
+from nextgen.kernel.errors import NotLeader
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
+from nextgen.replication.ports import Commit
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
 from shards.domain.scalable import decider
@@ -24,14 +29,18 @@ from shards.inventory.command_answer import Answer, conclude
 from shards.state.shard_state import ShardState
 from shards.wire.command import OnScalable, ScalableBody
 
+OnScalableDecided = Callable[[str], object]
+"""Is called with the name of a scalable topic once a command about it is committed."""
+
 _REASONS = frozenset({"left", "expired"})
 
 
 class ScalableCommands:
     """Decides for one shard, for one term."""
 
-    def __init__(self, state: ShardState) -> None:
+    def __init__(self, state: ShardState, on_decided: OnScalableDecided | None = None) -> None:
         self._state = state
+        self._on_decided = on_decided
 
     def carry_out(self, command: OnScalable) -> Answer:
         """Decide and propose.
@@ -57,7 +66,19 @@ class ScalableCommands:
             after = fold(evolve, state, decision.events)
             assert after is not None, "no command of these deletes a topic"
             result.version = after.version
-        return conclude(self._state, command.command_id, decision, result, time_ms=time_ms)
+            if isinstance(order, PlanLayoutChange):
+                result.operation_id = after.last_operation_id
+        answer = conclude(self._state, command.command_id, decision, result, time_ms=time_ms)
+        if answer.commit is not None:
+            answer.commit.add_done_callback(lambda done: self._note(name, done))
+        return answer
+
+    def _note(self, name: str, done: asyncio.Future[Commit]) -> None:
+        if self._on_decided is None or done.cancelled() or done.exception() is not None:
+            return
+        # Without a leader there is nothing to note: the next one finds it in the view.
+        with contextlib.suppress(NotLeader):
+            self._on_decided(name)
 
 
 def to_command(body: ScalableBody, time_ms: int) -> ScalableTopicCommand:

@@ -1,4 +1,4 @@
-"""The guards of scalable topics: entry buckets, who consumes which segments, drained segments."""
+"""The guards of scalable topics: buckets, consumers of segments, drained ones, layout changes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from brokers.service.subscriptions.dispatch.key_shared import KeySharedDispatche
 from brokers.service.subscriptions.end_of_topic import EndOfTopic
 from brokers.service.subscriptions.subscription import Subscription
 from brokers.service.topics.drained_units import DrainedUnits
-from shards.domain.scalable import distribution, groups
+from shards.domain.scalable import distribution, groups, layout_changes
 from shards.domain.scalable.distribution import Layout
+from shards.scalable import settled_commands
 from shards.scalable.attachments import Attachments
 from shards.scalable.consumer_grace import ConsumerGrace
+from shards.scalable.controller import ScalableController
 from shards.scalable.drained_marks import DrainedMarks
+from shards.scalable.layout_change import LayoutChange
+from shards.scalable.segment_removal import SegmentRemoval
+from shards.scalable.segment_units import SegmentUnits
 from shards.sessions.drained_forwarding import DrainedForwarding
 from tests.simulation.mutants.mutant import Edit, Mutant
 
@@ -26,6 +31,9 @@ _GROUPS = ("tests/unit/shards/domain/scalable/test_groups.py",)
 _REPORTS = ("tests/unit/brokers/service/topics/test_drained_units.py",)
 _AGENT = ("tests/unit/brokers/service/session/test_agent.py",)
 _FORWARDING = ("tests/unit/shards/sessions/test_drained_forwarding.py",)
+_LAYOUT_CHANGES = ("tests/unit/shards/scalable/test_layout_change.py",)
+_CURSORS = ("tests/unit/shards/scalable/test_subscription_cursors.py",)
+_REMOVALS = ("tests/unit/shards/scalable/test_segment_removal.py",)
 _MARKS = ("tests/unit/shards/scalable/test_drained_marks.py",)
 
 MUTANTS = (
@@ -274,5 +282,131 @@ MUTANTS = (
             ),
         ),
         _GRACE,
+    ),
+    Mutant(
+        "layout-changes-taken-back-until-sealed",
+        "SC4",
+        "an operation whose children are ready is not taken back",
+        (
+            Edit(
+                layout_changes,
+                "_decide_abandon",
+                "if operation.are_children_ready:",
+                "if operation.sealed:",
+            ),
+        ),
+        _LAYOUT_CHANGES,
+    ),
+    Mutant(
+        "children-without-later-subscriptions",
+        "SC4",
+        "children are ready with the cursors of all subscriptions as of that decision",
+        (
+            Edit(
+                layout_changes,
+                "_decide_ready",
+                "missing.difference_update(command.subscriptions)",
+                "missing.clear()",
+            ),
+        ),
+        _LAYOUT_CHANGES,
+    ),
+    Mutant(
+        "parents-end-before-children-are-ready",
+        "SC4",
+        "no parent is asked to end before its children are ready",
+        (Edit(LayoutChange, "step", "if operation.are_children_ready:", "if True:"),),
+        _LAYOUT_CHANGES,
+    ),
+    Mutant(
+        "work-of-earlier-leaders-left",
+        "SC10",
+        "a new leader goes on with what the view says is unfinished",
+        (
+            Edit(
+                ScalableController,
+                "start",
+                'self._task = keep("scalable_topics", self._find_work)',
+                "pass",
+            ),
+        ),
+        _LAYOUT_CHANGES,
+    ),
+    Mutant(
+        "layout-changes-answered-when-planned",
+        "SC10",
+        "the answer of a command comes when what it began is done",
+        (
+            Edit(
+                settled_commands,
+                "settle_all",
+                "if make is not None and not result.rejection_code:",
+                "if make is None and not kind:",
+            ),
+        ),
+        (*_LAYOUT_CHANGES, *_CURSORS),
+    ),
+    Mutant(
+        "parents-wait-for-silent-brokers",
+        "SC7",
+        "a segment whose broker does not answer moves",
+        (
+            Edit(
+                SegmentUnits,
+                "_note_silence",
+                "(moved,) = await self._moves.move([wanted], _MOVE_MS)",
+                "moved = LookupAnswer()",
+            ),
+        ),
+        _LAYOUT_CHANGES,
+    ),
+    Mutant(
+        "slow-brokers-get-no-more-time",
+        "SC7",
+        "after each move in vain a segment's broker gets twice the time",
+        (
+            Edit(
+                SegmentUnits,
+                "_note_silence",
+                "min(2 * silence.patience_ms, SEGMENT_UNREACHABLE_MS_MAX)",
+                "silence.patience_ms",
+            ),
+        ),
+        _LAYOUT_CHANGES,
+    ),
+    Mutant(
+        "segments-removed-before-their-commit",
+        "SC8",
+        "messages go once it is committed that their segment left the layout",
+        (Edit(SegmentRemoval, "remove", "await decisions.confirm()", "pass"),),
+        _REMOVALS,
+    ),
+    Mutant(
+        "segments-forgotten-before-their-messages",
+        "SC8",
+        "a segment is forgotten when a broker says that its messages are gone",
+        (
+            Edit(
+                SegmentRemoval,
+                "_remove_messages",
+                "await self._brokers.remove(unit, timeout_ms=_REMOVE_MS)",
+                "pass",
+            ),
+        ),
+        _REMOVALS,
+    ),
+    Mutant(
+        "segments-removed-in-their-last-known-epoch",
+        "SC8",
+        "a segment is removed in all epochs of its leader's generation",
+        (
+            Edit(
+                SegmentRemoval,
+                "_remove_messages",
+                "last_epoch_of_generation(known)",
+                "known",
+            ),
+        ),
+        _REMOVALS,
     ),
 )

@@ -44,12 +44,13 @@ from shards.node.event_stream import stream_events
 from shards.node.replica import Replica
 from shards.node.request_dispatcher import RequestDispatcher
 from shards.node.shard_leader import LeaderDependencies, ShardLeader
-from shards.ports import Cancellable, HomeShards
+from shards.ports import Cancellable, HomeShards, SegmentBrokers
 from shards.projections.fold import fold
 from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
 from shards.sessions.session_soft_state import BrokerConnection
 from tests.support.logs.memory_log import MemoryLog
+from tests.support.scalable.segments import NoSegments
 from tests.support.shards.home_shards import SilentHomes
 from tests.support.shards.world import Entropy
 from tests.support.simulated.virtual_time import run_virtual
@@ -432,6 +433,7 @@ class Harness:
         units: int = 50,
         shards: int = 1,
         homes: HomeShards | None = None,
+        segments: SegmentBrokers | None = None,
     ) -> None:
         self.clock = VirtualClock()
         self.cluster = Cluster(units)
@@ -459,6 +461,7 @@ class Harness:
             homes=homes or SilentHomes(),
             parents=RoutedParents(self.others, self.cluster_view),  # type: ignore[arg-type]
             reports=self.cluster,
+            segments=segments or NoSegments(),
             clock=self.clock,
             entropy=Entropy(),
             draw=lambda: (next(draws), 0),

@@ -73,8 +73,10 @@ async def test_a_child_is_assigned_for_its_operation_alone_until_the_layout_has_
     shard: Harness,
 ) -> None:
     await scaled(shard)
+    shard.leader.scalable.close()
     split = pb.ChangeLayout(name=NAME, kind="split", segments=[0])
-    await shard.execute(change_layout=split)
+    planned = asyncio.create_task(shard.execute(change_layout=split))
+    await asyncio.sleep(0.1)
     child = f"segment://{NAMESPACE}/scaled/0000-3fff-2"
 
     (refused,) = await shard.lookup(child)
@@ -83,6 +85,7 @@ async def test_a_child_is_assigned_for_its_operation_alone_until_the_layout_has_
 
     assert refused.rejection_code == later.rejection_code == "NOT_FOUND"
     assert (assigned.broker_id, assigned.epoch) == ("broker-1", 1)
+    planned.cancel()
 
 
 @run_by(in_shard)

@@ -39,6 +39,7 @@ from shards.projections.fold import fold
 from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
 from tests.support.logs.memory_log import MemoryLog
+from tests.support.scalable.segments import NoSegments
 from tests.support.scenarios import run_by
 from tests.support.shards.harness import Cluster, LocalShard, VirtualClock
 from tests.support.shards.home_shards import SilentHomes
@@ -146,6 +147,7 @@ class World:
             homes=SilentHomes(),
             parents=RoutedParents(cast(Any, others), self.link.view),
             reports=cluster,
+            segments=NoSegments(),
             clock=VirtualClock(),
             entropy=Entropy(),
             draw=lambda: (0, 0),

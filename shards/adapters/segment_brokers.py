@@ -1,0 +1,99 @@
+"""``SegmentBrokers`` over the ``TopicAdmin`` service of brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from nextgen.client.brokers.channels import BrokerChannels
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.scalable.segments import SegmentEnd
+from protos.nextgen.v1 import topic_admin_pb2 as pb
+from shards.ports import SegmentUnit
+
+_SERVICE = "/nextgen.v1.TopicAdmin"
+
+_CURSORS_AT_ONCE = 16
+"""Cursors that one call of ``ready`` makes at one time: brokers share the writes of some."""
+
+
+class CalledSegmentBrokers:
+    """Calls the broker of each unit. ``channels`` are shared by all shards of the node."""
+
+    def __init__(self, channels: BrokerChannels) -> None:
+        self._channels = channels
+
+    async def ready(
+        self, unit: SegmentUnit, subscriptions: Sequence[str], *, timeout_ms: int
+    ) -> None:
+        # Any operation opens the unit.
+        await self._call(unit, "GetLastMessageId", pb.GetLastMessageIdRequest(), timeout_ms)
+        for start in range(0, len(subscriptions), _CURSORS_AT_ONCE):
+            chunk = subscriptions[start : start + _CURSORS_AT_ONCE]
+            outcomes = await asyncio.gather(
+                *(self._create(unit, name, timeout_ms) for name in chunk), return_exceptions=True
+            )
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+
+    async def seal(self, unit: SegmentUnit, *, timeout_ms: int) -> SegmentEnd:
+        last = await self._call(unit, "Terminate", pb.TerminateRequest(), timeout_ms)
+        return SegmentEnd(last.position.ledger_id, last.position.entry_id)
+
+    async def seek(
+        self, unit: SegmentUnit, subscription: str, to_ms: int | None, *, timeout_ms: int
+    ) -> None:
+        if to_ms is None:
+            skip = pb.SkipMessagesRequest(subscription=subscription, is_all=True)
+            await self._call(unit, "SkipMessages", skip, timeout_ms)
+            return
+        earliest = pb.TopicPlace(earliest=pb.Earliest())
+        place = pb.TopicPlace(publish_time_ms=to_ms) if to_ms else earliest
+        reset = pb.ResetCursorRequest(subscription=subscription, place=place)
+        await self._call(unit, "ResetCursor", reset, timeout_ms)
+
+    async def drop(self, unit: SegmentUnit, subscription: str, *, timeout_ms: int) -> None:
+        request = pb.DeleteSubscriptionRequest(subscription=subscription, is_forced=True)
+        try:
+            await self._call(unit, "DeleteSubscription", request, timeout_ms)
+        except Refused as refused:
+            if refused.code != RejectionCode.NOT_FOUND:
+                raise
+
+    async def remove(self, unit: SegmentUnit, *, timeout_ms: int) -> None:
+        await self._call(unit, "RemoveUnit", pb.RemoveUnitRequest(), timeout_ms)
+
+    async def _create(self, unit: SegmentUnit, subscription: str, timeout_ms: int) -> None:
+        start = pb.TopicPlace(earliest=pb.Earliest())
+        request = pb.CreateSubscriptionRequest(subscription=subscription, start=start)
+        try:
+            await self._call(unit, "CreateSubscription", request, timeout_ms)
+        except Refused as refused:
+            if refused.code != RejectionCode.ALREADY_EXISTS:
+                raise
+
+    async def _call(self, unit: SegmentUnit, method: str, request: Any, timeout_ms: int) -> Any:
+        request.unit.CopyFrom(
+            pb.AdminUnit(topic_id=unit.topic_id, unit=unit.unit, epoch=unit.epoch, name=unit.name)
+        )
+        return await self._channels.call(
+            unit.endpoint,
+            f"{_SERVICE}/{method}",
+            request,
+            _ANSWERS[method],
+            timeout_ms=timeout_ms,
+        )
+
+
+_ANSWERS: dict[str, Any] = {
+    "GetLastMessageId": pb.LastMessageId,
+    "CreateSubscription": pb.CreateSubscriptionResponse,
+    "DeleteSubscription": pb.DeleteSubscriptionResponse,
+    "SkipMessages": pb.SkipMessagesResponse,
+    "ResetCursor": pb.ResetCursorResponse,
+    "Terminate": pb.LastMessageId,
+    "RemoveUnit": pb.RemoveUnitResponse,
+}

@@ -1,0 +1,131 @@
+"""The steps of an operation on a layout: whoever leads the shard goes on with the next one.
+
+    planned ─▶ children assigned, open, with every cursor ─▶ ready ─▶ parents ended ─▶ committed
+       ╰─ for too long ─▶ taken back
+
+Every step may be repeated: brokers answer a repetition as they did the first call. Nothing is asked
+of a broker before the events that allow it are committed: each step begins with a lookup, and a
+lookup is answered once all that was decided before it is certain.
+See docs/flows/scalable-topics.md and ADR 0119.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+import structlog
+
+from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.input.short_text import shortened
+from nextgen.kernel.limits.scalable import LAYOUT_CHANGE_READY_MS
+from nextgen.kernel.scalable.segments import Segment
+from shards.domain.scalable.commands import AbandonLayoutChange, MarkChildrenReady, SealSegment
+from shards.domain.scalable.state import LayoutOperation, ScalableTopic
+from shards.ports import Clock, SegmentBrokers
+from shards.scalable.segment_units import SegmentUnits
+from shards.scalable.topic_decisions import TopicDecisions
+
+_REASON_CHARACTERS_MAX = 200
+
+_logger = structlog.get_logger(__name__)
+
+
+class LayoutChange:
+    """Carries on the operations of one topic, for one term."""
+
+    def __init__(
+        self,
+        decisions: TopicDecisions,
+        units: SegmentUnits,
+        brokers: SegmentBrokers,
+        clock: Clock,
+    ) -> None:
+        self._decisions = decisions
+        self._units = units
+        self._brokers = brokers
+        self._clock = clock
+        self._tried: tuple[int, float] = (0, 0.0)
+        """The operation that was tried last, and when this leader began with it."""
+
+    async def step(self, topic: ScalableTopic, operation: LayoutOperation) -> None:
+        """Carry the operation on by one step.
+
+        Raises:
+            MetadataError: The step failed, all or in part. Repeat it.
+        """
+        if operation.are_children_ready:
+            await self._seal(topic, operation)
+            return
+        if self._tried[0] != operation.operation_id:
+            self._tried = (operation.operation_id, self._clock.monotonic())
+        try:
+            await self._make_ready(topic, operation)
+        except MetadataError as error:
+            tried_s = self._clock.monotonic() - self._tried[1]
+            if self._decisions.is_over or tried_s * 1_000 < LAYOUT_CHANGE_READY_MS:
+                raise
+            await self._take_back(topic, operation, str(error))
+
+    async def _make_ready(self, topic: ScalableTopic, operation: LayoutOperation) -> None:
+        names = [each.name for each in topic.subscriptions.values() if each.has_cursors]
+        await all_of(
+            self._units.at_owner(
+                child,
+                lambda unit, limit_ms: self._brokers.ready(unit, names, timeout_ms=limit_ms),
+                may_be_planned=True,
+            )
+            for child in operation.children
+        )
+        # Refused if there are other subscriptions by now: then the next step makes their cursors.
+        command = MarkChildrenReady(operation.operation_id, tuple(names))
+        await self._decide(topic, command)
+
+    async def _seal(self, topic: ScalableTopic, operation: LayoutOperation) -> None:
+        """End the parents that have not ended, together: writers of each wait for all of them."""
+        parents = [topic.segments[each] for each in operation.parents]
+        await all_of(
+            self._seal_one(topic, operation, parent)
+            for parent in parents
+            if parent.segment_id not in operation.sealed
+        )
+
+    async def _seal_one(
+        self, topic: ScalableTopic, operation: LayoutOperation, parent: Segment
+    ) -> None:
+        end = await self._units.at_owner(
+            parent, lambda unit, limit_ms: self._brokers.seal(unit, timeout_ms=limit_ms)
+        )
+        now_ms = self._decisions.now_ms()
+        command = SealSegment(operation.operation_id, parent.segment_id, end, now_ms)
+        await self._decide(topic, command)
+
+    async def _take_back(self, topic: ScalableTopic, operation: LayoutOperation, why: str) -> None:
+        _logger.warning(
+            "taking a layout change back", topic=topic.name, kind=operation.kind.value, why=why
+        )
+        reason = shortened(why, _REASON_CHARACTERS_MAX)
+        await self._decide(topic, AbandonLayoutChange(operation.operation_id, reason))
+
+    async def _decide(
+        self,
+        topic: ScalableTopic,
+        command: MarkChildrenReady | SealSegment | AbandonLayoutChange,
+    ) -> None:
+        rejected = await self._decisions.decide(topic.topic_id, command)
+        if rejected is not None:
+            _logger.info(
+                "a step of a layout change is made again",
+                topic=topic.name,
+                step=type(command).__name__,
+                why=rejected.message,
+            )
+
+
+async def all_of(works: Iterable[Coroutine[Any, Any, Any]]) -> None:
+    """Carry out all ``works``, then raise the first error of them if there is one."""
+    outcomes = await asyncio.gather(*works, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome

@@ -1,0 +1,52 @@
+"""Splits, merges and new buckets in which a leader, a broker or both are gone after any step.
+
+One run for each step: every proposal, every commit, and every call of a broker, when it is sent and
+when it has taken effect. See ``crashes`` for what is checked.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from tests.support.scalable.crashes import MERGE, REBUCKET, SPLIT, Crash, Operation, run_operation
+
+LEADER = frozenset({"leader"})
+BROKER = frozenset({"broker"})
+BOTH = LEADER | BROKER
+
+IN_EACH_RUN = [
+    pytest.param(SPLIT, LEADER, False, id="split-leader"),
+    pytest.param(SPLIT, LEADER, True, id="split-late"),
+    pytest.param(MERGE, BROKER, False, id="merge-broker"),
+    pytest.param(MERGE, BOTH, False, id="merge-both"),
+    pytest.param(REBUCKET, LEADER, False, id="rebucket-leader"),
+]
+AT_NIGHT = [
+    pytest.param(SPLIT, BROKER, False, id="split-broker", marks=pytest.mark.slow),
+    pytest.param(SPLIT, BOTH, False, id="split-both", marks=pytest.mark.slow),
+    pytest.param(MERGE, LEADER, False, id="merge-leader", marks=pytest.mark.slow),
+    pytest.param(MERGE, LEADER, True, id="merge-late", marks=pytest.mark.slow),
+    pytest.param(REBUCKET, BROKER, False, id="rebucket-broker", marks=pytest.mark.slow),
+    pytest.param(REBUCKET, BOTH, False, id="rebucket-both", marks=pytest.mark.slow),
+    pytest.param(REBUCKET, LEADER, True, id="rebucket-late", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("operation", "victims", "is_late"), [*IN_EACH_RUN, *AT_NIGHT])
+@pytest.mark.timeout(300)
+def test_an_operation_ends_once_whoever_is_gone_after_any_step(
+    tmp_path: Path, operation: Operation, victims: frozenset[str], *, is_late: bool
+) -> None:
+    """``is_late``: what a leader sent before it was gone takes effect when the next one leads."""
+    for at in itertools.count():
+        crash = Crash(at, victims, is_late)
+
+        run_operation(tmp_path / str(at), operation, crash)
+
+        if not crash.gone_at:
+            break
+
+    assert at > 20, f"there are only the steps {crash.steps}"

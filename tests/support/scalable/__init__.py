@@ -1,0 +1,1 @@
+"""The brokers' half of scalable topics, in memory, for tests of the shards' half."""

@@ -1,0 +1,269 @@
+"""Runs of an operation on a layout in which a leader, a broker or both are gone after some step.
+
+A step is a proposal, a commit, or a call of a broker that is sent or has taken effect. Writers
+publish by some keys all the while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nextgen.kernel.errors import MetadataError, NotLeader, Refused, Unavailable
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.replication.ports import Entry, Record
+from shards.domain.scalable.state import ScalableTopic
+from shards.domain.scalable.vocabulary import SubscriptionPhase
+from shards.ports import SegmentUnit
+from tests.support.scalable.shard import NAME, ScalableShard, endpoint_of, in_scalable_shard
+from tests.support.shards.harness import SHARD
+
+KEYS = (0x0000, 0x7FFF, 0x8000, 0xFFFF)
+"""Hashes of the writers' keys: at the ends of what is split, merged and made."""
+
+BACK_AFTER_S = 0.5
+"""How long a leader or a broker is gone."""
+
+LATE_S = 1.5
+"""How late a call may take effect whose sender is gone."""
+
+WRITE_EVERY_S = 0.05
+
+GO_ON_S_MAX = 5.0
+"""From the return of leader and broker to the new layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What is done to a topic that begins with ``begins_with`` segments."""
+
+    kind: str
+    parents: tuple[int, ...]
+    begins_with: int
+    buckets: int = 0
+
+
+SPLIT = Operation("split", (0,), 1)
+MERGE = Operation("merge", (0, 1), 2)
+REBUCKET = Operation("rebucket", (0,), 1, buckets=2)
+
+
+@dataclass(slots=True)
+class Crash:
+    """Who is gone at which step, counted from 0. ``is_late``: a call that a leader sent then takes
+    effect later all the same."""
+
+    at: int
+    victims: frozenset[str]
+    is_late: bool = False
+    steps: list[str] = field(default_factory=list)
+    """What has happened, in order."""
+
+    gone_at: str = ""
+    """The step behind which somebody was gone, "" if there were fewer."""
+
+    back_s: float = 0.0
+    took_s: float = 0.0
+    """From the return of whoever was gone to the new layout."""
+
+
+def run_operation(directory: Path, operation: Operation, crash: Crash) -> None:
+    """Run ``operation`` with ``crash`` and check that it ended as it must."""
+
+    async def story(shard: ScalableShard) -> None:
+        run = _Run(shard, operation, crash)
+        await run.carry_out()
+
+    in_scalable_shard(directory, story, segments=operation.begins_with, brokers=2)
+
+
+class _Run:
+    def __init__(self, shard: ScalableShard, operation: Operation, crash: Crash) -> None:
+        self.shard = shard
+        self.operation = operation
+        self.crash = crash
+        self.acked: dict[int, int] = dict.fromkeys(KEYS, -1)
+        """The last number of each key that was acknowledged."""
+        self._is_watching = False
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def carry_out(self) -> None:
+        shard, operation = self.shard, self.operation
+        await shard.subscribe("s")
+        writers = [asyncio.create_task(self._write(key)) for key in KEYS]
+        await asyncio.sleep(0.1)
+        self._watch()
+        changing = asyncio.create_task(
+            shard.change(operation.kind, *operation.parents, buckets=operation.buckets)
+        )
+        await asyncio.sleep(0)
+        subscribed = asyncio.create_task(shard.subscribe("late"))
+        result = await changing
+        done_s = _now()
+        assert not result.rejection_code, result
+        assert not (await subscribed).rejection_code
+        self._is_watching = False
+        await asyncio.gather(*self._tasks)
+        self.check_moment(shard.topic)
+        self.crash.took_s = done_s - self.crash.back_s
+        assert self.crash.took_s <= GO_ON_S_MAX
+        before = dict(self.acked)
+        await asyncio.sleep(0.5)
+        assert all(self.acked[key] > before[key] for key in KEYS), "a range has no home"
+        for writer in writers:
+            writer.cancel()
+        self._check_end()
+
+    # Crashing ---------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        log, propose = self.shard.harness.log, self.shard.harness.log.propose
+
+        def proposed(record: Record) -> Any:
+            if not record.events:
+                return propose(record)
+            self._step("a proposal", None)
+            if not log.is_leader:
+                raise NotLeader(SHARD)
+            return propose(record)
+
+        log.propose = proposed  # type: ignore[method-assign]
+        log.on_commit(self._committed)
+        self.shard.segments.on_step = self._called
+        self._is_watching = True
+        self.crash.back_s = _now()
+
+    def _committed(self, entries: Sequence[Entry]) -> None:
+        if any(record.events for entry in entries for record in entry.records):
+            asyncio.get_running_loop().call_soon(self._after_commit)
+
+    def _after_commit(self) -> None:
+        self.check_moment(self.shard.topic)
+        self._step("a commit", None)
+
+    def _called(self, step: str, unit: SegmentUnit, effect: Any) -> None:
+        if self._step(step, unit) and self.crash.is_late and step.endswith("is sent"):
+
+            async def take_effect() -> None:
+                await asyncio.sleep(LATE_S)
+                try:
+                    effect()
+                except Refused:
+                    return
+
+            self._tasks.append(asyncio.create_task(take_effect()))
+        if step.endswith("is sent") and not self.shard.harness.log.is_leader:
+            # The process that was about to send it is gone.
+            raise NotLeader(SHARD)
+
+    def _step(self, what: str, unit: SegmentUnit | None) -> bool:
+        """Note a step; return whether this is the one behind which somebody is gone."""
+        if not self._is_watching:
+            return False
+        self.crash.steps.append(what)
+        if len(self.crash.steps) != self.crash.at + 1:
+            return False
+        self.crash.gone_at = what
+        broker_id = unit.endpoint.partition(":")[0] if unit else self._parent_owner()
+        self._tasks.append(asyncio.create_task(self._come_back(broker_id)))
+        if "broker" in self.crash.victims:
+            self.shard.stop_broker(broker_id)
+        if "leader" in self.crash.victims:
+            self.shard.stop_leader()
+        return True
+
+    def _parent_owner(self) -> str:
+        return self.shard.owner(f"s{self.operation.parents[0]}") or "broker-1"
+
+    async def _come_back(self, broker_id: str) -> None:
+        await asyncio.sleep(BACK_AFTER_S)
+        if "leader" in self.crash.victims:
+            await self.shard.start_leader()
+        if endpoint_of(broker_id) in self.shard.segments.down:
+            await self.shard.start_broker(broker_id)
+        self.crash.back_s = _now()
+
+    # Writing ----------------------------------------------------------------------------------
+
+    async def _write(self, key: int) -> None:
+        topic = parse_topic(NAME)
+        number = 0
+        while True:
+            layout = self.shard.topic
+            (segment,) = [each for each in layout.active if each.hash_start <= key <= each.hash_end]
+            name = segment.name_in(topic)
+            try:
+                (answer,) = await self.shard.harness.lookup(name, timeout_ms=500)
+                if answer.rejection_code:
+                    raise Unavailable(answer.message)
+                unit = SegmentUnit(
+                    name, answer.topic_id, segment.unit.text, answer.epoch, answer.broker_grpc
+                )
+                await self.shard.segments.publish(unit, (key, number))
+            except MetadataError:
+                await asyncio.sleep(0.02)
+                continue
+            self.check_cursors(layout, segment.unit.text)
+            self.acked[key] = number
+            number += 1
+            await asyncio.sleep(WRITE_EVERY_S)
+
+    # Checks -----------------------------------------------------------------------------------
+
+    def check_cursors(self, layout: ScalableTopic, unit: str) -> None:
+        """Check that each live subscription has a cursor where a message was published."""
+        live = {
+            each.name
+            for each in layout.subscriptions.values()
+            if each.phase is SubscriptionPhase.LIVE
+        }
+        cursors = self.shard.segments.ledgers[unit].cursors
+        assert live <= cursors.keys(), f"{unit} has a message, {live - cursors.keys()} no cursor"
+
+    def check_moment(self, topic: ScalableTopic) -> None:
+        """Check what holds after each commit."""
+        start = 0
+        for segment in topic.active:
+            assert segment.hash_start == start, "the active segments do not tile the range"
+            start = segment.hash_end + 1
+        assert start == 0x10000
+        if topic.operation is None:
+            ledgers = self.shard.segments.ledgers
+            orphans = [
+                each.unit.text
+                for each in topic.active
+                if each.unit.text in ledgers and ledgers[each.unit.text].is_terminated
+            ]
+            assert not orphans, f"{orphans} are active and terminated"
+            assert topic.epoch in (0, 1)
+
+    def _check_end(self) -> None:
+        topic = self.shard.topic
+        assert (topic.epoch, topic.operation, topic.last_operation_id) == (1, None, 1)
+        ledgers = self.shard.segments.ledgers
+        for segment in topic.segments.values():
+            ledger = ledgers[segment.unit.text]
+            assert ledger.is_terminated is segment.is_sealed
+            if segment.is_sealed:
+                assert segment.end is not None
+                assert segment.end.entry_id == len(ledger.entries) - 1
+            elif segment.created_at_epoch:
+                assert ledger.cursors == {"s": 0, "late": 0}
+        in_order = sorted(topic.segments)
+        for key in KEYS:
+            numbers = [
+                number
+                for segment_id in in_order
+                for of_key, number in ledgers[f"s{segment_id}"].entries
+                if of_key == key
+            ]
+            first = list(dict.fromkeys(numbers))
+            assert first == list(range(len(first))), f"key {key:#x} is out of order"
+            assert len(first) > self.acked[key], f"a message of key {key:#x} is lost"
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,154 @@
+"""Subscriptions of scalable topics: their cursors in all segments, before they are live."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from tests.support.scalable.shard import NAME, ScalableShard, endpoint_of, in_scalable_shard
+from tests.support.scenarios import run_by
+
+
+def cursors(shard: ScalableShard, *units: str) -> list[dict[str, int]]:
+    return [shard.segments.ledger(unit).cursors for unit in units]
+
+
+@run_by(in_scalable_shard, segments=2)
+async def test_a_new_subscription_is_answered_with_a_cursor_in_every_active_segment(
+    shard: ScalableShard,
+) -> None:
+    result = await shard.subscribe("s")
+
+    assert not result.rejection_code
+    assert cursors(shard, "s0", "s1") == [{"s": 0}, {"s": 0}]
+    assert shard.topic.subscriptions["s"].phase == "live"
+
+
+@run_by(in_scalable_shard)
+async def test_a_sealed_segment_gets_no_cursor_of_a_new_subscription(shard: ScalableShard) -> None:
+    await shard.change("split", 0)
+
+    await shard.subscribe("s")
+
+    assert cursors(shard, "s0", "s1", "s2") == [{}, {"s": 0}, {"s": 0}]
+
+
+@run_by(in_scalable_shard)
+async def test_a_registration_is_answered_with_the_cursors_of_its_subscription(
+    shard: ScalableShard,
+) -> None:
+    body = pb.RegisterScalableConsumer(
+        name=NAME, subscription="s", consumer_name="c", type="stream", takes_buckets=True
+    )
+
+    result = await shard.run(register_scalable_consumer=body)
+
+    assert not result.rejection_code
+    assert cursors(shard, "s0") == [{"s": 0}]
+
+
+@run_by(in_scalable_shard)
+async def test_readers_have_no_cursors(shard: ScalableShard) -> None:
+    await shard.subscribe("r", "checkpoint")
+
+    await shard.unsubscribe("r")
+
+    assert shard.segments.calls == []
+    assert dict(shard.topic.subscriptions) == {}
+
+
+@run_by(in_scalable_shard, segments=2)
+async def test_a_subscription_is_gone_when_no_segment_has_its_cursor(shard: ScalableShard) -> None:
+    await shard.subscribe("s")
+    await shard.change("split", 0)
+
+    result = await shard.unsubscribe("s")
+
+    assert not result.rejection_code
+    assert cursors(shard, "s0", "s1", "s2", "s3") == [{}] * 4
+    assert dict(shard.topic.subscriptions) == {}
+
+
+@run_by(in_scalable_shard)
+async def test_a_subscription_that_goes_while_children_are_made_is_in_none_of_them(
+    shard: ScalableShard,
+) -> None:
+    await shard.subscribe("s")
+    gone: list[asyncio.Task[pb.CommandResult]] = []
+
+    def drop(step: str, *_: object) -> None:
+        if step == "cursor s1 is done" and not gone:
+            gone.append(asyncio.create_task(shard.unsubscribe("s")))
+
+    shard.segments.on_step = drop
+    await shard.change("split", 0)
+    await gone[0]
+
+    assert cursors(shard, "s0", "s1", "s2") == [{}] * 3
+
+
+@pytest.mark.parametrize(
+    ("to_ms", "skips_all", "wanted"),
+    [
+        (1, False, [0, 0, 0]),  # Everything was published later.
+        (10**15, False, [2, 10**15, 10**15]),  # The sealed one ended before.
+        (0, True, [2, 0, 0]),  # The others have no messages.
+    ],
+)
+@run_by(in_scalable_shard)
+async def test_a_seek_reaches_every_segment(
+    shard: ScalableShard, *, to_ms: int, skips_all: bool, wanted: list[int]
+) -> None:
+    await shard.subscribe("s")
+    shard.segments.ledger("s0").entries += ["one", "two"]
+    await shard.change("split", 0)
+    body = pb.SeekScalableSubscription(
+        name=NAME, subscription="s", seek_to_ms=to_ms, skips_all=skips_all
+    )
+
+    result = await shard.run(seek_scalable_subscription=body)
+
+    assert not result.rejection_code
+    assert [each["s"] for each in cursors(shard, "s0", "s1", "s2")] == wanted
+    assert shard.topic.subscriptions["s"].phase == "live"
+
+
+@pytest.mark.parametrize("kind", ["cursor", "drop"])
+@run_by(in_scalable_shard)
+async def test_a_new_leader_goes_on_with_the_cursors(shard: ScalableShard, *, kind: str) -> None:
+    if kind == "drop":
+        await shard.subscribe("s")
+
+    def depose(step: str, *_: object) -> None:
+        if step == f"{kind} s0 is sent":
+            shard.segments.on_step = lambda *_: None
+            shard.stop_leader()
+
+    shard.segments.on_step = depose
+    command = shard.subscribe("s") if kind == "cursor" else shard.unsubscribe("s")
+    under_way = asyncio.create_task(command)
+    await asyncio.sleep(0.1)
+    under_way.cancel()
+    await shard.start_leader()
+    await asyncio.sleep(2)
+
+    assert not shard.topic.has_work
+    assert cursors(shard, "s0") == ([{"s": 0}] if kind == "cursor" else [{}])
+
+
+@run_by(in_scalable_shard)
+async def test_a_subscription_is_not_answered_while_a_segment_lacks_its_cursor(
+    shard: ScalableShard,
+) -> None:
+    for broker_id in shard.harness.brokers:
+        shard.segments.hanging.add(endpoint_of(broker_id))
+    subscribed = asyncio.create_task(shard.subscribe("s"))
+
+    await asyncio.sleep(5)
+
+    assert not subscribed.done()
+    shard.segments.hanging.clear()
+    await subscribed
+    assert cursors(shard, "s0") == [{"s": 0}]
