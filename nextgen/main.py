@@ -54,6 +54,12 @@ def _topics() -> Sequence[ModuleType]:
     return inventory_commands, placement_commands, move_commands, watch_command
 
 
+def _scalable() -> Sequence[ModuleType]:
+    from nextgen.cli.scalable import commands
+
+    return (commands,)
+
+
 def _policies() -> Sequence[ModuleType]:
     from nextgen.cli.topics import policy_commands
 
@@ -138,6 +144,7 @@ _MODULES_OF: Sequence[tuple[Callable[[], Sequence[ModuleType]], frozenset[str]]]
     (_cluster, frozenset({"up", "down", "status"})),
     (_lookup, frozenset({"lookup", "move"})),
     (_topics, frozenset({"tenants", "namespaces", "topics"})),
+    (_scalable, frozenset({"scalable-topics"})),
     (_policies, frozenset({"policies"})),
     (_messages, frozenset({"produce", "consume", "read"})),
     (_events, frozenset({"events"})),

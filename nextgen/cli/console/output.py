@@ -46,7 +46,7 @@ def print_line(text: str, *, style: str | None = None, stderr: bool = False) -> 
 def print_json(value: object) -> None:
     """Print one JSON document on one line."""
     _printed[:] = [True]
-    document = json.dumps(value, ensure_ascii=not _takes_unicode(), default=str)
+    document = json.dumps(value, ensure_ascii=not takes_unicode(), default=str)
     sys.stdout.write(printable_json(document) + "\n")
     sys.stdout.flush()
 
@@ -187,7 +187,8 @@ def _text(value: object) -> str:
     return printable(_cell(value))
 
 
-def _takes_unicode() -> bool:
+def takes_unicode() -> bool:
+    """Return whether standard output can show all signs."""
     return (sys.stdout.encoding or "").lower().startswith("utf")
 
 

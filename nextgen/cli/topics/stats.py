@@ -14,6 +14,7 @@ from nextgen.client import Client, TopicLocation
 from nextgen.client.transport.channel import close_channel, open_channel
 from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
+from nextgen.kernel.limits.pulsar import TOPIC_STATS_NAMES_MAX
 from nextgen.kernel.routing.names import PARTITION_SUFFIX, parse_topic
 from protos.nextgen.v1.broker_service_pb2 import GetTopicStatsRequest
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceStub
@@ -47,7 +48,11 @@ async def gather_topic_stats(
         if one.is_found:
             by_broker.setdefault(one.broker_grpc, []).append(one.topic)
     answers = await asyncio.gather(
-        *(_ask(endpoint, asked) for endpoint, asked in by_broker.items())
+        *(
+            _ask(endpoint, asked[start : start + TOPIC_STATS_NAMES_MAX])
+            for endpoint, asked in by_broker.items()
+            for start in range(0, len(asked), TOPIC_STATS_NAMES_MAX)
+        )
     )
     stats = {name: document for answer in answers for name, document in answer.items()}
     return [_document(one, stats) for one in located]

@@ -39,9 +39,10 @@ runner = CliRunner()
         ["read"],
         ["events"],
         ["demo"],
-        *[[group, verb] for group in ("tenants", "namespaces", "topics")
+        *[[group, verb] for group in ("tenants", "namespaces", "topics", "scalable-topics")
           for verb in ("create", "get", "list", "delete")],
         ["topics", "stats"],
+        ["scalable-topics", "stats"],
         *[["nodes", what] for what in ("add", "remove")],
         *[["shards", "replicas", what] for what in ("list", "add", "remove", "cancel")],
         *[["perf", what] for what in (
