@@ -19,7 +19,7 @@ import structlog
 
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.input.short_text import shortened
-from nextgen.kernel.limits.scalable import LAYOUT_CHANGE_READY_MS
+from nextgen.kernel.limits.scalable import LAYOUT_CHANGE_READY_MS, SEGMENTS_AT_ONCE_MAX
 from nextgen.kernel.scalable.segments import Segment
 from shards.domain.scalable.commands import AbandonLayoutChange, MarkChildrenReady, SealSegment
 from shards.domain.scalable.state import LayoutOperation, ScalableTopic
@@ -124,8 +124,21 @@ class LayoutChange:
 
 
 async def all_of(works: Iterable[Coroutine[Any, Any, Any]]) -> None:
-    """Carry out all ``works``, then raise the first error of them if there is one."""
-    outcomes = await asyncio.gather(*works, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
+    """Carry out all ``works``, ``SEGMENTS_AT_ONCE_MAX`` at one time.
+
+    Raises:
+        MetadataError: The first of those that were raised. All works were tried.
+    """
+    waiting = iter(works)
+    errors: list[Exception] = []
+
+    async def carry_out() -> None:
+        for work in waiting:
+            try:
+                await work
+            except MetadataError as error:
+                errors.append(error)
+
+    await asyncio.gather(*(carry_out() for _ in range(SEGMENTS_AT_ONCE_MAX)))
+    for error in errors:
+        raise error

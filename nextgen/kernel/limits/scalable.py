@@ -46,6 +46,10 @@ SEGMENT_UNREACHABLE_MS_MAX = 30_000
 """A broker that opens a segment with a long history needs more than ``SEGMENT_UNREACHABLE_MS``, and
 a move makes the next one begin anew."""
 
+SEGMENTS_AT_ONCE_MAX = 32
+"""Segments of one topic of which brokers are asked something at one time, such as the cursors of a
+new subscription: each may be opened by it."""
+
 SCALABLE_TOPICS_AT_WORK_MAX = 1_024
 """Scalable topics of a shard whose changes are carried on at one time. Others wait in the view."""
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nextgen.kernel.limits.scalable import SEGMENTS_AT_ONCE_MAX
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from tests.support.scalable.shard import NAME, ScalableShard, endpoint_of, in_scalable_shard
 from tests.support.scenarios import run_by
@@ -152,3 +155,29 @@ async def test_a_subscription_is_not_answered_while_a_segment_lacks_its_cursor(
     shard.segments.hanging.clear()
     await subscribed
     assert cursors(shard, "s0") == [{"s": 0}]
+
+
+@pytest.mark.parametrize("segments", [SEGMENTS_AT_ONCE_MAX, SEGMENTS_AT_ONCE_MAX + 1])
+def test_segments_at_once_max_get_a_cursor_at_one_time_and_one_more_waits(
+    tmp_path: Path, segments: int
+) -> None:
+    async def story(shard: ScalableShard) -> None:
+        under_way, most = 0, 0
+        ready = shard.segments.ready
+
+        async def count(*given: Any, **named: Any) -> None:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            await ready(*given, **named)
+            under_way -= 1
+
+        shard.segments.ready = count  # type: ignore[method-assign]
+        result = await shard.subscribe("s")
+
+        assert not result.rejection_code
+        assert most == SEGMENTS_AT_ONCE_MAX
+        assert all(each.cursors == {"s": 0} for each in shard.segments.ledgers.values())
+        assert len(shard.segments.ledgers) == segments
+
+    in_scalable_shard(tmp_path, story, segments=segments)
