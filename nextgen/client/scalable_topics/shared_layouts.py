@@ -9,6 +9,7 @@ A watch may be behind what a client was told elsewhere, so nothing is called abs
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
@@ -19,7 +20,7 @@ from nextgen.client.scalable_topics.shared_layout import SharedLayout
 from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_DEFAULT_MS
-from nextgen.kernel.limits.scalable import LAYOUT_READ_MS_MAX
+from nextgen.kernel.limits.scalable import LAYOUT_LOADS_MAX, LAYOUT_READ_MS_MAX
 from nextgen.kernel.routing.names import TopicName
 from nextgen.pulsar.scalable_topics.ports import KnownLayout, WatchedLayout
 from nextgen.tasks.timeouts import timeout
@@ -64,6 +65,8 @@ class SharedLayouts:
         self._cluster = cluster
         self._creation = creation
         self._layouts: dict[str, SharedLayout] = {}
+        self._loads = asyncio.Semaphore(LAYOUT_LOADS_MAX)
+        """Held while a layout that nobody watched before is read."""
 
     def __repr__(self) -> str:
         return f"<SharedLayouts layouts={len(self._layouts)}>"
@@ -77,13 +80,12 @@ class SharedLayouts:
 
     async def watch(self, name: TopicName, *, create: bool, may_be_absent: bool) -> WatchedLayout:
         """See ``ScalableTopics.watch``."""
-        place = self._place(name)
-        try:
-            await self._load(place.shared, create=create, may_be_absent=may_be_absent)
-        except BaseException:
-            place.close()
-            raise
-        return place
+        known = self._layouts.get(name.text)
+        if known is not None and known.is_loaded:
+            return await self._opened(name, create=create, may_be_absent=may_be_absent)
+        # Clients of a node that was restarted come back at once, with all of their topics.
+        async with self._loads:
+            return await self._opened(name, create=create, may_be_absent=may_be_absent)
 
     async def stop(self) -> None:
         """End every layout; their watchers get ``Unavailable``."""
@@ -91,6 +93,15 @@ class SharedLayouts:
             shared.end(Unavailable("this node stops"))
 
     # ------------------------------------------------------------------------------------------
+
+    async def _opened(self, name: TopicName, *, create: bool, may_be_absent: bool) -> LayoutPlace:
+        place = self._place(name)
+        try:
+            await self._load(place.shared, create=create, may_be_absent=may_be_absent)
+        except BaseException:
+            place.close()
+            raise
+        return place
 
     def _place(self, name: TopicName) -> LayoutPlace:
         shared = self._layouts.get(name.text)

@@ -128,6 +128,10 @@ LAYOUT_WATCH_RETRY_MS = 200
 LAYOUT_READ_MS_MAX = 5_000
 """Time for the first snapshot of a layout, an election included."""
 
+LAYOUT_LOADS_MAX = 200
+"""Layouts that a process begins to follow at a time: a shard has them read within a second. The
+others wait, without a limit in time: their clients have one."""
+
 ST_MEMORY_BYTES_DEFAULT = 64 * 1024 * 1024
 """Bytes of messages of one client that wait to be stored, as in stock clients."""
 

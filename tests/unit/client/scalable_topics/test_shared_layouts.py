@@ -12,6 +12,7 @@ from nextgen.client.scalable_topics import shared_layouts as module
 from nextgen.client.scalable_topics.shared_layouts import SharedLayouts
 from nextgen.kernel.errors import Overloaded, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.scalable import LAYOUT_LOADS_MAX
 from nextgen.kernel.routing.names import TopicName, parse_topic
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import (
@@ -414,3 +415,26 @@ async def test_a_node_that_stops_ends_all_watches(world):
     with pytest.raises(Unavailable, match="this node stops"):
         await place.next_change()
     place.close()
+
+
+async def test_layout_loads_max_are_read_at_a_time_and_one_more_waits(world, monkeypatch):
+    """A client that comes back with all of its topics does not make a shard time out."""
+    names = [parse_topic(f"topic://acme/orders/t{number}") for number in range(3)]
+    monkeypatch.setattr(module, "LAYOUT_LOADS_MAX", 2)
+    world.layouts = SharedLayouts(world, world, world.link, world)
+    watching = [
+        asyncio.ensure_future(world.layouts.watch(each, create=False, may_be_absent=True))
+        for each in names
+    ]
+    await world.settle()
+    assert len(world.layouts) == 2 < LAYOUT_LOADS_MAX
+
+    world.stream_.snapshot(KIND_SCALABLE_TOPIC, item())
+    await world.settle()
+    assert len(world.layouts) == 3
+    again = await world.layouts.watch(names[0], create=False, may_be_absent=True)
+    world.stream_.snapshot(KIND_SCALABLE_TOPIC, item())
+
+    for place in [again, *await asyncio.gather(*watching)]:
+        place.close()
+    assert len(world.layouts) == 0
