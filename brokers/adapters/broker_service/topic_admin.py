@@ -17,6 +17,7 @@ from brokers.adapters.broker_service.topic_statistics import (
     internal_stats,
     wire_position,
 )
+from brokers.domain.holding import UnitKey
 from brokers.domain.position import Position
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.ports.ledger import Entry
@@ -36,7 +37,8 @@ from nextgen.kernel.errors import (
 )
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.pulsar import TOPIC_ADMIN_PAYLOAD_BYTES_MAX
-from nextgen.kernel.routing.names import InvalidName, TopicName, parse_topic
+from nextgen.kernel.routing.ids import is_id
+from nextgen.kernel.routing.names import InvalidName, TopicName, Unit, parse_topic
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import topic_admin_pb2 as wire
 from protos.nextgen.v1.topic_admin_pb2_grpc import TopicAdminServicer as GeneratedServicer
@@ -56,6 +58,7 @@ _REJECTIONS = {
 """Refusals for a reason of the request. All others are trouble that passes."""
 
 _JAVA_LONG_MAX = 2**63 - 1
+_SHOWN_CHARACTERS_MAX = 80
 
 
 class _WithUnit(Protocol):
@@ -222,7 +225,7 @@ class TopicAdminServicer(GeneratedServicer):
     ) -> wire.RemoveUnitResponse:
         unit = request.unit
         try:
-            await self._topics.remove(_name_of(unit), (unit.topic_id, unit.unit), unit.epoch)
+            await self._topics.remove(_name_of(unit), _key_of(unit), unit.epoch)
         except (Refusal, MetadataError) as error:
             await abort(context, _error_of(error))
         return wire.RemoveUnitResponse()
@@ -297,6 +300,20 @@ class _OpenTopic:
 def _name_of(unit: wire.AdminUnit) -> TopicName:
     try:
         return parse_topic(unit.name)
+    except InvalidName as error:
+        raise InvalidRequest(str(error)) from error
+
+
+def _key_of(unit: wire.AdminUnit) -> UnitKey:
+    """Return the key of a unit that need not be assigned here.
+
+    Raises:
+        InvalidRequest: There cannot be such a unit.
+    """
+    if not is_id(unit.topic_id):
+        raise InvalidRequest(f"{unit.topic_id[:_SHOWN_CHARACTERS_MAX]!a} is no topic's id")
+    try:
+        return (unit.topic_id, Unit.parse(unit.unit).text)
     except InvalidName as error:
         raise InvalidRequest(str(error)) from error
 

@@ -11,6 +11,7 @@ stands for the shards.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ from brokers.service.session.agent import BrokerAgent
 from nextgen.kernel.errors import MetadataError, Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.pulsar import VOLATILE_BYTES_MAX
+from nextgen.kernel.routing.ids import ID_DIGITS
 from nextgen.kernel.routing.names import TopicName, parse_topic
 from nextgen.pulsar.frames import (
     FIELD_OF_TYPE,
@@ -127,7 +129,7 @@ class FakeDirectory:
 
 
 def topic_id_of(name: str) -> str:
-    return "id-" + "".join(character for character in name if character.isalnum())
+    return hashlib.sha256(name.encode()).hexdigest()[:ID_DIGITS]
 
 
 class FakeBroker:

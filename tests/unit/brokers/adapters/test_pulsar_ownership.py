@@ -16,10 +16,17 @@ from brokers.ports.ledger import StorageFailed
 from nextgen.kernel.errors import Unavailable
 from nextgen.pulsar.keep_alive import KeepAlive
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.brokers.world import TOPIC, BrokerWorld, FakeBroker, FakeClient, settle
+from tests.support.brokers.world import (
+    TOPIC,
+    BrokerWorld,
+    FakeBroker,
+    FakeClient,
+    settle,
+    topic_id_of,
+)
 from tests.support.simulated.virtual_time import run_virtual
 
-UNIT = ("id-persistentpublicdefaultorders", "")
+UNIT = (topic_id_of(TOPIC), "")
 STEPS = 400
 SCHEDULES = 25
 USUAL_SHARE = 0.88

@@ -6,7 +6,7 @@ import pytest
 
 from brokers.domain.holding import Release
 from brokers.ports.ledger import StorageFailed
-from nextgen.kernel.errors import Refused
+from nextgen.kernel.errors import InvalidRequest, Refused
 from protos.nextgen.v1 import topic_admin_pb2 as wire
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.brokers.topic_admin_calls import Admin, unit_of
@@ -105,3 +105,28 @@ async def test_a_broker_without_the_unit_removes_it_too(world: BrokerWorld, admi
     await admin.call("RemoveUnit", wire.RemoveUnitRequest(unit=unit), broker_id="b")
 
     assert (unit.topic_id, unit.unit) not in world.disk.units
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"topic_id": ""},
+        {"topic_id": "../up"},
+        {"topic_id": "f" * 25},
+        {"unit": "s" * 200},
+        {"unit": "x1"},
+        {"unit": "../up"},
+        {"name": "persistent://no/"},
+    ],
+)
+async def test_a_unit_that_cannot_be_is_not_removed(
+    world: BrokerWorld, admin: Admin, wrong: dict[str, str]
+):
+    unit = unit_of(world)
+    for field, value in wrong.items():
+        setattr(unit, field, value)
+
+    error = await admin.refusal("RemoveUnit", wire.RemoveUnitRequest(unit=unit))
+
+    assert isinstance(error, InvalidRequest)
+    assert len(str(error)) < 300

@@ -15,7 +15,7 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.tasks.timeouts import timeout
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.brokers.world import TOPIC, BrokerWorld, settle, until
+from tests.support.brokers.world import TOPIC, BrokerWorld, settle, topic_id_of, until
 
 CLOSE_PRODUCER = pulsar.BaseCommand.CLOSE_PRODUCER
 CLOSE_CONSUMER = pulsar.BaseCommand.CLOSE_CONSUMER
@@ -109,7 +109,7 @@ async def test_a_broker_that_cannot_ask_serves_no_fenced_topic(world: BrokerWorl
     await client.producer()
     world.directory.error = Unavailable("no leader")
     world.broker("a").begin_session()
-    await world.broker("b").store.open("id-persistentpublicdefaultorders", "", 2, topic_name=TOPIC)
+    await world.broker("b").store.open(topic_id_of(TOPIC), "", 2, topic_name=TOPIC)
     client.send(0)
     await client.until_got(CLOSE_PRODUCER)
 
@@ -203,7 +203,7 @@ async def test_an_owner_whose_epoch_was_used_before_gets_a_higher_one_and_serves
     world: BrokerWorld,
 ):
     """A shard was restored from a backup, and gives epoch 1 again of a unit that was at 9."""
-    topic_id = "id-persistentpublicdefaultorders"
+    topic_id = topic_id_of(TOPIC)
     await world.broker("b").store.open(topic_id, "", 9, topic_name=TOPIC)
     world.assign(TOPIC, "a")
     client = world.broker("a").client()
@@ -221,7 +221,7 @@ async def test_an_owner_whose_epoch_was_used_before_gets_a_higher_one_and_serves
 
 
 async def test_an_owner_whose_very_epoch_another_process_has_gets_the_next_one(world: BrokerWorld):
-    topic_id = "id-persistentpublicdefaultorders"
+    topic_id = topic_id_of(TOPIC)
     await world.broker("b").store.open(topic_id, "", 1, topic_name=TOPIC)
     world.assign(TOPIC, "a")
     client = world.broker("a").client()
@@ -234,7 +234,7 @@ async def test_an_owner_whose_very_epoch_another_process_has_gets_the_next_one(w
 
 
 async def test_a_higher_epoch_is_asked_for_once_a_second_until_there_is_one(world: BrokerWorld):
-    topic_id = "id-persistentpublicdefaultorders"
+    topic_id = topic_id_of(TOPIC)
     await world.broker("b").store.open(topic_id, "", 9, topic_name=TOPIC)
     world.assign(TOPIC, "a")
     world.directory.error = Unavailable("no leader")
@@ -253,7 +253,7 @@ async def test_an_owner_that_was_fenced_while_it_served_and_is_the_owner_still_g
 ):
     """1. A serves in epoch 1. 2. An owner of a lost history opens in epoch 7. 3. A is fenced, and
     the shard knows of nobody else."""
-    topic_id = "id-persistentpublicdefaultorders"
+    topic_id = topic_id_of(TOPIC)
     world.assign(TOPIC, "a")
     client = world.broker("a").client()
     await client.producer()
@@ -302,7 +302,7 @@ async def test_an_owner_that_was_replaced_while_it_opened_asks_for_no_higher_epo
 
 
 async def test_the_reason_for_no_higher_epoch_is_given(world: BrokerWorld):
-    topic_id = "id-persistentpublicdefaultorders"
+    topic_id = topic_id_of(TOPIC)
     await world.broker("b").store.open(topic_id, "", 9, topic_name=TOPIC)
     world.assign(TOPIC, "a")
     world.directory.error = Refused(RejectionCode.LIMIT_EXCEEDED, "taken for damage")
@@ -357,7 +357,7 @@ async def test_an_owner_with_consumers_only_notices_a_later_owner(world: BrokerW
     world.broker("a").begin_session()
     await settle()
     moody = world.broker("a").ledger()
-    later = world.disk.units["id-persistentpublicdefaultorders", ""]
+    later = world.disk.units[topic_id_of(TOPIC), ""]
     later.claims[9] = object()
     assert not moody.is_fenced
 
