@@ -27,6 +27,7 @@ from nextgen.client.st.errors import (
     ConnectionFailed,
     NotSupported,
     ScalableTopicError,
+    TimedOut,
     TopicNotFound,
 )
 from nextgen.client.st.schemas.schema import Schema
@@ -36,6 +37,7 @@ from nextgen.kernel.limits.scalable import (
     ST_UNACKNOWLEDGED_ENTRIES_MAX,
 )
 from nextgen.tasks.background import start
+from nextgen.tasks.timeouts import timeout
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _NOTHING = 2**64 - 1
@@ -179,7 +181,11 @@ class SegmentConsumer:
         Raises:
             ScalableTopicError: The broker does not answer.
         """
-        await asyncio.shield(self.opened)
+        try:
+            async with timeout(self._owner.timeout_ms / 1_000):
+                await asyncio.shield(self.opened)
+        except TimeoutError as error:
+            raise TimedOut(f"{self.how.segment} was not subscribed in time") from error
         if self._link is None:
             raise ConnectionFailed(f"{self.how.segment} has no connection")
         command = pulsar.CommandGetLastMessageId(

@@ -410,10 +410,14 @@ class Producer(Generic[Value]):
             return
         known = list(self.outbox.lanes)
         failed, lanes = self.outbox.layout_changed(layout)
-        for lane in known:
-            if not lane.is_active and not lane.in_flight:
-                self._drop_segment(lane)
         self._fail_all(failed)
+        for lane in known:
+            if lane.is_active:
+                continue
+            if not lane.in_flight:
+                self._drop_segment(lane)
+            elif (segment := self._segments.get(id(lane))) is not None:
+                segment.sealed()
         self._wake(lanes)
 
     def _topic_vanished(self) -> None:

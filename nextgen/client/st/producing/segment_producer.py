@@ -106,6 +106,14 @@ class SegmentProducer:
             self._detach()
             self._begin(is_retry=True)
 
+    def sealed(self) -> None:
+        """The segment has left the layout. Without a connection no answer will come for what is in
+        flight: no broker opens a producer for it any more."""
+        if self._status in (_Status.OPENING, _Status.IDLE):
+            for task in self._tasks:
+                task.cancel()
+            self._gone(SegmentGone(f"{self._lane.segment.topic} is sealed"))
+
     def close(self) -> None:
         """End at once. Harmless when closed already."""
         if self._status is not _Status.CLOSED:
@@ -146,6 +154,9 @@ class SegmentProducer:
         return bool(self._lane.waiting or self._lane.in_flight)
 
     def _begin(self, *, is_retry: bool = False) -> None:
+        if not self._lane.is_active:
+            self._gone(SegmentGone(f"{self._lane.segment.topic} is sealed"))
+            return
         self._status = _Status.OPENING
         start("st-segment-producer", self._open(is_retry=is_retry), self._tasks)
 

@@ -97,6 +97,38 @@ async def test_order_and_messages_survive_splits_whenever_the_layout_comes(
     assert all(each == sorted(each) for each in numbers.values())
 
 
+@pytest.mark.parametrize("is_pushed_first", [True, False])
+async def test_a_sealed_segment_whose_broker_opens_no_producer_any_more_holds_nothing_back(
+    server: FakeServer, client: st.PulsarClient, is_pushed_first: bool
+) -> None:
+    topic = server.create(TOPIC)
+    producer = await client.create_producer(TOPIC)
+    await producer.send(b"0", key="a")
+
+    def fence(connection: FakeConnection, command: pulsar.BaseCommand) -> bool:
+        is_parent = command.producer.topic.endswith("-0")
+        if command.type == Command.PRODUCER and is_parent:
+            connection.refuse(command.producer.request_id, pulsar.ServiceNotReady, "fenced")
+            return True
+        return command.type == Command.SEND and connection.producers[
+            command.send.producer_id
+        ].endswith("-0")
+
+    server.answers = fence
+    futures = [await producer.submit(b"%d" % number, key="a") for number in range(1, 20)]
+    await asyncio.sleep(0.01)
+    if is_pushed_first:
+        server.split(topic, 0)
+        await asyncio.sleep(0.01)
+    server.connections[0].abort()
+    await asyncio.sleep(0.01)
+    if not is_pushed_first:
+        server.split(topic, 0)
+
+    await asyncio.wait_for(asyncio.gather(*futures), 2)
+    assert numbers_by_key(server)["a"] == list(range(20))
+
+
 async def test_a_segment_that_stays_gone_fails_its_messages_after_the_last_attempt(
     server: FakeServer, client: st.PulsarClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
