@@ -26,6 +26,7 @@ from nextgen.client.st.schemas import schema as schemas
 from nextgen.kernel.limits.pulsar import PULSAR_MESSAGE_BYTES_MAX
 from nextgen.kernel.limits.scalable import ST_MEMORY_PER_MESSAGE_BYTES
 from nextgen.pulsar.payload import open_payload
+from nextgen.tasks.timeouts import timeout
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.unit.client.st.conftest import TOPIC
 from tests.unit.client.st.fake_server import FakeConnection, FakeServer
@@ -125,7 +126,8 @@ async def test_a_sealed_segment_whose_broker_opens_no_producer_any_more_holds_no
     if not is_pushed_first:
         server.split(topic, 0)
 
-    await asyncio.wait_for(asyncio.gather(*futures), 2)
+    async with timeout(2):
+        await asyncio.gather(*futures)
     assert numbers_by_key(server)["a"] == list(range(20))
 
 

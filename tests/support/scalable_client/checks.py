@@ -1,0 +1,430 @@
+"""What the client promises, checked against a real server. All of them are in ``CHECKS``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+
+from nextgen.client import st
+from nextgen.client.st import schemas
+from nextgen.client.st.consuming.receiving import Receiving
+from nextgen.client.st.domain.key_hash import classic_partition, key_hash
+from nextgen.client.st.errors import (
+    InvalidCheckpoint,
+    ScalableTopicError,
+    TimedOut,
+    TopicNotFound,
+)
+from tests.support.scalable_client.servers import Server
+
+Check = Callable[[Server, str], Awaitable[None]]
+
+ARRIVES_MS = 30_000
+"""For a message that must arrive. Only a failing check waits that long."""
+
+QUIET_MS = 300
+EARLIEST = st.InitialPosition.EARLIEST
+KEYS = 10
+
+
+@dataclass
+class Order:
+    number: int
+    note: str | None = None
+
+
+Numbers = dict[str | None, list[int]]
+
+
+def expected(first: int, last: int) -> Numbers:
+    """The numbers of each key that ``send`` sends."""
+    return {
+        f"k{key}": [number for number in range(first, last) if number % KEYS == key]
+        for key in range(KEYS)
+    }
+
+
+async def send(producer: st.Producer[bytes], first: int, last: int) -> list[st.MessageId]:
+    futures = [
+        await producer.submit(b"%d" % number, key=f"k{number % KEYS}")
+        for number in range(first, last)
+    ]
+    return list(await asyncio.gather(*futures))
+
+
+async def take(consumer: Receiving[bytes], count: int) -> Numbers:
+    """Receive so many messages, acknowledge them, and return their numbers by key."""
+    found: Numbers = {}
+    message = None
+    for _ in range(count):
+        message = await consumer.receive(ARRIVES_MS)
+        found.setdefault(message.key, []).append(int(message.data))
+        if isinstance(consumer, st.QueueConsumer):
+            await consumer.acknowledge(message)
+    if isinstance(consumer, st.StreamConsumer) and message is not None:
+        await consumer.acknowledge_cumulative(message)
+    return found
+
+
+async def nothing_arrives(consumer: Receiving[bytes]) -> None:
+    with pytest.raises(TimedOut):
+        await consumer.receive(QUIET_MS)
+
+
+async def what_a_message_carries(server: Server, name: str) -> None:
+    topic = await server.create(name)
+    async with server.client() as client:
+        consumer = await client.queue_consumer(topic, "s", schema=schemas.string)
+        producer = await client.create_producer(topic, schema=schemas.string, name="who")
+        sent = await producer.send(
+            "gruß", key="schlüssel", properties={"a": "1"}, event_time_ms=77, sequence_id=5
+        )
+        message = await consumer.receive(ARRIVES_MS)
+
+        assert (message.value, message.key, message.properties) == ("gruß", "schlüssel", {"a": "1"})
+        assert (message.event_time_ms, message.sequence_id) == (77, 5)
+        assert message.producer_name == "who-seg-0"
+        assert message.message_id == sent
+        assert message.topic == topic
+
+
+async def batches_in_every_compression(server: Server, name: str) -> None:
+    topic = await server.create(name)
+    async with server.client() as client:
+        consumer = await client.queue_consumer(topic, "s")
+        for compression in st.Compression:
+            producer = await client.create_producer(topic, compression=compression)
+            await send(producer, 0, 50)
+            assert await take(consumer, 50) == expected(0, 50)
+            await producer.close()
+
+
+async def keys_over_several_segments(server: Server, name: str) -> None:
+    topic = await server.create(name, 4)
+    async with server.client() as client:
+        consumer = await client.queue_consumer(topic, "s")
+        producer = await client.create_producer(topic)
+        ids = await send(producer, 0, 200)
+
+        assert await take(consumer, 200) == expected(0, 200)
+        assert len({each.segment for each in ids}) > 1
+        assert len({(each.segment, number % KEYS) for number, each in enumerate(ids)}) == KEYS
+
+
+async def a_queue_is_shared_and_what_was_not_acknowledged_comes_again(
+    server: Server, name: str
+) -> None:
+    topic = await server.create(name)
+    async with server.client() as client:
+        first = await client.queue_consumer(topic, "s", receiver_queue=5)
+        producer = await client.create_producer(topic, batching_enabled=False)
+        await send(producer, 0, 20)
+        taken = [int((await first.receive(ARRIVES_MS)).data) for _ in range(3)]
+        second = await client.queue_consumer(topic, "s")
+        await first.close()
+        found = await take(second, 20)
+
+        assert sorted(number for each in found.values() for number in each) == list(range(20))
+        assert taken == [0, 1, 2]
+        await nothing_arrives(second)
+
+
+async def a_negative_acknowledgement_brings_a_message_again(server: Server, name: str) -> None:
+    topic = await server.create(name)
+    async with server.client() as client:
+        consumer = await client.queue_consumer(topic, "s", negative_ack_delay_ms=50)
+        producer = await client.create_producer(topic)
+        await send(producer, 0, 3)
+        messages = [await consumer.receive(ARRIVES_MS) for _ in range(3)]
+        await consumer.acknowledge(messages[0])
+        await consumer.negative_acknowledge(messages[1])
+        await consumer.acknowledge(messages[2])
+        again = await consumer.receive(ARRIVES_MS)
+
+        assert (again.data, again.redelivery_count > 0) == (b"1", True)
+        await consumer.acknowledge(again)
+        await nothing_arrives(consumer)
+
+
+async def acknowledgements_are_kept(server: Server, name: str) -> None:
+    topic = await server.create(name)
+    async with server.client() as client:
+        consumer = await client.queue_consumer(topic, "s", initial_position=EARLIEST)
+        producer = await client.create_producer(topic)
+        await send(producer, 0, 50)
+        await take(consumer, 50)
+        await consumer.close()
+        await send(producer, 50, 60)
+    async with server.client() as client:
+        consumer = await client.queue_consumer(topic, "s", initial_position=EARLIEST)
+        assert await take(consumer, 10) == expected(50, 60)
+        await nothing_arrives(consumer)
+
+
+async def a_new_subscription_begins_at_its_initial_position(server: Server, name: str) -> None:
+    topic = await server.create(name)
+    async with server.client() as client:
+        producer = await client.create_producer(topic)
+        await send(producer, 0, 10)
+        early = await client.queue_consumer(topic, "early", initial_position=EARLIEST)
+        late = await client.queue_consumer(topic, "late")
+        await send(producer, 10, 20)
+
+        assert await take(early, 20) == expected(0, 20)
+        assert await take(late, 10) == expected(10, 20)
+
+
+async def a_reader_goes_on_behind_its_checkpoint(server: Server, name: str) -> None:
+    topic = await server.create(name)
+    async with server.client() as client:
+        producer = await client.create_producer(topic)
+        await send(producer, 0, 50)
+        first = await client.reader(topic)
+        begun = await take(first, 23)
+        data = first.checkpoint().to_bytes()
+        await first.close()
+        await send(producer, 50, 70)
+        second = await client.checkpoint_consumer(topic, checkpoint=data)
+        rest = await take(second, 47)
+
+        whole = {key: begun.get(key, []) + rest.get(key, []) for key in {*begun, *rest}}
+        assert whole == expected(0, 70)
+        assert not await second.has_message_available()
+        with pytest.raises(InvalidCheckpoint):
+            await client.checkpoint_consumer(
+                topic, checkpoint=st.Checkpoint("topic://public/default/other", {})
+            )
+
+
+async def a_reader_knows_whether_there_is_more(server: Server, name: str) -> None:
+    topic = await server.create(name)
+    async with server.client() as client:
+        producer = await client.create_producer(topic)
+        await send(producer, 0, 10)
+        late = await client.checkpoint_consumer(topic)
+        assert not await late.has_message_available()
+        await send(producer, 10, 15)
+        found: Numbers = {}
+        while await late.has_message_available():
+            for key, numbers in (await take(late, 1)).items():
+                found.setdefault(key, []).extend(numbers)
+
+        assert found == {key: each for key, each in expected(10, 15).items() if each}
+
+
+async def reading_begins_at_a_time(server: Server, name: str) -> None:
+    topic = await server.create(name)
+    async with server.client() as client:
+        producer = await client.create_producer(topic)
+        await send(producer, 0, 5)
+        await asyncio.sleep(0.05)
+        await send(producer, 5, 6)
+        reader = await client.reader(topic)
+        since = [await reader.receive(ARRIVES_MS) for _ in range(6)][-1].publish_time_ms
+        again = await client.checkpoint_consumer(topic, start_at_ms=since)
+
+        assert (await again.receive(ARRIVES_MS)).data == b"5"
+
+
+async def a_stream_acknowledges_all_before_a_message(server: Server, name: str) -> None:
+    topic = await server.create(name, 2)
+    async with server.client() as client:
+        producer = await client.create_producer(topic)
+        await send(producer, 0, 100)
+        consumer = await server.stream_consumer(
+            client, topic, "s", initial_position=EARLIEST, consumer_name="same"
+        )
+        assert len(consumer.assigned) == 2
+        assert await take(consumer, 100) == expected(0, 100)
+        await consumer.close()
+        await send(producer, 100, 110)
+    async with server.client() as client:
+        consumer = await server.stream_consumer(client, topic, "s", consumer_name="same")
+        assert await take(consumer, 10) == expected(100, 110)
+        await nothing_arrives(consumer)
+
+
+async def streams_share_the_segments(server: Server, name: str) -> None:
+    topic = await server.create(name, 2)
+    async with server.client() as client:
+        producer = await client.create_producer(topic)
+        first = await server.stream_consumer(client, topic, "s", consumer_name="a")
+        second = await server.stream_consumer(client, topic, "s", consumer_name="b")
+        await until(lambda: len(first.assigned) == len(second.assigned) == 1)
+        await send(producer, 0, 100)
+        found: Numbers = {}
+        for consumer in (first, second):
+            while sum(map(len, found.values())) < 100:
+                try:
+                    message = await consumer.receive(1_000)
+                except TimedOut:
+                    break
+                found.setdefault(message.key, []).append(int(message.data))
+
+        assert found == expected(0, 100)
+
+
+async def every_kind_gets_keys_in_order_over_splits(server: Server, name: str) -> None:
+    topic = await server.create(name)
+    async with server.client() as client:
+        producer = await client.create_producer(topic)
+        reader = await client.reader(topic)
+        stream = await server.stream_consumer(client, topic, "stream", initial_position=EARLIEST)
+        queue = await client.queue_consumer(topic, "queue", initial_position=EARLIEST)
+        gap_ms = 0.0
+        for first, segment_id in ((0, 0), (1_000, 1)):
+            sending = asyncio.ensure_future(_send_slowly(producer, first, first + 1_000))
+            await (asyncio.sleep(0.1) if server.splits_under_load else sending)
+            await server.split(name, segment_id)
+            gap_ms = max(gap_ms, await sending)
+        await until(lambda: producer.layout is not None and producer.layout.epoch == 2)
+        await send(producer, 2_000, 2_100)
+        print(f"the longest time without a receipt over two splits: {gap_ms:.0f} ms")
+
+        for consumer in (reader, queue, stream):
+            assert await _take_distinct(consumer, 2_100) == expected(0, 2_100), consumer
+        assert producer.layout is not None
+        assert len(producer.layout.active) == 3
+
+
+async def _send_slowly(producer: st.Producer[bytes], begin: int, end: int) -> float:
+    """Send for a quarter of a second; return the longest time in which nothing was stored."""
+    loop = asyncio.get_running_loop()
+    stored_at = [loop.time()]
+    futures = []
+    for number in range(begin, end):
+        future = await producer.submit(b"%d" % number, key=f"k{number % KEYS}")
+        future.add_done_callback(lambda _: stored_at.append(loop.time()))
+        futures.append(future)
+        if number % 20 == 0:
+            await asyncio.sleep(0.005)
+    await asyncio.gather(*futures)
+    return max((after - before) * 1_000 for before, after in pairwise(stored_at))
+
+
+async def _take_distinct(consumer: Receiving[bytes], count: int) -> Numbers:
+    """As ``take``, until so many different numbers came, acknowledging as it goes: the children of
+    a segment come behind its acknowledged messages.
+
+    A message whose receipt was lost with the connection is stored a second time. Only the first
+    time counts, except for a queue, which has no order among its segments.
+    """
+    found: Numbers = {}
+    seen: set[int] = set()
+    while len(seen) < count:
+        message = await consumer.receive(ARRIVES_MS)
+        number = int(message.data)
+        if number not in seen:
+            seen.add(number)
+            found.setdefault(message.key, []).append(number)
+        if isinstance(consumer, st.QueueConsumer):
+            await consumer.acknowledge(message)
+        elif isinstance(consumer, st.StreamConsumer):
+            await consumer.acknowledge_cumulative(message)
+    if isinstance(consumer, st.QueueConsumer):
+        return {key: sorted(numbers) for key, numbers in found.items()}
+    return found
+
+
+async def a_message_is_delivered_later(server: Server, name: str) -> None:
+    topic = await server.create(name)
+    async with server.client() as client:
+        consumer = await client.queue_consumer(topic, "s")
+        producer = await client.create_producer(topic)
+        await producer.send(b"later", deliver_after_ms=1_500)
+        await nothing_arrives(consumer)
+        message = await consumer.receive(ARRIVES_MS)
+
+        assert message.data == b"later"
+
+
+async def one_exclusive_producer_at_a_time(server: Server, name: str) -> None:
+    topic = await server.create(name)
+    async with server.client() as client:
+        first = await client.create_producer(topic, access_mode=st.AccessMode.EXCLUSIVE)
+        with pytest.raises(ScalableTopicError):
+            await client.create_producer(topic, access_mode=st.AccessMode.EXCLUSIVE)
+        await first.send(b"x")
+        await first.close()
+        second = await client.create_producer(topic, access_mode=st.AccessMode.EXCLUSIVE)
+        await second.send(b"y")
+
+
+async def values_as_json(server: Server, name: str) -> None:
+    topic = await server.create(name)
+    async with server.client() as client:
+        consumer = await client.queue_consumer(topic, "s", schema=schemas.json(Order))
+        producer = await client.create_producer(topic, schema=schemas.json(Order))
+        await producer.send(Order(3, "note"))
+        assert (await consumer.receive(ARRIVES_MS)).value == Order(3, "note")
+
+        numbers = await client.create_producer(topic, schema=schemas.int64)
+        with pytest.raises(ScalableTopicError, match=r"(?i)schema"):
+            await numbers.send(1)
+
+
+async def a_classic_topic_under_its_own_name(server: Server, name: str) -> None:
+    topic = await server.create_partitioned(name, 3)
+    async with server.client() as client:
+        consumer = await client.queue_consumer(topic, "s")
+        producer = await client.create_producer(topic)
+        ids = await send(producer, 0, 60)
+
+        assert await take(consumer, 60) == expected(0, 60)
+        for number, each in enumerate(ids):
+            partition = classic_partition(key_hash(f"k{number % KEYS}"), 3)
+            assert each.segment == f"{topic}-partition-{partition}"
+
+
+async def a_missing_topic_is_not_found(server: Server, name: str) -> None:
+    async with server.client() as client:
+        for kind in (client.create_producer, client.reader):
+            with pytest.raises(TopicNotFound):
+                await kind(f"topic://public/default/{name}", create_if_missing=False)
+
+
+async def many_producers_share_connections(server: Server, name: str) -> None:
+    topic = await server.create(name)
+    async with server.client() as client:
+        producers = await asyncio.gather(*(client.create_producer(topic) for _ in range(50)))
+        await asyncio.gather(*(each.send(b"x") for each in producers))
+
+        assert "50" not in repr(client)
+        reader = await client.reader(topic)
+        for _ in range(50):
+            await reader.receive(ARRIVES_MS)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    for _ in range(3_000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it does not come true")
+
+
+CHECKS: tuple[Check, ...] = (
+    what_a_message_carries,
+    batches_in_every_compression,
+    keys_over_several_segments,
+    a_queue_is_shared_and_what_was_not_acknowledged_comes_again,
+    a_negative_acknowledgement_brings_a_message_again,
+    acknowledgements_are_kept,
+    a_new_subscription_begins_at_its_initial_position,
+    a_reader_goes_on_behind_its_checkpoint,
+    a_reader_knows_whether_there_is_more,
+    reading_begins_at_a_time,
+    a_stream_acknowledges_all_before_a_message,
+    streams_share_the_segments,
+    every_kind_gets_keys_in_order_over_splits,
+    a_message_is_delivered_later,
+    one_exclusive_producer_at_a_time,
+    values_as_json,
+    a_classic_topic_under_its_own_name,
+    a_missing_topic_is_not_found,
+    many_producers_share_connections,
+)
