@@ -24,6 +24,7 @@ from discovery.service.admin.moves import MoveService
 from discovery.service.admin.policies import PoliciesService
 from discovery.service.admin.positions import PositionService
 from discovery.service.report import Report, merged
+from discovery.service.scalable.layouts import LayoutService
 from discovery.service.status import StatusService
 from nextgen.client.brokers.namespaces import BrokerNamespaces
 from nextgen.client.routing.write_admission import WriteBounds
@@ -67,6 +68,7 @@ class DiscoveryNode:
         self._servicer = DiscoveryServicer(
             core.lookups,
             inventory,
+            LayoutService(inventory),
             listing,
             policies,
             EvacuationService(core.router, core.link),

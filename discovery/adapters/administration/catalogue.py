@@ -15,6 +15,8 @@ from discovery.adapters.administration.topic_policies import AUTO_SCALE, TopicPo
 from discovery.adapters.resources.lookups import Lookups
 from discovery.adapters.resources.topic_catalogue import topic_routes
 from discovery.adapters.rest.route import Route
+from discovery.adapters.scalable.layout_changes import LayoutChangeRoutes
+from discovery.adapters.scalable.subscriptions import SubscriptionRoutes
 from discovery.adapters.scalable.topics import TOPIC as SCALABLE_TOPIC
 from discovery.adapters.scalable.topics import ScalableTopicRoutes
 from discovery.ports import Directory
@@ -22,8 +24,9 @@ from discovery.service.admin.inventory import InventoryService
 from discovery.service.admin.listing import ListingService
 from discovery.service.admin.moves import MoveService
 from discovery.service.admin.policies import PoliciesService
-from discovery.service.admin.scalable_topics import ScalableTopics
 from discovery.service.admin.topic_operations import Owners, TopicOperations
+from discovery.service.scalable.layouts import LayoutService
+from discovery.service.scalable.topics import ScalableTopics
 from discovery.service.tenancy.namespace_backlogs import NamespaceBacklogs
 from discovery.service.tenancy.namespaces import NamespaceService
 from discovery.service.tenancy.object_policies import ObjectPolicies
@@ -66,6 +69,7 @@ def all_routes(services: AdminServices) -> list[Route]:
         topic_domain=Domain.TOPIC.value,
     )
     scalable = ScalableTopics(services.owners, services.inventory)
+    layouts = LayoutService(services.inventory)
     return [
         *Lookups(services.topics, services.directory).routes(),
         *topic_routes(services.owners, services.inventory, services.listing, services.moves),
@@ -75,6 +79,8 @@ def all_routes(services: AdminServices) -> list[Route]:
         *by_name.routes(POLICIES),
         *TopicPolicyRoutes(policies, local.name).routes(),
         *ScalableTopicRoutes(scalable, AUTO_SCALE).routes(),
+        *LayoutChangeRoutes(scalable, layouts).routes(),
+        *SubscriptionRoutes(layouts).routes(),
         *of_scalable.routes([AUTO_SCALE]),
         *absent_routes(),
         *Clusters(local).routes(),

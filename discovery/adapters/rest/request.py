@@ -31,7 +31,7 @@ from nextgen.kernel.routing.names import (
     parse_topic,
 )
 
-_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 _BOOLEANS = {"true": True, "false": False}
 _SHOWN_CHARACTERS_MAX = 80
 _ERRORS_SHOWN_MAX = 3
@@ -97,7 +97,7 @@ class RestRequest:
         """Return a parameter that is a whole number.
 
         Raises:
-            RestFailure: 400, it is none, or has more than nine digits.
+            RestFailure: 400, it is none, or has more than 18 digits.
         """
         text = self.query.get(name, "")
         if not text:

@@ -8,7 +8,7 @@ from typing import Any
 from discovery.adapters.resources import stats_content
 from discovery.adapters.rest.long_json import Texts, json_text, list_texts, map_texts, object_texts
 from discovery.adapters.scalable.layout_content import relatives
-from discovery.service.admin.scalable_topics import name_of
+from discovery.service.scalable.topics import name_of
 from nextgen.kernel.limits.pulsar import TOPIC_ADMIN_ROWS_MAX
 from nextgen.kernel.routing.names import TopicName
 from protos.nextgen.v1 import broker_service_pb2 as pb

@@ -16,7 +16,7 @@ from discovery.adapters.rest.request import RestRequest
 from discovery.adapters.rest.route import BOOLEAN, Body, Route, Work
 from discovery.adapters.scalable.layout_content import metadata_texts
 from discovery.adapters.scalable.stats_sum import StatsSum
-from discovery.service.admin.scalable_topics import ScalableTopics, name_of, segment_of
+from discovery.service.scalable.topics import ScalableTopics, name_of, segment_of
 from nextgen.client.wire.policies import policies_from_proto
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.scalable import SEGMENTS_PER_TOPIC_MAX

@@ -25,6 +25,7 @@ _ACTIONS: Mapping[str, Action] = MappingProxyType(
         "Create": Action.CREATE,
         "Set": Action.CHANGE,
         "Update": Action.CHANGE,
+        "Seek": Action.CHANGE,
         "Delete": Action.DELETE,
         "Get": Action.READ,
         "List": Action.LIST,

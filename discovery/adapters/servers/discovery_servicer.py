@@ -26,6 +26,7 @@ from discovery.service.admin.policies import PoliciesService
 from discovery.service.admin.positions import PositionService
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.lookup import LookupService
+from discovery.service.scalable.layouts import LayoutService
 from discovery.service.status import StatusService
 from discovery.service.watches.registry import AnyWatch, WatchRegistry
 from nextgen.client.wire.errors import abort
@@ -64,6 +65,7 @@ class DiscoveryServicer:
         self,
         lookups: LookupService,
         inventory: InventoryService,
+        layouts: LayoutService,
         listing: ListingService,
         policies: PoliciesService,
         evacuations: EvacuationService,
@@ -77,6 +79,7 @@ class DiscoveryServicer:
         self._watches = watches
         self._lookups = lookups
         self._inventory = inventory
+        self._layouts = layouts
         self._listing = listing
         self._policies = policies
         self._evacuations = evacuations
@@ -98,6 +101,7 @@ class DiscoveryServicer:
     def handlers(self) -> grpc.GenericRpcHandler[Any, Any]:
         """Return the handlers of all methods."""
         inventory, listing, status = self._inventory, self._listing, self._status
+        layouts = self._layouts
         unary: dict[str, tuple[type[Message], Work]] = {
             "CreateTenant": (pb.CreateTenantRequest, inventory.create_tenant),
             "SetTenantProperties": (pb.SetPropertiesRequest, inventory.set_tenant_properties),
@@ -112,6 +116,16 @@ class DiscoveryServicer:
             "CreateTopics": (pb.CreateTopicsRequest, inventory.create_topics),
             "SetTopicProperties": (pb.SetPropertiesRequest, inventory.set_topic_properties),
             "DeleteTopic": (pb.DeleteRequest, inventory.delete_topic),
+            "UpdateLayout": (pb.UpdateLayoutRequest, layouts.update_layout),
+            "CreateScalableSubscription": (
+                pb.ScalableSubscriptionRequest,
+                layouts.create_subscription,
+            ),
+            "DeleteScalableSubscription": (
+                pb.ScalableSubscriptionRequest,
+                layouts.delete_subscription,
+            ),
+            "SeekScalableSubscription": (pb.ScalableSubscriptionRequest, layouts.seek_subscription),
             "UpdatePartitions": (pb.UpdatePartitionsRequest, inventory.update_partitions),
             "GetTopic": (pb.GetObjectRequest, inventory.get_topic),
             "GetScalableTopic": (pb.GetObjectRequest, inventory.get_scalable_topic),

@@ -65,6 +65,8 @@ Write = (
     | pb.DeleteRequest
     | pb.UpdatePartitionsRequest
     | pb.CreateTopicsRequest
+    | pb.UpdateLayoutRequest
+    | pb.ScalableSubscriptionRequest
 )
 
 _IN_DEFAULT_NAMESPACE = f"://{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}/"

@@ -213,6 +213,44 @@ class UnloadTopicsResponse(_message.Message):
     outcomes: _containers.RepeatedCompositeFieldContainer[_shard_service_pb2.UnassignOutcome]
     def __init__(self, outcomes: _Optional[_Iterable[_Union[_shard_service_pb2.UnassignOutcome, _Mapping]]] = ...) -> None: ...
 
+class UpdateLayoutRequest(_message.Message):
+    __slots__ = ("command_id", "name", "kind", "segments", "buckets", "issued", "consistency")
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    command_id: bytes
+    name: str
+    kind: str
+    segments: _containers.RepeatedScalarFieldContainer[int]
+    buckets: int
+    issued: _containers.RepeatedCompositeFieldContainer[ShardPosition]
+    consistency: _shard_service_pb2.Consistency
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., kind: _Optional[str] = ..., segments: _Optional[_Iterable[int]] = ..., buckets: _Optional[int] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
+
+class ScalableSubscriptionRequest(_message.Message):
+    __slots__ = ("command_id", "name", "subscription", "type", "seek_to_ms", "skips_all", "issued", "consistency")
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    SEEK_TO_MS_FIELD_NUMBER: _ClassVar[int]
+    SKIPS_ALL_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    command_id: bytes
+    name: str
+    subscription: str
+    type: str
+    seek_to_ms: int
+    skips_all: bool
+    issued: _containers.RepeatedCompositeFieldContainer[ShardPosition]
+    consistency: _shard_service_pb2.Consistency
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[str] = ..., seek_to_ms: _Optional[int] = ..., skips_all: _Optional[bool] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
+
 class CreateTopicsRequest(_message.Message):
     __slots__ = ("command_id", "topics", "issued", "consistency")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]

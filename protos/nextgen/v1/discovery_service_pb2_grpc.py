@@ -126,6 +126,26 @@ class DiscoveryServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectResponse.FromString,
                 _registered_method=True)
+        self.UpdateLayout = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/UpdateLayout',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.UpdateLayoutRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
+                _registered_method=True)
+        self.CreateScalableSubscription = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/CreateScalableSubscription',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.ScalableSubscriptionRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
+                _registered_method=True)
+        self.DeleteScalableSubscription = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/DeleteScalableSubscription',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.ScalableSubscriptionRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
+                _registered_method=True)
+        self.SeekScalableSubscription = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/SeekScalableSubscription',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.ScalableSubscriptionRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
+                _registered_method=True)
         self.UpdatePartitions = channel.unary_unary(
                 '/nextgen.v1.DiscoveryService/UpdatePartitions',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.UpdatePartitionsRequest.SerializeToString,
@@ -324,6 +344,33 @@ class DiscoveryServiceServicer:
     def GetScalableTopic(self, request, context):
         """Layout, subscriptions and consumers of a topic:// topic.
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateLayout(self, request, context):
+        """Splits a segment, merges two, or gives one other entry buckets. Answered with the new layout's
+        version; an equal request joins the operation that is under way.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateScalableSubscription(self, request, context):
+        """Of a topic:// topic. Answered when the subscription's cursors are as it says.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteScalableSubscription(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SeekScalableSubscription(self, request, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -534,6 +581,26 @@ def add_DiscoveryServiceServicer_to_server(servicer, server):
                     servicer.GetScalableTopic,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectResponse.SerializeToString,
+            ),
+            'UpdateLayout': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateLayout,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.UpdateLayoutRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.SerializeToString,
+            ),
+            'CreateScalableSubscription': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateScalableSubscription,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.ScalableSubscriptionRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.SerializeToString,
+            ),
+            'DeleteScalableSubscription': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteScalableSubscription,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.ScalableSubscriptionRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.SerializeToString,
+            ),
+            'SeekScalableSubscription': grpc.unary_unary_rpc_method_handler(
+                    servicer.SeekScalableSubscription,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.ScalableSubscriptionRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.SerializeToString,
             ),
             'UpdatePartitions': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdatePartitions,
@@ -1107,6 +1174,114 @@ class DiscoveryService:
             '/nextgen.v1.DiscoveryService/GetScalableTopic',
             protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateLayout(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/UpdateLayout',
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.UpdateLayoutRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateScalableSubscription(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/CreateScalableSubscription',
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.ScalableSubscriptionRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteScalableSubscription(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/DeleteScalableSubscription',
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.ScalableSubscriptionRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SeekScalableSubscription(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/SeekScalableSubscription',
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.ScalableSubscriptionRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -100,9 +100,9 @@ async def test_a_topic_is_created_once_with_segments_and_properties(rest: RestWo
 
 
 async def test_a_topic_begins_with_segments_per_topic_max_segments_at_most(rest: RestWorld) -> None:
-    for count in (0, -1, SEGMENTS_PER_TOPIC_MAX + 1, 10_000, 999_999_999):
+    for count in (0, -1, SEGMENTS_PER_TOPIC_MAX + 1, 10_000, 10**17):
         assert await status(rest, "PUT", f"{PAID}?numInitialSegments={count}") == 412
-    for count in ("x", "1.0", "0x1", "1000000000", "%00", "٣"):
+    for count in ("x", "1.0", "0x1", "1" * 19, "%00", "٣"):
         assert await status(rest, "PUT", f"{PAID}?numInitialSegments={count}") == 400
     assert await status(rest, "PUT", f"{PAID}?numInitialSegments={SEGMENTS_PER_TOPIC_MAX}") == 204
     assert len((await rest.get(PAID))[1]["segments"]) == SEGMENTS_PER_TOPIC_MAX

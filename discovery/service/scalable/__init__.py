@@ -1,0 +1,1 @@
+"""Scalable topics: their layouts, subscriptions and statistics. Called by adapters."""
