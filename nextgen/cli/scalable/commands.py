@@ -1,9 +1,9 @@
-"""``scalable-topics``: create, get, stats, list and delete."""
+"""``scalable-topics``: create, get, stats, list and delete. ``change_commands`` has the others."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +18,8 @@ from nextgen.cli.console.output import (
     takes_unicode,
     terminal_columns,
 )
+from nextgen.cli.scalable import change_commands
+from nextgen.cli.scalable.names import Name, full_name, layout_of
 from nextgen.cli.topics.inventory_commands import (
     Limit,
     Prefix,
@@ -29,14 +31,9 @@ from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
 from nextgen.kernel.limits.scalable import SEGMENTS_PER_TOPIC_MAX
-from nextgen.kernel.routing.names import Domain, parse_topic
+from nextgen.kernel.routing.names import Domain
 from nextgen.runtime.lifecycle.exit_code import ExitCode, print_error
 
-if TYPE_CHECKING:
-    from nextgen.cli.calls.discovery_client import DiscoveryClient
-    from protos.nextgen.v1.layouts_pb2 import ScalableTopic
-
-Name = Annotated[str, typer.Argument(help="topic://tenant/namespace/name or tenant/namespace/name")]
 Epochs = Annotated[
     int, typer.Option("--epochs", min=0, help="Draw so many epochs, the last ones; 0: all.")
 ]
@@ -47,13 +44,15 @@ EPOCHS_DRAWN = 20
 def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(
-        help="Create, draw, measure, list and delete scalable topics.", no_args_is_help=True
+        help="Create, draw, measure, split, merge and delete scalable topics.",
+        no_args_is_help=True,
     )
     group.command("create")(create)
     group.command("list")(list_topics)
     group.command("get")(get)
     group.command("stats")(stats)
     group.command("delete")(delete)
+    change_commands.add_to(group)
     app.add_typer(group, name="scalable-topics")
 
 
@@ -245,37 +244,6 @@ def delete(
         print_json({"name": full, **as_dict(response)})
     else:
         print_line(f"deleted {full}")
-
-
-async def layout_of(client: DiscoveryClient, name: str) -> ScalableTopic:
-    """Return the layout of a topic.
-
-    Raises:
-        Refused: NOT_FOUND.
-    """
-    from protos.nextgen.v1.discovery_service_pb2 import GetObjectRequest
-
-    found = await client.call("GetScalableTopic", GetObjectRequest(name=name))
-    if not found.item.HasField("scalable_topic"):
-        raise Refused(RejectionCode.NOT_FOUND, f"there is no scalable topic {name}")
-    layout: ScalableTopic = found.item.scalable_topic
-    return layout
-
-
-def full_name(text: str) -> str:
-    """Return the canonical name of the scalable topic that an argument names.
-
-    A text without a domain means one in the domain ``topic``.
-    """
-    given = text if "://" in text else f"{Domain.TOPIC}://{text}"
-
-    async def parse() -> str:
-        name = parse_topic(given)
-        if name.domain is not Domain.TOPIC:
-            raise Refused(RejectionCode.INVALID_NAME, f"{name.text} is no scalable topic's name")
-        return name.text
-
-    return run_command(parse())
 
 
 def _counted(segments: int) -> str:

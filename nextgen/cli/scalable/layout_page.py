@@ -49,8 +49,8 @@ def print_layout(
     if layout.subscriptions:
         print_table(
             "subscriptions",
-            ("subscription", "type", "phase", "consumers", "drained"),
-            [_subscription(each) for each in layout.subscriptions],
+            ("subscription", "type", "phase", "consumers", "drained sealed"),
+            [_subscription(each, len(segments) - active) for each in layout.subscriptions],
         )
 
 
@@ -79,11 +79,11 @@ def _row(segment: Segment) -> tuple[object, ...]:
     )
 
 
-def _subscription(subscription: ScalableSubscription) -> tuple[object, ...]:
+def _subscription(subscription: ScalableSubscription, sealed: int) -> tuple[object, ...]:
     return (
         subscription.name,
         subscription.type,
         subscription.phase,
         len(subscription.consumers),
-        listed(subscription.drained),
+        f"{len(subscription.drained):,} of {sealed:,}",
     )

@@ -17,6 +17,7 @@ from nextgen.runtime.lifecycle.exit_code import ExitCode
 from nextgen.runtime.security.cluster_proof import environment_of_child
 from tests.support.processes.fork_server import run_warm
 from tests.support.processes.local_cluster import ClusterSize, LocalCluster, running_cluster
+from tests.support.scalable.ten_changes import DRAWN, TEN_CHANGES
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
@@ -39,7 +40,7 @@ class Operator:
             run_warm,
             "nextgen",
             [*arguments, "--target", self._node.grpc],
-            environment={**environment_of_child(os.environ), "COLUMNS": "100"},
+            environment={**environment_of_child(os.environ), "COLUMNS": "80"},
             timeout_s=COMMAND_S_MAX,
         )
         return ended.returncode, ended.stdout, ended.stderr
@@ -107,6 +108,81 @@ async def test_statistics_name_the_brokers_and_deletion_ends_them(operator: Oper
     code, output, _ = await operator.run("scalable-topics", "delete", f"{NAMESPACE}/counted")
     assert (code, output) == (0, f"deleted topic://{NAMESPACE}/counted\n")
     assert (await operator.call("GET", f"{NAMESPACE}/counted"))[0] == 404
+
+
+async def test_segments_are_split_and_merged_ten_times(operator: Operator) -> None:
+    await operator.shown("scalable-topics", "create", f"{NAMESPACE}/ten")
+    await operator.shown("scalable-topics", "subscribe", f"{NAMESPACE}/ten", "-s", "mine")
+
+    # When: half of the changes are typed, half are sent.
+    for number, (kind, *segments) in enumerate(TEN_CHANGES):
+        ids = [str(each) for each in segments]
+        if number % 2:
+            answer = await operator.call("POST", f"{NAMESPACE}/ten/{kind}/{'/'.join(ids)}")
+            assert answer == (204, None)
+        else:
+            made = await operator.shown("scalable-topics", kind, f"{NAMESPACE}/ten", *ids)
+            assert made["epoch"] == number + 1
+
+    _, page, _ = await operator.run("scalable-topics", "get", f"{NAMESPACE}/ten")
+    assert DRAWN in page
+    layout = await operator.shown("scalable-topics", "get", f"{NAMESPACE}/ten")
+    assert (layout["epoch"], layout["subscriptions"][0]["phase"]) == (10, "live")
+    assert all(each["end"] == {"ledger_id": -1, "entry_id": -1} for each in sealed(layout))
+    _, stats = await operator.call("GET", f"{NAMESPACE}/ten/stats")
+    assert (stats["activeSegments"], stats["sealedSegments"]) == (3, 14)
+    active = {"11", "15", "16"}
+    assert active <= set(stats["subscriptions"]["mine"]["segments"])
+    for path in ("split/0", "split/99", "merge/11/15", "merge/15/15", "rebucket/11?bucketCount=0"):
+        code, answered = await operator.call("POST", f"{NAMESPACE}/ten/{path}")
+        assert (code, list(answered)) == (404 if "99" in path else 412, ["reason"])
+    code, _, errors = await operator.run("scalable-topics", "split", f"{NAMESPACE}/ten", "0")
+    assert (code, errors) == (
+        ExitCode.REFUSED,
+        "nextgen: segment 0 of topic://acme/orders/ten is sealed\n",
+    )
+
+
+async def test_buckets_and_subscriptions_change_over_both(operator: Operator) -> None:
+    await operator.shown("scalable-topics", "create", f"{NAMESPACE}/shared")
+    name, path = f"{NAMESPACE}/shared", f"{NAMESPACE}/shared/subscriptions"
+
+    code, output, _ = await operator.run("scalable-topics", "rebucket", name, "0", "--buckets", "8")
+    assert (code, output) == (
+        0,
+        "rebucket of 0 into 1 (0000-ffff): epoch 1 of topic://acme/orders/shared\n",
+    )
+    assert await operator.call("POST", f"{name}/rebucket/1?bucketCount=16") == (204, None)
+
+    assert await operator.call("PUT", f"{path}/s?type=QUEUE") == (204, None)
+    assert await operator.call("POST", f"{path}/s/seek?timestamp=1700000000000") == (204, None)
+    assert await operator.call("POST", f"{path}/s/skip-all") == (204, None)
+    when = ("--to", "2026-11-28T14:00:00+00:00")
+    await operator.shown("scalable-topics", "seek", name, "-s", "s", *when)
+    await operator.shown("scalable-topics", "clear-backlog", name, "-s", "s")
+    layout = await operator.shown("scalable-topics", "get", name)
+    (subscription,) = layout["subscriptions"]
+    assert (subscription["type"], subscription["phase"]) == ("queue", "live")
+
+    await operator.shown("scalable-topics", "unsubscribe", name, "-s", "s")
+    assert (await operator.call("DELETE", f"{path}/s"))[0] == 404
+    assert not (await operator.shown("scalable-topics", "get", name))["subscriptions"]
+
+
+async def test_a_topic_with_subscriptions_is_deleted_by_force_only(operator: Operator) -> None:
+    await operator.shown("scalable-topics", "create", f"{NAMESPACE}/used")
+    await operator.shown("scalable-topics", "subscribe", f"{NAMESPACE}/used", "-s", "mine")
+    await operator.shown("scalable-topics", "split", f"{NAMESPACE}/used", "0")
+
+    code, _, errors = await operator.run("scalable-topics", "delete", f"{NAMESPACE}/used")
+    assert (code, errors.count("\n")) == (ExitCode.REFUSED, 1)
+    assert (await operator.call("DELETE", f"{NAMESPACE}/used"))[0] == 412
+    assert (await operator.call("DELETE", f"{NAMESPACE}/used?force=true"))[0] == 204
+    assert (await operator.call("GET", f"{NAMESPACE}/used"))[0] == 404
+
+
+def sealed(layout: Any) -> list[Any]:
+    return [each for each in layout["segments"] if each["is_sealed"]]
 
 
 async def test_what_is_refused_is_one_sentence_with_a_code(operator: Operator) -> None:

@@ -42,7 +42,10 @@ runner = CliRunner()
         *[[group, verb] for group in ("tenants", "namespaces", "topics", "scalable-topics")
           for verb in ("create", "get", "list", "delete")],
         ["topics", "stats"],
-        ["scalable-topics", "stats"],
+        *[["scalable-topics", what] for what in (
+            "stats", "split", "merge", "rebucket", "subscribe", "unsubscribe", "seek",
+            "clear-backlog",
+        )],
         *[["nodes", what] for what in ("add", "remove")],
         *[["shards", "replicas", what] for what in ("list", "add", "remove", "cancel")],
         *[["perf", what] for what in (

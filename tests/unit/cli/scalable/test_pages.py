@@ -9,8 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from nextgen.cli.console.output import as_dict
+from nextgen.cli.scalable.change_commands import publish_time_ms
 from nextgen.cli.scalable.layout_page import print_layout
 from nextgen.cli.scalable.segment_stats import print_segment_stats, segment_documents
+from nextgen.kernel.limits.scalable import BUCKETS_PER_SEGMENT_MAX
 from nextgen.main import app
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from protos.nextgen.v1.broker_service_pb2 import SubscriptionStats, TopicStats
@@ -58,7 +60,7 @@ def test_a_layout_has_its_state_its_drawing_and_its_tables(
     rows = cells(lines)
     assert ["0", "0000-ffff", "100", "%", "sealed", "4", "1,", "2"] in rows
     assert ["2", "8000-ffff", "50", "%", "active", "2", "0"] in rows
-    assert ["s", "stream", "creating", "1"] in rows
+    assert ["s", "stream", "creating", "1", "0", "of", "1"] in rows
     assert max(map(len, lines)) <= 80
 
 
@@ -116,3 +118,38 @@ def test_segments_per_topic_max_is_checked_before_anything_is_called(segments: s
     arguments = ["scalable-topics", "create", "a/b/c", "--segments", segments]
 
     assert runner.invoke(app, arguments).exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("split", "a/b/c"),
+        ("split", "a/b/c", "-1"),
+        ("split", "a/b/c", str(2**63)),
+        ("merge", "a/b/c", "1"),
+        ("rebucket", "a/b/c", "1"),
+        ("rebucket", "a/b/c", "1", "--buckets", "0"),
+        ("rebucket", "a/b/c", "1", "--buckets", str(BUCKETS_PER_SEGMENT_MAX + 1)),
+        ("subscribe", "a/b/c"),
+        ("subscribe", "a/b/c", "-s", "s", "--type", "Shared"),
+        ("seek", "a/b/c", "-s", "s"),
+        ("seek", "a/b/c", "-s", "s", "--to", "yesterday"),
+        ("seek", "a/b/c", "-s", "s", "--to", "2026-11-28T14:00:00"),
+        ("seek", "a/b/c", "-s", "s", "--to", "-1"),
+    ],
+)
+def test_wrong_arguments_end_a_command_before_it_calls_anything(arguments: Sequence[str]) -> None:
+    assert runner.invoke(app, ["scalable-topics", *arguments]).exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ms"),
+    [
+        ("0", 0),
+        ("1700000000000", 1_700_000_000_000),
+        ("2023-11-14T22:13:20+00:00", 1_700_000_000_000),
+        ("2023-11-15T00:13:20.5+02:00", 1_700_000_000_500),
+    ],
+)
+def test_a_publish_time_is_a_number_or_has_an_offset(text: str, time_ms: int) -> None:
+    assert publish_time_ms(text) == time_ms
