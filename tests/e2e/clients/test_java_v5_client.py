@@ -20,6 +20,7 @@ CHECKS = (
     "queue shared",
     "checkpoint",
     "segments move under load",
+    "split and merge under load",
     "kill under load",
 )
 

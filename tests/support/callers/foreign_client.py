@@ -142,6 +142,8 @@ def _answer(system: PulsarSystem, question: str, topic: str) -> str:
         "create with 4 partitions": lambda: system.create_topic(topic, partitions=4),
         "create with 4 segments": lambda: system.create_scalable(topic, 4),
         "segments with messages": lambda: _segments_with_messages(system, topic),
+        "split a segment": lambda: system.split_first(topic),
+        "merge two segments": lambda: system.merge_first(topic),
         "move segments": lambda: _move_segments(system, topic),
         "kill owner of a segment": lambda: _kill_owner(system, system.segments_of(topic)[0]),
         "grow to 6 partitions": lambda: system.command("topics", "grow", topic, "6"),

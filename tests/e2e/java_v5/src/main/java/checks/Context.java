@@ -104,13 +104,18 @@ final class Context implements AutoCloseable {
         }
     }
 
+    /** Show a time that depends on the machine, and is not judged. */
+    static void measured(String what, long ms) {
+        print("{\"measured\":" + quoted(what) + ",\"ms\":" + ms + "}");
+    }
+
     static void expect(boolean holds, String otherwise) {
         if (!holds) {
             throw new AssertionError(otherwise);
         }
     }
 
-    static void print(String line) {
+    static synchronized void print(String line) {
         byte[] bytes = (line + "\n").getBytes(StandardCharsets.UTF_8);
         System.out.write(bytes, 0, bytes.length);
         System.out.flush();

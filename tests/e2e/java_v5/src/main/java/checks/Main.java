@@ -46,6 +46,7 @@ public final class Main {
         checks.put("queue shared", Segments::shared);
         checks.put("checkpoint", Segments::checkpoint);
         checks.put("segments move under load", Segments::move);
+        checks.put("split and merge under load", Segments::splitAndMerge);
         checks.put("kill under load", Segments::kill);
         return checks;
     }

@@ -4,6 +4,7 @@ import static checks.Context.expect;
 
 import java.time.Duration;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Set;
 import org.apache.pulsar.client.api.v5.Checkpoint;
 import org.apache.pulsar.client.api.v5.CheckpointConsumer;
@@ -78,7 +79,7 @@ final class Segments {
             long until = System.nanoTime() + 30_000_000_000L;
             while (seen.size() < MESSAGES && System.nanoTime() < until) {
                 int number = 0;
-                for (QueueConsumer<String> each : java.util.List.of(one, other)) {
+                for (QueueConsumer<String> each : List.of(one, other)) {
                     Message<String> message = each.receive(Duration.ofMillis(100));
                     if (message != null) {
                         expect(seen.add(message.value()), message.value() + " came twice");
@@ -152,15 +153,38 @@ final class Segments {
                 }
                 Context.send(producer, round * count, count);
             }
-            long until = System.nanoTime() + 60_000_000_000L;
-            while (seen.size() < MESSAGES && System.nanoTime() < until) {
-                Message<String> message = consumer.receive(Duration.ofSeconds(1));
-                if (message != null) {
-                    seen.add(message.value());
-                    consumer.acknowledge(message.id());
-                }
-            }
-            expect(seen.size() == MESSAGES, "only " + seen.size() + " messages came");
+            receiveAll(consumer, MESSAGES);
         }
+    }
+
+    /** The producer is not told: it meets the end of a segment and goes on in the next ones. */
+    static void splitAndMerge(Context context) throws Exception {
+        try (Producer<String> producer = context.producer(context.topic());
+                QueueConsumer<String> consumer = context.queue(context.topic())) {
+            Load load = new Load(producer);
+            load.start();
+            load.awaitMore();
+            for (String change :
+                    List.of("split a segment", "split a segment", "merge two segments")) {
+                context.ask(change, context.topic());
+                load.awaitMore();
+                Context.measured("longest gap at: " + change, load.takeLongestGapMs());
+            }
+            receiveAll(consumer, load.end());
+        }
+    }
+
+    /** Receive so many different messages; some may come again. */
+    private static void receiveAll(QueueConsumer<String> consumer, int count) throws Exception {
+        Set<String> seen = new HashSet<>();
+        long until = System.nanoTime() + 60_000_000_000L;
+        while (seen.size() < count && System.nanoTime() < until) {
+            Message<String> message = consumer.receive(Duration.ofSeconds(1));
+            if (message != null) {
+                seen.add(message.value());
+                consumer.acknowledge(message.id());
+            }
+        }
+        expect(seen.size() == count, "only " + seen.size() + " of " + count + " messages came");
     }
 }
