@@ -11,7 +11,7 @@ from tests.support.scalable_client.servers import NotThere, OwnServer
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 async def test_the_client_keeps_its_promises(system: PulsarSystem, check: Check) -> None:
-    server = OwnServer(system.service_url, system.http_url)
+    server = OwnServer(system)
     try:
         await check(server, f"own-{check.__name__}")
     except NotThere as reason:

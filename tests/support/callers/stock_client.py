@@ -62,6 +62,10 @@ class PulsarSystem:
         return self._cluster.plan.service_url
 
     @property
+    def manager_endpoints(self) -> list[str]:
+        return self._cluster.plan.manager_endpoints.split(",")
+
+    @property
     def first_service_url(self) -> str:
         """The URL of one discovery node, for clients that take no list of addresses."""
         return self.service_url.partition(",")[0]
