@@ -6,6 +6,7 @@ Programs import it alone: ``from nextgen.client import st``. docs/scalable-clien
 from __future__ import annotations
 
 from nextgen.client.st import errors, schemas
+from nextgen.client.st.blocking import BlockingPulsarClient
 from nextgen.client.st.client import PulsarClient
 from nextgen.client.st.consuming.checkpoint_consumer import CheckpointConsumer
 from nextgen.client.st.consuming.message import Message
@@ -20,6 +21,7 @@ from nextgen.client.st.schemas.schema import Schema
 
 __all__ = [
     "AccessMode",
+    "BlockingPulsarClient",
     "Checkpoint",
     "CheckpointConsumer",
     "Compression",
