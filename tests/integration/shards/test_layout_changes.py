@@ -25,6 +25,7 @@ from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import Hello
 from protos.nextgen.v1.inventory_pb2 import KIND_SCALABLE_TOPIC
+from protos.nextgen.v1.layouts_pb2 import ScalableTopic as StoredTopic
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 from tests.integration.shards.processes import NAMESPACE, TIMEOUT_MS, Caller
@@ -48,6 +49,7 @@ class Connection:
     def __init__(self) -> None:
         self.receipts: asyncio.Queue[bool] = asyncio.Queue()
         self.messages: list[Message] = []
+        self.last_id = pulsar.MessageIdData()
         self.connection: PulsarClientConnection
 
     @classmethod
@@ -94,6 +96,12 @@ class Connection:
         flow = pulsar.CommandFlow(consumer_id=1, messagePermits=100_000)
         self.connection.send_command(BaseCommand(type=BaseCommand.FLOW, flow=flow))
 
+    def acknowledge_all(self) -> None:
+        ack = pulsar.CommandAck(
+            consumer_id=1, ack_type=pulsar.CommandAck.Cumulative, message_id=[self.last_id]
+        )
+        self.connection.send_command(BaseCommand(type=BaseCommand.ACK, ack=ack))
+
     def _push(self, command: BaseCommand, payload: bytes) -> None:
         if command.type == BaseCommand.SEND_RECEIPT:
             self.receipts.put_nowait(True)
@@ -102,6 +110,7 @@ class Connection:
         elif command.type == BaseCommand.MESSAGE:
             metadata = open_payload(payload).metadata
             self.messages.append((int(metadata.partition_key, 16), metadata.sequence_id))
+            self.last_id = command.message.message_id
 
 
 class Writer:
@@ -145,11 +154,16 @@ class Writer:
 
 
 async def layout_of(caller: Caller) -> ScalableTopic:
+    return scalable_topic_of(await stored(caller))
+
+
+async def stored(caller: Caller) -> StoredTopic:
+    """Return the topic as its shard has it."""
     names = [pb.ObjectName(kind=KIND_SCALABLE_TOPIC, name=NAME)]
     request = pb.ShardRequest(get=pb.GetRequest(names=names))
     key = parse_topic(NAME).routing_key
     response = await caller.router.call_key(key, request, timeout_ms=TIMEOUT_MS)
-    return scalable_topic_of(response.get.items[0].scalable_topic)
+    return response.get.items[0].scalable_topic
 
 
 async def change(caller: Caller, kind: str, *segments: int) -> pb.CommandResult:
@@ -292,3 +306,37 @@ async def test_a_killed_leader_leaves_no_range_without_a_home(
                 assert layout.epoch == number + 1
                 segments = [each.segment_id for each in layout.segments if not each.is_sealed]
         await check_messages(caller, writers)
+
+
+@pytest.mark.parametrize("is_leader_killed", [False, True])
+async def test_a_sealed_segment_is_noted_as_drained_once_everything_is_acknowledged(
+    tmp_path: Path, is_leader_killed: bool
+) -> None:
+    """The leader has the topic and the manager of the brokers. While there is none, its owner
+    keeps the report."""
+    async with scalable(tmp_path) as (cluster, caller):
+        parent = (await layout_of(caller)).segments[0].name_in(parse_topic(NAME))
+        producer = await Connection.open(caller, parent)
+        await producer.produce(parent)
+        for number in range(3):
+            assert await producer.send((0, number))
+        await change(caller, "split", 0)
+        consumer = await Connection.open(caller, parent)
+        await consumer.read(parent)
+        async with timeout(WAIT_S):
+            while len(consumer.messages) < 3:
+                await asyncio.sleep(0.01)
+        (subscription,) = (await stored(caller)).subscriptions
+        assert not subscription.drained
+
+        if is_leader_killed:
+            await cluster.kill(caller.link.view.leaders[caller.shard_of(NAME)].node_id)
+        consumer.acknowledge_all()
+
+        async with timeout(WAIT_S):
+            while not subscription.drained:
+                await asyncio.sleep(0.05)
+                (subscription,) = (await stored(caller)).subscriptions
+        assert list(subscription.drained) == [0]
+        for connected in (producer, consumer):
+            connected.connection.close()
