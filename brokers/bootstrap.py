@@ -34,6 +34,7 @@ from nextgen.client.routing.exchange import ExchangePool
 from nextgen.client.routing.router import ShardRouter
 from nextgen.client.routing.topic_directory import RoutedTopicDirectory
 from nextgen.client.routing.topic_listing import TopicListing
+from nextgen.client.scalable_topics.consumers import SharedConsumers
 from nextgen.client.scalable_topics.shared_layouts import SharedLayouts
 from nextgen.client.topic_lists.shared_lists import SharedTopicLists
 from nextgen.client.transport.malformed_requests import MalformedRequests
@@ -172,6 +173,8 @@ async def _start_front(
     lists = _topic_lists(streams, link, router, stack)
     layouts = SharedLayouts(streams, router, link, directory.creation)
     stack.push_async_callback(layouts.stop)
+    consumers = SharedConsumers(layouts, router, config.node_id)
+    stack.push_async_callback(consumers.stop)
     persistent = DiskLedgerStore(
         config.ledger_dir,
         broker_id=config.node_id,
@@ -195,6 +198,7 @@ async def _start_front(
         lists=lists,
         report_drained=agent.report_drained,
         layouts=layouts,
+        consumers=consumers,
     )
     agent.listener = front.topics
     agent.on_connected = front.drained.connected

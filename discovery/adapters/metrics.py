@@ -81,6 +81,21 @@ _COUNTERS = (
     ("worker_restarts", "worker_restarts", "Workers that ended and were started again"),
     ("layout_updates", "layout_updates", "Layouts of scalable topics sent to watchers"),
     ("layout_watches_refused", "layout_watches_refused", "Watches of layouts that were refused"),
+    (
+        "consumer_assignments",
+        "consumer_assignments",
+        "Segments of scalable topics assigned to consumers, as sent to them",
+    ),
+    (
+        "consumer_sessions_refused",
+        "consumer_sessions_refused",
+        "Registrations of consumers of scalable topics that were refused",
+    ),
+    (
+        "consumer_sessions_replaced",
+        "consumer_sessions_replaced",
+        "Consumers of scalable topics that came back by another connection",
+    ),
     ("topic_list_updates", "topic_list_updates", "Updates of topic lists sent to watchers"),
     (
         "topic_list_refreshes",
@@ -119,6 +134,8 @@ _GAUGES = (
     ("topic_watchers", "topic_watchers", "Watchers of topic lists by pattern"),
     ("layout_watches", "layout_watches", "Watches of layouts of scalable topics"),
     ("layouts_followed", "layouts_followed", "Layouts that are followed for these watches"),
+    ("consumer_sessions", "consumer_sessions", "Consumers of scalable topics with a session"),
+    ("consumers_attached", "consumers_attached", "Consumers that shards know to be here"),
     ("topic_lists", "topic_lists", "Topic lists that are kept and followed"),
     ("topic_list_names", "topic_list_names", "Names in these lists"),
     ("topic_list_bytes", "topic_list_bytes", "Memory of these lists and of places at them"),

@@ -33,6 +33,7 @@ from nextgen.client.routing.topic_creation import TopicCreation
 from nextgen.client.routing.topic_listing import TopicListing
 from nextgen.client.routing.topic_owners import TopicOwners
 from nextgen.client.routing.topic_schemas import TopicSchemas
+from nextgen.client.scalable_topics.consumers import SharedConsumers
 from nextgen.client.scalable_topics.shared_layouts import SharedLayouts
 from nextgen.client.topic_lists.shared_lists import SharedTopicLists
 from nextgen.kernel.limits.cluster import (
@@ -48,6 +49,7 @@ from nextgen.kernel.limits.discovery import (
 from nextgen.kernel.limits.pulsar import PARTITION_COUNTS_MAX
 from nextgen.pulsar.lookups import lookup_answer_beginnings
 from nextgen.pulsar.metadata_commands import MetadataCommands
+from nextgen.pulsar.scalable_topics.consumer_session import ConsumerSessions
 from nextgen.pulsar.scalable_topics.layout_session import LayoutWatches
 from nextgen.pulsar.scalable_topics.session import ScalableServices
 from nextgen.pulsar.server import PulsarServer
@@ -139,7 +141,10 @@ class LookupCore:
         self.layouts = SharedLayouts(self.streams, self.router, self.link, self._creation)
         partitions = partial(self.topics.partitions, create=False)
         url = _pulsar_url(self._config)
-        self.scalable = ScalableServices(LayoutWatches(self.layouts, partitions, url))
+        self.consumers = SharedConsumers(self.layouts, self.router, self._config.node_id)
+        self.scalable = ScalableServices(
+            LayoutWatches(self.layouts, partitions, url), ConsumerSessions(self.consumers)
+        )
         services = ClientServices(
             known,
             self.dispatcher,
@@ -197,6 +202,7 @@ class LookupCore:
         report.gauges.update(self.topic_watches.gauges() | self.topic_lists.gauges())
         report.counts.update(self.scalable.counts())
         report.gauges.update(self.scalable.gauges() | self.layouts.gauges())
+        report.gauges.update(self.consumers.gauges())
         return report
 
     async def wait_ready(self) -> None:
@@ -249,6 +255,7 @@ class LookupCore:
         await self.lookups.stop()
         self._meter.stop()
         await self.topic_lists.stop()
+        await self.consumers.stop()
         await self.layouts.stop()
         await self.watch_registry.stop()
         await self.watches.stop()

@@ -7,6 +7,7 @@ a peer can end that peer's connection and nothing else.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,6 +24,7 @@ from nextgen.kernel.limits.inbound import (
     LOG_FIELD_CHARACTERS_MAX,
 )
 from nextgen.kernel.limits.pulsar import (
+    CLIENT_VERSION_CHARACTERS_MAX,
     PULSAR_FEATURE_SETS_MAX,
     PULSAR_MESSAGE_BYTES_MAX,
     PULSAR_WRITE_BUFFER_BYTES_MAX,
@@ -125,6 +127,7 @@ class PulsarConnection(asyncio.Protocol):
         "_room",
         "_transport",
         "_written_bytes",
+        "client_version",
         "feature_flags",
         "frame_began_at",
         "keep_alive_bucket",
@@ -154,6 +157,8 @@ class PulsarConnection(asyncio.Protocol):
         self.frame_began_at = 0.0
         self.protocol_version = 0
         """The protocol version that both sides understand. 0 until the handshake."""
+        self.client_version = ""
+        """What the client says of itself, cut."""
         self.feature_flags = shared_flags(b"")
         """The client's features. Shared with other connections: MUST NOT be changed."""
 
@@ -394,6 +399,7 @@ class PulsarConnection(asyncio.Protocol):
             return
         greeting = self._greeting
         self.protocol_version = max(0, min(PROTOCOL_VERSION, connect.protocol_version))
+        self.client_version = sys.intern(connect.client_version[:CLIENT_VERSION_CHARACTERS_MAX])
         # Unknown fields could be of any size, and would be kept with the connection.
         connect.feature_flags.DiscardUnknownFields()
         self.feature_flags = shared_flags(connect.feature_flags.SerializeToString())

@@ -170,6 +170,8 @@ class Attachments:
             self._lost.append(node)
 
     def _attach(self, node: _Node, member: Member, number: int) -> int:
+        if number in node.ended:
+            return 0  # A later one held since, even if it has ended meanwhile.
         holder = self._holders.get(member)
         if holder is not None:
             held = holder.members[member]
@@ -182,7 +184,6 @@ class Attachments:
             number = self._next_number
             self._next_number += 1
         node.members[member] = number
-        node.ended.pop(number, None)
         self._holders[member] = node
         self._grace.pop(member, None)
         return number

@@ -72,9 +72,10 @@ class ConsumerGrace:
         self._state = state
         self._clock = clock
         self._grace_s = grace_ms / 1_000
+        self._silence_s = silence_ms / 1_000
         self._attachments = Attachments(
             state.term.number,
-            silence_s=silence_ms / 1_000,
+            silence_s=self._silence_s,
             grace_s=self._grace_s,
             members_max=attached_max,
         )
@@ -90,8 +91,11 @@ class ConsumerGrace:
         )
 
     def start(self) -> None:
-        """Begin the grace of all consumers that are registered."""
-        self._looks_at = self._clock.monotonic() + self._grace_s
+        """Begin the grace of all consumers that are registered.
+
+        However short a grace is, nodes that live have had the time for their renewals by its end.
+        """
+        self._looks_at = self._clock.monotonic() + max(self._grace_s, self._silence_s)
         self._task = keep("consumer_grace", self._run)
 
     def close(self) -> None:

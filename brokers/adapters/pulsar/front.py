@@ -26,8 +26,9 @@ from brokers.service.topics.upkeep import Upkeep
 from brokers.service.traffic import Latency, Traffic
 from nextgen.kernel.limits.pulsar import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALIVE_MS
 from nextgen.pulsar.metadata_commands import MetadataCommands
+from nextgen.pulsar.scalable_topics.consumer_session import ConsumerSessions
 from nextgen.pulsar.scalable_topics.layout_session import LayoutWatches
-from nextgen.pulsar.scalable_topics.ports import ScalableTopics
+from nextgen.pulsar.scalable_topics.ports import ScalableConsumers, ScalableTopics
 from nextgen.pulsar.scalable_topics.session import ScalableServices
 from nextgen.pulsar.server import PulsarServer
 from nextgen.pulsar.topic_lists.listed import ListedTopics
@@ -63,6 +64,7 @@ class PulsarFront:
         topic_lists: TopicListSettings = DEFAULT_TOPIC_LISTS,
         lists: TopicLists | None = None,
         layouts: ScalableTopics | None = None,
+        consumers: ScalableConsumers | None = None,
         wall_clock: Callable[[], int] | None = None,
         connections_max: int = PULSAR_CONNECTIONS_MAX,
         keep_alive_ms: int = PULSAR_KEEP_ALIVE_MS,
@@ -106,7 +108,8 @@ class PulsarFront:
         if layouts is not None:
             partitions = partial(held.partitions, create=False)
             self.scalable = ScalableServices(
-                LayoutWatches(layouts, partitions, identity.broker_url)
+                LayoutWatches(layouts, partitions, identity.broker_url),
+                ConsumerSessions(consumers) if consumers is not None else None,
             )
         self.shared = Front(self.topics, commands, self.topic_watches, self.scalable)
         """The parts that all connections of this broker share."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ from brokers.ports.client_info import ClientInfo
 from brokers.service.topics.open_topics import Topics
 from nextgen.kernel.errors import Forbidden
 from nextgen.kernel.limits.pulsar import (
-    CLIENT_VERSION_CHARACTERS_MAX,
     CONNECTION_PENDING_BYTES_MAX,
     CONNECTION_REQUESTS_MAX,
     LEDGER_PENDING_ENTRY_BYTES,
@@ -73,7 +71,6 @@ class ClientRequests(PulsarConnection):
         "_is_held_for_storage",
         "_pending_bytes",
         "_tasks",
-        "_version",
         "clock",
         "front",
     )
@@ -87,15 +84,11 @@ class ClientRequests(PulsarConnection):
         self._is_held_for_storage = False
         self._is_held_for_requests = False
         self._alive: asyncio.Event | None = None
-        self._version = ""
 
     @property
     def client(self) -> ClientInfo:
         """The client, for statistics."""
-        return ClientInfo(self.peer, self._version)
-
-    def connected(self, connect: pulsar.CommandConnect) -> None:
-        self._version = sys.intern(connect.client_version[:CLIENT_VERSION_CHARACTERS_MAX])
+        return ClientInfo(self.peer, self.client_version)
 
     def handle_raw(self, frame: RawFrame) -> bool:
         if self._alive is not None:

@@ -71,6 +71,13 @@ SCALABLE_ATTACH_RENEWAL_MS = 5_000
 CONSUMERS_PER_ATTACH_MAX = 1_000
 """Consumers in one request that attaches or detaches them."""
 
+CONSUMER_SESSIONS_MAX = 40_000
+"""Registered consumers whose clients are connected to one process; beyond it a client is refused
+and tries another node."""
+
+CONSUMER_SESSIONS_PER_CONNECTION_MAX = 10_000
+"""Registered consumers on one connection: a client has one for each of its scalable topics."""
+
 ATTACHED_CONSUMERS_MAX = 200_000
 """Consumers that are attached in one shard, at some 600 bytes each."""
 

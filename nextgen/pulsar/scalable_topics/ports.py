@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from nextgen.kernel.routing.names import TopicName
-from protos.nextgen.v1.layouts_pb2 import ScalableTopic
+from protos.nextgen.v1.layouts_pb2 import ScalableTopic, TopicSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +51,66 @@ class ScalableTopics(Protocol):
         Raises:
             Refused: ``NOT_FOUND``: there is no such topic, and none was created.
             Unavailable: Its shard cannot be asked at the moment.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """A consumer that a client registers. ``type`` is ``stream`` or ``checkpoint``.
+
+    ``takes_buckets``: it can share a segment with others, by entry buckets.
+    """
+
+    topic: TopicName
+    subscription: str
+    consumer: str
+    type: str
+    takes_buckets: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerAssignment:
+    """The segments of one consumer as of a layout's epoch: each, and whether others share it.
+
+    Segments are shared by all who know the layout: never change one.
+    """
+
+    epoch: int
+    segments: tuple[tuple[TopicSegment, bool], ...] = ()
+
+
+class JoinedConsumer(Protocol):
+    """A consumer that is registered, and attached to this node. Close it with its connection."""
+
+    def on_replaced(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` once if the consumer's client came back by another connection."""
+
+    async def next_assignment(self) -> ConsumerAssignment:
+        """Return the present assignment, then each one that differs from what was returned last.
+
+        Raises:
+            Refused: ``NOT_FOUND``: the topic was deleted.
+            MetadataError: Assignments are no longer followed.
+        """
+
+    async def leave(self) -> None:
+        """End the registration, and close.
+
+        Raises:
+            MetadataError: It may not have ended; it does after a grace.
+        """
+
+    def close(self) -> None:
+        """Give the consumer up: it stays registered for a grace. Closing again does nothing."""
+
+
+class ScalableConsumers(Protocol):
+    """The registered consumers of the cluster. Every method raises ``MetadataError`` kinds only."""
+
+    async def join(self, request: JoinRequest) -> JoinedConsumer:
+        """Register a consumer, or attach one that is registered, for a client of this node.
+
+        Raises:
+            Refused: There is no such topic, or the rules forbid it.
+            MetadataError: It may be registered: then it is removed after a grace.
         """

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nextgen.pulsar.scalable_topics.consumer_session import (
+    CONSUMER_COMMANDS,
+    ConsumerClient,
+    ConsumerSession,
+    ConsumerSessions,
+)
 from nextgen.pulsar.scalable_topics.layout_session import (
     LAYOUT_WATCH_COMMANDS,
     LayoutSession,
     LayoutWatches,
 )
 from nextgen.pulsar.scalable_topics.refusals import SCALABLE_TOPICS, no_scalable_topics
-from nextgen.pulsar.topic_lists.session import Client
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 
 __all__ = ["SCALABLE_TOPICS", "ScalableServices", "ScalableSession"]
@@ -21,25 +26,28 @@ class ScalableServices:
     """What the sessions of one process share, by subject."""
 
     layouts: LayoutWatches
+    consumers: ConsumerSessions | None = None
+    """None: consumers cannot be registered at this node."""
 
     def counts(self) -> dict[str, int]:
         """Return the counters by name."""
-        return self.layouts.counts()
+        return self.layouts.counts() | (self.consumers.counts() if self.consumers else {})
 
     def gauges(self) -> dict[str, int]:
         """Return the gauges by name."""
-        return self.layouts.gauges()
+        return self.layouts.gauges() | (self.consumers.gauges() if self.consumers else {})
 
 
 class ScalableSession:
     """The scalable topics of one connection. ``close`` it with the connection."""
 
-    __slots__ = ("_client", "_layouts", "_services")
+    __slots__ = ("_client", "_consumers", "_layouts", "_services")
 
-    def __init__(self, client: Client, services: ScalableServices) -> None:
+    def __init__(self, client: ConsumerClient, services: ScalableServices) -> None:
         self._client = client
         self._services = services
         self._layouts: LayoutSession | None = None
+        self._consumers: ConsumerSession | None = None
 
     def handle(self, command: BaseCommand) -> None:
         """Carry out one of ``SCALABLE_TOPICS``."""
@@ -47,6 +55,12 @@ class ScalableSession:
             if self._layouts is None:
                 self._layouts = LayoutSession(self._client, self._services.layouts)
             self._layouts.handle(command)
+            return
+        shared = self._services.consumers
+        if command.type in CONSUMER_COMMANDS and shared is not None:
+            if self._consumers is None:
+                self._consumers = ConsumerSession(self._client, shared)
+            self._consumers.handle(command)
             return
         refusal = no_scalable_topics(command)
         if refusal is not None:
@@ -56,3 +70,5 @@ class ScalableSession:
         """End everything, without a word to the client."""
         if self._layouts is not None:
             self._layouts.close()
+        if self._consumers is not None:
+            self._consumers.close()

@@ -9,6 +9,7 @@ from brokers.service.subscriptions.dispatch.key_shared import KeySharedDispatche
 from brokers.service.subscriptions.end_of_topic import EndOfTopic
 from brokers.service.subscriptions.subscription import Subscription
 from brokers.service.topics.drained_units import DrainedUnits
+from nextgen.client.scalable_topics import attached, consumers
 from shards.domain.scalable import distribution, groups, layout_changes
 from shards.domain.scalable.distribution import Layout
 from shards.scalable import settled_commands
@@ -27,6 +28,7 @@ _OWNERS = ("tests/unit/brokers/domain/subscriptions/test_entry_buckets.py",)
 _DISTRIBUTION = ("tests/unit/shards/domain/scalable/test_distribution.py",)
 _ATTACHMENTS = ("tests/unit/shards/scalable/test_attachments.py",)
 _GRACE = ("tests/unit/shards/scalable/test_consumer_grace.py",)
+_CONSUMERS = ("tests/unit/client/scalable_topics/test_consumers.py",)
 _GROUPS = ("tests/unit/shards/domain/scalable/test_groups.py",)
 _REPORTS = ("tests/unit/brokers/service/topics/test_drained_units.py",)
 _AGENT = ("tests/unit/brokers/service/session/test_agent.py",)
@@ -408,5 +410,33 @@ MUTANTS = (
             ),
         ),
         _REMOVALS,
+    ),
+    Mutant(
+        "registered-again-after-a-leave",
+        "S10",
+        "a node registers a removed consumer again only if its attachment holds",
+        (
+            Edit(
+                consumers._Joined,
+                "next_assignment",
+                "await self._consumers.confirm(self._attachment)",
+                "pass",
+            ),
+        ),
+        _CONSUMERS,
+    ),
+    Mutant(
+        "replaced-and-back",
+        "S10",
+        "an attachment that was replaced does not hold again when the later one ends",
+        (Edit(Attachments, "_attach", "if number in node.ended:", "if False:"),),
+        (*_ATTACHMENTS, *_CONSUMERS),
+    ),
+    Mutant(
+        "nodes-that-a-leader-does-not-know",
+        "S10",
+        "a node that the leader does not know attaches all of its consumers",
+        (Edit(attached._OfShard, "_attach", "if not answer.is_known:", "if False:"),),
+        _CONSUMERS,
     ),
 )

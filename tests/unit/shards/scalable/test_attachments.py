@@ -81,6 +81,17 @@ def test_the_latest_attachment_holds_and_the_former_node_learns_of_it() -> None:
     assert (len(attachments), attachments.in_grace) == (1, 0)
 
 
+def test_an_attachment_that_was_replaced_does_not_come_back_when_the_later_one_ends() -> None:
+    attachments = table()
+    (old,) = attachments.attach(A, [(C1, 0)], 0.0).attachments
+    (new,) = attachments.attach(B, [(C1, 0)], 1.0).attachments
+    attachments.detach(B, [(C1, new)], 2.0, has_grace=False)
+
+    assert attachments.attach(A, [(C1, old)], 3.0).attachments == (0,)
+
+    assert not attachments.is_claimed(C1)
+
+
 @pytest.mark.parametrize("order", [(A, B), (B, A)])
 def test_a_new_leader_believes_the_later_of_two_attachments(order: tuple[NodeId, NodeId]) -> None:
     earlier = table(term=3)

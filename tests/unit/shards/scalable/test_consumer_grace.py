@@ -187,6 +187,22 @@ async def test_after_a_leader_change_everybody_is_in_grace_until_attached_again(
 
 
 @run_by(in_shard)
+async def test_after_a_leader_change_even_a_short_grace_lets_nodes_renew(shard: Harness) -> None:
+    shard.leader.consumers.close()
+    grace = ConsumerGrace(shard.leader.state, shard.clock, grace_ms=1)
+    grace.start()
+    await registered(shard, "a", "b")
+    await asyncio.sleep(SILENCE_S - A_MOMENT_S)
+    assert left_of(shard) == ["a", "b"]
+
+    grace.attach(pb.AttachConsumersRequest(node_id="n", incarnation="1", consumers=consumers("a")))
+
+    await asyncio.sleep(2 * A_MOMENT_S)
+    assert left_of(shard) == ["a"]
+    grace.close()
+
+
+@run_by(in_shard)
 async def test_a_grace_that_began_late_is_not_cut_short_by_the_look_for_others(
     shard: Harness,
 ) -> None:

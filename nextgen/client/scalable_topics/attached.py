@@ -1,0 +1,290 @@
+"""Tells shards which consumers' connections this process has (ADR 0122).
+
+    attach ─▶ one request at a time to the shard, for all that wait ─▶ numbered
+                  ▲ every few seconds, without consumers: the process lives
+                  ╰ the leader does not know the process: all are attached anew
+
+One task for each shard in which there are consumers. Requests to a shard follow each other, so what
+was said last is what the shard heard last. An end of a connection is repeated until it was heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable
+from itertools import islice
+
+import structlog
+
+from nextgen.client.routing.shard_calls import Shards
+from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_DEFAULT_MS
+from nextgen.kernel.limits.scalable import CONSUMERS_PER_ATTACH_MAX, SCALABLE_ATTACH_RENEWAL_MS
+from nextgen.tasks.background import cancel_and_wait, keep
+from nextgen.tasks.timeouts import timeout
+from protos.nextgen.v1 import shard_service_pb2 as pb
+
+_INCARNATION_BYTES = 8
+_RETRY_SECONDS = 0.5
+
+_Member = tuple[str, str, str]
+"""Topic, subscription and consumer."""
+
+_logger = structlog.get_logger(__name__)
+
+
+class Attachment:
+    """One consumer whose connection is here. ``number`` is the shard's, 0 before it is known."""
+
+    __slots__ = ("_listener", "attached", "is_replaced", "key", "member", "number")
+
+    def __init__(self, member: _Member, key: str) -> None:
+        self.member = member
+        self.key = key
+        self.number = 0
+        self.is_replaced = False
+        """Whether the consumer's client came back by another connection."""
+        self.attached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the shard has it."""
+        self._listener: Callable[[], None] | None = None
+
+    def on_replaced(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` once, if the consumer's client came or comes back elsewhere."""
+        self._listener = listener
+        if self.is_replaced:
+            listener()
+
+    def replaced(self) -> None:
+        """The consumer's client came back by another connection."""
+        self.is_replaced = True
+        if not self.attached.done():
+            self.attached.set_exception(_replaced())
+            self.attached.exception()  # Nobody may be waiting for it any more.
+        if self._listener is not None:
+            self._listener()
+
+
+class AttachedConsumers:
+    """Owned by one event loop; ``stop`` it at the end."""
+
+    def __init__(self, shards: Shards, node_id: str) -> None:
+        self._shards = shards
+        self.node_id = node_id
+        self.incarnation = secrets.token_hex(_INCARNATION_BYTES)
+        self._by_shard: dict[int, _OfShard] = {}
+
+    def __repr__(self) -> str:
+        return f"<AttachedConsumers node={self.node_id} consumers={len(self)}>"
+
+    def __len__(self) -> int:
+        return sum(len(each.members) for each in self._by_shard.values())
+
+    async def attach(self, member: _Member, key: str) -> Attachment:
+        """Attach a consumer; ``key`` is its topic's routing key. ``detach`` it at the end.
+
+        One of the same name that this process has is replaced.
+
+        Raises:
+            MetadataError: It is not attached.
+        """
+        attachment = Attachment(member, key)
+        self._of(self._shards.shard_of_key(key)).add(attachment)
+        try:
+            await self._attached(attachment)
+        except BaseException:
+            self.detach(attachment)
+            raise
+        return attachment
+
+    async def confirm(self, attachment: Attachment) -> None:
+        """Return once the shard said that an attachment holds.
+
+        Raises:
+            MetadataError: It was replaced, or the shard cannot be asked.
+        """
+        if attachment.is_replaced:
+            raise _replaced()
+        attachment.attached = asyncio.get_running_loop().create_future()
+        for each in self._by_shard.values():
+            each.repeat(attachment)
+        await self._attached(attachment)
+
+    async def _attached(self, attachment: Attachment) -> None:
+        try:
+            async with timeout(REQUEST_TIMEOUT_DEFAULT_MS / 1_000):
+                await asyncio.shield(attachment.attached)
+        except TimeoutError:
+            raise Unavailable("the shard of the topic did not attach the consumer") from None
+
+    def detach(self, attachment: Attachment, *, has_left: bool = False) -> None:
+        """End an attachment. ``has_left``: the consumer is no longer registered."""
+        for each in self._by_shard.values():
+            each.remove(attachment, has_left=has_left)
+
+    async def stop(self) -> None:
+        """Give up all attachments, without a word: the shards notice that nothing is renewed."""
+        tasks = [each.task for each in self._by_shard.values() if each.task is not None]
+        self._by_shard.clear()
+        await cancel_and_wait(*tasks)
+
+    def _of(self, shard_id: int) -> _OfShard:
+        of_shard = self._by_shard.get(shard_id)
+        if of_shard is None:
+            of_shard = self._by_shard[shard_id] = _OfShard(self, shard_id)
+        return of_shard
+
+    # As the tasks call it ---------------------------------------------------------------------
+
+    async def call(self, shard_id: int, request: pb.ShardRequest) -> pb.ShardResponse:
+        return await self._shards.call(shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS)
+
+    def rehome(self, of_shard: _OfShard) -> None:
+        """Move what is no longer at home in a shard to the shards that have it now."""
+        for attachment in list(of_shard.members.values()):
+            home = self._shards.shard_of_key(attachment.key)
+            if home != of_shard.shard_id:
+                of_shard.forget(attachment)
+                attachment.number = 0  # Shards number for themselves.
+                self._of(home).add(attachment)
+
+    def idle(self, of_shard: _OfShard) -> None:
+        if self._by_shard.get(of_shard.shard_id) is of_shard:
+            del self._by_shard[of_shard.shard_id]
+
+
+class _OfShard:
+    """The consumers of one shard's topics."""
+
+    def __init__(self, owner: AttachedConsumers, shard_id: int) -> None:
+        self._owner = owner
+        self.shard_id = shard_id
+        self.members: dict[_Member, Attachment] = {}
+        self._fresh: dict[_Member, Attachment] = {}
+        """Those that the shard is to be told of."""
+        self._gone: dict[tuple[_Member, int], bool] = {}
+        """Ended attachments, and whether their consumers have left."""
+        self._wake = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    def add(self, attachment: Attachment) -> None:
+        before = self.members.get(attachment.member)
+        self.members[attachment.member] = self._fresh[attachment.member] = attachment
+        if before is not None:
+            before.replaced()
+        self._wake.set()
+        if self.task is None:
+            self.task = keep("attached_consumers", self._run)
+
+    def repeat(self, attachment: Attachment) -> None:
+        """Say again what the shard was told of an attachment."""
+        if self.members.get(attachment.member) is attachment:
+            self._fresh[attachment.member] = attachment
+            self._wake.set()
+
+    def remove(self, attachment: Attachment, *, has_left: bool) -> None:
+        if self.members.get(attachment.member) is attachment:
+            self.forget(attachment)
+            if attachment.number:
+                self._gone[attachment.member, attachment.number] = has_left
+                self._wake.set()
+
+    def forget(self, attachment: Attachment) -> None:
+        del self.members[attachment.member]
+        self._fresh.pop(attachment.member, None)
+
+    async def _run(self) -> None:
+        """Return when there is nothing to say any more."""
+        while self.members or self._gone:
+            self._wake.clear()
+            try:
+                await self._detach()
+                await self._attach()
+            except MetadataError as error:
+                _logger.info("consumers not attached", shard=self.shard_id, why=str(error))
+                await asyncio.sleep(_RETRY_SECONDS)
+                # It may be another shard's by now; if nothing is known, it stays.
+                with contextlib.suppress(MetadataError):
+                    self._owner.rehome(self)
+                continue
+            if self._fresh or self._gone or not self.members:
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with timeout(SCALABLE_ATTACH_RENEWAL_MS / 1_000):
+                    await self._wake.wait()
+        self.task = None
+        self._owner.idle(self)
+
+    async def _detach(self) -> None:
+        for have_left in (False, True):
+            while ended := list(
+                islice(
+                    (key for key, left in self._gone.items() if left is have_left),
+                    CONSUMERS_PER_ATTACH_MAX,
+                )
+            ):
+                request = pb.DetachConsumersRequest(
+                    node_id=self._owner.node_id,
+                    incarnation=self._owner.incarnation,
+                    consumers=[_consumer(member, number) for member, number in ended],
+                    have_left=have_left,
+                )
+                await self._owner.call(self.shard_id, pb.ShardRequest(detach_consumers=request))
+                for key in ended:
+                    self._gone.pop(key, None)
+
+    async def _attach(self) -> None:
+        """Say that this process lives, and attach what is to be attached."""
+        claims = list(islice(self._fresh.values(), CONSUMERS_PER_ATTACH_MAX))
+        request = pb.AttachConsumersRequest(
+            node_id=self._owner.node_id,
+            incarnation=self._owner.incarnation,
+            consumers=[_consumer(each.member, each.number) for each in claims],
+        )
+        response = await self._owner.call(self.shard_id, pb.ShardRequest(attach_consumers=request))
+        answer = response.attach_consumers
+        for attachment, number in zip(claims, answer.attachments, strict=False):
+            self._attached(attachment, number)
+        if not answer.is_known:
+            # The leader is a new one, or it heard nothing for a while.
+            told = set(claims)
+            for each in self.members.values():
+                if each not in told:
+                    self._fresh[each.member] = each
+        for ended in answer.ended:
+            member = (ended.topic, ended.subscription, ended.consumer_name)
+            self._gone[member, ended.attachment] = False
+            held = self.members.get(member)
+            if held is not None and held.number == ended.attachment:
+                self._replaced(held)
+
+    def _attached(self, attachment: Attachment, number: int) -> None:
+        is_held = self.members.get(attachment.member) is attachment
+        if self._fresh.get(attachment.member) is attachment:
+            del self._fresh[attachment.member]
+        if number and not is_held:
+            # It ended while the request was on its way. If another one of this process follows,
+            # that one's number is higher, and this says nothing of it.
+            self._gone[attachment.member, number] = False
+        elif number:
+            attachment.number = number
+            if not attachment.attached.done():
+                attachment.attached.set_result(None)
+        elif is_held:
+            self._replaced(attachment)
+
+    def _replaced(self, attachment: Attachment) -> None:
+        self.forget(attachment)
+        attachment.replaced()
+
+
+def _consumer(member: _Member, number: int) -> pb.AttachedConsumer:
+    topic, subscription, consumer = member
+    return pb.AttachedConsumer(
+        topic=topic, subscription=subscription, consumer_name=consumer, attachment=number
+    )
+
+
+def _replaced() -> Unavailable:
+    return Unavailable("the consumer's client came back by another connection")
