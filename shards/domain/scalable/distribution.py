@@ -83,8 +83,11 @@ def distribute(
     shared = {segment_id for segment_id, names in owners.items() if len(names) > 1}
     held: dict[str, list[int]] = {name: [] for name in consumers}
     for segment in segments:
-        for name in owners[segment.segment_id]:
-            held[name].append(segment.segment_id)
+        segment_id = segment.segment_id
+        for name in owners[segment_id]:
+            held[name].append(segment_id)
+    if not shared:
+        return tuple([ConsumerSegments(name, tuple(ids), ()) for name, ids in held.items()])
     return tuple(
         [
             ConsumerSegments(name, tuple(ids), tuple([each for each in ids if each in shared]))
@@ -108,11 +111,12 @@ class _Former:
         self.kept: dict[int, list[str]] = {}
         self.inherited: dict[int, list[str]] = {}
         for segment in segments:
-            if segment.segment_id in owners:
-                self.kept[segment.segment_id] = owners[segment.segment_id]
+            segment_id = segment.segment_id
+            if segment_id in owners:
+                self.kept[segment_id] = owners[segment_id]
             elif segment.parents:
                 of_parents = chain.from_iterable([owners.get(each, ()) for each in segment.parents])
-                self.inherited[segment.segment_id] = list(dict.fromkeys(of_parents))
+                self.inherited[segment_id] = list(dict.fromkeys(of_parents))
 
 
 def _spread(segments: Sequence[Segment], names: Sequence[str], former: _Former) -> _Owners:
@@ -125,26 +129,23 @@ def _spread(segments: Sequence[Segment], names: Sequence[str], former: _Former) 
         Counter(chain.from_iterable(former.kept.values())),
         Counter(chain.from_iterable(former.inherited.values())),
     )
-    held: Counter[str] = Counter()
     owners: dict[int, Sequence[str]] = {}
-
-    def give(segment_id: int, name: str) -> None:
-        owners[segment_id] = (name,)
-        held[name] += 1
-        room[name] -= 1
-
+    left = {**room}
     for wanted in (former.kept, former.inherited):
         for segment_id, candidates in wanted.items():
             for name in candidates:
-                if room[name] and segment_id not in owners:
-                    give(segment_id, name)
-    turns = [(held[name], place) for place, name in enumerate(names) if room[name]]
+                if left[name] and segment_id not in owners:
+                    owners[segment_id] = (name,)
+                    left[name] -= 1
+    turns = [(room[name] - left[name], place) for place, name in enumerate(names) if left[name]]
     heapify(turns)
     for segment in segments:
         if segment.segment_id not in owners:
             count, place = heappop(turns)
-            give(segment.segment_id, names[place])
-            if room[names[place]]:
+            name = names[place]
+            owners[segment.segment_id] = (name,)
+            left[name] -= 1
+            if left[name]:
                 heappush(turns, (count + 1, place))
     return owners
 
