@@ -1,14 +1,17 @@
-"""``produce``, ``consume`` and ``read``: small, for people, over the stock Pulsar client."""
+"""``produce``, ``consume`` and ``read``: small, for people, over the stock Pulsar client.
+
+Scalable topics have a client of our own."""
 
 from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
+from typing import Protocol as Structural
 
 import typer
 
@@ -25,15 +28,30 @@ from nextgen.cli.console.output import print_json, print_line
 from nextgen.cli.console.protocol_check import Protocol, wrong_port
 from nextgen.cli.messages.stock_client import (
     IN_FLIGHT_MAX,
+    Acknowledged,
     Message,
-    StockClient,
     stock_client,
     text_of_id,
 )
 from nextgen.kernel.errors import Refused, RefusesToStart
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.names import Domain, parse_topic
 from nextgen.tasks.interrupts import run
+
+
+class MessageClient(Structural):
+    """The stock client, or our own for scalable topics."""
+
+    def send(
+        self, contents: Iterable[bytes], *, key: str | None, in_flight_max: int
+    ) -> Iterator[Acknowledged]: ...
+
+    def consume(
+        self, subscription: str, *, kind: str, earliest: bool, count: int, quiet_s: float
+    ) -> Iterator[Message]: ...
+
+    def read(self, *, earliest: bool, follow: bool, count: int) -> Iterator[Message]: ...
+
 
 Topic = Annotated[str, typer.Argument(help="Topic name; any accepted form.")]
 Count = Annotated[int, typer.Option("--count", "-n", min=0, help="End after so many; 0: never.")]
@@ -87,7 +105,7 @@ def produce(
     # Typed lines are acknowledged one by one.
     in_flight_max = 1 if not messages and sys.stdin.isatty() else IN_FLIGHT_MAX
 
-    def use(client: StockClient, name: str) -> None:
+    def use(client: MessageClient, name: str) -> None:
         acknowledged, last_id = 0, ""
         try:
             for one in client.send(contents, key=key or None, in_flight_max=in_flight_max):
@@ -122,7 +140,7 @@ def consume(
 ) -> None:
     """Show messages of a subscription as they come, and acknowledge each."""
 
-    def use(client: StockClient, name: str) -> None:
+    def use(client: MessageClient, name: str) -> None:
         _say_waiting(name)
         for message in client.consume(
             subscription,
@@ -155,7 +173,7 @@ def read(
     # A reader that begins at the end of the topic has nothing to read.
     goes_on = follow or not is_earliest
 
-    def use(client: StockClient, name: str) -> None:
+    def use(client: MessageClient, name: str) -> None:
         if goes_on:
             _say_waiting(name)
         shown = 0
@@ -172,7 +190,7 @@ def _with_client(
     topic: str,
     service_url: str | None,
     data_dir: Path | None,
-    use: Callable[[StockClient, str], None],
+    use: Callable[[MessageClient, str], None],
     *,
     creates: bool = True,
 ) -> None:
@@ -181,10 +199,18 @@ def _with_client(
     from nextgen.cli.messages.topic_check import is_absent
 
     def work() -> None:
-        name = parse_topic(topic).text
+        parsed = parse_topic(topic)
+        name = parsed.text
         url = service_url_of(service_url, data_dir)
         if service_url:
             _check_protocol(url)
+        if parsed.domain is Domain.TOPIC:
+            # Imported when it is needed: it takes longer than all the rest of the command.
+            from nextgen.cli.messages.scalable_client import scalable_client
+
+            with scalable_client(url, name) as own_client:
+                use(own_client, name)
+            return
         if not creates and run(is_absent(url, name)):
             raise Refused(RejectionCode.NOT_FOUND, f"there is no topic {name}")
         with stock_client(url, name) as client:

@@ -17,9 +17,12 @@ from tests.unit.client.st.domain.layouts import CREATED_AT_MS, merge, new_layout
 
 TOPIC = "topic://public/default/t"
 COUNTS = st.integers(0, 2**63 - 1)
-PLACES = st.builds(Position, COUNTS, COUNTS, st.integers(-1, 1000)) | st.sampled_from(
-    [Edge.START, Edge.END]
-)
+PLACES = st.builds(
+    lambda ledger_id, entry_id, batch_index: Position(ledger_id, entry_id, batch_index),
+    COUNTS,
+    COUNTS,
+    st.integers(-1, 1000),
+) | st.sampled_from([Edge.START, Edge.END])
 
 
 def test_a_cumulative_acknowledgement_covers_what_was_enqueued_before_in_every_segment() -> None:
