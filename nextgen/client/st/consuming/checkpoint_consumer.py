@@ -129,6 +129,11 @@ class CheckpointConsumer(Receiving[Value]):
 
     # Hooks ------------------------------------------------------------------------------------
 
+    def topic_recreated(self) -> None:
+        self._start = ReadingStart(InitialPosition.EARLIEST)
+        self._ended.clear()
+        self._marks.clear()
+
     def layout_changed(self, layout: Layout, former: Layout | None) -> None:
         if self.is_closed:
             return

@@ -36,8 +36,8 @@ class Arrival(NamedTuple):
 
 
 class Receiving(Generic[Value]):
-    """Derived by each kind of consumer. Hooks: ``layout_changed``, ``taken``, ``was_reset``,
-    ``reached_end``, ``segment_ended``."""
+    """Derived by each kind of consumer. Hooks: ``topic_recreated``, ``layout_changed``, ``taken``,
+    ``was_reset``, ``reached_end``, ``segment_ended``."""
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Receiving(Generic[Value]):
         self.segments: dict[str, SegmentConsumer] = {}
         self.inbox: Inbox[Arrival] = inbox or Inbox()
         self.is_closed = False
+        self._is_vanished = False
         self.opening = asyncio.Semaphore(ST_CONSUMERS_OPENING_MAX)
         self._closing: list[SegmentConsumer] = []
         self.watch = LayoutWatch(
@@ -62,7 +63,7 @@ class Receiving(Generic[Value]):
             topic,
             create_if_missing=create_if_missing,
             answer_timeout_ms=timeout_ms,
-            on_layout=self.layout_changed,
+            on_layout=self._layout_came,
             on_vanished=self._topic_vanished,
         )
 
@@ -80,6 +81,10 @@ class Receiving(Generic[Value]):
         return self.watch.layout
 
     # Hooks ------------------------------------------------------------------------------------
+
+    def topic_recreated(self) -> None:
+        """The topic was deleted and created again. No segment is subscribed any more, and
+        ``layout_changed`` follows."""
 
     def layout_changed(self, layout: Layout, former: Layout | None) -> None:
         """There is a layout. Both are of one epoch if only hints differ."""
@@ -201,7 +206,19 @@ class Receiving(Generic[Value]):
         await asyncio.gather(*(each.wait_closed() for each in self._closing))
         await self.watch.wait_closed()
 
+    def _layout_came(self, layout: Layout, former: Layout | None) -> None:
+        if self._is_vanished:
+            self._is_vanished = False
+            self.inbox.clear_error()
+        if former is not None and not layout.shares_segment_with(former):
+            # Segments of the same names are others: nothing that is known of them holds.
+            for segment in list(self.segments):
+                self.close_segment(segment)
+            self.topic_recreated()
+        self.layout_changed(layout, former)
+
     def _topic_vanished(self) -> None:
+        self._is_vanished = True
         self.inbox.fail(TopicNotFound(f"{self.topic} was deleted"))
 
 

@@ -121,9 +121,13 @@ class StreamConsumer(Receiving[Value]):
 
     # Hooks ------------------------------------------------------------------------------------
 
+    def topic_recreated(self) -> None:
+        self._delivered = DeliveredPositions()
+        self._drained.set()
+        self._registration.topic_recreated()
+
     def layout_changed(self, layout: Layout, former: Layout | None) -> None:
-        if former is not None and not layout.shares_segment_with(former):
-            self._registration.topic_recreated()
+        self._join_wanted()
 
     def enqueued(self, message: Message[Any]) -> None:
         message.number = self._delivered.delivered(message.segment, message.position)

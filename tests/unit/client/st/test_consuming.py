@@ -547,6 +547,39 @@ async def test_reading_from_a_time_leaves_out_earlier_messages(
 # All kinds -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", ["queue", "stream", "reader"])
+async def test_a_topic_that_was_created_again_is_consumed_from_its_start(
+    server: FakeServer, client: st.PulsarClient, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("nextgen.client.st.domain.watch_session.DELETED_AFTER_ANSWERS", 1)
+    server.create(TOPIC)
+    await send(client, 0, 10)
+    consumer: Receiving[bytes] = await {
+        "queue": queue,
+        "stream": stream,
+        "reader": lambda client: client.reader(TOPIC),
+    }[kind](client)
+    await take(consumer, 10)
+    gone = server.topics.pop(TOPIC)
+    server.segments.clear()
+    for connection, session_id in gone.watches:
+        connection.send_layout_error(session_id, pulsar.TopicNotFound)
+    with pytest.raises(TopicNotFound):
+        await consumer.receive(1_000)
+    # Ids of ledgers begin anew, too.
+    server._last_ledger = -1
+    server.create(TOPIC, created_at_ms=2)
+    for connection in list(server.connections):
+        connection.abort()
+    async with st.PulsarClient(server.url) as another:
+        await send(another, 100, 110)
+
+    await until(
+        lambda: consumer.layout is not None and consumer.layout.segments[0].created_at_ms == 2
+    )
+    assert await take(consumer, 10) == {f"k{key}": [100 + key, 105 + key] for key in range(5)}
+
+
 async def test_whoever_waits_for_a_message_of_a_closed_consumer_gets_an_error(
     server: FakeServer, client: st.PulsarClient
 ) -> None:
