@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from discovery.adapters.resources import stats_content
 from discovery.adapters.rest.long_json import Texts, json_text, list_texts, map_texts, object_texts
 from discovery.adapters.scalable.layout_content import relatives
 from discovery.service.scalable.topics import name_of
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.pulsar import TOPIC_ADMIN_ROWS_MAX
+from nextgen.kernel.limits.rest import REST_SUBSCRIPTIONS_SUMMED_MAX
 from nextgen.kernel.routing.names import TopicName
 from protos.nextgen.v1 import broker_service_pb2 as pb
 from protos.nextgen.v1.layouts_pb2 import ScalableSubscription, ScalableTopic, TopicSegment
@@ -24,32 +27,40 @@ class StatsSum:
     """``ScalableTopicStats`` of the admin libraries. Segments are added in the order of their ids.
 
     Producers of one name on several segments are one, and so are consumers. Beyond
-    ``TOPIC_ADMIN_ROWS_MAX`` of all of them the rest is left out.
+    ``TOPIC_ADMIN_ROWS_MAX`` of all of them the rest is left out. Rows are made when they are
+    written.
     """
 
     def __init__(self, name: TopicName, layout: ScalableTopic) -> None:
         self._name = name
         self._epoch = layout.epoch
         self._sealed = 0
-        self._segments: list[tuple[TopicSegment, Content]] = []
+        self._segments: list[tuple[TopicSegment, Content, bool]] = []
+        """Each with its load, and whether its broker gave it."""
         self._load = _load(pb.TopicStats())
         self._totals = _totals(pb.TopicStats())
         self._producers: dict[str, _Client] = {}
         self._rows_left = TOPIC_ADMIN_ROWS_MAX
         self._subscriptions = {each.name: _Subscription(each) for each in layout.subscriptions}
+        self._others_left = REST_SUBSCRIPTIONS_SUMMED_MAX
 
     def add(self, segment: TopicSegment, stats: pb.TopicStats | None) -> None:
-        """Add a segment; ``stats`` None: its broker gave none."""
+        """Add a segment; ``stats`` None: its broker gave none.
+
+        Raises:
+            Refused: LIMIT_EXCEEDED: segments have ``REST_SUBSCRIPTIONS_SUMMED_MAX`` subscriptions
+                that the layout has not, such as those of readers; one counts for each segment.
+        """
         self._sealed += segment.is_sealed
         found = stats or pb.TopicStats()
         load, totals = _load(found), _totals(found)
-        self._segments.append((segment, load))
+        self._segments.append((segment, load, stats is not None))
         _add(self._load, load)
         _add(self._totals, totals)
         for each in found.publishers:
-            row = self._row(self._producers, each, segment)
+            row = self._row(self._producers, each.name)
             if row is not None:
-                _add(row.load, _published(each))
+                row.add(segment.segment_id, each, _published)
         for one in found.subscriptions:
             self._add_subscription(segment, one)
 
@@ -57,30 +68,25 @@ class StatsSum:
         whole = self._subscriptions.get(stats.name)
         if whole is None:
             whole = self._subscriptions[stats.name] = _Subscription(None)
+        if not whole.is_of_layout:
+            if not self._others_left:
+                raise _too_many_subscriptions()
+            self._others_left -= 1
         part = _backlog(stats)
         _add(whole.head, part)
         _add(whole.head, {"msgOutCounter": stats.messages_out, "bytesOutCounter": stats.bytes_out})
         whole.segments[segment.segment_id] = {**part, "consumerCount": stats.consumers}
         for each in stats.rows:
-            row = self._row(whole.consumers, each, segment)
+            row = self._row(whole.consumers, each.name)
             if row is not None:
-                _add(row.load, _delivered(each))
+                row.add(segment.segment_id, each, _delivered)
 
-    def _row(
-        self,
-        rows: dict[str, _Client],
-        stats: pb.ProducerStats | pb.ConsumerStats,
-        segment: TopicSegment,
-    ) -> _Client | None:
+    def _row(self, rows: dict[str, _Client], name: str) -> _Client | None:
         """Return the row of a client; None if there are too many."""
-        row = rows.get(stats.name)
-        if row is None:
-            if not self._rows_left:
-                return None
+        row = rows.get(name)
+        if row is None and self._rows_left:
             self._rows_left -= 1
-            row = rows[stats.name] = _Client()
-        row.segments.setdefault(segment.segment_id)
-        row.seen = row.seen or stats
+            row = rows[name] = _Client()
         return row
 
     def texts(self, brokers: dict[str, str]) -> Texts:
@@ -98,8 +104,11 @@ class StatsSum:
                 "averageMsgSize": average,
             },
             segments=map_texts(
-                (str(segment.segment_id), iter([json_text(self._segment(segment, load, brokers))]))
-                for segment, load in self._segments
+                (
+                    str(segment.segment_id),
+                    iter([json_text(self._segment(segment, load, brokers if is_known else {}))]),
+                )
+                for segment, load, is_known in self._segments
             ),
             producers=list_texts(map(_producer, self._producers.values())),
             subscriptions=map_texts(
@@ -120,19 +129,37 @@ class StatsSum:
         }
 
 
-@dataclass(slots=True)
 class _Client:
     """A producer or consumer on all segments. ``seen`` is its first connection, if there is one."""
 
-    segments: dict[int, None] = field(default_factory=dict)
-    seen: Any = None
-    load: Content = field(default_factory=dict)
+    __slots__ = ("_load", "seen", "segments")
+
+    def __init__(self, segments: Iterable[int] = ()) -> None:
+        self.segments = dict.fromkeys(segments)
+        self.seen: Any = None
+        self._load: Content | None = None
+
+    def add(self, segment_id: int, stats: Any, measured: Callable[[Any], Content]) -> None:
+        """Add a connection; ``measured`` returns the numbers to be summed."""
+        self.segments[segment_id] = None
+        if self.seen is None:
+            self.seen = stats
+            return
+        if self._load is None:
+            self._load = measured(self.seen)
+        _add(self._load, measured(stats))
+
+    def load(self, measured: Callable[[Any], Content]) -> Content:
+        if self._load is None:
+            return {} if self.seen is None else measured(self.seen)
+        return self._load
 
 
 class _Subscription:
     """The sum of one subscription. ``stored`` None: it is on segments alone."""
 
     def __init__(self, stored: ScalableSubscription | None) -> None:
+        self.is_of_layout = stored is not None
         self.type = None if stored is None else _TYPES.get(stored.type)
         self.head = _backlog(pb.SubscriptionStats()) | {"msgOutCounter": 0, "bytesOutCounter": 0}
         self.segments: dict[int, Content] = {}
@@ -140,7 +167,7 @@ class _Subscription:
         if stored is not None:
             assigned = {each.consumer_name: each.segments for each in stored.assigned}
             for each in stored.consumers:
-                self.consumers[each.name] = _Client(dict.fromkeys(assigned.get(each.name, ())))
+                self.consumers[each.name] = _Client(assigned.get(each.name, ()))
 
     def texts(self) -> Texts:
         # Here nothing is known of redeliveries and acknowledgements in a time.
@@ -155,6 +182,14 @@ class _Subscription:
                 _consumer(name, consumer) for name, consumer in self.consumers.items()
             ),
         )
+
+
+def _too_many_subscriptions() -> Refused:
+    return Refused(
+        RejectionCode.LIMIT_EXCEEDED,
+        f"the segments have more than {REST_SUBSCRIPTIONS_SUMMED_MAX} subscriptions of their own: "
+        "name one segment",
+    )
 
 
 def _load(stats: pb.TopicStats) -> Content:
@@ -192,7 +227,7 @@ def _producer(producer: _Client) -> Content:
     return {
         "producerName": stats.name,
         "segmentIds": list(producer.segments),
-        **producer.load,
+        **producer.load(_published),
         "averageMsgSize": stats.bytes_in / stats.messages_in if stats.messages_in else 0.0,
         "accessMode": stats.access_mode,
         **stats_content.client(stats.client),
@@ -200,7 +235,8 @@ def _producer(producer: _Client) -> Content:
 
 
 def _consumer(name: str, consumer: _Client) -> Content:
-    shown = {"consumerName": name, "segmentIds": list(consumer.segments), **consumer.load}
+    load = consumer.load(_delivered)
+    shown = {"consumerName": name, "segmentIds": list(consumer.segments), **load}
     if consumer.seen is not None:
         # Whether one without segments is connected, no broker knows.
         shown |= {"connected": True, **stats_content.client(consumer.seen.client)}

@@ -34,6 +34,8 @@ class WorldShards:
         """The same, and awaited."""
         self.unloaded: list[str] = []
         self.moved: list[tuple[str, str]] = []
+        self.units: pb.TopicUnitsResponse | None = None
+        """The units of every topic, if a test says so."""
         self.unload_outcome = pb.UnassignOutcome(unassigned=True)
 
     def shard_of_key(self, routing_key: str) -> int:
@@ -66,7 +68,7 @@ class WorldShards:
                 return pb.ShardResponse(list=found, position=shard.reader.position)
             case "topic_units":
                 units = await shard.service.units_of_topic(request.topic_units.name)
-                return pb.ShardResponse(topic_units=units)
+                return pb.ShardResponse(topic_units=self.units or units)
             case "unassign":
                 names = [unit.name for unit in request.unassign.units]
                 self.unloaded += names

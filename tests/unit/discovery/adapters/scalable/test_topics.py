@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
 
-from nextgen.kernel.errors import Unavailable
+from discovery.adapters.scalable.stats_sum import StatsSum
+from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.events.decider import Accepted
+from nextgen.kernel.limits.pulsar import TOPIC_ADMIN_ROWS_MAX
+from nextgen.kernel.limits.rest import REST_SUBSCRIPTIONS_SUMMED_MAX
 from nextgen.kernel.limits.scalable import SEGMENTS_PER_TOPIC_MAX
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.scalable.segments import SegmentEnd
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.broker_service_pb2 import (
@@ -20,6 +25,8 @@ from protos.nextgen.v1.broker_service_pb2 import (
     TopicStats,
     TrafficRates,
 )
+from protos.nextgen.v1.inventory_pb2 import UnitAssignment
+from protos.nextgen.v1.layouts_pb2 import ScalableSubscription, ScalableTopic, TopicSegment
 from shards.domain.scalable import decider
 from shards.domain.scalable.commands import MarkChildrenReady, PlanLayoutChange, SealSegment
 from shards.domain.scalable.vocabulary import ChangeKind
@@ -288,11 +295,49 @@ async def test_a_segment_without_an_answer_has_no_owner_and_no_load(
 ) -> None:
     await status(rest, "PUT", f"{PAID}?numInitialSegments=2")
     owners.answer = answers_of({LOWER: Unavailable("it is gone"), UPPER: segment_stats(5)})
+    units = [UnitAssignment(name=name, broker_id="b-1") for name in (LOWER, UPPER)]
+    rest.shards.units = pb.TopicUnitsResponse(units=units)
 
     code, stats = await rest.get(f"{PAID}/stats")
 
     assert (code, stats["msgRateIn"], stats["totalSegments"]) == (200, 5, 2)
-    assert (stats["segments"]["0"]["ownerBroker"], stats["segments"]["0"]["msgRateIn"]) == (None, 0)
+    shown = [(each["ownerBroker"], each["msgRateIn"]) for each in stats["segments"].values()]
+    assert shown == [(None, 0), ("b-1", 5)]
+
+
+def stats_sum(*, subscriptions: Sequence[str] = ()) -> StatsSum:
+    layout = ScalableTopic(
+        subscriptions=[ScalableSubscription(name=name) for name in subscriptions]
+    )
+    return StatsSum(parse_topic(NAME), layout)
+
+
+def test_rest_subscriptions_summed_max_counts_those_that_the_layout_has_not() -> None:
+    most = [SubscriptionStats(name=f"r{number}") for number in range(REST_SUBSCRIPTIONS_SUMMED_MAX)]
+    found = stats_sum(subscriptions=["s"])
+
+    found.add(TopicSegment(segment_id=0), TopicStats(subscriptions=most))
+    found.add(TopicSegment(segment_id=1), TopicStats(subscriptions=[SubscriptionStats(name="s")]))
+
+    with pytest.raises(Refused, match="name one segment"):
+        found.add(TopicSegment(segment_id=2), TopicStats(subscriptions=most[:1]))
+
+
+def test_topic_admin_rows_max_are_shown_of_all_clients() -> None:
+    found = stats_sum()
+    half = TOPIC_ADMIN_ROWS_MAX // 2
+    names = [f"c{number}" for number in range(half + 1)]
+    rows = [ConsumerStats(name=name) for name in names]
+    subscription = SubscriptionStats(name="s", rows=rows)
+    producers = [ProducerStats(name=name) for name in names]
+
+    found.add(
+        TopicSegment(segment_id=0), TopicStats(publishers=producers, subscriptions=[subscription])
+    )
+
+    shown = json.loads("".join(found.texts({})))
+    assert len(shown["producers"]) == half + 1
+    assert len(shown["subscriptions"]["s"]["consumers"]) == half - 1
 
 
 async def test_statistics_of_one_segment_are_those_of_a_topic(
