@@ -382,6 +382,19 @@ def test_perf_pulsar_lookup_agrees_with_discovery_and_no_answer_is_wrong(
     assert report["checked"] > 0 or "--partition-metadata" in options
 
 
+def test_perf_watch_finds_that_each_watcher_gets_its_topics_once(nextgen: CommandLine):
+    report = nextgen.json(
+        "perf", "watch", "--watchers", "20", "--processes", "1", "--streams", "2",
+        "--seconds", "1", "--rounds", "1", "--in-flight", "8",
+        "--target", target_of(nextgen), "--pulsar", pulsar_of(nextgen),
+    )  # fmt: skip
+
+    assert (report["wrong"], report["first_wrong"]) == (0, "")
+    assert report["delivered"] > 0
+    assert 0 < report["update_p50"] <= report["update_p99"]
+    assert "kill_update_max_ms" not in report, "a leader of the target was killed"
+
+
 def test_perf_produce_agrees_with_the_broker_and_reads_everything_again(nextgen: CommandLine):
     report = nextgen.json(
         "perf", "produce", "--messages", "2000", "--serial", "20",
