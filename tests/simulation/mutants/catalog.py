@@ -8,6 +8,7 @@ from tests.simulation.mutants import (
     capacity,
     effective,
     engine,
+    layouts,
     ledgers,
     lookups,
     mends,
@@ -35,6 +36,7 @@ COMPONENTS: Mapping[str, tuple[Mutant, ...]] = {
     "What operators do to topics": topics.MUTANTS,
     "Topic lists by pattern": topic_lists.MUTANTS,
     "Scalable topics": scalable_topics.MUTANTS,
+    "Layouts of scalable topics": layouts.MUTANTS,
 }
 
 MUTANTS = tuple(mutant for mutants in COMPONENTS.values() for mutant in mutants)

@@ -14,6 +14,7 @@ from nextgen.kernel.errors import Overloaded, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.scalable import LAYOUT_LOADS_MAX
 from nextgen.kernel.routing.names import TopicName, parse_topic
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import (
     BrokerEndpoints,
@@ -200,7 +201,9 @@ async def test_a_change_between_two_looks_is_not_missed(world):
     place.layout()
     world.stream_.events(KIND_SCALABLE_TOPIC, changed(1))
 
-    await place.next_change()
+    async with timeout(1):
+        await place.next_change()
+        await place.next_graph_change()
 
     assert place.layout().topic.epoch == 1
 

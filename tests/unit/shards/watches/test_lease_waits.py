@@ -29,6 +29,8 @@ from tests.support.shards.leased_subscriber import (
 TTL_S = ASSIGNMENT_TTL_MS / 1000
 ROOT = "persistent://t/n"
 UNIT = f"{ROOT}/x-partition-0"
+SCALABLE = "topic://t/n/x"
+SEGMENTS = "segment://t/n/"
 
 
 def test_a_position_is_effective_when_every_subscriber_has_acknowledged_it() -> None:
@@ -245,6 +247,11 @@ def test_a_replica_that_does_not_lead_serves_no_leased_watch() -> None:
         ({"prefix": f"{ROOT}/"}, (KIND_TOPIC, f"{ROOT}/x"), True),
         ({"prefix": "persistent://t/m/"}, (KIND_TOPIC, f"{ROOT}/x"), False),
         ({"names": [UNIT]}, (KIND_TOPIC, f"{ROOT}/x"), True),
+        # Segments have another domain than their topic.
+        ({"prefix": SEGMENTS}, (KIND_TOPIC, SCALABLE), True),
+        ({"prefix": f"{SEGMENTS}x/"}, (KIND_TOPIC, SCALABLE), True),
+        ({"prefix": f"{SEGMENTS}y/"}, (KIND_TOPIC, SCALABLE), False),
+        ({"prefix": f"{ROOT}/"}, (KIND_TOPIC, SCALABLE), False),
         # Any unit may depend on a namespace and a tenant.
         ({"prefix": f"{ROOT}/"}, (KIND_NAMESPACE, "t/n"), True),
         ({"prefix": f"{ROOT}/"}, (KIND_TENANT, "t"), True),

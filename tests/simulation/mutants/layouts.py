@@ -1,0 +1,106 @@
+"""The guards of scalable topics' layouts: who may serve a segment, what watchers are sent."""
+
+from __future__ import annotations
+
+from nextgen.client.scalable_topics.shared_layout import SharedLayout
+from nextgen.client.scalable_topics.shared_layouts import LayoutPlace, SharedLayouts
+from nextgen.pulsar.scalable_topics.layout_session import LayoutSession
+from shards.assignment.unit_planner import UnitPlanner
+from shards.domain import lookup
+from shards.inventory import topic_creation
+from shards.watches.change_watch import Selection
+from tests.simulation.mutants.mutant import Edit, Mutant
+
+_COMMANDS = ("tests/unit/shards/inventory/scalable/test_commands.py",)
+_LOOKUP = ("tests/unit/shards/domain/test_lookup.py",)
+_SEGMENTS = ("tests/unit/shards/assignment/test_segments.py",)
+_SHARED = ("tests/unit/client/scalable_topics/test_shared_layouts.py",)
+_SESSION = ("tests/unit/pulsar/scalable_topics/test_layout_session.py",)
+_LEASE_WAITS = ("tests/unit/shards/watches/test_lease_waits.py",)
+
+MUTANTS = (
+    Mutant(
+        "twins-of-one-name",
+        "SC2",
+        "a classic topic and a scalable one of one name never coexist",
+        (
+            Edit(
+                topic_creation,
+                "_decide",
+                "present.get(twin_of(new.name)) is not None",
+                "False",
+            ),
+        ),
+        _COMMANDS,
+    ),
+    Mutant(
+        "segments-of-any-range",
+        "SC3",
+        "a segment is served with the very range that the layout lists",
+        (Edit(lookup, "check_listed", "if segment.descriptor != wanted:", "if False:"),),
+        _LOOKUP,
+    ),
+    Mutant(
+        "segments-of-any-layout",
+        "SC3",
+        "a segment that the layout does not list is assigned to nobody",
+        (Edit(UnitPlanner, "_check_served", "and name.segment is not None", "and False"),),
+        _SEGMENTS,
+    ),
+    Mutant(
+        "children-for-everyone",
+        "SC3",
+        "a child is served for its operation alone until the layout has it",
+        (Edit(lookup, "check_listed", "if may_be_planned and segment", "if segment"),),
+        _LOOKUP,
+    ),
+    Mutant(
+        "segments-apart-from-their-topic",
+        "A4",
+        "a lease of segments covers the scalable topic that they are of",
+        (Edit(Selection, "may_depend_on", "if name.startswith(_SCALABLE):", "if False:"),),
+        _LEASE_WAITS,
+    ),
+    Mutant(
+        "layout-changes-unnoticed",
+        "SC6",
+        "a watcher is woken by each change of the segments",
+        (
+            Edit(
+                SharedLayout,
+                "take_topic",
+                "is_first or _graph_of(before) != _graph_of(topic)",
+                "is_first",
+            ),
+        ),
+        _SHARED,
+    ),
+    Mutant(
+        "layout-changes-lost-between-two-looks",
+        "SC6",
+        "what changed since a watcher looked is not missed",
+        (
+            Edit(
+                LayoutPlace,
+                "next_graph_change",
+                "self._seen_graph",
+                "self.shared.graph_changes",
+            ),
+        ),
+        (*_SHARED, *_SESSION),
+    ),
+    Mutant(
+        "layouts-absent-by-a-watch",
+        "SC6",
+        "no topic is called absent before its shard's leader was asked",
+        (Edit(SharedLayouts, "_seek", "if not await self._exists(name):", "if True:"),),
+        _SHARED,
+    ),
+    Mutant(
+        "layouts-sent-without-room",
+        "SC6",
+        "an update leaves when the client has read the one before",
+        (Edit(LayoutSession, "_follow", "await self._client.until_writable()", "pass"),),
+        _SESSION,
+    ),
+)
