@@ -16,6 +16,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from nextgen.client.discovery.layout_writes import LayoutWrites
 from nextgen.client.discovery.listing import Listings
 from nextgen.client.discovery.lookup_stream import LookupStream
 from nextgen.client.discovery.lookups import look_up
@@ -75,7 +76,7 @@ TIMEOUT_DEFAULT_MS = 10_000
 _RETRY_PAUSE_MS = 100
 
 
-class Client(Listings):
+class Client(LayoutWrites, Listings):
     """One user's connection to a cluster. Use it on one event loop; close it at the end.
 
     ``endpoints`` are gRPC addresses (host:port) of discovery nodes. ``timeout_ms`` bounds each

@@ -15,6 +15,8 @@ WriteRequest = (
     | pb.SetPoliciesRequest
     | pb.DeleteRequest
     | pb.UpdatePartitionsRequest
+    | pb.UpdateLayoutRequest
+    | pb.ScalableSubscriptionRequest
 )
 
 

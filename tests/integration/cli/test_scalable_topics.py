@@ -13,6 +13,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from nextgen.client import Client, NewTopic
+from nextgen.kernel.errors import Refused
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from nextgen.runtime.security.cluster_proof import environment_of_child
 from tests.support.processes.fork_server import run_warm
@@ -50,6 +52,9 @@ class Operator:
         code, output, errors = await self.run(*arguments, "--json")
         assert code == ExitCode.DONE, errors
         return json.loads(output)
+
+    def client(self) -> Client:
+        return Client([self._node.grpc])
 
     async def call(self, method: str, path: str, **more: Any) -> tuple[int, Any]:
         """Return the status and JSON of a request below the path of scalable topics."""
@@ -167,6 +172,30 @@ async def test_buckets_and_subscriptions_change_over_both(operator: Operator) ->
     await operator.shown("scalable-topics", "unsubscribe", name, "-s", "s")
     assert (await operator.call("DELETE", f"{path}/s"))[0] == 404
     assert not (await operator.shown("scalable-topics", "get", name))["subscriptions"]
+
+
+async def test_a_program_changes_segments_and_subscriptions(operator: Operator) -> None:
+    name = f"topic://{NAMESPACE}/program"
+    async with operator.client() as client:
+        await client.create_topics([NewTopic(name, segments=2)])
+        await client.create_scalable_subscription(name, "s", type="queue")
+        await client.split_segment(name, 1)
+        await client.merge_segments(name, 0, 2)
+        await client.rebucket_segment(name, 4, 5)
+        await client.seek_scalable_subscription(name, "s", 1_700_000_000_000)
+        await client.seek_scalable_subscription(name, "s", None)
+        layout = await client.get_scalable_topic(name)
+        await client.delete_scalable_subscription(name, "s")
+        after = await client.get_scalable_topic(name)
+        with pytest.raises(Refused, match=r"segment 4 of .* is sealed"):
+            await client.split_segment(name, 4)
+
+    assert layout is not None
+    assert after is not None
+    active = {each.segment_id: each for each in layout.segments if not each.is_sealed}
+    assert (layout.epoch, list(active), active[5].bucket_count) == (3, [3, 5], 5)
+    assert [(each.type, each.phase) for each in layout.subscriptions] == [("queue", "live")]
+    assert after.subscriptions == ()
 
 
 async def test_a_topic_with_subscriptions_is_deleted_by_force_only(operator: Operator) -> None:
