@@ -10,6 +10,9 @@ from brokers.service.subscriptions.end_of_topic import EndOfTopic
 from brokers.service.subscriptions.subscription import Subscription
 from brokers.service.topics.drained_units import DrainedUnits
 from nextgen.client.scalable_topics import attached, consumers
+from nextgen.client.st.consuming.stream_consumer import StreamConsumer
+from nextgen.client.st.domain import layout as st_layout
+from nextgen.client.st.domain.outbox import Lane, Outbox
 from shards.domain.scalable import distribution, groups, layout_changes
 from shards.domain.scalable.distribution import Layout
 from shards.scalable import settled_commands
@@ -36,6 +39,9 @@ _FORWARDING = ("tests/unit/shards/sessions/test_drained_forwarding.py",)
 _LAYOUT_CHANGES = ("tests/unit/shards/scalable/test_layout_change.py",)
 _CURSORS = ("tests/unit/shards/scalable/test_subscription_cursors.py",)
 _REMOVALS = ("tests/unit/shards/scalable/test_segment_removal.py",)
+_OUTBOX = ("tests/unit/client/st/domain/test_outbox.py",)
+_ST_LAYOUTS = ("tests/unit/client/st/domain/test_layout.py",)
+_ST_CONSUMING = ("tests/unit/client/st/test_consuming.py",)
 _MARKS = ("tests/unit/shards/scalable/test_drained_marks.py",)
 
 MUTANTS = (
@@ -438,5 +444,47 @@ MUTANTS = (
         "a node that the leader does not know attaches all of its consumers",
         (Edit(attached._OfShard, "_attach", "if not answer.is_known:", "if False:"),),
         _CONSUMERS,
+    ),
+    Mutant(
+        "client-sends-past-a-sealed-segment",
+        "CS1",
+        "a segment sends nothing while one that left the layout has batches in flight",
+        (Edit(Outbox, "_is_held", "return bool(self._leaving) and", "return False and"),),
+        _OUTBOX,
+    ),
+    Mutant(
+        "client-appends-what-comes-back",
+        "CS1",
+        "messages that come back are put where their numbers belong",
+        (Edit(Lane, "sort", "sorted(queue, key=lambda each: each.number)", "queue"),),
+        _OUTBOX,
+    ),
+    Mutant(
+        "client-takes-an-older-layout",
+        "CS2",
+        "a layout of a lower epoch that shares a segment is stale",
+        (
+            Edit(
+                st_layout,
+                "compare_layouts",
+                "if offered.epoch < current.epoch:",
+                "if False:",
+            ),
+        ),
+        _ST_LAYOUTS,
+    ),
+    Mutant(
+        "client-acknowledges-what-was-not-taken",
+        "CS3",
+        "what a segment that leaves has enqueued and the application not taken is in no vector",
+        (
+            Edit(
+                StreamConsumer,
+                "_assigned",
+                "self._delivered.forget_behind(each.topic, self._taken_number)",
+                "pass",
+            ),
+        ),
+        _ST_CONSUMING,
     ),
 )

@@ -38,8 +38,10 @@ EARLIEST = st.InitialPosition.EARLIEST
 BUCKETS = ((0, 0x7FFF), (0x8000, 0xFFFF))
 
 
-async def send(client: st.PulsarClient, first: int, last: int, *, keys: int = 5) -> None:
-    producer = await client.create_producer(TOPIC)
+async def send(
+    client: st.PulsarClient, first: int, last: int, *, keys: int = 5, batching: bool = True
+) -> None:
+    producer = await client.create_producer(TOPIC, batching_enabled=batching)
     futures = [
         producer.submit_nowait(b"%d" % number, key=f"k{number % keys}")
         for number in range(first, last)
@@ -369,7 +371,7 @@ async def test_a_segment_that_leaves_is_closed_when_what_it_delivered_is_acknowl
     server: FakeServer, client: st.PulsarClient
 ) -> None:
     topic = server.create(TOPIC, 2)
-    await send(client, 0, 40)
+    await send(client, 0, 40, batching=False)
     consumer = await stream(client)
     await asyncio.sleep(0.05)
     messages = [await consumer.receive(1_000) for _ in range(5)]
@@ -392,9 +394,11 @@ async def test_a_segment_that_leaves_is_closed_when_what_it_delivered_is_acknowl
     while (message := consumer.receive_nowait()) is not None:
         rest.append(message)
     assert leaving not in {each.segment for each in rest}
-    await consumer.acknowledge_cumulative(messages[-1])
+    await consumer.acknowledge_cumulative(rest[-1])
     await until(lambda: server.count(Command.CLOSE_CONSUMER) == 1)
     assert len(consumer.assigned) == 1
+    taken = {each.position.entry_id for each in messages if each.segment == leaving}
+    assert server.segments[leaving].subscriptions["s"].acknowledged == taken
 
 
 async def test_an_unchanged_assignment_subscribes_nothing_again(
