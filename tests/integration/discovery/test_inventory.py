@@ -204,7 +204,7 @@ async def test_pages_that_are_too_big_and_foreign_tokens_are_refused(site):
     request = pb.ListObjectsRequest(page_token="!!")
     with pytest.raises(InvalidRequest, match="page token"):
         await call(site, "ListTenants", request, pb.ListObjectsResponse)
-    request = pb.ListObjectsRequest(parent="t/n", domain="topic")
+    request = pb.ListObjectsRequest(parent="t/n", domain="segment")
     with pytest.raises(InvalidRequest, match="cannot be listed"):
         await call(site, "ListTopics", request, pb.ListObjectsResponse)
 
