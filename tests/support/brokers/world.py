@@ -184,8 +184,9 @@ class FakeBroker:
     def ledger(self, name: str = TOPIC) -> MoodyLedger:
         return (self.volatile if name.startswith("non-") else self.store).moody[name]
 
-    def client(self, *, protocol_version: int = 20) -> FakeClient:
-        return FakeClient(BrokerConnection(self.keep_alive, self.front.shared), protocol_version)
+    def client(self, *, protocol_version: int = 20, version: str = "test") -> FakeClient:
+        connection = BrokerConnection(self.keep_alive, self.front.shared)
+        return FakeClient(connection, protocol_version, version)
 
     async def stop(self) -> None:
         await self.topics.close()
@@ -284,7 +285,7 @@ async def until(condition: Callable[[], Any]) -> None:
 class FakeClient:
     """One connection, driven command by command."""
 
-    def __init__(self, connection: BrokerConnection, protocol_version: int) -> None:
+    def __init__(self, connection: BrokerConnection, protocol_version: int, version: str) -> None:
         self.connection = connection
         self.transport = MemoryTransport(connection)
         self.commands: list[pulsar.BaseCommand] = []
@@ -296,7 +297,7 @@ class FakeClient:
             pulsar.BaseCommand(
                 type=pulsar.BaseCommand.CONNECT,
                 connect=pulsar.CommandConnect(
-                    client_version="test", protocol_version=protocol_version
+                    client_version=version, protocol_version=protocol_version
                 ),
             )
         )

@@ -411,8 +411,7 @@ async def test_client_version_characters_max_are_kept_and_one_more_is_cut(
 ):
     longest = "v" * CLIENT_VERSION_CHARACTERS_MAX
     for number, version in enumerate((longest, f"{longest}x")):
-        client = world.broker().client()
-        client.connection.connected(pulsar.CommandConnect(client_version=version))
+        client = world.broker().client(version=version)
         await client.producer(producer_id=number)
 
     stats = await admin.stats()
