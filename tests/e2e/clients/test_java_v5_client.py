@@ -21,6 +21,7 @@ CHECKS = (
     "checkpoint",
     "segments move under load",
     "split and merge under load",
+    "stream over split and merge",
     "kill under load",
 )
 

@@ -12,6 +12,7 @@ import org.apache.pulsar.client.api.v5.Message;
 import org.apache.pulsar.client.api.v5.Producer;
 import org.apache.pulsar.client.api.v5.PulsarClient;
 import org.apache.pulsar.client.api.v5.QueueConsumer;
+import org.apache.pulsar.client.api.v5.StreamConsumer;
 import org.apache.pulsar.client.api.v5.config.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.v5.schema.Schema;
 
@@ -58,6 +59,14 @@ final class Context implements AutoCloseable {
         return client.newQueueConsumer(Schema.string())
                 .topic(topic)
                 .subscriptionName("queue")
+                .subscriptionInitialPosition(SubscriptionInitialPosition.EARLIEST)
+                .subscribe();
+    }
+
+    StreamConsumer<String> stream(String topic) throws Exception {
+        return client.newStreamConsumer(Schema.string())
+                .topic(topic)
+                .subscriptionName("stream")
                 .subscriptionInitialPosition(SubscriptionInitialPosition.EARLIEST)
                 .subscribe();
     }

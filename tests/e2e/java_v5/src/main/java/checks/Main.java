@@ -47,6 +47,7 @@ public final class Main {
         checks.put("checkpoint", Segments::checkpoint);
         checks.put("segments move under load", Segments::move);
         checks.put("split and merge under load", Segments::splitAndMerge);
+        checks.put("stream over split and merge", Segments::stream);
         checks.put("kill under load", Segments::kill);
         return checks;
     }

@@ -12,6 +12,7 @@ import org.apache.pulsar.client.api.v5.Message;
 import org.apache.pulsar.client.api.v5.Producer;
 import org.apache.pulsar.client.api.v5.PulsarClientException;
 import org.apache.pulsar.client.api.v5.QueueConsumer;
+import org.apache.pulsar.client.api.v5.StreamConsumer;
 import org.apache.pulsar.client.api.v5.schema.Schema;
 
 /** Producing to segments, and reading them. */
@@ -161,17 +162,40 @@ final class Segments {
     static void splitAndMerge(Context context) throws Exception {
         try (Producer<String> producer = context.producer(context.topic());
                 QueueConsumer<String> consumer = context.queue(context.topic())) {
-            Load load = new Load(producer);
-            load.start();
-            load.awaitMore();
-            for (String change :
-                    List.of("split a segment", "split a segment", "merge two segments")) {
-                context.ask(change, context.topic());
-                load.awaitMore();
-                Context.measured("longest gap at: " + change, load.takeLongestGapMs());
-            }
-            receiveAll(consumer, load.end());
+            receiveAll(consumer, sentOverChanges(context, producer));
         }
+    }
+
+    /** The messages of each key come once and in order, over the ends of segments. */
+    static void stream(Context context) throws Exception {
+        try (Producer<String> producer = context.producer(context.topic());
+                StreamConsumer<String> consumer = context.stream(context.topic())) {
+            int count = sentOverChanges(context, producer);
+            Context.Received received = new Context.Received();
+            for (int number = 0; number < count; number++) {
+                Message<String> message = consumer.receive(Duration.ofSeconds(30));
+                expect(message != null, "only " + received.count + " of " + count + " came");
+                received.add(message);
+                consumer.acknowledgeCumulative(message.id());
+            }
+            Message<String> more = consumer.receive(Duration.ofMillis(300));
+            expect(more == null, "a message came that was not sent");
+        }
+    }
+
+    /** Split twice and merge while messages are sent; returns how many were. */
+    private static int sentOverChanges(Context context, Producer<String> producer)
+            throws Exception {
+        Load load = new Load(producer);
+        load.start();
+        load.awaitMore();
+        for (String change :
+                List.of("split a segment", "split a segment", "merge two segments")) {
+            context.ask(change, context.topic());
+            load.awaitMore();
+            Context.measured("longest gap at: " + change, load.takeLongestGapMs());
+        }
+        return load.end();
     }
 
     /** Receive so many different messages; some may come again. */
