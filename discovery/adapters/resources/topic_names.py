@@ -101,7 +101,7 @@ class TopicNames:
                 self._scalable,
                 "The scalable topics that have all of these properties",
                 Action.LIST,
-                query={"property": {"type": "array", "items": TEXT_VALUE}},
+                query={"property": {"type": "array", "items": {"type": "string"}}},
                 answers={200: "Their names, ascending."},
             ),
         ]

@@ -68,8 +68,9 @@ def auto_scale(value: Any) -> str:
             return f"{key} is {given}, more than 0 is needed"
         if given < 0:
             return f"{key} is {given}, at least 0 is needed"
-    if value.get("maxSegments", 1) < value.get("minSegments", 1):
-        return f"maxSegments is {value['maxSegments']}, at least minSegments or 1 is needed"
+    least, most = value.get("minSegments", 1), value.get("maxSegments")
+    if most is not None and most < least:
+        return f"maxSegments is {most}, at least {least} is needed"
     for rate in _RATES:
         split, merge = (value.get(f"{does}{rate}Threshold") for does in ("split", "merge"))
         if split is not None and merge is not None and split <= merge:

@@ -216,6 +216,29 @@ async def test_lists_of_classic_topics_have_no_scalable_one(rest: RestWorld) -> 
     assert of_all == (200, ["persistent://acme/orders/classic"])
 
 
+async def test_the_openapi_document_has_every_route(rest: RestWorld) -> None:
+    code, document = await rest.get("/openapi.json")
+
+    assert code == 200
+    assert {
+        path.removeprefix("/admin/v2/scalable/{tenant}/{namespace}"): sorted(methods)
+        for path, methods in document["paths"].items()
+        if path.startswith("/admin/v2/scalable")
+    } == {
+        "": ["get"],
+        "/{topic}": ["delete", "get", "put"],
+        "/{topic}/stats": ["get"],
+        "/{topic}/segments/{segment}/stats": ["get"],
+        "/{topic}/split/{segment}": ["post"],
+        "/{topic}/merge/{segment}/{other}": ["post"],
+        "/{topic}/rebucket/{segment}": ["post"],
+        "/{topic}/subscriptions/{subscription}": ["delete", "put"],
+        "/{topic}/subscriptions/{subscription}/seek": ["post"],
+        "/{topic}/subscriptions/{subscription}/skip-all": ["post"],
+        "/{topic}/autoScalePolicy": ["delete", "get", "post"],
+    }
+
+
 # Deletion ----------------------------------------------------------------------------------------
 
 
@@ -368,6 +391,7 @@ async def test_the_auto_scale_policy_wins_over_that_of_the_namespace(rest: RestW
     assert await rest.get(f"{path}?applied=true") == (200, {"maxSegments": 9})
 
     assert await status(rest, "POST", path, json={"minSegments": 0}) == 412
+    assert await status(rest, "POST", path, json={"minSegments": 2**31 - 1}) == 204
     assert await status(rest, "POST", path, json={"enabled": False}) == 204
 
     assert await rest.get(path) == (200, {"enabled": False})
