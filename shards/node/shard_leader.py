@@ -169,6 +169,7 @@ class ShardLeader:
                 self.state,
                 self.topics,
                 self.mover,
+                self.unassigner,
                 dependencies.segments,
                 removal,
                 dependencies.clock,

@@ -24,9 +24,9 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.scalable import SEGMENT_UNREACHABLE_MS, SEGMENT_UNREACHABLE_MS_MAX
 from nextgen.kernel.routing.names import TopicName
 from nextgen.kernel.scalable.segments import Segment
-from protos.nextgen.v1.inventory_pb2 import LookupAnswer
-from protos.nextgen.v1.shard_service_pb2 import TopicMove
-from shards.domain.assignment import ASKED_BY_LAYOUT
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer, UnitAssignment
+from protos.nextgen.v1.shard_service_pb2 import TopicMove, UnassignOutcome
+from shards.domain.assignment import ASKED_BY_LAYOUT, REASON_UNLOADED
 from shards.ports import Clock, SegmentUnit
 
 _LOOKUP_MS = 1_000
@@ -54,6 +54,17 @@ class SegmentLookups(Protocol):
         """
 
 
+class SegmentUnassigns(Protocol):
+    """Ends assignments of the shard's units; ``UnitUnassigner`` is one."""
+
+    async def unassign(self, units: Sequence[UnitAssignment], reason: str) -> list[UnassignOutcome]:
+        """Return, in order, whether each unit was taken from its broker, or why not.
+
+        Raises:
+            MetadataError: Which of them were is unknown.
+        """
+
+
 class SegmentMoves(Protocol):
     """Moves of the shard's units; ``TopicMover`` makes them."""
 
@@ -78,11 +89,17 @@ class SegmentUnits:
     """Segments of ``topic``, for one term. ``clock`` measures how long a broker does not answer."""
 
     def __init__(
-        self, topic: TopicName, lookups: SegmentLookups, moves: SegmentMoves, clock: Clock
+        self,
+        topic: TopicName,
+        lookups: SegmentLookups,
+        moves: SegmentMoves,
+        unassigns: SegmentUnassigns,
+        clock: Clock,
     ) -> None:
         self._topic = topic
         self._lookups = lookups
         self._moves = moves
+        self._unassigns = unassigns
         self._clock = clock
         self._silent: dict[int, _Silence] = {}
 
@@ -126,6 +143,17 @@ class SegmentUnits:
             raise Unavailable(str(refused)) from refused
         self._silent.pop(number, None)
         return answer
+
+    async def unload(self, segment: Segment) -> None:
+        """End the present assignment of a segment; the next lookup gives it a later epoch.
+
+        Raises:
+            MetadataError: It may have ended, or not. Repeat it.
+        """
+        unit = UnitAssignment(name=segment.name_in(self._topic))
+        (outcome,) = await self._unassigns.unassign([unit], REASON_UNLOADED)
+        if not outcome.unassigned:
+            raise Unavailable(outcome.message)
 
     async def _find(self, segment: Segment, *, may_be_planned: bool) -> SegmentUnit:
         name = segment.name_in(self._topic)

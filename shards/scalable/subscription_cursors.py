@@ -1,5 +1,8 @@
 """Carries out what a subscription's phase says: cursors made, set to another place, or dropped.
 
+A seek clears the drain marks. Where it sets the cursor back, the owner gives the segment up, so
+that no report of before counts; where it goes to the end, the segment is drained.
+
 A subscription is live only with a cursor in every segment that takes messages. Which segments those
 are is decided by the aggregate, in one order with the changes of the layout.
 """
@@ -48,12 +51,19 @@ class SubscriptionCursors:
             for segment in _segments(topic)
             if segment.segment_id in wanted
         )
+        is_seeking = subscription.phase is SubscriptionPhase.SEEKING
+        drained = [
+            each.segment_id
+            for each in topic.segments.values()
+            if is_seeking and each.is_sealed and _place_in(each, subscription) is None
+        ]
         # Refused if the layout has other segments by now, or another seek came: then once more.
         command = MarkSubscriptionReady(
             subscription.name,
             tuple(sorted(wanted)),
             subscription.seek_to_ms,
             subscription.skips_all,
+            tuple(drained),
         )
         await self._decisions.decide(topic.topic_id, command)
 
@@ -72,6 +82,10 @@ class SubscriptionCursors:
         await self._units.at_owner(
             segment, set_it, may_be_planned=segment.segment_id not in topic.segments
         )
+        if is_seeking and segment.is_sealed and place is not None:
+            # Its owner may have reported it drained before, and the report may still arrive. Only
+            # those of the present assignment count (ADR 0111).
+            await self._units.unload(segment)
 
     async def _drop(self, topic: ScalableTopic, subscription: Subscription) -> None:
         name = subscription.name

@@ -18,7 +18,12 @@ from shards.domain.scalable.vocabulary import SubscriptionPhase
 from shards.ports import Clock, SegmentBrokers
 from shards.scalable.layout_change import LayoutChange
 from shards.scalable.segment_removal import SegmentRemoval
-from shards.scalable.segment_units import SegmentLookups, SegmentMoves, SegmentUnits
+from shards.scalable.segment_units import (
+    SegmentLookups,
+    SegmentMoves,
+    SegmentUnassigns,
+    SegmentUnits,
+)
 from shards.scalable.subscription_cursors import SubscriptionCursors
 from shards.scalable.topic_decisions import TopicDecisions
 from shards.state.shard_state import ShardState
@@ -37,6 +42,7 @@ class WorkDependencies:
     state: ShardState
     lookups: SegmentLookups
     moves: SegmentMoves
+    unassigns: SegmentUnassigns
     brokers: SegmentBrokers
     removal: SegmentRemoval
     clock: Clock
@@ -54,7 +60,11 @@ class TopicWork:
     ) -> None:
         self.decisions = TopicDecisions(dependencies.state, name)
         units = SegmentUnits(
-            parse_topic(name), dependencies.lookups, dependencies.moves, dependencies.clock
+            parse_topic(name),
+            dependencies.lookups,
+            dependencies.moves,
+            dependencies.unassigns,
+            dependencies.clock,
         )
         self._change = LayoutChange(self.decisions, units, dependencies.brokers, dependencies.clock)
         self._cursors = SubscriptionCursors(self.decisions, units, dependencies.brokers)

@@ -31,6 +31,7 @@ from nextgen.kernel.routing.names import (
 )
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import (
+    AbandonLayoutChange,
     ChangeLayout,
     CloseParentGate,
     Command,
@@ -64,6 +65,7 @@ NamespaceBody = CreateNamespace | SetNamespaceProperties | SetPolicies | DeleteN
 TopicBody = SetTopicProperties | SetPolicies | GrowTopic | DeleteTopic
 ScalableBody = (
     ChangeLayout
+    | AbandonLayoutChange
     | PruneSegments
     | CreateScalableSubscription
     | DeleteScalableSubscription
@@ -344,6 +346,7 @@ COMMAND_PARSERS: dict[str, Callable[[bytes, Any], ParsedCommand]] = {
     "grow_topic": _topic,
     "set_policies": _set_policies,
     "change_layout": _scalable,
+    "abandon_layout_change": _scalable,
     "prune_segments": _scalable,
     "create_scalable_subscription": _scalable,
     "delete_scalable_subscription": _scalable,

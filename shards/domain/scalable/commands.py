@@ -110,13 +110,15 @@ class MarkSubscriptionReady:
     """Every segment has the subscription's cursor, where it was to be.
 
     ``segments`` are those that were looked after: refused if the layout has others by now.
-    ``seek_to_ms`` and ``skips_all`` are those of the seek which was carried out.
+    ``seek_to_ms`` and ``skips_all`` are those of the seek which was carried out, ``drained`` the
+    sealed segments whose end it set the cursor to.
     """
 
     subscription: str
     segments: tuple[int, ...]
     seek_to_ms: int = 0
     skips_all: bool = False
+    drained: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

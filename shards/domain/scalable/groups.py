@@ -187,7 +187,12 @@ def _decide_ready(topic: ScalableTopic, command: MarkSubscriptionReady) -> _Deci
             f"{len(missing)} segments lack its cursor",
         )
     ready = ScalableSubscriptionReady(topic.name, topic.topic_id, subscription.name)
-    return Accepted((ready,))
+    drained = [
+        SegmentDrained(topic.name, topic.topic_id, subscription.name, each)
+        for each in command.drained
+        if (segment := topic.segments.get(each)) is not None and segment.is_sealed
+    ]
+    return Accepted((ready, *drained))
 
 
 def _decide_seek(

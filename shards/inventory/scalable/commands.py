@@ -14,6 +14,7 @@ from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
 from shards.domain.scalable import decider
 from shards.domain.scalable.commands import (
+    AbandonLayoutChange,
     CreateSubscription,
     DeleteSubscription,
     PlanLayoutChange,
@@ -96,6 +97,8 @@ def to_command(body: ScalableBody, time_ms: int) -> ScalableTopicCommand:
                 body.buckets,
                 body.asked_by or "operator",
             )
+        case pb.AbandonLayoutChange():
+            return AbandonLayoutChange(body.operation_id, "an operator asked for it")
         case pb.PruneSegments():
             return PruneSegments(tuple(body.segments))
         case pb.CreateScalableSubscription():

@@ -23,6 +23,7 @@ from shards.scalable.drained_marks import DrainedMarks
 from shards.scalable.layout_change import LayoutChange
 from shards.scalable.segment_removal import SegmentRemoval
 from shards.scalable.segment_units import SegmentUnits
+from shards.scalable.subscription_cursors import SubscriptionCursors
 from shards.sessions.drained_forwarding import DrainedForwarding
 from tests.simulation.mutants.mutant import Edit, Mutant
 
@@ -486,5 +487,33 @@ MUTANTS = (
             ),
         ),
         _ST_CONSUMING,
+    ),
+    Mutant(
+        "seeks-leave-their-assignments",
+        "S8",
+        "a report of before a seek is of an assignment that has ended",
+        (
+            Edit(
+                SubscriptionCursors,
+                "_set_in",
+                "if is_seeking and segment.is_sealed and place is not None:",
+                "if False:",
+            ),
+        ),
+        _CURSORS,
+    ),
+    Mutant(
+        "seeks-to-the-end-leave-undrained",
+        "S8",
+        "a sealed segment whose end a seek goes to is drained",
+        (
+            Edit(
+                groups,
+                "_decide_ready",
+                "return Accepted((ready, *drained))",
+                "return Accepted((ready,))",
+            ),
+        ),
+        (*_CURSORS, *_GROUPS),
     ),
 )

@@ -236,6 +236,24 @@ async def test_less_than_layout_change_ready_ms_without_brokers_only_delay_it(
 
 
 @run_by(in_scalable_shard)
+async def test_an_operator_takes_an_operation_back(shard: ScalableShard) -> None:
+    for broker_id in shard.harness.brokers:
+        shard.segments.hanging.add(endpoint_of(broker_id))
+    planned = split(shard)
+    await asyncio.sleep(0.1)
+
+    body = pb.AbandonLayoutChange(name=NAME, operation_id=1)
+    taken_back = await shard.run(abandon_layout_change=body)
+    result = await planned
+
+    assert not taken_back.rejection_code
+    assert result.rejection_code == "NOT_ALLOWED"
+    assert shard.units == {"s0": "active"}
+    (abandoned,) = await shard.harness.events("layout_change_abandoned")
+    assert abandoned.layout_change_abandoned.reason == "an operator asked for it"
+
+
+@run_by(in_scalable_shard)
 async def test_children_of_an_operation_that_was_taken_back_are_removed(
     shard: ScalableShard,
 ) -> None:

@@ -115,7 +115,12 @@ async def test_a_seek_reaches_every_segment(
 
     assert not result.rejection_code
     assert [each["s"] for each in cursors(shard, "s0", "s1", "s2")] == wanted
-    assert shard.topic.subscriptions["s"].phase == "live"
+    sought = shard.topic.subscriptions["s"]
+    is_at_end = wanted[0] == 2
+    assert (sought.phase, sought.drained) == ("live", {0} if is_at_end else set())
+    # A report of before the seek is of an assignment that has ended.
+    assert bool(shard.owner("s0")) is is_at_end
+    assert shard.owner("s1")
 
 
 @pytest.mark.parametrize("kind", ["cursor", "drop"])

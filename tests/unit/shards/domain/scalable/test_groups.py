@@ -122,6 +122,18 @@ def test_a_seek_sets_every_cursor_and_forgets_what_was_drained():
     assert topic.subscriptions["s"].phase is SubscriptionPhase.LIVE
 
 
+def test_a_seek_to_the_end_of_a_sealed_segment_leaves_it_drained():
+    topic = after(
+        changed(registered(live(new_topic()), "a"), SPLIT, 0), SeekSubscription("s", 0, True)
+    )
+    assert shares(topic) == {"a": (0,)}
+
+    topic = after(topic, MarkSubscriptionReady("s", (0, 1, 2), skips_all=True, drained=(0, 1, 7)))
+
+    assert topic.subscriptions["s"].drained == {0}, "the others are active, or none"
+    assert shares(topic) == {"a": (1, 2)}
+
+
 def test_a_deleted_subscription_stays_until_its_cursors_are_gone():
     topic = registered(live(new_topic()), "a")
     assert code_of(topic, FinishSubscriptionDeletion("s")) is RejectionCode.NOT_ALLOWED
