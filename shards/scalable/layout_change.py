@@ -80,7 +80,7 @@ class LayoutChange:
         )
         # Refused if there are other subscriptions by now: then the next step makes their cursors.
         command = MarkChildrenReady(operation.operation_id, tuple(names))
-        await self._decide(topic, command)
+        await self._decisions.decide(topic.topic_id, command)
 
     async def _seal(self, topic: ScalableTopic, operation: LayoutOperation) -> None:
         """End the parents that have not ended, together: writers of each wait for all of them."""
@@ -99,28 +99,15 @@ class LayoutChange:
         )
         now_ms = self._decisions.now_ms()
         command = SealSegment(operation.operation_id, parent.segment_id, end, now_ms)
-        await self._decide(topic, command)
+        await self._decisions.decide(topic.topic_id, command)
 
     async def _take_back(self, topic: ScalableTopic, operation: LayoutOperation, why: str) -> None:
         _logger.warning(
             "taking a layout change back", topic=topic.name, kind=operation.kind.value, why=why
         )
         reason = shortened(why, _REASON_CHARACTERS_MAX)
-        await self._decide(topic, AbandonLayoutChange(operation.operation_id, reason))
-
-    async def _decide(
-        self,
-        topic: ScalableTopic,
-        command: MarkChildrenReady | SealSegment | AbandonLayoutChange,
-    ) -> None:
-        rejected = await self._decisions.decide(topic.topic_id, command)
-        if rejected is not None:
-            _logger.info(
-                "a step of a layout change is made again",
-                topic=topic.name,
-                step=type(command).__name__,
-                why=rejected.message,
-            )
+        command = AbandonLayoutChange(operation.operation_id, reason)
+        await self._decisions.decide(topic.topic_id, command)
 
 
 async def all_of(works: Iterable[Coroutine[Any, Any, Any]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from shards.domain.scalable.commands import ScalableTopicCommand
 from shards.domain.scalable.decider import decide
@@ -48,25 +49,25 @@ class TopicDecisions:
         """
         await self._state.proposer.confirm()
 
-    async def decide(self, topic_id: str, command: ScalableTopicCommand) -> Rejected | None:
+    async def decide(self, topic_id: str, command: ScalableTopicCommand) -> None:
         """Decide ``command`` about the topic with this id; return once that is committed.
 
-        Returns why it was rejected, None if it was not.
-
         Raises:
+            Refused: It was rejected, as of a state that is committed.
             MetadataError: Nothing was decided, or leadership moved.
         """
         topic = self.load()
         if topic is None or topic.topic_id != topic_id:
-            return Rejected(RejectionCode.NOT_FOUND, f"topic {self.name} was deleted")
+            raise Refused(RejectionCode.NOT_FOUND, f"topic {self.name} was deleted")
         decision = decide(topic, command)
         if isinstance(decision, Accepted) and decision.events:
             self._state.check_not_restoring()
             await self._state.proposer.propose(decision.events)
             self.note_change()
-            return None
+            return
         await self.confirm()
-        return decision if isinstance(decision, Rejected) else None
+        if isinstance(decision, Rejected):
+            raise Refused(decision.code, decision.message)
 
     def note_change(self) -> None:
         """Wake those that wait for a change of the topic."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.limits.scalable import (
     LAYOUT_CHANGE_READY_MS,
     SEGMENT_UNREACHABLE_MS,
@@ -16,6 +18,7 @@ from nextgen.kernel.limits.scalable import (
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.domain.scalable.commands import AbandonLayoutChange
 from shards.ports import SegmentUnit
+from shards.scalable import topic_decisions
 from tests.support.scalable.shard import NAME, ScalableShard, endpoint_of, in_scalable_shard
 from tests.support.scenarios import run_by
 
@@ -298,12 +301,11 @@ async def test_an_order_to_end_that_comes_late_does_not_orphan_a_range(
     work = shard.harness.leader.scalable.resume(NAME)
     assert work is not None
 
-    refused = await work.decisions.decide(shard.topic.topic_id, AbandonLayoutChange(1, "asked"))
+    with pytest.raises(Refused, match="it can only go on"):
+        await work.decisions.decide(shard.topic.topic_id, AbandonLayoutChange(1, "asked"))
     late[0]()
     await planned
 
-    assert refused is not None
-    assert "it can only go on" in refused.message
     assert shard.units == {"s0": "sealed", "s1": "active", "s2": "active"}
 
 
@@ -437,3 +439,22 @@ async def test_a_task_that_fails_by_a_bug_begins_again(
 
     assert not (await shard.change("split", 0)).rejection_code
     assert failed
+
+
+@run_by(in_scalable_shard)
+async def test_a_step_that_is_refused_again_and_again_pauses(
+    shard: ScalableShard, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a pause it would be a loop without end."""
+    tried = []
+
+    def refuse(_topic: object, command: object) -> Rejected:
+        tried.append(command)
+        return Rejected(RejectionCode.NOT_ALLOWED, "never")
+
+    monkeypatch.setattr(topic_decisions, "decide", refuse)
+    planned = split(shard)
+    await asyncio.sleep(5)
+
+    assert 5 < len(tried) < 20
+    planned.cancel()
