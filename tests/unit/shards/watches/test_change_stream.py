@@ -18,6 +18,7 @@ from protos.nextgen.v1.inventory_pb2 import (
     Kind,
 )
 from shards.domain import assignment, tenant, topic
+from shards.domain.scalable import events as scalable
 from shards.watches import change_delivery, change_hub, change_joining
 from tests.support.scenarios import run_by
 from tests.support.shards.events import HISTORY, SCALABLE, TIME_MS, TOPIC
@@ -88,6 +89,18 @@ async def test_every_kind_is_in_the_snapshot_and_follows(world: WatchWorld) -> N
         "s-2",
         "p0",
     )
+
+
+@run_by(in_watch_world)
+async def test_a_layout_is_followed_by_name_where_nobody_watches_topics(world: WatchWorld) -> None:
+    """A changed layout is named as a creation, too: it ends what is remembered as absent."""
+    subscriber = world.subscriber()
+    seen = subscriber.watch(kinds=[KIND_SCALABLE_TOPIC], names=[SCALABLE])
+    await subscriber.until_position(await world.commit(created("a")))
+    await subscriber.until_position(await world.commit(*HISTORY))
+
+    epochs = [each.layout_changed.epoch for each in seen.events if each.HasField("layout_changed")]
+    assert epochs == [each.epoch for each in HISTORY if isinstance(each, scalable.LayoutChanged)]
 
 
 @pytest.mark.parametrize(
