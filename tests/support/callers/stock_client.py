@@ -29,7 +29,6 @@ from nextgen.runtime.lifecycle.exit_code import ExitCode
 from protos.nextgen.v1.discovery_service_pb2 import GetCountersRequest
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from tests.support.callers.cluster_questions import busiest_shard_leader
-from tests.support.callers.layout_changes import change_layout
 from tests.support.processes.fork_server import run_warm
 from tests.support.processes.local_cluster import BlockingCluster, ClusterSize, blocking_cluster
 
@@ -132,22 +131,21 @@ class PulsarSystem:
 
     def split_first(self, name: str) -> None:
         """Split the first active segment of a scalable topic, by its range."""
-        self._change_layout(name, "split", 1)
+        self._admin.split_segment(name, *self._first_segments(name, 1))
 
     def merge_first(self, name: str) -> None:
         """Merge the first two active segments of a scalable topic, by their ranges."""
-        self._change_layout(name, "merge", 2)
+        self._admin.merge_segments(name, *self._first_segments(name, 2))
 
-    def _change_layout(self, name: str, kind: str, count: int) -> None:
+    def split_segment(self, name: str, segment_id: int) -> None:
+        self._admin.split_segment(name, segment_id)
+
+    def _first_segments(self, name: str, count: int) -> list[int]:
         layout = self._admin.get_scalable_topic(name)
         assert layout is not None, f"{name} does not exist"
         active = [each for each in layout.segments if not each.is_sealed]
         active.sort(key=lambda each: each.hash_start)
-        plan = self._cluster.plan
-        segments = [each.segment_id for each in active[:count]]
-        self._cluster.run(
-            change_layout(plan.manager_endpoints, plan.cluster_id, name, kind, segments)
-        )
+        return [each.segment_id for each in active[:count]]
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic over the client library, not by force."""

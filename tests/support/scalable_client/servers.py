@@ -13,14 +13,7 @@ from typing import Any
 import aiohttp
 
 from nextgen.client import st
-from nextgen.client.cluster.link import ClusterLink
-from nextgen.client.routing.exchange import ExchangePool
-from nextgen.client.routing.router import ShardRouter
 from nextgen.client.st.errors import ServerRefused
-from nextgen.kernel.routing.names import parse_topic
-from protos.nextgen.v1 import shard_service_pb2 as shard_pb
-from protos.nextgen.v1.cluster_service_pb2 import Hello
-from tests.integration.shards.processes import Caller
 from tests.support.callers.stock_client import PulsarSystem
 
 JAVA_MIN = 21
@@ -106,20 +99,7 @@ class OwnServer(Server):
 
     async def split(self, name: str, segment_id: int) -> None:
         topic = f"topic://public/default/{name}"
-        change = shard_pb.ChangeLayout(name=topic, kind="split", segments=[segment_id])
-        hello = Hello(cluster_id="test", node_id="client-1", kind="client")
-        link = ClusterLink(self._system.manager_endpoints, hello)
-        pool = ExchangePool(lambda: link.view.shard_map_version)
-        await link.start()
-        try:
-            await link.wait_ready()
-            caller = Caller(link, ShardRouter(link, pool), pool)
-            key = parse_topic(topic).routing_key
-            result = await caller.execute(key, change_layout=change)
-            assert not result.rejection_code, result
-        finally:
-            await pool.stop()
-            await link.stop()
+        await asyncio.to_thread(self._system.split_segment, topic, segment_id)
 
 
 def newest_java() -> str | None:
