@@ -27,7 +27,7 @@ DRAINED_UNITS_WAITING_MAX = 50_000
 500 bytes each. A broker that reports one more loses its connection, and reports again on the
 next."""
 
-SCALABLE_SUBSCRIPTIONS_MAX = 128
+SCALABLE_SUBSCRIPTIONS_MAX = 64
 """Subscriptions of one scalable topic: each may have a mark for each of its segments."""
 
 SCALABLE_CONSUMERS_MAX = 1_024
