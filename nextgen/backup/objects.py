@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nextgen.backup.cut import Change, TailEvent
+from nextgen.kernel.routing.names import Domain
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
@@ -33,6 +34,14 @@ Key = tuple[Kind, str]
 _SCOPES = {"tenant": KIND_TENANT, "namespace": KIND_NAMESPACE, "topic": KIND_TOPIC}
 _FIELDS = {kind: scope for scope, kind in _SCOPES.items()}
 
+_SCALABLE = f"{Domain.TOPIC}://"
+
+
+def is_left_out(name: str) -> bool:
+    """Return whether an object is no part of a backup: scalable topics, whose layouts no restore
+    could bring back."""
+    return name.startswith(_SCALABLE)
+
 
 def value_of(item: Item) -> Any:
     """Return the tenant, namespace or topic of ``item``."""
@@ -54,13 +63,15 @@ def id_as_parent(item: Item) -> str:
 
 
 def key_of(event: Event) -> Key | None:
-    """Return the object that ``event`` changes, None if it changes none."""
-    payload = event.WhichOneof("payload")
+    """Return the object of a backup that ``event`` changes, None if it changes none."""
+    payload = event.WhichOneof("payload") or ""
     if payload in ("policy_set", "policy_cleared"):
-        change = getattr(event, payload)
-        return _SCOPES[change.scope], change.name
-    scope = _SCOPE_OF.get(payload or "")
-    return None if scope is None else (_SCOPES[scope], getattr(event, payload or "").name)
+        scope: str | None = getattr(event, payload).scope
+    else:
+        scope = _SCOPE_OF.get(payload)
+    if scope is None or is_left_out(name := getattr(event, payload).name):
+        return None
+    return _SCOPES[scope], name
 
 
 def apply(item: Item, event: Event) -> None:

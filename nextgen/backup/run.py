@@ -62,6 +62,8 @@ class BackupProgress:
     shards_read: int = 0
     resumed: int = 0
     """Of ``shards_read``, those whose snapshot an interrupted backup had taken."""
+    left_out: int = 0
+    """Scalable topics that the snapshots had and the backup has not, known at its end."""
 
 
 OnProgress = Callable[[BackupProgress], None]
@@ -129,6 +131,7 @@ class BackupRun:
             {shard_id: cut.position for shard_id, cut in cuts.items()}
         )
         cut, cuts = await self._close(snapshots)
+        self.progress.left_out = sum(each.left_out for each in snapshots.values())
         shards = {}
         for shard_id, snapshot in snapshots.items():
             changed, counts = await asyncio.to_thread(
@@ -184,6 +187,7 @@ class BackupRun:
         self._noted.snapshots[shard_id] = {
             "position": snapshot.tail.position,
             "file": asdict(snapshot.file),
+            "left_out": snapshot.left_out,
         }
         self._save()
         return snapshot
@@ -196,8 +200,9 @@ class BackupRun:
         try:
             file = file_of(noted["file"])  # type: ignore[arg-type]
             await asyncio.to_thread(check_file, self._store, file)
+            position_of_it, left_out = as_count(noted["position"]), as_count(noted["left_out"])
             snapshot = await asyncio.to_thread(
-                reopen_snapshot, self._store, shard_id, as_count(noted["position"]), file
+                reopen_snapshot, self._store, shard_id, position_of_it, file, left_out
             )
             await read_tail(self._cluster.endpoints, snapshot, position)
         except (BackupUnusable, PositionCompacted, ValueError, KeyError, TypeError):

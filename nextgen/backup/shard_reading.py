@@ -22,6 +22,7 @@ from nextgen.backup.objects import (
     Key,
     apply,
     id_as_parent,
+    is_left_out,
     key_of,
     parent_of,
     tail_of,
@@ -53,6 +54,8 @@ class ShardSnapshot:
     tail: ShardTail
     counts: Counter[int]
     """Objects of the snapshot by kind."""
+    left_out: int = 0
+    """Scalable topics that are not in it."""
     events: list[Event] = field(default_factory=list)
     read_to: int = 0
     """All events up to here were read; at least the snapshot's position."""
@@ -65,6 +68,7 @@ class SnapshotListener:
         self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.writer: ItemsWriter | None = None
         self.collected = Collected()
+        self.left_out = 0
         self.heard_at = 0.0
         """On the event loop's clock."""
         self._begin = begin
@@ -77,20 +81,24 @@ class SnapshotListener:
         self._on_items(-self.collected.total)
         if self.writer is not None:
             self.writer.discard()
-        self.writer, self.collected = self._begin(), Collected()
+        self.writer, self.collected, self.left_out = self._begin(), Collected(), 0
 
     def on_items(self, items: Sequence[Item]) -> None:
         self.heard_at = asyncio.get_running_loop().time()
         if self.done.done():
             return
         assert self.writer is not None, "a snapshot begins with a reset"
+        kept = [item for item in items if not is_left_out(item.name)]
+        self.left_out += len(items) - len(kept)
+        if not kept:
+            return
         try:
-            self.writer.write(items)
+            self.writer.write(kept)
         except OSError as error:
             self.done.set_exception(error)
             return
-        self.collected.add(items)
-        self._on_items(len(items))
+        self.collected.add(kept)
+        self._on_items(len(kept))
 
     def on_snapshot_complete(self, position: int) -> None:
         if not self.done.done():
@@ -140,7 +148,8 @@ async def take_snapshot(
     begin: Callable[[], ItemsWriter],
     on_items: OnItems,
 ) -> ShardSnapshot:
-    """Write a snapshot of all tenants, namespaces and topics of a shard, as of one position.
+    """Write a snapshot of all tenants, namespaces and topics of a shard, as of one position,
+    without scalable topics.
 
     Any replica serves it. One that is lost is replaced, and the snapshot begins again.
 
@@ -164,7 +173,12 @@ async def take_snapshot(
         file = writer.publish(path_of(shard_id, position))
         collected = listener.collected
         return ShardSnapshot(
-            shard_id, file, collected.tail(position), collected.counts, read_to=position
+            shard_id,
+            file,
+            collected.tail(position),
+            collected.counts,
+            listener.left_out,
+            read_to=position,
         )
     finally:
         await cancel_and_wait(running)
@@ -172,7 +186,9 @@ async def take_snapshot(
             listener.writer.discard()
 
 
-def reopen_snapshot(store: Store, shard_id: int, position: int, file: BackupFile) -> ShardSnapshot:
+def reopen_snapshot(
+    store: Store, shard_id: int, position: int, file: BackupFile, left_out: int
+) -> ShardSnapshot:
     """Return what ``take_snapshot`` returned, from a file of an interrupted backup.
 
     Raises:
@@ -183,7 +199,7 @@ def reopen_snapshot(store: Store, shard_id: int, position: int, file: BackupFile
     for items in read_pages(store, file):
         collected.add(items)
     return ShardSnapshot(
-        shard_id, file, collected.tail(position), collected.counts, read_to=position
+        shard_id, file, collected.tail(position), collected.counts, left_out, read_to=position
     )
 
 

@@ -45,6 +45,8 @@ TOPICS = [f"persistent://acme/orders/t{number:04}" for number in range(2_500)]
 KEPT, WIDE = "persistent://acme/orders/kept", "persistent://acme/orders/wide"
 DELETED = "persistent://acme/orders/deleted"
 """Deleted, with its messages, behind the backup."""
+SCALED = "topic://acme/orders/scaled"
+"""No backup has it, and the rest of one is restored all the same."""
 
 PATIENCE_S = 60.0
 SECOND_RESTORE = 2
@@ -160,6 +162,8 @@ async def backed_up(tmp_path: Path) -> AsyncIterator[tuple[Manifest, dict[str, A
     async with running_cluster(tmp_path / "first", SIZE) as cluster:
         async with Client(list(cluster.plan.discovery_endpoints)) as client:
             await fill(client)
+            code, said = await nextgen(cluster, "scalable-topics", "create", SCALED)
+            assert code == 0, said
             await produce(cluster, KEPT, "from before")
             await produce(cluster, DELETED, "from before")
             (answer,) = await client.lookup([KEPT])
@@ -222,6 +226,7 @@ async def check_restored(cluster: LocalCluster, manifest: Manifest, before: dict
         assert (await client.get_policies("acme/orders")).policies.message_ttl_ms == 600_000
         names = [topic.name async for topic, _ in client.list_topics_and_policies("acme/orders")]
         assert names == sorted([*TOPICS, DELETED, KEPT, WIDE])
+        assert await client.get_scalable_topic(SCALED) is None
         (answer,) = await client.lookup([KEPT])
         assert manifest.least_epoch == 1 << GENERATION_BITS > before["epoch"]
         assert answer.epoch >= SECOND_RESTORE << GENERATION_BITS
@@ -275,8 +280,11 @@ async def test_three_shards_come_back_as_nine_with_their_messages(tmp_path: Path
 async def check_over_a_living_cluster(cluster: LocalCluster, tmp_path: Path) -> None:
     """A backup of the restored cluster begins one generation later, and goes into no other."""
     again = tmp_path / "again"
+    code, said = await nextgen(cluster, "scalable-topics", "create", SCALED)
+    assert code == 0, said
     code, said = await nextgen(cluster, "backup", str(again))
     assert code == 0, said
+    assert "left out: 1 scalable topics" in said
     assert open_backup(open_store(again)).least_epoch == 3 << GENERATION_BITS
     assert not (again / PROGRESS).exists()
     code, said = await nextgen(cluster, "restore", str(again))

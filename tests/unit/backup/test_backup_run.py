@@ -16,6 +16,7 @@ from nextgen.backup.cut import ShardTail
 from nextgen.backup.errors import BackupUnusable, CutNotFound
 from nextgen.backup.files import ItemsWriter
 from nextgen.backup.manifest import MANIFEST, PROGRESS, QUOTAS, BackupFile, Counts
+from nextgen.backup.objects import key_of
 from nextgen.backup.restore import open_backup
 from nextgen.backup.run import BackupRun
 from nextgen.backup.shard_reading import (
@@ -31,11 +32,20 @@ from nextgen.kernel.errors import Overloaded, PositionCompacted, Unavailable
 from nextgen.kernel.governance.quota_file import QuotaFile, from_bytes
 from nextgen.kernel.limits.bulk import BACKUP_SHARDS_READ_MAX
 from nextgen.kernel.routing.slots import SlotTable
-from protos.nextgen.v1.events_pb2 import Event, TenantCreated
-from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, Item, Namespace, Tenant
+from protos.nextgen.v1.events_pb2 import Event, PolicySet, TenantCreated, TopicCreated
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_NAMESPACE,
+    KIND_TENANT,
+    KIND_TOPIC,
+    Item,
+    Namespace,
+    Tenant,
+    Topic,
+)
 from protos.nextgen.v1.shard_service_pb2 import CutResponse
 
 SHARDS = BACKUP_SHARDS_READ_MAX + 2
+NAMES = ("topic://acme/orders/a", "persistent://acme/orders/b", "topic://acme/orders/c")
 
 
 def tenant(number: int) -> Item:
@@ -285,6 +295,32 @@ async def test_a_watch_that_begins_again_discards_what_it_wrote(tmp_path: Path) 
     assert sum(counted) == 1
     assert listener.writer is not None
     assert listener.writer.publish("x").items == 1
+
+
+async def test_scalable_topics_are_left_out_and_counted(tmp_path: Path) -> None:
+    store: Any = open_store(tmp_path)
+    counted: list[int] = []
+    listener = SnapshotListener(lambda: ItemsWriter(store, "shard"), counted.append)
+    topics = [Topic(topic_id=f"x{n}", namespace_id="n1", name=NAMES[n]) for n in range(3)]
+    items = [Item(kind=KIND_TOPIC, name=each.name, topic=each) for each in topics]
+
+    listener.on_reset()
+    listener.on_items(items[:2])
+    listener.on_items(items[2:])
+    listener.on_snapshot_complete(7)
+
+    assert (listener.left_out, sum(counted), listener.collected.total) == (2, 1, 1)
+    assert listener.writer is not None
+    assert listener.writer.publish("x").items == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_changes_of_scalable_topics_are_left_out(name: str) -> None:
+    created = Event(topic_created=TopicCreated(name=name))
+    policies = Event(policy_set=PolicySet(scope="topic", name=name))
+    expected = None if name.startswith("topic://") else (KIND_TOPIC, name)
+
+    assert key_of(created) == key_of(policies) == expected
 
 
 async def test_a_full_disk_ends_the_snapshot(tmp_path: Path) -> None:
