@@ -167,7 +167,7 @@ class MoveFinisher:
         return await self._remove_at_owners(ended, await self._deleted(ended))
 
     async def remove_units(self, ended: Sequence[Assignment]) -> Sequence[Assignment]:
-        """Have brokers told once that units are gone for good; return those that none was told of.
+        """Release removed units once; return those that no live broker has released.
 
         Their topic is there still: they are segments that left its layout. The caller MUST know
         that this is committed.

@@ -1,4 +1,4 @@
-"""Scalable topics at work: what a layout's state says was begun is carried on here, by the leader.
+"""Carries out the pending operations of scalable topics, as the leader of the shard.
 
 Brokers of segments do what it asks, as often as it asks. For ``node``.
 """

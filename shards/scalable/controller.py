@@ -66,7 +66,7 @@ class ScalableController:
             work.close()
 
     def resume(self, name: str) -> TopicWork | None:
-        """Carry on what the state of the topic ``name`` says was begun; call it AFTER a commit.
+        """Resume the pending operations of the topic ``name``; call it AFTER a commit.
 
         Returns the work, None if there is nothing to do, or too much: then it is found later.
 

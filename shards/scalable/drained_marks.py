@@ -82,8 +82,8 @@ class DrainedMarks:
         return self._state.reads.load_scalable(text)
 
     def _is_of_owner(self, mark: DrainedMark) -> bool:
-        """Whether the unit is assigned as the mark says: what an earlier owner knows is of no use,
-        because the present one reports by itself."""
+        """Return whether the mark comes from the unit's present assignment. Marks of earlier owners
+        are not needed, because the present owner reports by itself."""
         unit = mark.unit
         (assignment,) = self._state.reads.load_assignments([unit_key(unit.topic_id, unit.unit)])
         return (

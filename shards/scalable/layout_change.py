@@ -1,4 +1,4 @@
-"""The steps of an operation on a layout: whoever leads the shard goes on with the next one.
+"""The steps of a split, merge or rebucket. A new leader of the shard resumes with the next step.
 
     planned ─▶ children assigned, open, with every cursor ─▶ ready ─▶ parents ended ─▶ committed
        ╰─ for too long ─▶ taken back

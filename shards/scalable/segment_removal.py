@@ -38,7 +38,7 @@ class Releases(Protocol):
     """Releases of units at their brokers; ``MoveFinisher`` makes them."""
 
     async def remove_units(self, ended: Sequence[Assignment]) -> Sequence[Assignment]:
-        """Have brokers told that units are gone for good; return those that none was told of.
+        """Release removed units; return those that no live broker has released.
 
         Raises:
             MetadataError: A broker was not reached.

@@ -1,4 +1,4 @@
-"""Carries out what a subscription's phase says: cursors made, set to another place, or dropped.
+"""Carries out the pending change of a subscription: creates, sets or deletes its cursors.
 
 A seek clears the drain marks. Where it sets the cursor back, the owner gives the segment up, so
 that no report of before counts; where it goes to the end, the segment is drained.
@@ -33,7 +33,7 @@ class SubscriptionCursors:
         self._brokers = brokers
 
     async def step(self, topic: ScalableTopic, subscription: Subscription) -> None:
-        """Do what is to be done for a subscription that is not live.
+        """Carry out the pending change of a subscription that is not live.
 
         Raises:
             MetadataError: It is not done, or only in some segments. Repeat it.

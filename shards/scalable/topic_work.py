@@ -49,7 +49,7 @@ class WorkDependencies:
 
 
 class TopicWork:
-    """Carries on what one topic's state says was begun. Two tasks, which end when it is done.
+    """Resumes the pending operations of one topic, in two tasks that end when nothing is pending.
 
     Changes and removals do not wait for each other: messages may take long to go, and no client
     waits for it. ``on_idle`` is called when a task has ended.
@@ -81,7 +81,7 @@ class TopicWork:
         return not self._tasks
 
     def resume(self, topic: ScalableTopic) -> None:
-        """Carry on whatever ``topic`` says was begun, at once if it is being paused."""
+        """Resume the pending operations of ``topic``. A task that pauses goes on at once."""
         if has_changes(topic):
             self._resume("changes", lambda: keep("layout_change", self._carry_changes_on))
         if topic.removals:

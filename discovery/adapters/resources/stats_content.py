@@ -340,7 +340,7 @@ def _consumer(stats: pb.ConsumerStats) -> Content:
 
 
 def client(stats: pb.ClientStats) -> Content:
-    """Return what the admin libraries are told of a client's end of the connection."""
+    """Return the address, connection time and version of a client, under Pulsar's names."""
     since = datetime.fromtimestamp(stats.connected_since_ms / 1_000, UTC)
     return {
         "address": f"/{stats.address}",

@@ -23,7 +23,7 @@ _TIMESTAMP = {"type": "integer", "minimum": 0}
 
 
 class SubscriptionRoutes:
-    """Answers 204 once all segments have the subscription's cursor where it is to be."""
+    """Answers 204 once the subscription's cursors are set in all segments."""
 
     def __init__(self, layouts: LayoutService) -> None:
         self._layouts = layouts

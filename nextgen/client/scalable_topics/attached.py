@@ -99,7 +99,7 @@ class AttachedConsumers:
         return attachment
 
     async def confirm(self, attachment: Attachment) -> None:
-        """Return once the shard said that an attachment holds.
+        """Return once the shard has confirmed an attachment.
 
         Raises:
             MetadataError: It was replaced, or the shard cannot be asked.
@@ -162,7 +162,7 @@ class _OfShard:
         self.shard_id = shard_id
         self.members: dict[_Member, Attachment] = {}
         self._fresh: dict[_Member, Attachment] = {}
-        """Those that the shard is to be told of."""
+        """Attachments that the next request to the shard names."""
         self._gone: dict[tuple[_Member, int], bool] = {}
         """Ended attachments, and whether their consumers have left."""
         self._wake = asyncio.Event()
@@ -178,7 +178,7 @@ class _OfShard:
             self.task = keep("attached_consumers", self._run)
 
     def repeat(self, attachment: Attachment) -> None:
-        """Say again what the shard was told of an attachment."""
+        """Send an attachment to the shard again."""
         if self.members.get(attachment.member) is attachment:
             self._fresh[attachment.member] = attachment
             self._wake.set()
@@ -195,7 +195,7 @@ class _OfShard:
         self._fresh.pop(attachment.member, None)
 
     async def _run(self) -> None:
-        """Return when there is nothing to say any more."""
+        """Attach, renew and detach; return when no attachment is left."""
         while self.members or self._gone:
             self._wake.clear()
             try:
@@ -235,7 +235,7 @@ class _OfShard:
                     self._gone.pop(key, None)
 
     async def _attach(self) -> None:
-        """Say that this process lives, and attach what is to be attached."""
+        """Renew all attachments of this process, and send the new ones."""
         claims = list(islice(self._fresh.values(), CONSUMERS_PER_ATTACH_MAX))
         request = pb.AttachConsumersRequest(
             node_id=self._owner.node_id,

@@ -106,7 +106,10 @@ class SharedConsumers:
         return result
 
     def index(self, topic: ScalableTopic) -> _Index:
-        """Return ``topic`` by keys: made once for each of its states, whoever asks."""
+        """Return the segments and assignments of ``topic`` by key.
+
+        The index of one state of the topic is made once, for all sessions.
+        """
         known = self._indexes.get(topic.name)
         if known is None or known.topic is not topic:
             known = self._indexes[topic.name] = _Index(

@@ -224,8 +224,7 @@ class PulsarClient:
     async def reader(
         self, topic: str, *, schema: Schema[Value] | None = None, **settings: Any
     ) -> CheckpointConsumer[Value]:
-        """Return a ``checkpoint_consumer`` that begins with the oldest message, if not told
-        otherwise."""
+        """Return a ``checkpoint_consumer`` whose ``initial_position`` is EARLIEST by default."""
         settings.setdefault("initial_position", InitialPosition.EARLIEST)
         return await self.checkpoint_consumer(topic, schema=schema, **settings)
 

@@ -287,7 +287,7 @@ class SharedTopicLists:
         return self._used_bytes <= bytes_max
 
     def _end_largest(self) -> None:
-        """Make room after lists have grown: whoever watches the largest has to do without it."""
+        """End the largest lists until the rest fits. Their watchers are refused with ``NoRoom``."""
         while not self._remove_unwatched(self._grown_bytes_max) and self._lists:
             key, largest = max(self._lists.items(), key=lambda each: each[1].charged_bytes)
             self._refused += 1

@@ -127,7 +127,8 @@ LAYOUT_WATCHES_PER_CONNECTION_MAX = 10_000
 """Watches of layouts on one connection: a client has one for each of its scalable topics."""
 
 LAYOUT_WATCH_ATTEMPTS_MAX = 5
-"""Attempts to begin a watch whose shard cannot be asked, before its client is told."""
+"""Attempts to begin a watch of a layout. If the shard answers none of them, the client gets the
+error."""
 
 LAYOUT_WATCH_RETRY_MS = 200
 """Pause between two of them: an election takes a tenth of a second, or a second or two."""

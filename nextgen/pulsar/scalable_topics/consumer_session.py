@@ -287,7 +287,10 @@ class ConsumerSession:
 
 
 def takes_buckets(client_version: str) -> bool:
-    """Return whether a client can share a segment with others, by what it says in CONNECT."""
+    """Return whether a client of this version can share a segment by entry buckets.
+
+    ``client_version`` is that of its CONNECT.
+    """
     return _WITHOUT_BUCKETS.search(client_version) is None
 
 

@@ -23,7 +23,7 @@ class KnownLayout:
 
 
 class WatchedLayout(Protocol):
-    """A place at the layout of one topic. Every place is to be closed."""
+    """One watcher's place at the layout of a topic. The watcher MUST close it."""
 
     def layout(self) -> KnownLayout | None:
         """Return the present layout, None if there is no such topic."""

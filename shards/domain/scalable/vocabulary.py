@@ -28,7 +28,7 @@ class SubscriptionType(StrEnum):
 
 
 class SubscriptionPhase(StrEnum):
-    """What is to be done with the cursors of a subscription."""
+    """The phase of a subscription: whether its cursors are complete, or which change is pending."""
 
     CREATING = "creating"
     SEEKING = "seeking"

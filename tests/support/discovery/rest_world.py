@@ -35,7 +35,7 @@ class WorldShards:
         self.unloaded: list[str] = []
         self.moved: list[tuple[str, str]] = []
         self.units: pb.TopicUnitsResponse | None = None
-        """The units of every topic, if a test says so."""
+        """The units of every topic, if a test sets them."""
         self.unload_outcome = pb.UnassignOutcome(unassigned=True)
 
     def shard_of_key(self, routing_key: str) -> int:

@@ -67,7 +67,7 @@ class Crash:
 
     back_s: float = 0.0
     took_s: float = 0.0
-    """From the return of whoever was gone to the new layout."""
+    """Between the return of the process that was gone and the new layout."""
 
 
 def run_operation(directory: Path, operation: Operation, crash: Crash) -> None:

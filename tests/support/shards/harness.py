@@ -292,7 +292,7 @@ class FakeBroker:
         self.deliveries: list[broker_pb.Delivery] = []
         self.applied = 0
         self.settled: list[broker_pb.DrainedUnit] = []
-        """The drained units that it was told are settled."""
+        """The drained units whose reports the manager has confirmed."""
         self.is_hanging = False
         self.hangs_at = ""
         """The kind of delivery that it never gets over: "prepare", "assign", "moving" ..."""

@@ -41,7 +41,7 @@ class Inbox(Generic[Item]):
                 turn.set_result(None)
 
     def clear_error(self) -> None:
-        """What the error said holds no more."""
+        """Forget the error: the cause is gone."""
         self._error = None
 
     def get_nowait(self) -> Item | None:

@@ -144,7 +144,11 @@ class SegmentConsumer:
             self._request_more()
 
     def acknowledge(self, position: Position) -> None:
-        """Acknowledge one message. It is told to the broker soon, once its entry is complete."""
+        """Acknowledge one message.
+
+        The broker gets the acknowledgement of an entry once all messages of its batch are
+        acknowledged, together with those of the same turn of the event loop.
+        """
         if self.entries.acknowledge(position):
             self._acknowledged.append(position.entry)
             if len(self._acknowledged) >= ST_ACKNOWLEDGEMENTS_PER_COMMAND_MAX:

@@ -68,7 +68,7 @@ class Schema(Generic[Value]):
             ) from error
 
     def as_message(self) -> pulsar.Schema | None:
-        """Return what the server is told, None for a schema of bytes."""
+        """Return the schema for PRODUCER and SUBSCRIBE, None for a schema of bytes."""
         if self.kind is None:
             return None
         return pulsar.Schema(

@@ -28,7 +28,7 @@ def removed(shard: ScalableShard) -> list[tuple[str, int]]:
 
 
 def told(shard: ScalableShard) -> list[tuple[str, str]]:
-    """Return which brokers were told that which units are gone for good."""
+    """Return the releases for removed units: the broker of each, and the unit."""
     return [
         (broker_id, each.release.unit)
         for broker_id, broker in shard.harness.brokers.items()

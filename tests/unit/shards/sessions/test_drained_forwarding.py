@@ -43,7 +43,7 @@ class Shards:
         self.error: MetadataError | None = None
         self.is_live = self.is_connected = True
         self.settled: list[str] = []
-        """The units of which the broker was told that they are settled."""
+        """The units whose reports were confirmed to the broker."""
         self.unreachable: set[int] = set()
         self.unsettled: set[str] = set()
         """Names of units whose seals are not recorded yet."""
