@@ -11,6 +11,7 @@ for them. If the shard removed a consumer whose client is connected here, it is 
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -54,10 +55,11 @@ class SharedConsumers:
         self._attached = AttachedConsumers(shards, node_id)
         self._indexes: dict[str, _Index] = {}
         """The latest state of each topic that was looked at, by name."""
-        self._joined = 0
+        self._joined: Counter[str] = Counter()
+        """Joined consumers by their topic's name."""
 
     def __repr__(self) -> str:
-        return f"<SharedConsumers joined={self._joined}>"
+        return f"<SharedConsumers joined={self._joined.total()}>"
 
     def gauges(self) -> dict[str, int]:
         """Return the gauges by name."""
@@ -77,7 +79,7 @@ class SharedConsumers:
             place.close()
             raise
         joined = _Joined(self, request, place, attachment)
-        self._joined += 1
+        self._joined[request.topic.text] += 1
         try:
             await joined.register()
         except BaseException:
@@ -127,11 +129,12 @@ class SharedConsumers:
         """See ``AttachedConsumers.confirm``."""
         await self._attached.confirm(attachment)
 
-    def left(self, attachment: Attachment, *, has_left: bool) -> None:
-        self._joined -= 1
+    def left(self, topic: str, attachment: Attachment, *, has_left: bool) -> None:
         self._attached.detach(attachment, has_left=has_left)
-        if not self._joined:
-            self._indexes.clear()
+        self._joined[topic] -= 1
+        if not self._joined[topic]:
+            del self._joined[topic]
+            self._indexes.pop(topic, None)
 
 
 class _Joined:
@@ -247,7 +250,8 @@ class _Joined:
         if not self._is_closed:
             self._is_closed = True
             self._place.close()
-            self._consumers.left(self._attachment, has_left=has_left)
+            topic = self._request.topic.text
+            self._consumers.left(topic, self._attachment, has_left=has_left)
 
     def _is_behind(self) -> bool:
         """Whether the layout is older than the registration."""

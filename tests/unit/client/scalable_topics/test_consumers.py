@@ -112,19 +112,21 @@ class Node:
         self.calls.append(request)
         return await self._shard.others.call(shard_id, request, timeout_ms=timeout_ms)
 
-    async def join(self, name: str = "a", subscription: str = "s") -> Any:
+    async def join(self, name: str = "a", subscription: str = "s", topic: str = NAME) -> Any:
         # Of a checkpoint group: it has no cursors, so no brokers are needed.
-        request = JoinRequest(parse_topic(NAME), subscription, name, "checkpoint", False)
+        request = JoinRequest(parse_topic(topic), subscription, name, "checkpoint", False)
         return await self.consumers.join(request)
 
 
-async def decided(shard: Harness, command: ScalableTopicCommand) -> None:
+async def decided(shard: Harness, command: ScalableTopicCommand, name: str = NAME) -> None:
     state = shard.leader.state
-    await state.proposer.propose(accepted(state.reads.load_scalable(NAME), command))
+    await state.proposer.propose(accepted(state.reads.load_scalable(name), command))
 
 
-async def new_topic(shard: Harness, segments: int = 2, topic_id: str = "t") -> None:
-    await decided(shard, CreateScalableTopic(NAME, topic_id, segments, 1_000))
+async def new_topic(
+    shard: Harness, segments: int = 2, topic_id: str = "t", name: str = NAME
+) -> None:
+    await decided(shard, CreateScalableTopic(name, topic_id, segments, 1_000), name)
 
 
 def members(shard: Harness, subscription: str = "s") -> list[str]:
@@ -186,6 +188,26 @@ async def test_an_absent_topic_and_a_refusal_leave_nothing_behind(shard: Harness
     await asyncio.sleep(A_MOMENT_S)
     assert (node.places, node.consumers.gauges()) == (1, {"consumers_attached": 1})
     joined.close()
+    await node.consumers.stop()
+
+
+@run_by(in_shard)
+async def test_the_index_of_a_topic_goes_with_its_last_consumer(shard: Harness) -> None:
+    other = f"{NAME}-other"
+    await new_topic(shard)
+    await new_topic(shard, topic_id="u", name=other)
+    node = Node(shard)
+    joined = [await node.join("a"), await node.join("b"), await node.join("c", topic=other)]
+    for each in joined:
+        await each.next_assignment()
+
+    joined[0].close()
+    assert set(node.consumers._indexes) == {NAME, other}
+    joined[1].close()
+    assert set(node.consumers._indexes) == {other}
+    joined[2].close()
+
+    assert node.consumers._indexes == {}
     await node.consumers.stop()
 
 
