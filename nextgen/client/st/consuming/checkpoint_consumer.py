@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from nextgen.client.st.connection.brokers import Brokers
 from nextgen.client.st.consuming.message import Message
@@ -84,12 +84,6 @@ class CheckpointConsumer(Receiving[Value]):
         except BaseException:
             await self.close()
             raise
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     def checkpoint(self) -> Checkpoint:
         """Return how far the application has read: the last message that ``receive`` returned, in

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from nextgen.client.st.connection.brokers import Brokers
 from nextgen.client.st.consuming.inbox import Inbox
@@ -62,12 +62,6 @@ class QueueConsumer(Receiving[Value]):
         except BaseException:
             await self.close()
             raise
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def acknowledge(self, message: Message[Value]) -> None:
         """The message is done with. The broker learns of it soon."""

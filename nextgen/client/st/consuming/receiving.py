@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from nextgen.client.st.connection.brokers import Brokers
 from nextgen.client.st.consuming.inbox import Inbox
@@ -69,6 +69,12 @@ class Receiving(Generic[Value]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.topic}, {len(self.segments)} segments>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     @property
     def topic(self) -> str:

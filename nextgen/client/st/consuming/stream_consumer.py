@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from nextgen.client.st.connection.brokers import Brokers
 from nextgen.client.st.consuming.inbox import Inbox
@@ -81,12 +81,6 @@ class StreamConsumer(Receiving[Value]):
         except BaseException:
             await self.close()
             raise
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     @property
     def assigned(self) -> tuple[str, ...]:

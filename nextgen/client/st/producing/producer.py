@@ -171,21 +171,16 @@ class Producer(Generic[Value]):
         payload = self._codec.encode(value)
         size = self._size(payload)
         await self._memory.take(size)
-        try:
-            return self._add(
-                self._outgoing(
-                    payload,
-                    key,
-                    properties,
-                    event_time_ms,
-                    self._due(deliver_after_ms, deliver_at_ms),
-                    sequence_id,
-                ),
-                size,
-            )
-        except BaseException:
-            self._memory.give(size)
-            raise
+        return self._put(
+            payload,
+            size,
+            key,
+            properties,
+            event_time_ms,
+            deliver_after_ms,
+            deliver_at_ms,
+            sequence_id,
+        )
 
     def submit_nowait(
         self,
@@ -206,21 +201,16 @@ class Producer(Generic[Value]):
         payload = self._codec.encode(value)
         size = self._size(payload)
         self._memory.take_nowait(size)
-        try:
-            return self._add(
-                self._outgoing(
-                    payload,
-                    key,
-                    properties,
-                    event_time_ms,
-                    self._due(deliver_after_ms, deliver_at_ms),
-                    sequence_id,
-                ),
-                size,
-            )
-        except BaseException:
-            self._memory.give(size)
-            raise
+        return self._put(
+            payload,
+            size,
+            key,
+            properties,
+            event_time_ms,
+            deliver_after_ms,
+            deliver_at_ms,
+            sequence_id,
+        )
 
     async def flush(self) -> None:
         """Return once every message that was sent before is stored or has failed."""
@@ -326,27 +316,34 @@ class Producer(Generic[Value]):
             raise InvalidSettings("a message has deliver_after_ms or deliver_at_ms, not both")
         return time.time_ns() // 1_000_000 + deliver_after_ms
 
-    def _outgoing(
+    def _put(
         self,
         payload: bytes,
+        size: int,
         key: str | None,
         properties: Mapping[str, str] | None,
         event_time_ms: int | None,
+        deliver_after_ms: int | None,
         deliver_at_ms: int | None,
         sequence_id: int | None,
-    ) -> Outgoing:
+    ) -> asyncio.Future[MessageId]:
+        """Give a message its place in the order. A failure returns its ``size`` of memory."""
         send_timeout_ms = self.settings.send_timeout_ms
-        now = self._loop.time()
-        return Outgoing(
-            payload,
-            key,
-            properties,
-            event_time_ms,
-            deliver_at_ms,
-            sequence_id,
-            self._loop.create_future(),
-            now + send_timeout_ms / 1_000 if send_timeout_ms else float("inf"),
-        )
+        try:
+            content = Outgoing(
+                payload,
+                key,
+                properties,
+                event_time_ms,
+                self._due(deliver_after_ms, deliver_at_ms),
+                sequence_id,
+                self._loop.create_future(),
+                self._loop.time() + send_timeout_ms / 1_000 if send_timeout_ms else float("inf"),
+            )
+            return self._add(content, size)
+        except BaseException:
+            self._memory.give(size)
+            raise
 
     def _add(self, content: Outgoing, size: int) -> asyncio.Future[MessageId]:
         if self.is_closed:
