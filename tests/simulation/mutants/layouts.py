@@ -8,6 +8,7 @@ from nextgen.pulsar.scalable_topics.layout_session import LayoutSession
 from shards.assignment.unit_planner import UnitPlanner
 from shards.domain import lookup
 from shards.inventory import topic_creation
+from shards.watches.change_hub import ChangeHub
 from shards.watches.change_watch import Selection
 from tests.simulation.mutants.mutant import Edit, Mutant
 
@@ -95,6 +96,20 @@ MUTANTS = (
         "no topic is called absent before its shard's leader was asked",
         (Edit(SharedLayouts, "_seek", "if not await self._exists(name):", "if True:"),),
         _SHARED,
+    ),
+    Mutant(
+        "layouts-for-watchers-of-topics-alone",
+        "SC6",
+        "a changed layout reaches its watchers where nobody watches topics",
+        (
+            Edit(
+                ChangeHub,
+                "_deliver",
+                "any(index.may_find(kind, creations.names) for kind in _KINDS_CREATED)",
+                "index.may_find(KIND_TOPIC, creations.names)",
+            ),
+        ),
+        ("tests/unit/shards/watches/test_change_stream.py",),
     ),
     Mutant(
         "layouts-sent-without-room",
