@@ -173,7 +173,7 @@ class Client(LayoutWrites, Listings):
     # Topics -----------------------------------------------------------------------------------
 
     async def create_topics(self, topics: Sequence[NewTopic | str]) -> list[CreatedTopic]:
-        """Create topics of any namespaces; each is accepted or refused by itself.
+        """Create topics, scalable ones too, in any namespaces; each has an outcome of its own.
 
         More than ``TOPICS_PER_CREATE_MAX`` are sent as several requests, one after the other.
         """

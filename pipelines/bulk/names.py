@@ -40,14 +40,15 @@ REASONS = (
 )
 """Reasons to refuse a text. The first one that applies is reported."""
 
-_CREATABLE = (Domain.PERSISTENT.value, Domain.NON_PERSISTENT.value)
+_SCALABLE = Domain.TOPIC.value
+_CREATABLE = (Domain.PERSISTENT.value, Domain.NON_PERSISTENT.value, _SCALABLE)
 _DOMAINS = tuple(domain.value for domain in Domain)
 _INT32_MAX = 2**31 - 1
 
 # Java's patterns know no ASCII flag that \w would need, and their $ also matches before a line end.
 _PART = rf"\A[-=:.0-9A-Z_a-z]{{1,{NAME_PART_BYTES_MAX}}}\z"
 _ORDINARY = (
-    rf"\A(?:non-)?persistent://(?!\.\.?/)[-=:.0-9A-Z_a-z]{{1,{NAME_PART_BYTES_MAX}}}"
+    rf"\A(?:(?:non-)?persistent|topic)://(?!\.\.?/)[-=:.0-9A-Z_a-z]{{1,{NAME_PART_BYTES_MAX}}}"
     rf"/(?!\.\.?/)[-=:.0-9A-Z_a-z]{{1,{NAME_PART_BYTES_MAX}}}"
     rf"/(?!\.\.?\z)(?!.*{PARTITION_SUFFIX})[-=:.0-9A-Z_a-z]{{1,{TOPIC_LOCAL_NAME_BYTES_MAX}}}\z"
 )
@@ -56,6 +57,8 @@ _ORDINARY = (
 _CONTROL = r"[\x00-\x1f\x7f-\x9f]"
 _SPACE = r"[\x20\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 _SPACE_AT_AN_END = rf"\A{_SPACE}|{_SPACE}\z"
+_ODD_LEVEL = r"(?s)(?:\A|/)\.{0,2}(?:/|\z)"
+"""A level of a scalable topic's name that is empty or only dots."""
 _PARTITION = rf"(?s)\A.*{PARTITION_SUFFIX}(0|[1-9][0-9]{{0,18}})\z"
 
 
@@ -69,7 +72,8 @@ def canonical_name(text: Column) -> Column:
 def refusal(text: Column) -> Column:
     """Return one of ``REASONS``, null for the name of a topic that can be created."""
     domain, tenant, namespace, local = _parts(text)
-    parts = f.split(_path(text), "/")
+    parts = f.size(f.split(_path(text), "/"))
+    is_scalable = domain == _SCALABLE
     number = f.regexp_extract(local, _PARTITION, 1).try_cast("bigint")
     checks = (
         text.isNull() | (text == ""),
@@ -77,13 +81,13 @@ def refusal(text: Column) -> Column:
         f.length(text) > TOPIC_TEXT_CHARACTERS_MAX,
         ~domain.isin(*_DOMAINS),
         ~domain.isin(*_CREATABLE),
-        f.size(parts) != 3,
+        f.when(is_scalable, parts < 3).otherwise(parts != 3),
         (tenant == "") | (namespace == "") | (local == ""),
         ~tenant.rlike(_PART) | tenant.isin(".", ".."),
         ~namespace.rlike(_PART) | namespace.isin(".", ".."),
         local.rlike(_CONTROL),
         local.rlike(_SPACE_AT_AN_END),
-        local.isin(".", ".."),
+        f.when(is_scalable, local.rlike(_ODD_LEVEL)).otherwise(local.isin(".", "..")),
         number.between(0, _INT32_MAX),
     )
     too_long = f.octet_length(local) > TOPIC_LOCAL_NAME_BYTES_MAX
@@ -106,8 +110,11 @@ def _path(text: Column) -> Column:
 
 
 def _parts(text: Column) -> tuple[Column, Column, Column, Column]:
-    """Return domain, tenant, namespace and local name; a missing part is null."""
+    """Return domain, tenant, namespace and local name; a missing part is null.
+
+    Everything behind the namespace is the local name: a scalable topic's may have slashes.
+    """
     scheme = f.lower(f.substring_index(text, "://", 1))
     domain = f.when(f.instr(text, "://") > 0, scheme).otherwise(f.lit(Domain.PERSISTENT.value))
-    parts = f.split(_path(text), "/")
+    parts = f.split(_path(text), "/", 3)
     return domain, f.get(parts, f.lit(0)), f.get(parts, f.lit(1)), f.get(parts, f.lit(2))

@@ -39,12 +39,11 @@ from shards.domain.topic import CreateTopic
 from shards.inventory.bulk_turns import BulkTurns
 from shards.inventory.parent_gates import Admission, ParentGates, ParentRead
 from shards.inventory.topic_bounds import NO_BOUNDS, PoliciesByNamespace, TopicBounds
+from shards.inventory.topic_creation import first_layout
 from shards.state.shard_state import ShardState
 from shards.wire.event import DomainEvent
 
 Admissions = Mapping[str, Admission | Rejected]
-
-_SCALABLE = Rejected(RejectionCode.NOT_ALLOWED, "scalable topics are not created in bulk")
 
 
 @dataclass(slots=True)
@@ -130,9 +129,6 @@ class BulkCreation:
             if name != parsed.base_text:
                 block.refusals[place] = _not_the_name(name, parsed)
                 continue
-            if parsed.domain is Domain.TOPIC:
-                block.refusals[place] = _SCALABLE
-                continue
             slot = slot_of(parsed.routing_key)
             if not owned[slot]:
                 raise StaleShardMap(
@@ -178,11 +174,10 @@ class BulkCreation:
         """Decide and propose. No await between reading the existing names and the proposal."""
         state = self._state
         existing = state.scans.existing_topics(block.names)
-        twins = self._twins(block)
+        taken = self._twins(block)
         topic_ids = state.ids.mint_all(block.slots)
         time_ms = state.now_ms()
         added: Counter[str] = Counter()
-        opened: list[DomainEvent] = []
         events: list[DomainEvent] = []
         for name, parsed, topic_id, place in zip(
             block.names, block.parsed, topic_ids, block.places, strict=True
@@ -194,7 +189,7 @@ class BulkCreation:
             if isinstance(admission, Rejected):
                 block.refusals[place] = admission
                 continue
-            refusal = self._refusal(parsed, twins, policies, added[namespace])
+            refusal = self._refusal(parsed, taken, policies, added[namespace])
             if refusal is not None:
                 block.refusals[place] = refusal
                 continue
@@ -205,30 +200,37 @@ class BulkCreation:
                 block.refusals[place] = decision
                 continue
             if not added[namespace]:
-                opened += admission.events
+                events += admission.events
             added[namespace] += 1
             events += decision.events
+            events += first_layout(parsed, topic_id, 1, time_ms)
+            # The block may have the twin, too.
+            taken.add(name)
         if not events:
             return _Decided(0, len(existing), None)
         state.check_not_restoring()
-        commit = state.proposer.propose([*opened, *events], time_ms=time_ms, keeps_states=False)
+        commit = state.proposer.propose(events, time_ms=time_ms, keeps_states=False)
         self._turns.note(commit)
         if self._bounds is not None:
             for namespace, count in added.items():
                 self._bounds.note(namespace, count)
-        return _Decided(len(events), len(existing), commit)
+        return _Decided(added.total(), len(existing), commit)
 
     def _twins(self, block: _Block) -> set[str]:
-        """Return the scalable topics whose names exclude some of the block's."""
-        if self._state.reads.total(StateKind.SCALABLE_TOPIC) == 0:
+        """Return the existing topics whose names exclude some of the block's.
+
+        Nearly no shard has scalable topics, and classic ones have no twins there.
+        """
+        has_scalable = self._state.reads.total(StateKind.SCALABLE_TOPIC) > 0
+        if not has_scalable and not any(each.domain is Domain.TOPIC for each in block.parsed):
             return set()
         twins = sorted({topic.twin_of(each) for each in block.parsed} - {""})
         return self._state.scans.existing_topics(twins) if twins else set()
 
     def _refusal(
-        self, name: TopicName, twins: set[str], policies: PoliciesByNamespace, added: int
+        self, name: TopicName, taken: set[str], policies: PoliciesByNamespace, added: int
     ) -> Rejected | None:
-        if topic.twin_of(name) in twins:
+        if topic.twin_of(name) in taken:
             return topic.taken_by_twin(name)
         if self._bounds is None:
             return None

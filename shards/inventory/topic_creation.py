@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from nextgen.kernel.events.decider import Accepted, Rejected, fold
-from nextgen.kernel.routing.names import Domain
+from nextgen.kernel.routing.names import Domain, TopicName
 from protos.nextgen.v1.shard_service_pb2 import CommandResult, TopicOutcome
 from shards.domain import topic
 from shards.domain.parent_gate import ParentKind
@@ -158,9 +158,19 @@ def _decide(
         return decision
     # The same name may occur again in the same batch.
     present[name] = fold(topic.evolve, before, decision.events)
-    if new.name.domain is not Domain.TOPIC:
-        return Accepted(decision.events)
-    segments = new.spec.segments or 1
-    layout = scalable.decide(None, CreateScalableTopic(name, topic_id, segments, time_ms))
+    layout = first_layout(new.name, topic_id, new.spec.segments or 1, time_ms)
+    return Accepted((*decision.events, *layout))
+
+
+def first_layout(
+    name: TopicName, topic_id: str, segments: int, time_ms: int
+) -> tuple[ScalableTopicEvent, ...]:
+    """Return the events that give a new topic its segments: none for a classic topic.
+
+    The number of ``segments`` is allowed.
+    """
+    if name.domain is not Domain.TOPIC:
+        return ()
+    layout = scalable.decide(None, CreateScalableTopic(name.base_text, topic_id, segments, time_ms))
     assert isinstance(layout, Accepted), "a new topic has no layout, and its segments were checked"
-    return Accepted((*decision.events, *layout.events))
+    return layout.events

@@ -52,10 +52,13 @@ def odd_names(count: int) -> list[str]:
     """Return texts made of what the rules look at, most of them nearly names."""
     chance = random.Random(8)
     names = ["", "x", "t/n/x", "t/x", "a/b/c/d", "persistent://t/n/x\n", "t/n/" + "é" * 512]
+    names += ["topic://t/n/a/b", "topic://t/n/a//b", "topic://t/n/a/./b", "topic://t/n/a/"]
     names += ["t/n/" + "é" * 513, "p" * 2_048, "p" * 2_049, "t" * 256 + "/n/x"]
     while len(names) < count:
         pieces = [chance.choice(ODD_PIECES) for _ in range(chance.randint(1, 4))]
-        domain = chance.choice(("persistent://", "non-persistent://", "Persistent://", ""))
+        domain = chance.choice(
+            ("persistent://", "non-persistent://", "Persistent://", "topic://", "Topic://", "")
+        )
         kind = chance.randrange(3)
         if kind == 0:
             names.append("".join(pieces))
@@ -88,7 +91,7 @@ def inventory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """3,000 names in 20 namespaces, 100 of them twice in two spellings, five that are none."""
     names: list[str | None] = [f"persistent://t{n % 4}/n{n % 20}/x-{n:05d}" for n in range(3_000)]
     names += [f"t{n % 4}/n{n % 20}/x-{n:05d}" for n in range(100)]
-    names += [None, "", "a/b", "topic://t/n/x", "t/n/x-partition-3"]
+    names += [None, "", "a/b", "segment://t/n/x/0000-ffff-0", "t/n/x-partition-3"]
     random.Random(3).shuffle(names)
     return write_names(tmp_path_factory.mktemp("inventory") / "names.parquet", names)
 

@@ -19,11 +19,12 @@ from nextgen.cli.console.output import (
     terminal_columns,
 )
 from nextgen.cli.scalable import change_commands
-from nextgen.cli.scalable.names import Name, full_name, layout_of
+from nextgen.cli.scalable.names import Name, Names, full_name, layout_of
 from nextgen.cli.topics.inventory_commands import (
     Limit,
     Prefix,
     Properties,
+    create_all,
     endpoints,
     parse_properties,
 )
@@ -57,38 +58,23 @@ def register(app: typer.Typer) -> None:
 
 
 def create(
-    name: Name,
+    names: Names,
     segments: Annotated[
         int,
-        typer.Option("--segments", min=1, max=SEGMENTS_PER_TOPIC_MAX, help="That it begins with."),
+        typer.Option(
+            "--segments", min=1, max=SEGMENTS_PER_TOPIC_MAX, help="Each begins with so many."
+        ),
     ] = 1,
     properties: Properties = None,
     target: Target = None,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Create a scalable topic in a namespace that exists."""
-    from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
-    from protos.nextgen.v1.discovery_service_pb2 import CreateTopicsRequest
-    from protos.nextgen.v1.shard_service_pb2 import TopicSpec
-
-    full = full_name(name)
-    spec = TopicSpec(name=full, segments=segments, properties=parse_properties(properties))
-    nodes = endpoints(target, data_dir)
-
-    async def work() -> Any:
-        async with DiscoveryClient(nodes) as client:
-            request = CreateTopicsRequest(command_id=new_command_id(), topics=[spec])
-            (outcome,) = (await client.call("CreateTopics", request)).topics
-        if outcome.rejection_code:
-            raise Refused(outcome.rejection_code, about(full, outcome.message))
-        return outcome
-
-    outcome = run_command(work())
-    if json_output:
-        print_json({"name": full, "topic_id": outcome.topic_id, "segments": segments})
-    else:
-        print_line(f"created {full} with {_counted(segments)}")
+    """Create scalable topics in namespaces that exist. Each is accepted or refused by itself."""
+    each = f" with {_counted(segments)}{' each' if len(names) > 1 else ''}"
+    spec = {"segments": segments, "properties": parse_properties(properties)}
+    full = [full_name(name) for name in names]
+    create_all(full, spec, each, endpoints(target, data_dir), json_output=json_output)
 
 
 def list_topics(

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from nextgen.cli.calls.discovery_client import DiscoveryClient
     from protos.nextgen.v1.layouts_pb2 import ScalableTopic
 
-Name = Annotated[str, typer.Argument(help="topic://tenant/namespace/name or tenant/namespace/name")]
+_FORMS = "topic://tenant/namespace/name or tenant/namespace/name"
+
+Name = Annotated[str, typer.Argument(help=_FORMS)]
+Names = Annotated[list[str], typer.Argument(help=_FORMS)]
 
 
 async def layout_of(client: DiscoveryClient, name: str) -> ScalableTopic:

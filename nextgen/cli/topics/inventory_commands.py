@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -132,15 +132,30 @@ def create_topics(
     json_output: JsonFlag = False,
 ) -> None:
     """Create topics in namespaces that exist. Each is accepted or refused by itself."""
+    each = f" with {partitions} partitions{' each' if len(names) > 1 else ''}" if partitions else ""
+    spec = {"partitions": partitions, "properties": parse_properties(properties)}
+    create_all(names, spec, each, endpoints(target, data_dir), json_output=json_output)
+
+
+def create_all(
+    names: Sequence[str],
+    spec: Mapping[str, Any],
+    with_what: str,
+    nodes: Sequence[str],
+    *,
+    json_output: bool,
+) -> None:
+    """Create a topic of each name by one request, and show which were refused.
+
+    ``spec`` has the other fields of their ``TopicSpec``; ``with_what`` describes it.
+    """
     from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
     from protos.nextgen.v1.discovery_service_pb2 import CreateTopicsRequest
     from protos.nextgen.v1.shard_service_pb2 import TopicSpec
 
     if len(names) > TOPICS_PER_CREATE_MAX:
         raise typer.BadParameter(f"{len(names)} names, at most {TOPICS_PER_CREATE_MAX} at once")
-    parsed = parse_properties(properties)
-    nodes = endpoints(target, data_dir)
-    specs = [TopicSpec(name=name, partitions=partitions, properties=parsed) for name in names]
+    specs = [TopicSpec(name=name, **spec) for name in names]
 
     async def work() -> Any:
         async with DiscoveryClient(nodes) as client:
@@ -150,22 +165,16 @@ def create_topics(
     response = run_command(work())
     outcomes = list(zip(names, response.topics, strict=True))
     refused = [(name, outcome) for name, outcome in outcomes if outcome.rejection_code]
+    created = len(names) - len(refused)
     if json_output:
         print_json({"topics": [{"name": n, **as_dict(outcome)} for n, outcome in outcomes]})
-    else:
-        _print_created(names, len(names) - len(refused), partitions)
+    elif created:
+        which = parse_topic(names[0]).text if len(names) == 1 else f"{created:,} topics"
+        print_line(f"created {which}{with_what}")
     for name, outcome in refused:
         print_error(f"{about(name, outcome.message)} ({outcome.rejection_code})")
     if refused:
         raise typer.Exit(ExitCode.REFUSED)
-
-
-def _print_created(names: Sequence[str], created: int, partitions: int) -> None:
-    if not created:
-        return
-    which = parse_topic(names[0]).text if len(names) == 1 else f"{created:,} topics"
-    more = f" with {partitions} partitions{' each' if len(names) > 1 else ''}" if partitions else ""
-    print_line(f"created {which}{more}")
 
 
 def grow_topic(

@@ -9,7 +9,8 @@ long (benchmarks/inventory/bulk_load.py)."""
 
 BULK_NAMES_BYTES_MAX = 512 * 1024
 """UTF-8 bytes of the names in one request. With ids and framing an event has at most 90 bytes more
-than its name, so that a record stays below half of ``RECORD_BYTES_MAX``."""
+than its name, so that a record stays below half of ``RECORD_BYTES_MAX``. A scalable topic has two
+events with its name, and a record of them stays below the whole."""
 
 BULK_REQUESTS_MAX = 8
 """Requests that wait for their turn at one shard: two loaders with a few in flight each."""

@@ -98,7 +98,12 @@ async def test_a_topic_is_the_same_over_rest_and_on_the_command_line(operator: O
 
 
 async def test_statistics_name_the_brokers_and_deletion_ends_them(operator: Operator) -> None:
-    await operator.shown("scalable-topics", "create", f"{NAMESPACE}/counted", "--segments", "3")
+    code, output, errors = await operator.run(
+        *("scalable-topics", "create", f"{NAMESPACE}/counted", "topic://no/where/x"),
+        *(f"{NAMESPACE}/more", "--segments", "3"),
+    )
+    assert (code, output) == (ExitCode.REFUSED, "created 2 topics with 3 segments each\n")
+    assert "(PARENT_NOT_FOUND)" in errors
 
     _, stats = await operator.call("GET", f"{NAMESPACE}/counted/stats")
     documents = await operator.shown("scalable-topics", "stats", f"{NAMESPACE}/counted")

@@ -264,6 +264,18 @@ async def test_a_request_has_so_many_bytes_at_most_and_its_record_fits(world: Wo
         await bulk(shard, ["é" * (BULK_NAMES_BYTES_MAX // 2 + 1)])
 
 
+async def test_a_record_of_scalable_topics_has_their_names_twice_and_fits(world: World) -> None:
+    shard = world.shards[1]
+    padded = (f"topic://acme/orders/{number}-".ljust(1_024, "x") for number in range(2_000))
+    fitting = [name for name in padded if world.home_of_topic(name).shard_id == 1]
+    entries = []
+    shard.log.on_commit(entries.extend)
+    long = sorted(fitting[: BULK_NAMES_BYTES_MAX // 1_024])
+    assert (await bulk(shard, long)).created == BULK_NAMES_BYTES_MAX // 1_024
+    (record,) = [record for entry in entries for record in entry.records]
+    assert len(record.payload) < RECORD_BYTES_MAX
+
+
 async def test_the_views_are_never_left_behind_by_more_than_a_few_records(world: World) -> None:
     shard = world.shards[1]
     wanted = names(world, 1, 10 * (BULK_RECORDS_AHEAD_MAX + 2))

@@ -144,11 +144,35 @@ async def test_no_twin_is_read_in_a_shard_without_scalable_topics(
     assert read == [CLASSIC, NAME]
 
 
-async def test_scalable_topics_are_not_created_in_bulk(shard: ShardReplica) -> None:
-    response = await shard.service.create_in_bulk(pb.BulkCreateRequest(names=[NAME]))
+async def test_scalable_topics_in_bulk_have_a_segment_each_and_no_twins(
+    world: World, shard: ShardReplica
+) -> None:
+    other = "topic://acme/orders/other"
+    await create(world, pb.TopicSpec(name="persistent://acme/orders/other"))
+    both = pb.BulkCreateRequest(names=[CLASSIC, NAME])
 
-    assert response.created == 0
-    assert [each.rejection_code for each in response.refusals] == ["NOT_ALLOWED"]
+    alone = await shard.service.create_in_bulk(pb.BulkCreateRequest(names=[NAME]))
+    taken = await shard.service.create_in_bulk(both)
+    beside_classic = await shard.service.create_in_bulk(pb.BulkCreateRequest(names=[other]))
+
+    assert (alone.created, alone.existing, list(alone.refusals)) == (1, 0, [])
+    layout = shard.state.reads.load_scalable(NAME)
+    assert layout is not None
+    assert [(each.hash_start, each.hash_end) for each in layout.active] == [(0, 0xFFFF)]
+    assert (taken.created, taken.existing) == (0, 1)
+    assert [each.rejection_code for each in taken.refusals] == ["SCALABLE"]
+    assert [each.rejection_code for each in beside_classic.refusals] == ["ALREADY_EXISTS"]
+
+
+async def test_of_twins_in_one_bulk_request_the_first_is_created(
+    world: World, shard: ShardReplica
+) -> None:
+    both = pb.BulkCreateRequest(names=[CLASSIC, NAME])
+    answer = await shard.service.create_in_bulk(both)
+
+    assert answer.created == 1
+    assert [each.rejection_code for each in answer.refusals] == ["ALREADY_EXISTS"]
+    assert shard.state.reads.load_scalable(NAME) is None
 
 
 async def test_a_layout_goes_with_its_topic(world: World, shard: ShardReplica) -> None:
