@@ -11,11 +11,11 @@ compile() {
     --no-emit-trusted-host --no-emit-options "$@" pyproject.toml
 }
 
-compile --output-file requirements.lock "$@"
+compile --extra cluster --output-file requirements.lock "$@"
 # The second file repeats the versions of the first, so that what is tested is what is shipped.
-compile --extra dev --constraint requirements.lock --output-file requirements-dev.lock "$@"
+compile --extra cluster --extra dev --constraint requirements.lock --output-file requirements-dev.lock "$@"
 # The third adds Spark, half a gigabyte, for those who run or test pipelines.
-compile --extra dev --extra pipeline --constraint requirements-dev.lock \
+compile --extra cluster --extra dev --extra pipeline --constraint requirements-dev.lock \
   --output-file requirements-pipeline.lock "$@"
 # The fourth builds the site of the documents, in an environment of its own.
-compile --extra docs --constraint requirements-dev.lock --output-file requirements-docs.lock "$@"
+compile --extra cluster --extra docs --constraint requirements-dev.lock --output-file requirements-docs.lock "$@"
