@@ -169,3 +169,15 @@ ST_UNACKNOWLEDGED_ENTRIES_MAX = 100_000
 
 ST_ACKNOWLEDGEMENTS_PER_COMMAND_MAX = 1_000
 """Entries in one ACK; further ones go into the next."""
+
+ST_AVRO_DEPTH_MAX = 64
+"""Types inside each other in an Avro definition: fastavro reads each by a call inside another one,
+on a stack that has room for some thousand."""
+
+ST_SCHEMA_VERSIONS_MAX = 1_000
+"""Versions of schemas, over all segments, that a consumer keeps to read messages by; then it asks
+the broker again for the one that it used last the longest ago."""
+
+ST_SCHEMA_ATTEMPTS_MAX = 5
+"""Answers "not found" in a row after which a version of a schema counts as lost: as for topics,
+servers give this answer to passing failures, too."""

@@ -37,6 +37,11 @@ class Order:
     note: str | None = None
 
 
+@dataclass
+class Numbered:
+    number: int
+
+
 Numbers = dict[str | None, list[int]]
 
 
@@ -381,6 +386,25 @@ async def values_as_json(server: Server, name: str) -> None:
             await numbers.send(1)
 
 
+async def values_in_versions_of_avro(server: Server, name: str) -> None:
+    topic = await server.create(name)
+    older, newer = schemas.avro(Numbered), schemas.avro(Order)
+    async with server.client() as client:
+        for schema, value in (
+            (older, Numbered(1)),
+            (newer, Order(2, "note")),
+            (older, Numbered(3)),
+        ):
+            producer: st.Producer[object] = await client.create_producer(topic, schema=schema)
+            await producer.send(value)
+        orders = await client.reader(topic, schema=newer)
+        found = [(await orders.receive(ARRIVES_MS)).value for _ in range(3)]
+        assert found == [Order(1), Order(2, "note"), Order(3)]
+
+        numbers = await client.queue_consumer(topic, "s", schema=older, initial_position=EARLIEST)
+        assert {(await numbers.receive(ARRIVES_MS)).value.number for _ in range(3)} == {1, 2, 3}
+
+
 async def a_classic_topic_under_its_own_name(server: Server, name: str) -> None:
     topic = await server.create_partitioned(name, 3)
     async with server.client() as client:
@@ -439,6 +463,7 @@ CHECKS: tuple[Check, ...] = (
     a_message_is_delivered_later,
     one_exclusive_producer_at_a_time,
     values_as_json,
+    values_in_versions_of_avro,
     a_classic_topic_under_its_own_name,
     a_missing_topic_is_not_found,
     many_producers_share_connections,

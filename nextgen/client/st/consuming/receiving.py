@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 from nextgen.client.st.connection.brokers import Brokers
 from nextgen.client.st.consuming.inbox import Inbox
 from nextgen.client.st.consuming.message import Message
+from nextgen.client.st.consuming.schema_versions import SchemaVersions
 from nextgen.client.st.consuming.segment_consumer import SegmentConsumer
 from nextgen.client.st.consuming.subscribing import SegmentSubscription
 from nextgen.client.st.domain.layout import Layout
@@ -51,6 +52,7 @@ class Receiving(Generic[Value]):
     ) -> None:
         self.brokers = brokers
         self.schema = schema
+        self.versions = SchemaVersions(schema, timeout_ms=timeout_ms)
         self.timeout_ms = timeout_ms
         self.segments: dict[str, SegmentConsumer] = {}
         self.inbox: Inbox[Arrival] = inbox or Inbox()

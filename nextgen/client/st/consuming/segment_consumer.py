@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from nextgen.client.st.connection.brokers import Brokers, refusal_in
 from nextgen.client.st.connection.link import Link
 from nextgen.client.st.consuming.message import Message
+from nextgen.client.st.consuming.schema_versions import InVersions, SchemaVersions
 from nextgen.client.st.consuming.subscribing import (
     Place,
     SegmentSubscription,
@@ -48,6 +49,7 @@ class ConsumerOwner(Protocol):
 
     brokers: Brokers
     schema: Schema[Any]
+    versions: SchemaVersions
     timeout_ms: int
     opening: asyncio.Semaphore
 
@@ -89,6 +91,9 @@ class SegmentConsumer:
         self._acknowledging: asyncio.Handle | None = None
         self._reading: asyncio.Handle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._in_versions = InVersions(
+            owner.versions, how.segment, self._deliver, self._reached_end, self._tasks
+        )
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done after the first subscribing; has its error if that failed for good."""
 
@@ -214,8 +219,7 @@ class SegmentConsumer:
         if command.type == pulsar.BaseCommand.MESSAGE:
             self._message(command.message, payload)
         elif command.type == pulsar.BaseCommand.REACHED_END_OF_TOPIC:
-            self.is_at_end = True
-            self._owner.reached_end(self)
+            self._in_versions.end()
         elif command.type == pulsar.BaseCommand.CLOSE_CONSUMER:
             self._broker_url = command.close_consumer.assignedBrokerServiceUrl
             self._lost()
@@ -278,6 +282,7 @@ class SegmentConsumer:
         if not is_attached:
             return
         self._link, self._consumer_id = link, consumer_id
+        self._in_versions.reset(link)
         self._status = _Status.READY
         self._backoff.reset()
         self.is_at_end = False
@@ -318,9 +323,18 @@ class SegmentConsumer:
             self._tell(self._ack([place.entry], pulsar.CommandAck.Individual))
             self.skipped(1)
             return
+        self._in_versions.put(message, unpacked)
+
+    def _reached_end(self) -> None:
+        self.is_at_end = True
+        self._owner.reached_end(self)
+
+    def _deliver(
+        self, message: pulsar.CommandMessage, unpacked: Unpacked, schema: Schema[Any]
+    ) -> None:
         if self._is_paused:
             return
-        messages = self._messages(place, message, unpacked)
+        messages = self._messages(position_of(message.message_id), message, unpacked, schema)
         self.skipped(len(unpacked.bodies) - len(messages))
         if messages:
             self._owner.arrived(self, messages)
@@ -328,9 +342,13 @@ class SegmentConsumer:
             self._is_held = True
 
     def _messages(
-        self, place: Position, message: pulsar.CommandMessage, unpacked: Unpacked
+        self,
+        place: Position,
+        message: pulsar.CommandMessage,
+        unpacked: Unpacked,
+        schema: Schema[Any],
     ) -> list[Message[Any]]:
-        how, schema, metadata = self.how, self._owner.schema, unpacked.metadata
+        how, metadata = self.how, unpacked.metadata
         count = message.redelivery_count
         if not unpacked.is_batch:
             if self._is_behind(place):

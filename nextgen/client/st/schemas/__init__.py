@@ -1,10 +1,12 @@
 """Schemas: how values become the bytes of messages, and back.
 
-``bytes_``, ``string``, the primitives, ``json`` and ``custom``. Producers and consumers take one.
+``bytes_``, ``string``, the primitives, ``json``, ``avro`` and ``custom``. Producers and consumers
+take one.
 """
 
 from __future__ import annotations
 
+from nextgen.client.st.schemas.avro_schema import avro
 from nextgen.client.st.schemas.json_schema import json
 from nextgen.client.st.schemas.schema import (
     Schema,
@@ -22,6 +24,7 @@ from nextgen.client.st.schemas.schema import (
 
 __all__ = [
     "Schema",
+    "avro",
     "boolean",
     "bytes_",
     "custom",

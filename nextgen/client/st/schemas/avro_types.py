@@ -44,18 +44,28 @@ def _fields_of(kind: type) -> list[tuple[str, Any, Any]]:
     hints = typing.get_type_hints(kind)
     if issubclass(kind, BaseModel):
         return [
-            (name, hints[name], _ABSENT if each.is_required() else each.default)
+            (
+                name,
+                hints[name],
+                _ABSENT if each.is_required() else _default_of(each.default, each.default_factory),
+            )
             for name, each in kind.model_fields.items()
         ]
     return [
-        (each.name, hints[each.name], _ABSENT if each.default is MISSING else each.default)
+        (each.name, hints[each.name], _default_of(each.default, each.default_factory))
         for each in fields(kind)  # type: ignore[arg-type]
     ]
 
 
+def _default_of(default: Any, factory: Any) -> Any:
+    if factory is list or factory is dict:
+        return factory()
+    return _ABSENT if default is MISSING else default
+
+
 def _field(name: str, hint: Any, default: Any, known: set[str]) -> dict[str, Any]:
     field: dict[str, Any] = {"name": name, "type": _type_of(name, hint, known)}
-    if default is None or isinstance(default, str | bool | int | float):
+    if default is None or isinstance(default, str | bool | int | float | list | dict):
         field["default"] = default
     if default is None and isinstance(field["type"], list):
         # The default of a union is one of its first type.

@@ -21,6 +21,9 @@ class Schema(Generic[Value]):
     ``name`` and ``definition`` are sent with ``kind``, a value of Pulsar's ``Schema.Type``; without
     a kind nothing is sent, and the server does not check anything. The functions may raise anything
     for a value or a payload that does not fit; callers get ``SchemaMismatch``.
+
+    ``reader_of`` is for kinds whose payloads cannot be read without the definition that they were
+    written with: it returns the function that decodes payloads of another definition.
     """
 
     def __init__(
@@ -31,9 +34,11 @@ class Schema(Generic[Value]):
         kind: int | None = None,
         name: str = "",
         definition: bytes = b"",
+        reader_of: Callable[[bytes], Callable[[bytes], Value]] | None = None,
     ) -> None:
         self._encode = encode
         self._decode = decode
+        self._reader_of = reader_of
         self.kind = kind
         self.name = name
         self.definition = definition
@@ -67,6 +72,26 @@ class Schema(Generic[Value]):
                 f"a payload of {len(payload)} bytes does not fit the schema: {error}"
             ) from error
 
+    @property
+    def needs_versions(self) -> bool:
+        """Whether a payload is read by the version of the schema that it was written with."""
+        return self._reader_of is not None
+
+    def written_as(self, kind: int, definition: bytes) -> Schema[Value]:
+        """Return this schema for payloads that were written with another version of it.
+
+        If it can read none of them, each ``decode`` raises ``SchemaMismatch`` with the reason.
+        """
+        if self._reader_of is None or (kind, definition) == (self.kind, self.definition):
+            return self
+        if kind != self.kind:
+            return unreadable(f"it was written with a schema of kind {kind}, not {self.kind}")
+        try:
+            decode = self._reader_of(definition)
+        except Exception as error:
+            return unreadable(f"the schema that it was written with cannot be used: {error}")
+        return Schema(self._encode, decode, kind=kind, name=self.name, definition=definition)
+
     def as_message(self) -> pulsar.Schema | None:
         """Return the schema for PRODUCER and SUBSCRIBE, None for a schema of bytes."""
         if self.kind is None:
@@ -74,6 +99,15 @@ class Schema(Generic[Value]):
         return pulsar.Schema(
             name=self.name, schema_data=self.definition, type=pulsar.Schema.Type.Name(self.kind)
         )
+
+
+def unreadable(reason: str) -> Schema[Any]:
+    """Return a schema that reads and writes nothing, for ``reason``."""
+
+    def refuse(_: Any) -> Any:
+        raise ValueError(reason)
+
+    return Schema(refuse, refuse)
 
 
 def _as_bytes(value: bytes | bytearray | memoryview) -> bytes:

@@ -29,6 +29,12 @@ class FakeSegment:
     is_sealed: bool = False
     entries: list[tuple[bytes, int]] = field(default_factory=list)
     subscriptions: dict[str, FakeSubscription] = field(default_factory=dict)
+    schemas: list[pulsar.Schema] = field(default_factory=list)
+
+    def version_of(self, schema: pulsar.Schema) -> bytes:
+        if schema not in self.schemas:
+            self.schemas.append(schema)
+        return self.schemas.index(schema).to_bytes(8, "big")
 
 
 @dataclass
@@ -398,9 +404,23 @@ class FakeConnection(asyncio.Protocol):
                     producer_success=pulsar.CommandProducerSuccess(
                         request_id=producer.request_id,
                         producer_name=producer.producer_name or "made-up",
+                        schema_version=segment.version_of(producer.schema)
+                        if producer.HasField("schema")
+                        else None,
                     ),
                 )
             )
+
+    def on_get_schema(self, command: pulsar.BaseCommand, payload: bytes) -> None:
+        asked = command.getSchema
+        versions = self.server.segments[asked.topic].schemas
+        number = int.from_bytes(asked.schema_version, "big")
+        response = pulsar.CommandGetSchemaResponse(request_id=asked.request_id)
+        if number < len(versions):
+            response.schema.CopyFrom(versions[number])
+        else:
+            response.error_code = pulsar.TopicNotFound
+        self.send(Command(type=Command.GET_SCHEMA_RESPONSE, getSchemaResponse=response))
 
     def on_send(self, command: pulsar.BaseCommand, payload: bytes) -> None:
         send = command.send

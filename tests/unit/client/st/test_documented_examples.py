@@ -19,7 +19,7 @@ DOCUMENTED_URL = "pulsar://127.0.0.1:6650"
 async def test_every_example_runs_one_after_the_other(
     server: FakeServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert len(EXAMPLES) == 5
+    assert len(EXAMPLES) == 6
     for number, example in enumerate(EXAMPLES):
         source = example.replace(DOCUMENTED_URL, server.url)
         code = compile(source, f"example {number}", "exec")
@@ -29,6 +29,7 @@ async def test_every_example_runs_one_after_the_other(
     assert "first customer-7" in printed
     assert "b'99'" in printed
     assert "Order(number=1" in printed
+    assert "ReadingWithUnit(sensor='s1', value=20.5, unit='°C')" in printed
 
 
 def test_the_tests_and_checks_that_the_page_names_exist() -> None:

@@ -110,7 +110,7 @@ def test_dataclasses_and_models_are_json_with_an_avro_record() -> None:
         "fields": [
             {"name": "name", "type": "string"},
             {"name": "age", "type": "long"},
-            {"name": "tags", "type": {"type": "array", "items": "string"}},
+            {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []},
             {
                 "name": "address",
                 "type": [
@@ -126,7 +126,7 @@ def test_dataclasses_and_models_are_json_with_an_avro_record() -> None:
                 ],
                 "default": None,
             },
-            {"name": "scores", "type": {"type": "map", "values": "double"}},
+            {"name": "scores", "type": {"type": "map", "values": "double"}, "default": {}},
         ],
     }
 
@@ -166,3 +166,18 @@ def test_any_payload_is_a_value_or_an_error(payload: bytes) -> None:
             schema.decode(payload)
         except SchemaMismatch:
             continue
+
+
+def test_json_of_another_version_is_read_by_the_names_of_its_fields() -> None:
+    @dataclass
+    class Person:
+        name: str
+        age: int
+        nick: str = "none"
+
+    older, newer = json(Address), json(Person)
+
+    assert newer.decode(b'{"name": "Ada", "age": 36}') == Person("Ada", 36)
+    assert older.decode(b'{"street": "x", "number": 2, "city": "y"}') == Address("x", 2)
+    with pytest.raises(SchemaMismatch, match="number"):
+        older.decode(b'{"street": "x", "number": "many"}')
