@@ -5,7 +5,7 @@ It knows no rule: events have the segments as they are afterwards (ADR 0104).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from protos.nextgen.v1.events_pb2 import Event
@@ -16,30 +16,39 @@ from protos.nextgen.v1.layouts_pb2 import (
 )
 
 
-def fold_event(topic: ScalableTopic | None, event: Event) -> ScalableTopic | None:
-    """Return ``topic`` as it is after ``event``, which is about it; None: there is no such topic.
+def fold_events(topic: ScalableTopic | None, events: Iterable[Event]) -> ScalableTopic | None:
+    """Return ``topic`` as it is after ``events``, which are about it; None: there is no such topic.
 
     ``topic`` itself is not changed. An event of a later release changes the version alone.
     """
-    payload = event.WhichOneof("payload") or ""
-    change = getattr(event, payload, None)
-    if payload == "scalable_topic_created":
-        return ScalableTopic(
-            topic_id=event.scalable_topic_created.topic_id,
-            name=event.scalable_topic_created.name,
-            next_segment_id=len(event.scalable_topic_created.segments),
-            version=1,
-            segments=event.scalable_topic_created.segments,
-        )
-    if payload == "scalable_topic_deleted" or topic is None:
-        return None
-    after = ScalableTopic()
-    after.CopyFrom(topic)
-    after.version += 1
-    fold = _FOLDS.get(payload)
-    if fold is not None:
-        fold(after, change)
+    after = topic
+    for event in events:
+        payload = event.WhichOneof("payload") or ""
+        if payload == "scalable_topic_created":
+            after = _created(event.scalable_topic_created)
+        elif payload == "scalable_topic_deleted":
+            after = None
+        elif after is not None:
+            if after is topic:
+                # Once for all events: a topic at its limits has two hundred kilobytes, and a change
+                # of its segments an event for each subscription.
+                after = ScalableTopic()
+                after.CopyFrom(topic)
+            after.version += 1
+            fold = _FOLDS.get(payload)
+            if fold is not None:
+                fold(after, getattr(event, payload))
     return after
+
+
+def _created(change: Any) -> ScalableTopic:
+    return ScalableTopic(
+        topic_id=change.topic_id,
+        name=change.name,
+        next_segment_id=len(change.segments),
+        version=1,
+        segments=change.segments,
+    )
 
 
 def _planned(topic: ScalableTopic, change: Any) -> None:

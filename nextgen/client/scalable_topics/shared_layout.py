@@ -7,11 +7,12 @@ shard ─▶ events of the topic ──────▶ the folded layout ─╮
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from nextgen.client.changes.shard_watch import ShardWatch
-from nextgen.client.scalable_topics.fold import fold_event
+from nextgen.client.scalable_topics.fold import fold_events
 from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.limits.scalable import LAYOUT_WAKES_AT_ONCE_MAX
 from nextgen.kernel.routing.names import Domain, TopicName, Unit, UnitKind
 from nextgen.pulsar.scalable_topics.ports import KnownLayout
 from protos.nextgen.v1.events_pb2 import Event
@@ -52,6 +53,8 @@ class SharedLayout:
         self._stream = stream
         self._broker_url = broker_url
         self._owners: dict[int, _Owner] = {}
+        self._known: tuple[int, Mapping[_Owner, str], KnownLayout] | None = None
+        """What ``known`` returned last, of which change, with which URLs."""
         self._waiting: set[asyncio.Future[None]] = set()
         self._waiting_for_graph: set[asyncio.Future[None]] = set()
         self._layout_id = stream.add(
@@ -70,15 +73,19 @@ class SharedLayout:
         return f"<SharedLayout {self.name.text} places={self.places} loaded={self.is_loaded}>"
 
     def known(self) -> KnownLayout | None:
-        """Return the present layout with the URLs of brokers that live; None if there is none."""
+        """Return the present layout with the URLs of brokers that live; None if there is none.
+
+        While several watch it, it is the same object until something differs.
+        """
         if self.topic is None:
             return None
-        urls: dict[int, str] = {}
-        for segment_id, owner in self._owners.items():
-            url = self._broker_url(*owner)
-            if url:
-                urls[segment_id] = url
-        return KnownLayout(self.topic, urls)
+        url_of = {owner: self._broker_url(*owner) for owner in set(self._owners.values())}
+        if self._known is not None and self._known[:2] == (self.changes, url_of):
+            return self._known[2]
+        urls = {each: url for each, owner in self._owners.items() if (url := url_of[owner])}
+        known = KnownLayout(self.topic, urls)
+        self._known = (self.changes, url_of, known) if self.places > 1 else None
+        return known
 
     async def wait_change(self, changes: int) -> None:
         """Return once ``changes`` is no longer that.
@@ -142,10 +149,11 @@ class SharedLayout:
 
     def notify(self, *, of_graph: bool) -> None:
         self.changes += 1
-        _wake(self._waiting)
+        woken = list(self._waiting)
         if of_graph:
             self.graph_changes += 1
-            _wake(self._waiting_for_graph)
+            woken += self._waiting_for_graph
+        _wake(woken)
 
 
 class _LayoutListener:
@@ -166,10 +174,7 @@ class _LayoutListener:
         self._owner.take_topic(self._read)
 
     def on_events(self, events: Sequence[Event]) -> None:
-        topic = self._owner.topic
-        for event in events:
-            topic = fold_event(topic, event)
-        self._owner.take_topic(topic)
+        self._owner.take_topic(fold_events(self._owner.topic, events))
 
     def on_position(self, position: int) -> None:
         """Do nothing: a layout is as of its last event."""
@@ -220,10 +225,13 @@ class _OwnerListener:
         self._owner.end(error)
 
 
-def _wake(waiting: Iterable[asyncio.Future[None]]) -> None:
-    for woken in waiting:
+def _wake(waiting: list[asyncio.Future[None]]) -> None:
+    """Wake them, ``LAYOUT_WAKES_AT_ONCE_MAX`` in a turn of the event loop."""
+    for woken in waiting[:LAYOUT_WAKES_AT_ONCE_MAX]:
         if not woken.done():
             woken.set_result(None)
+    if len(waiting) > LAYOUT_WAKES_AT_ONCE_MAX:
+        asyncio.get_running_loop().call_soon(_wake, waiting[LAYOUT_WAKES_AT_ONCE_MAX:])
 
 
 def _graph_of(topic: ScalableTopic | None) -> tuple[str, int] | None:

@@ -140,6 +140,10 @@ LAYOUT_LOADS_MAX = 200
 """Layouts that a process begins to follow at a time: a shard has them read within a second. The
 others wait, without a limit in time: their clients have one."""
 
+LAYOUT_WAKES_AT_ONCE_MAX = 16
+"""Watchers and consumers of one layout that a change wakes in one turn of the event loop. Each is
+sent up to ``SEGMENTS_PER_TOPIC_MAX`` segments, which takes a millisecond or two."""
+
 ST_MEMORY_BYTES_DEFAULT = 64 * 1024 * 1024
 """Bytes of messages of one client that wait to be stored, as in stock clients."""
 

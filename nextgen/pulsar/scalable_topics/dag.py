@@ -10,7 +10,17 @@ from protos.pulsar import PulsarApi_pb2 as pulsar
 
 
 def dag_of(known: KnownLayout, controller_url: str) -> pulsar.ScalableTopicDAG:
-    """Return a layout as a message. ``controller_url`` is where consumers register."""
+    """Return a layout as a message, made once for all watchers: do not change it.
+
+    ``controller_url`` is where consumers register.
+    """
+    made = known.messages.get(controller_url)
+    if made is None:
+        made = known.messages[controller_url] = _made(known, controller_url)
+    return made
+
+
+def _made(known: KnownLayout, controller_url: str) -> pulsar.ScalableTopicDAG:
     dag = pulsar.ScalableTopicDAG(epoch=known.topic.epoch)
     if controller_url:
         dag.controller_broker_url = controller_url

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from nextgen.kernel.routing.names import TopicName
 from protos.nextgen.v1.layouts_pb2 import ScalableTopic, TopicSegment
+from protos.pulsar.PulsarApi_pb2 import ScalableTopicDAG
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class KnownLayout:
 
     topic: ScalableTopic
     owners: Mapping[int, str]
+    messages: dict[str, ScalableTopicDAG] = field(default_factory=dict, compare=False, repr=False)
+    """What was made of it for clients, by the URL of the node: the same for all watchers."""
 
 
 class WatchedLayout(Protocol):

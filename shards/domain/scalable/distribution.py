@@ -76,11 +76,12 @@ def distribute(
     of a segment.
     """
     former = _Former(segments, consumers, before)
+    shared: set[int] = set()
     if len(consumers) <= len(segments):
         owners = _spread(segments, consumers, former)
     else:
         owners = _shared(segments, consumers, former, may_share=may_share)
-    shared = {segment_id for segment_id, names in owners.items() if len(names) > 1}
+        shared.update([segment_id for segment_id, names in owners.items() if len(names) > 1])
     held: dict[str, list[int]] = {name: [] for name in consumers}
     for segment in segments:
         segment_id = segment.segment_id
@@ -112,8 +113,9 @@ class _Former:
         self.inherited: dict[int, list[str]] = {}
         for segment in segments:
             segment_id = segment.segment_id
-            if segment_id in owners:
-                self.kept[segment_id] = owners[segment_id]
+            former = owners.get(segment_id)
+            if former is not None:
+                self.kept[segment_id] = former
             elif segment.parents:
                 of_parents = chain.from_iterable([owners.get(each, ()) for each in segment.parents])
                 self.inherited[segment_id] = list(dict.fromkeys(of_parents))

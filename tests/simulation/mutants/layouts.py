@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nextgen.client.scalable_topics import shared_layout
 from nextgen.client.scalable_topics.shared_layout import SharedLayout
 from nextgen.client.scalable_topics.shared_layouts import LayoutPlace, SharedLayouts
 from nextgen.pulsar.scalable_topics.layout_session import LayoutSession
@@ -117,5 +118,33 @@ MUTANTS = (
         "an update leaves when the client has read the one before",
         (Edit(LayoutSession, "_follow", "await self._client.until_writable()", "pass"),),
         _SESSION,
+    ),
+    Mutant(
+        "layout-watchers-woken-at-once",
+        "SC6",
+        "a change wakes some watchers of a layout, and serves others before the next ones",
+        (
+            Edit(
+                shared_layout,
+                "_wake",
+                "for woken in waiting[:LAYOUT_WAKES_AT_ONCE_MAX]:",
+                "for woken in waiting:",
+            ),
+        ),
+        _SHARED,
+    ),
+    Mutant(
+        "layouts-with-brokers-that-went",
+        "SC6",
+        "watchers of a layout share what was made of it while its owners are the same",
+        (
+            Edit(
+                SharedLayout,
+                "known",
+                "self._known[:2] == (self.changes, url_of)",
+                "self._known[0] == self.changes",
+            ),
+        ),
+        _SHARED,
     ),
 )

@@ -2,8 +2,8 @@
 
 from hypothesis import given
 
-from nextgen.client.scalable_topics.fold import _FOLDS, fold_event
-from nextgen.kernel.events.decider import Accepted
+from nextgen.client.scalable_topics.fold import _FOLDS, fold_events
+from nextgen.kernel.events.decider import Accepted, fold
 from protos.nextgen.v1.events_pb2 import DecidedCommand, Event, LayoutChanged
 from protos.nextgen.v1.layouts_pb2 import ScalableTopic
 from shards.domain.scalable.decider import decide
@@ -25,12 +25,11 @@ def test_a_node_folds_every_history_to_what_the_shard_has(history):
         decision = decide(state, command)
         if not isinstance(decision, Accepted):
             continue
-        for domain_event, event in zip(decision.events, stored(decision.events), strict=True):
-            before = None if message is None else message.SerializeToString()
-            state, after = evolve(state, domain_event), fold_event(message, event)
-            assert message is None or message.SerializeToString() == before, "it is shared"
-            message = after
-            assert message == (None if state is None else scalable_topic_message(state))
+        before = None if message is None else message.SerializeToString()
+        after = fold_events(message, stored(decision.events))
+        assert message is None or message.SerializeToString() == before, "it is shared"
+        state, message = fold(evolve, state, decision.events), after
+        assert message == (None if state is None else scalable_topic_message(state))
 
 
 def test_every_event_of_a_topic_that_exists_has_a_fold():
@@ -40,8 +39,8 @@ def test_every_event_of_a_topic_that_exists_has_a_fold():
 def test_an_event_of_a_later_release_changes_the_version_alone():
     topic = ScalableTopic(name=NAME, version=4, epoch=2)
 
-    assert fold_event(topic, Event()) == ScalableTopic(name=NAME, version=5, epoch=2)
+    assert fold_events(topic, [Event()]) == ScalableTopic(name=NAME, version=5, epoch=2)
 
 
 def test_events_about_a_topic_that_is_not_there_are_passed_over():
-    assert fold_event(None, Event(layout_changed=LayoutChanged(name=NAME, epoch=7))) is None
+    assert fold_events(None, [Event(layout_changed=LayoutChanged(name=NAME, epoch=7))]) is None

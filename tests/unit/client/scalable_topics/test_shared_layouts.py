@@ -12,8 +12,9 @@ from nextgen.client.scalable_topics import shared_layouts as module
 from nextgen.client.scalable_topics.shared_layouts import SharedLayouts
 from nextgen.kernel.errors import Overloaded, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.limits.scalable import LAYOUT_LOADS_MAX
+from nextgen.kernel.limits.scalable import LAYOUT_LOADS_MAX, LAYOUT_WAKES_AT_ONCE_MAX
 from nextgen.kernel.routing.names import TopicName, parse_topic
+from nextgen.pulsar.scalable_topics.dag import dag_of
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import (
@@ -241,6 +242,40 @@ async def test_what_becomes_of_a_subscription_is_no_change_of_the_graph(world):
     await of_graph
 
 
+async def test_watchers_share_what_is_made_of_a_layout_until_it_changes(world):
+    first = await world.loaded(item())
+    second = await world.layouts.watch(NAME, create=False, may_be_absent=False)
+    message = dag_of(first.layout(), "pulsar://d:6650")
+    assert dag_of(second.layout(), "pulsar://d:6650") is message
+    assert dag_of(second.layout(), "pulsar://other:6650").controller_broker_url.endswith(
+        "other:6650"
+    )
+
+    world.stream_.events(KIND_SCALABLE_TOPIC, changed(1))
+
+    assert dag_of(first.layout(), "pulsar://d:6650").epoch == 1
+    assert message.epoch == 0
+
+
+async def test_layout_wakes_at_once_max_are_woken_in_a_turn_and_one_more_in_the_next(world):
+    """A node that sends a large layout to many watchers serves others between them."""
+    places = [await world.loaded(item())]
+    for _ in range(LAYOUT_WAKES_AT_ONCE_MAX):
+        places.append(await world.layouts.watch(NAME, create=False, may_be_absent=False))
+    waiting = [asyncio.ensure_future(place.next_graph_change()) for place in places]
+    for place in places:
+        place.layout()
+    await world.settle()
+
+    world.stream_.events(KIND_SCALABLE_TOPIC, changed(1))
+
+    counts = []
+    for _ in range(2):
+        await asyncio.sleep(0)
+        counts.append(sum(each.done() for each in waiting))
+    assert counts == [LAYOUT_WAKES_AT_ONCE_MAX, LAYOUT_WAKES_AT_ONCE_MAX + 1]
+
+
 @pytest.mark.parametrize("how", ["owner", "deletion", "end"])
 async def test_owners_a_deletion_and_the_end_are_changes_of_the_graph(world, how):
     place = await world.loaded(item())
@@ -371,9 +406,13 @@ async def test_owners_are_those_whose_session_lives(world):
     assert place.layout().owners == {}
 
 
-async def test_a_broker_that_went_is_no_owner_any_more(world):
+@pytest.mark.parametrize("watchers", [1, 2])
+async def test_a_broker_that_went_is_no_owner_any_more(world, watchers):
     place = await world.loaded(item())
+    if watchers == 2:  # Else nothing is kept of what a watcher was given.
+        await world.layouts.watch(NAME, create=False, may_be_absent=False)
     world.stream_.snapshot(KIND_ASSIGNMENT, unit("b-1", "s-1"))
+    assert place.layout().owners == {0: "pulsar://b-1:6650"}
     gone = BrokerRecorded(broker_id="b-1", session_id="s-1", epoch=1, is_live=False)
 
     world.link.view.apply(ClusterUpdate(brokers=[gone]))
