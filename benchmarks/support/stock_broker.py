@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -70,14 +71,24 @@ class NoPeer(Exception):
 class StockBroker:
     """One process. ``async with`` starts it and waits until it serves public/default."""
 
-    def __init__(self, directory: Path, *, version: str, java: str, heap: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        version: str,
+        java: str,
+        heap: str,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """``settings``: further lines of its configuration, such as those of TLS."""
         self._directory = directory
         self._version = version
         self._java = java
         self._heap = heap
+        self._settings = settings or {}
         self._process: asyncio.subprocess.Process | None = None
-        self.port = _free_port()
-        self._http_port = _free_port()
+        self.port = free_port()
+        self._http_port = free_port()
 
     @property
     def http(self) -> str:
@@ -93,7 +104,9 @@ class StockBroker:
         classpath = await self._resolve()
         configuration = self._directory / "standalone.conf"
         configuration.write_text(
-            CONFIGURATION.format(pulsar=self.port, http=self._http_port), encoding="utf-8"
+            CONFIGURATION.format(pulsar=self.port, http=self._http_port)
+            + "".join(f"{name}={value}\n" for name, value in self._settings.items()),
+            encoding="utf-8",
         )
         with (self._directory / "broker.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -137,7 +150,7 @@ class StockBroker:
 
     def _bookie_options(self) -> tuple[str, ...]:
         """From 5.0 on, a bookie takes a free port by itself."""
-        return () if self._is_5 else ("--bookkeeper-port", str(_free_port()))
+        return () if self._is_5 else ("--bookkeeper-port", str(free_port()))
 
     @property
     def _is_5(self) -> bool:
@@ -197,7 +210,7 @@ class StockBroker:
         return (errors or lines or ["it wrote nothing"])[-1][:300]
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -41,6 +41,14 @@ Push = Callable[[BaseCommand, bytes], None]
 _PONG = encode_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
 
 
+class GreetingRefused(ConnectionLost):
+    """The server answered CONNECT by an ERROR. ``code`` is a value of Pulsar's ``ServerError``."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"ERROR instead of CONNECTED: {message}")
+        self.code = code
+
+
 class PulsarClientConnection(asyncio.Protocol):
     """One connection to a server. Make it with ``open``; ``close`` it, or use it in ``async with``.
 
@@ -212,8 +220,11 @@ class PulsarClientConnection(asyncio.Protocol):
         if command.type == BaseCommand.CONNECTED:
             self._greeted.set_result(command.connected)
             return
+        if command.type == BaseCommand.ERROR:
+            self._end(GreetingRefused(command.error.error, command.error.message))
+            return
         kind = BaseCommand.Type.Name(command.type)
-        self._end(ConnectionLost(f"{kind} instead of CONNECTED: {command.error.message}"))
+        self._end(ConnectionLost(f"{kind} instead of CONNECTED"))
 
     def _end(self, error: ConnectionLost) -> None:
         """Fail all pending requests, and close."""

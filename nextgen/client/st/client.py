@@ -39,6 +39,8 @@ Value = TypeVar("Value")
 UNSUPPORTED = {
     "transactions": "this client has no transactions",
     "transaction_policy": "this client has no transactions",
+    "proxy": "a proxy of Pulsar is found by lookups; others, by the TLS name of a host, are not",
+    "open_telemetry": "trace around the calls",
     "max_connection_idle_ms": "connections stay open until the client is closed",
 }
 """Settings of the Java client that this one does not have, and what to do."""
@@ -57,10 +59,14 @@ class PulsarClient:
     discovery nodes of this project, or stock brokers from 5.0 on.
     ``operation_timeout_ms``: for creating producers and consumers, and for each request.
     ``memory_limit_bytes``: of messages that wait to be stored; ``send`` waits beyond it.
-    ``keep_alive_ms``: a connection is closed when nothing came in this time.
+    ``keep_alive_ms``: between two PINGs; a connection on which nothing came in between is closed,
+    so one that is dead is noticed within twice this time.
+    ``connections_per_broker``: segments take turns on so many connections to each broker.
     ``listener_name``: which advertised address of the brokers to use.
-    ``token``: proves who the client is, or a function that returns a fresh one.
-    ``tls``: instead of the system's certificates.
+    ``token``: proves who the client is, or a function that returns a fresh one, which is called for
+    each connection and whenever a server wants a new proof.
+    ``tls``: instead of a context with the system's certificates; it may have a certificate of the
+    client, and decides whether names of hosts are verified.
 
     Raises:
         InvalidSettings: A setting is out of its range or contradicts another one.
@@ -74,6 +80,7 @@ class PulsarClient:
         operation_timeout_ms: int = ST_OPERATION_TIMEOUT_MS_DEFAULT,
         memory_limit_bytes: int = ST_MEMORY_BYTES_DEFAULT,
         keep_alive_ms: int = PULSAR_KEEP_ALIVE_MS,
+        connections_per_broker: int = 1,
         listener_name: str = "",
         token: Token | None = None,
         tls: ssl.SSLContext | None = None,
@@ -85,6 +92,7 @@ class PulsarClient:
             operation_timeout_ms,
             memory_limit_bytes,
             keep_alive_ms,
+            connections_per_broker,
             listener_name,
             token,
             tls,

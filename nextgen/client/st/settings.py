@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from nextgen.client.st.errors import InvalidSettings, NotSupported
 from nextgen.kernel.limits.pulsar import PULSAR_KEEP_ALIVE_MS
 from nextgen.kernel.limits.scalable import (
+    ST_CONNECTIONS_PER_BROKER_MAX,
     ST_MEMORY_BYTES_DEFAULT,
     ST_OPERATION_TIMEOUT_MS_DEFAULT,
 )
@@ -20,7 +21,8 @@ TLS_SCHEME = "pulsar+ssl"
 _PORTS = {PLAIN_SCHEME: 6650, TLS_SCHEME: 6651}
 
 Token = str | Callable[[], str]
-"""A token, or a function that returns one each time the client proves who it is."""
+"""A token, or a function that returns one each time the client proves who it is. It is called on
+the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,12 @@ class Address:
 
     def __str__(self) -> str:
         scheme = TLS_SCHEME if self.is_tls else PLAIN_SCHEME
+        return f"{scheme}://{self.host_and_port}"
+
+    @property
+    def host_and_port(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{scheme}://{host}:{self.port}"
+        return f"{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ class ClientSettings:
     operation_timeout_ms: int = ST_OPERATION_TIMEOUT_MS_DEFAULT
     memory_limit_bytes: int = ST_MEMORY_BYTES_DEFAULT
     keep_alive_ms: int = PULSAR_KEEP_ALIVE_MS
+    connections_per_broker: int = 1
     listener_name: str = ""
     token: Token | None = None
     tls: ssl.SSLContext | None = None
@@ -64,12 +71,21 @@ class ClientSettings:
         """
         for name in ("operation_timeout_ms", "memory_limit_bytes", "keep_alive_ms"):
             positive(name, getattr(self, name))
+        positive(
+            "connections_per_broker",
+            self.connections_per_broker,
+            at_most=ST_CONNECTIONS_PER_BROKER_MAX,
+        )
+        if not isinstance(self.listener_name, str):
+            raise InvalidSettings(f"listener_name is {self.listener_name!r}, not a name")
+        if not (self.token is None or isinstance(self.token, str) or callable(self.token)):
+            raise InvalidSettings("token is neither a string nor a function that returns one")
+        if self.tls is not None and not isinstance(self.tls, ssl.SSLContext):
+            raise InvalidSettings(f"tls is {self.tls!r}, not an ssl.SSLContext")
         is_tls = self.addresses()[0].is_tls
         if self.tls is not None and not is_tls:
             raise InvalidSettings(f"tls needs a service URL that begins with {TLS_SCHEME}://")
         if is_tls and self.tls is None:
-            from dataclasses import replace
-
             return replace(self, tls=ssl.create_default_context())
         return self
 

@@ -73,6 +73,7 @@ def layout_of(update: pulsar.CommandScalableTopicUpdate) -> Layout:
         dag.epoch,
         [_segment(topic, each) for each in dag.segments],
         controller_url=dag.controller_broker_url,
+        controller_url_tls=dag.controller_broker_url_tls,
     )
 
 

@@ -174,6 +174,10 @@ ST_UNACKNOWLEDGED_ENTRIES_MAX = 100_000
 ST_ACKNOWLEDGEMENTS_PER_COMMAND_MAX = 1_000
 """Entries in one ACK; further ones go into the next."""
 
+ST_CONNECTIONS_PER_BROKER_MAX = 64
+"""Connections of one client to one broker. A broker has room for some ten thousand, of all its
+clients."""
+
 ST_AVRO_DEPTH_MAX = 64
 """Types inside each other in an Avro definition: fastavro reads each by a call inside another one,
 on a stack that has room for some thousand."""

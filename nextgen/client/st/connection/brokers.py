@@ -18,6 +18,7 @@ class Brokers:
         self._settings = settings
         self._addresses = settings.addresses()
         self._turn = 0
+        self._is_proxied = False
         self.pool = pool
 
     async def any(self) -> Link:
@@ -41,8 +42,7 @@ class Brokers:
         Raises:
             ScalableTopicError: There is none, or the server refuses.
         """
-        address, proxied_to = await self._find(topic)
-        return await self.pool.get(address, proxied_to)
+        return await self.pool.get(*await self._find(topic))
 
     async def at(self, url: str, *, is_own: bool = False) -> Link:
         """Return a connection to a broker whose URL the server named.
@@ -50,8 +50,13 @@ class Brokers:
         Raises:
             ConnectionFailed: It does not answer, or the URL is none.
         """
-        address = self._address(url)
-        return await (self.pool.get_own(address) if is_own else self.pool.get(address))
+        place = self._place_of(self._address(url))
+        return await (self.pool.get_own(*place) if is_own else self.pool.get(*place))
+
+    def chosen(self, url: str, url_tls: str) -> str:
+        """Return which of a broker's two URLs is for this client; empty if the server named none
+        for it."""
+        return url_tls if self._is_tls else url
 
     async def own_serving(self, topic: str) -> Link:
         """Do as ``serving``, with a connection that nobody else has."""
@@ -61,14 +66,13 @@ class Brokers:
         link, is_authoritative = await self.any(), False
         for _ in range(ST_LOOKUP_REDIRECTS_MAX + 1):
             answer = await self._ask(link, topic, is_authoritative=is_authoritative)
-            url = answer.brokerServiceUrlTls if self._is_tls else answer.brokerServiceUrl
+            url = self.chosen(answer.brokerServiceUrl, answer.brokerServiceUrlTls)
             if answer.response == pulsar.CommandLookupTopicResponse.Failed or not url:
                 raise error_of(answer.error, answer.message or f"no broker serves {topic}")
             address = self._address(url)
             if answer.response == pulsar.CommandLookupTopicResponse.Connect:
-                if answer.proxy_through_service_url:
-                    return self._addresses[self._turn % len(self._addresses)], url
-                return address, ""
+                self._is_proxied = answer.proxy_through_service_url
+                return self._place_of(address)
             link, is_authoritative = await self.pool.get(address), answer.authoritative
         raise ConnectionFailed(
             f"the lookup of {topic} was redirected {ST_LOOKUP_REDIRECTS_MAX} times"
@@ -92,11 +96,21 @@ class Brokers:
     def _is_tls(self) -> bool:
         return self._addresses[0].is_tls
 
+    def _place_of(self, broker: Address) -> tuple[Address, str]:
+        """Return the address to connect to, and the broker behind it if that is a proxy."""
+        if not self._is_proxied:
+            return broker, ""
+        return self._addresses[self._turn % len(self._addresses)], broker.host_and_port
+
     def _address(self, url: str) -> Address:
         try:
-            return parse_address(url)
+            address = parse_address(url)
         except InvalidSettings as error:
             raise ConnectionFailed(f"the server named a broker by no URL: {error}") from error
+        if address.is_tls is not self._is_tls:
+            # A server must not talk the client out of TLS, or a token would be readable.
+            raise ConnectionFailed(f"{address} has not the scheme of the service URL")
+        return address
 
 
 def refusal_in(answer: pulsar.BaseCommand) -> ScalableTopicError:

@@ -6,6 +6,7 @@ A command for an id that is not (or no longer) known is dropped: it may have cro
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from nextgen.client.st.errors import ConnectionFailed, TimedOut
@@ -57,7 +58,8 @@ class Link(PulsarClientConnection):
         self.layouts: dict[int, UpdateReceiver] = {}
         self.registrations: dict[int, Receiver] = {}
         self.topic_watches: dict[int, Receiver] = {}
-        self.token: str | None = None
+        self.token: Callable[[], str | None] | None = None
+        """Makes the proof of who the client is, if it has any."""
         self._last_id = 0
         self._is_paused = False
         self._has_heard = True
@@ -175,7 +177,7 @@ class Link(PulsarClientConnection):
         if receiver is not None:
             receiver.received(self, command, payload)
         elif command.type == pulsar.BaseCommand.AUTH_CHALLENGE and self.token is not None:
-            self._prove()
+            self._prove(self.token)
 
     def _receiver_of(self, command: pulsar.BaseCommand) -> Receiver | None:
         kind, types = command.type, pulsar.BaseCommand
@@ -199,11 +201,18 @@ class Link(PulsarClientConnection):
             return self.topic_watches.get(command.watchScalableTopicsUpdate.watch_id)
         return None
 
-    def _prove(self) -> None:
+    def _prove(self, make_token: Callable[[], str | None]) -> None:
+        """Answer a challenge: the server wants to know whether the client is still who it was."""
+        try:
+            token = make_token()
+        except ConnectionFailed:
+            # The next connection is opened with a token or fails with this error.
+            self.abort()
+            return
         response = pulsar.CommandAuthResponse(
             client_version="",
-            response=pulsar.AuthData(auth_method_name="token", auth_data=self.token.encode())
-            if self.token
+            response=pulsar.AuthData(auth_method_name="token", auth_data=token.encode())
+            if token
             else None,
             protocol_version=21,
         )

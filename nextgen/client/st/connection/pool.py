@@ -8,7 +8,9 @@ from collections import defaultdict
 from nextgen.client.st.connection.link import Link
 from nextgen.client.st.errors import AlreadyClosed, ConnectionFailed
 from nextgen.client.st.settings import Address, ClientSettings
+from nextgen.client.st.wire import error_of
 from nextgen.kernel.errors import Unavailable
+from nextgen.pulsar.client import GreetingRefused
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 CLIENT_VERSION = "Pulsar NextGen Python"
@@ -27,18 +29,25 @@ class LinkPool:
         self._links: dict[Place, Link] = {}
         self._locks: defaultdict[Place, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._is_closed = False
-        self._last_number = 0
+        self._turn = 0
+        self._last_number = settings.connections_per_broker
 
     def __len__(self) -> int:
         return len(self._links)
 
-    async def get(self, address: Address, proxied_to: str = "", *, number: int = 0) -> Link:
-        """Return the connection to ``address``, or to the broker behind it.
+    async def get(
+        self, address: Address, proxied_to: str = "", *, number: int | None = None
+    ) -> Link:
+        """Return a connection to ``address``, or to the broker behind it.
 
         Raises:
             ConnectionFailed: No Pulsar server answers there.
+            ServerRefused: It does not take the client.
             AlreadyClosed: The client was closed.
         """
+        if number is None:
+            number = self._turn % self._settings.connections_per_broker
+            self._turn += 1
         place = (address, proxied_to, number)
         async with self._locks[place]:
             link = self._links.get(place)
@@ -74,7 +83,7 @@ class LinkPool:
 
     async def _open(self, address: Address, proxied_to: str) -> Link:
         settings = self._settings
-        token = settings.token() if callable(settings.token) else settings.token
+        token = self._token()
         try:
             link = await Link.open(
                 address.host,
@@ -84,10 +93,29 @@ class LinkPool:
                 ssl=settings.tls if address.is_tls else None,
             )
         except Unavailable as error:
+            cause = error.__cause__
+            if isinstance(cause, GreetingRefused):
+                raise error_of(cause.code, str(error)) from error
             raise ConnectionFailed(str(error)) from error
-        link.token = token
+        if settings.token is not None:
+            link.token = self._token
         link.watch_silence(settings.keep_alive_ms)
         return link
+
+    def _token(self) -> str | None:
+        """Return a proof of who the client is.
+
+        Raises:
+            ConnectionFailed: The function of the program raises, or returns something else.
+        """
+        token = self._settings.token
+        try:
+            made = token() if callable(token) else token
+        except Exception as error:
+            raise ConnectionFailed(f"the function that makes tokens failed: {error!r}") from error
+        if made is not None and not isinstance(made, str):
+            raise ConnectionFailed(f"the function for tokens returned a {type(made).__name__}")
+        return made
 
     def _forget(self, place: Place, link: Link) -> None:
         if self._links.get(place) is link:

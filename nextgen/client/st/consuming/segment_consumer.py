@@ -221,7 +221,10 @@ class SegmentConsumer:
         elif command.type == pulsar.BaseCommand.REACHED_END_OF_TOPIC:
             self._in_versions.end()
         elif command.type == pulsar.BaseCommand.CLOSE_CONSUMER:
-            self._broker_url = command.close_consumer.assignedBrokerServiceUrl
+            closing = command.close_consumer
+            self._broker_url = self._owner.brokers.chosen(
+                closing.assignedBrokerServiceUrl, closing.assignedBrokerServiceUrlTls
+            )
             self._lost()
 
     def link_lost(self, link: Link) -> None:

@@ -45,6 +45,7 @@ class Layout:
     """In the order of their ids: parents come before their children."""
 
     controller_url: str = field(default="", compare=False)
+    controller_url_tls: str = field(default="", compare=False)
     """Where consumers register; empty if no broker leads the topic. A hint."""
 
     def __repr__(self) -> str:
@@ -98,7 +99,11 @@ def compare_layouts(current: Layout | None, offered: Layout) -> Succession:
 
 
 def make_layout(
-    epoch: int, segments: Iterable[LayoutSegment], *, controller_url: str = ""
+    epoch: int,
+    segments: Iterable[LayoutSegment],
+    *,
+    controller_url: str = "",
+    controller_url_tls: str = "",
 ) -> Layout:
     """Return the layout of ``segments``, in any order.
 
@@ -126,7 +131,7 @@ def make_layout(
     # Of classic partitions the ranges mean nothing.
     if not all(each.is_legacy for each in active):
         _check_disjoint(active)
-    return Layout(epoch, by_id, tuple(active), tuple(sealed), controller_url)
+    return Layout(epoch, by_id, tuple(active), tuple(sealed), controller_url, controller_url_tls)
 
 
 def _check_segment(segment: LayoutSegment) -> None:

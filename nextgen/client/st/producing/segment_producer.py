@@ -137,7 +137,9 @@ class SegmentProducer:
             self._send_error(command.send_error)
         elif command.type == pulsar.BaseCommand.CLOSE_PRODUCER:
             closing = command.close_producer
-            self._broker_url = closing.assignedBrokerServiceUrl
+            self._broker_url = self._owner.brokers.chosen(
+                closing.assignedBrokerServiceUrl, closing.assignedBrokerServiceUrlTls
+            )
             self._lost(is_told=True)
 
     def resumed(self, link: Link) -> None:

@@ -146,7 +146,9 @@ class Registration:
         the consumer has one of its own there.
         """
         layout = self._watch.layout
-        url = "" if layout is None else layout.controller_url
+        url = ""
+        if layout is not None:
+            url = self._brokers.chosen(layout.controller_url, layout.controller_url_tls)
         link = await self._reach(url, is_own=False)
         if not link.has_scalable_topics:
             raise NotSupported("the server does not support scalable topics")

@@ -7,6 +7,7 @@ It stores messages in memory and does what a real one does, unless a test makes 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,7 +71,9 @@ class FakeTopic:
 class FakeServer:
     """``async with`` starts it."""
 
-    def __init__(self, *, features: pulsar.FeatureFlags | None = None) -> None:
+    def __init__(
+        self, *, features: pulsar.FeatureFlags | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.features = features or pulsar.FeatureFlags(supports_scalable_topics=True)
         self.version = "Pulsar NextGen"
         self.topics: dict[str, FakeTopic] = {}
@@ -79,13 +82,19 @@ class FakeServer:
         self.received: list[pulsar.BaseCommand] = []
         self.answers: Answer = lambda connection, command: False
         self.sends_pushes = True
+        self.tls = tls
+        self.tokens: set[str] | None = None
+        """Those that prove who a client is; None: nobody has to."""
+
         self._last_ledger = 0
         self._server: asyncio.Server | None = None
         self.port = 0
 
     async def __aenter__(self) -> FakeServer:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: FakeConnection(self), "127.0.0.1", 0)
+        self._server = await loop.create_server(
+            lambda: FakeConnection(self), "127.0.0.1", 0, ssl=self.tls
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -100,7 +109,7 @@ class FakeServer:
 
     @property
     def url(self) -> str:
-        return f"pulsar://127.0.0.1:{self.port}"
+        return f"pulsar{'+ssl' if self.tls else ''}://127.0.0.1:{self.port}"
 
     def count(self, kind: int) -> int:
         return sum(each.type == kind for each in self.received)
@@ -246,10 +255,10 @@ class FakeConnection(asyncio.Protocol):
         self.consumers: dict[int, FakeConsumer] = {}
         self._reader = FrameReader()
         self._transport: Any = None
-        server.connections.append(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
+        self.server.connections.append(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.server.connections.remove(self)
@@ -297,6 +306,11 @@ class FakeConnection(asyncio.Protocol):
             handler(command, payload)
 
     def on_connect(self, command: pulsar.BaseCommand, payload: bytes) -> None:
+        connect, tokens = command.connect, self.server.tokens
+        proof = (connect.auth_method_name, connect.auth_data.decode())
+        if tokens is not None and proof not in {("token", each) for each in tokens}:
+            self.refuse(2**64 - 1, pulsar.AuthenticationError, "who is this?")
+            return
         self.send(
             Command(
                 type=Command.CONNECTED,
@@ -318,7 +332,8 @@ class FakeConnection(asyncio.Protocol):
                 lookupTopicResponse=pulsar.CommandLookupTopicResponse(
                     request_id=command.lookupTopic.request_id,
                     response=pulsar.CommandLookupTopicResponse.Connect,
-                    brokerServiceUrl=self.server.url,
+                    brokerServiceUrl="" if self.server.tls else self.server.url,
+                    brokerServiceUrlTls=self.server.url if self.server.tls else "",
                     authoritative=True,
                 ),
             )

@@ -35,7 +35,7 @@ async def test_every_example_runs_one_after_the_other(
 def test_the_tests_and_checks_that_the_page_names_exist() -> None:
     named = set(re.findall(r"`(\w+)`", PAGE.partition("points and their tests")[2]))
     found = set()
-    for folder in ("tests/unit/client/st", "tests/support/scalable_client"):
+    for folder in ("tests/unit/client/st", "tests/support/scalable_client", "tests/e2e/clients"):
         for path in (ROOT / folder).rglob("*.py"):
             found |= set(re.findall(r"^(?:async )?def (\w+)\(", path.read_text(), re.MULTILINE))
 
