@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from itertools import chain, islice
 from typing import Protocol
@@ -21,6 +21,12 @@ from nextgen.kernel.errors import InvalidRequest, Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
 from nextgen.kernel.routing.names import PARTITION_SUFFIX, Domain, NamespaceName
+from nextgen.kernel.routing.property_filter import (
+    EVERY_TOPIC,
+    InvalidFilter,
+    PropertyFilter,
+    parse_filter,
+)
 from nextgen.kernel.routing.system_topics import is_system_topic
 from nextgen.runtime.security.authorization import Action
 from protos.nextgen.v1 import discovery_service_pb2 as pb
@@ -114,20 +120,15 @@ class TopicNames:
         return await self._stream(request, _DOMAINS_LISTED[mode], _units)
 
     async def _of_domain(self, request: RestRequest) -> Stream:
-        wanted = _properties(request.query.get("properties", ""))
+        text = request.query.get("properties", "")
+        wanted = _filter_of(text.split(",") if text else ())
         return await self._stream(request, request.parts["domain"], _units, wanted)
 
     async def _partitioned(self, request: RestRequest) -> Stream:
         return await self._stream(request, request.parts["domain"], _if_partitioned)
 
     async def _scalable(self, request: RestRequest) -> Stream:
-        wanted: dict[str, str] = {}
-        for each in request.values.get("property", ()):
-            key, equals, value = each.partition("=")
-            if not (key and equals):
-                raise RestFailure(412, f"property is {shown(each)}, which is no key=value")
-            if wanted.setdefault(key, value) != value:
-                raise RestFailure(412, f"property has two values of {shown(key)}, none has both")
+        wanted = _filter_of(request.values.get("property", ()))
         return await self._stream(request, Domain.TOPIC.value, _name, wanted)
 
     async def _stream(
@@ -135,7 +136,7 @@ class TopicNames:
         request: RestRequest,
         domain: str,
         names_of: NamesOf,
-        properties: Mapping[str, str] | None = None,
+        properties: PropertyFilter = EVERY_TOPIC,
     ) -> Stream:
         namespace = request.namespace()
         wanted = pb.GetObjectRequest(name=namespace.text)
@@ -165,7 +166,7 @@ async def _names(
 
 
 async def _with_properties(
-    batches: AsyncGenerator[Sequence[Entry]], properties: Mapping[str, str]
+    batches: AsyncGenerator[Sequence[Entry]], properties: PropertyFilter
 ) -> AsyncGenerator[Sequence[Entry]]:
     """Yield the topics that have all of these properties."""
     async with aclosing(batches):
@@ -173,24 +174,20 @@ async def _with_properties(
             yield [
                 entry
                 for entry in batch
-                if entry[2] is not None
-                and properties.items() <= dict(entry[2].topic.properties).items()
+                if entry[2] is not None and properties.matches(entry[2].topic.properties)
             ]
 
 
-def _properties(text: str) -> dict[str, str]:
-    """Return the properties in ``key=value,key=value``.
+def _filter_of(texts: Iterable[str]) -> PropertyFilter:
+    """Return the filter in ``key=value`` texts.
 
     Raises:
-        RestFailure: 412, it is none such.
+        RestFailure: 412, it is none.
     """
-    properties: dict[str, str] = {}
-    for part in text.split(",") if text else ():
-        key, equals, value = part.partition("=")
-        if not (key and equals):
-            raise RestFailure(412, f"properties has {shown(part)}, which is no key=value")
-        properties[key] = value
-    return properties
+    try:
+        return parse_filter(texts)
+    except InvalidFilter as error:
+        raise RestFailure(412, str(error)) from error
 
 
 def _name(entry: Entry) -> Iterable[str]:

@@ -33,6 +33,7 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
 from nextgen.kernel.limits.scalable import SEGMENTS_PER_TOPIC_MAX
 from nextgen.kernel.routing.names import Domain
+from nextgen.kernel.routing.property_filter import InvalidFilter, parse_filter
 from nextgen.runtime.lifecycle.exit_code import ExitCode, print_error
 
 Epochs = Annotated[
@@ -93,7 +94,10 @@ def list_topics(
     from nextgen.cli.calls.discovery_client import DiscoveryClient
     from protos.nextgen.v1.discovery_service_pb2 import GetObjectRequest, ListObjectsRequest
 
-    wanted = parse_properties(properties)
+    try:
+        wanted = parse_filter(properties or ())
+    except InvalidFilter as error:
+        raise typer.BadParameter(str(error), param_hint="--property") from error
     nodes = endpoints(target, data_dir)
 
     async def work() -> list[Any]:
@@ -104,10 +108,8 @@ def list_topics(
         async with DiscoveryClient(nodes) as client:
             while True:
                 page = await client.call("ListTopics", request)
-                topics = [item.topic for item in page.items]
-                found += [
-                    each for each in topics if wanted.items() <= dict(each.properties).items()
-                ]
+                topics = (item.topic for item in page.items)
+                found += [each for each in topics if wanted.matches(each.properties)]
                 request.page_token = page.next_page_token
                 # One more than the limit shows whether there are more.
                 if not request.page_token or (limit and len(found) > limit):

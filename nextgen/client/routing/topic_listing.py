@@ -6,7 +6,7 @@ That is what Pulsar's binary protocol has: one frame. A namespace of any size is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Protocol
 
 from nextgen.client.cluster.view import ClusterView
@@ -16,6 +16,7 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX, REQUEST_TIMEOUT_DEFAULT_MS
 from nextgen.kernel.limits.listing import LIST_PREFIX_BYTES_MAX
 from nextgen.kernel.limits.pulsar import TOPIC_LIST_BYTES_MAX
+from nextgen.kernel.routing.property_filter import PropertyFilter
 from nextgen.kernel.routing.system_topics import is_system_topic
 from nextgen.kernel.routing.unit_names import unit_names
 from nextgen.pulsar.topic_lists.listed import matching_topics
@@ -120,9 +121,7 @@ def _local_prefix(question: ListQuestion) -> str | None:
     return local if len(local.encode()) <= LIST_PREFIX_BYTES_MAX else None
 
 
-def _partitions_by_name(
-    page: pb.ListResponse, properties: Mapping[str, str]
-) -> list[tuple[str, int]]:
+def _partitions_by_name(page: pb.ListResponse, properties: PropertyFilter) -> list[tuple[str, int]]:
     """Return the topics of a page that have these properties.
 
     A shard node of an earlier release answers with objects when names are requested.
@@ -131,7 +130,7 @@ def _partitions_by_name(
         return [
             (item.name, item.topic.partitions)
             for item in page.items
-            if all(item.topic.properties.get(key) == wanted for key, wanted in properties.items())
+            if properties.matches(item.topic.properties)
         ]
     return list(zip(page.names, page.partitions, strict=True))
 

@@ -11,6 +11,7 @@ from nextgen.kernel.errors import InvalidRequest, Unavailable
 from nextgen.kernel.limits.cluster import PROPERTIES_MAX
 from nextgen.kernel.limits.listing import SUBSCRIPTION_PATTERN_CHARACTERS_MAX
 from nextgen.kernel.routing.names import Domain, NamespaceName
+from nextgen.kernel.routing.property_filter import InvalidFilter, PropertyFilter, property_filter
 from nextgen.pulsar.topic_lists.hash import HASH_CHARACTERS
 from nextgen.pulsar.topic_lists.pattern import (
     InvalidPattern,
@@ -43,20 +44,16 @@ class TopicListAnswers:
         """Return the answer to a listing of ``namespace``.
 
         Raises:
-            InvalidRequest: The filter has more properties than a topic.
+            InvalidRequest: No topic can have the properties of the filter.
             MetadataError: The pattern does not compile, or the shards could not list the topics.
         """
-        if len(request.properties) > PROPERTIES_MAX:
-            raise InvalidRequest(
-                f"a filter of {len(request.properties)} properties, a topic has at most "
-                f"{PROPERTIES_MAX}"
-            )
+        properties = _filter_of(request)
         pattern = self._pattern_of(request)
         question = ListQuestion(
             namespace=namespace,
             pattern=pattern,
             domain=_DOMAIN_OF_MODE[request.mode],
-            properties={each.key: each.value for each in request.properties},
+            properties=properties,
             known_hash=request.topics_hash,
         )
         found = await self._lists.current(question)
@@ -83,6 +80,13 @@ class TopicListAnswers:
         except InvalidPattern as error:
             # The code of a stock broker for whatever a listing fails of.
             raise Unavailable(str(error)) from error
+
+
+def _filter_of(request: pulsar.CommandGetTopicsOfNamespace) -> PropertyFilter:
+    try:
+        return property_filter((each.key, each.value) for each in request.properties)
+    except InvalidFilter as error:
+        raise InvalidRequest(str(error)) from error
 
 
 def needed_of_listing(command: pulsar.BaseCommand) -> pulsar.BaseCommand:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from nextgen.kernel.routing.names import NamespaceName
+from nextgen.kernel.routing.property_filter import EVERY_TOPIC, PropertyFilter
 from nextgen.pulsar.topic_lists.pattern import TopicPattern
 
 
@@ -45,8 +46,7 @@ class ListQuestion:
     """None: all topics of the namespace."""
     domain: str = ""
     """``persistent``, ``non-persistent`` or empty for both."""
-    properties: Mapping[str, str] = field(default_factory=dict)
-    """Properties that a topic must have, with these values."""
+    properties: PropertyFilter = EVERY_TOPIC
     known_hash: str = ""
     """The hash of the list that the caller has; empty if it has none."""
 

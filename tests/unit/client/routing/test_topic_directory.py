@@ -16,6 +16,7 @@ from nextgen.kernel.limits.pulsar import (
     DIRECTORY_READS_PER_REQUEST_MAX,
 )
 from nextgen.kernel.routing.names import parse_namespace, parse_topic
+from nextgen.kernel.routing.property_filter import property_filter
 from nextgen.pulsar.metadata_commands import Located
 from nextgen.pulsar.topic_lists.pattern import compile_pattern
 from nextgen.pulsar.topic_lists.ports import ListQuestion
@@ -635,7 +636,7 @@ async def test_a_listing_has_the_topics_with_all_the_properties(directory, world
     world.add_topic("persistent://acme/orders/n3")
 
     async def listed(**properties):
-        question = ListQuestion(ORDERS, properties=properties)
+        question = ListQuestion(ORDERS, properties=property_filter(properties.items()))
         return [name[25:] for name in await directory.topics_of_namespace(question)]
 
     assert await listed(zone="a") == ["n1", "n2"]
