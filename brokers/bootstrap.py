@@ -196,6 +196,7 @@ async def _start_front(
         clock=now_ms,
         topic_lists=config.topic_lists,
         lists=lists,
+        scalable_lists=lists,
         report_drained=agent.report_drained,
         layouts=layouts,
         consumers=consumers,

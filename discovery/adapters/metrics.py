@@ -82,6 +82,16 @@ _COUNTERS = (
     ("layout_updates", "layout_updates", "Layouts of scalable topics sent to watchers"),
     ("layout_watches_refused", "layout_watches_refused", "Watches of layouts that were refused"),
     (
+        "namespace_updates",
+        "namespace_updates",
+        "Lists of scalable topics, and changes of them, sent to watchers of namespaces",
+    ),
+    (
+        "namespace_watches_refused",
+        "namespace_watches_refused",
+        "Watches of namespaces' scalable topics that were refused",
+    ),
+    (
         "consumer_assignments",
         "consumer_assignments",
         "Segments of scalable topics assigned to consumers, as sent to them",
@@ -133,6 +143,7 @@ _GAUGES = (
     ("pulsar_commands_waiting", "pulsar_commands_waiting", "Commands that wait for shards"),
     ("topic_watchers", "topic_watchers", "Watchers of topic lists by pattern"),
     ("layout_watches", "layout_watches", "Watches of layouts of scalable topics"),
+    ("namespace_watches", "namespace_watches", "Watches of namespaces' scalable topics"),
     ("layouts_followed", "layouts_followed", "Layouts that are followed for these watches"),
     ("consumer_sessions", "consumer_sessions", "Consumers of scalable topics with a session"),
     ("consumers_attached", "consumers_attached", "Consumers that shards know to be here"),

@@ -51,6 +51,7 @@ from nextgen.pulsar.lookups import lookup_answer_beginnings
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.pulsar.scalable_topics.consumer_session import ConsumerSessions
 from nextgen.pulsar.scalable_topics.layout_session import LayoutWatches
+from nextgen.pulsar.scalable_topics.namespace_session import NamespaceWatches
 from nextgen.pulsar.scalable_topics.session import ScalableServices
 from nextgen.pulsar.server import PulsarServer
 from nextgen.pulsar.topic_lists.listed import ListedTopics
@@ -143,7 +144,9 @@ class LookupCore:
         url = _pulsar_url(self._config)
         self.consumers = SharedConsumers(self.layouts, self.router, self._config.node_id)
         self.scalable = ScalableServices(
-            LayoutWatches(self.layouts, partitions, url), ConsumerSessions(self.consumers)
+            LayoutWatches(self.layouts, partitions, url),
+            ConsumerSessions(self.consumers),
+            NamespaceWatches(self.topic_lists, self.topic_watches.permits),
         )
         services = ClientServices(
             known,

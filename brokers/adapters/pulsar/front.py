@@ -28,7 +28,12 @@ from nextgen.kernel.limits.pulsar import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALI
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.pulsar.scalable_topics.consumer_session import ConsumerSessions
 from nextgen.pulsar.scalable_topics.layout_session import LayoutWatches
-from nextgen.pulsar.scalable_topics.ports import ScalableConsumers, ScalableTopics
+from nextgen.pulsar.scalable_topics.namespace_session import NamespaceWatches
+from nextgen.pulsar.scalable_topics.ports import (
+    ScalableConsumers,
+    ScalableTopicLists,
+    ScalableTopics,
+)
 from nextgen.pulsar.scalable_topics.session import ScalableServices
 from nextgen.pulsar.server import PulsarServer
 from nextgen.pulsar.topic_lists.listed import ListedTopics
@@ -63,6 +68,7 @@ class PulsarFront:
         clock: Clock,
         topic_lists: TopicListSettings = DEFAULT_TOPIC_LISTS,
         lists: TopicLists | None = None,
+        scalable_lists: ScalableTopicLists | None = None,
         layouts: ScalableTopics | None = None,
         consumers: ScalableConsumers | None = None,
         wall_clock: Callable[[], int] | None = None,
@@ -110,6 +116,7 @@ class PulsarFront:
             self.scalable = ScalableServices(
                 LayoutWatches(layouts, partitions, identity.broker_url),
                 ConsumerSessions(consumers) if consumers is not None else None,
+                NamespaceWatches(scalable_lists, commands.permits) if scalable_lists else None,
             )
         self.shared = Front(self.topics, commands, self.topic_watches, self.scalable)
         """The parts that all connections of this broker share."""

@@ -1,4 +1,4 @@
-"""Follows the topics of one namespace at every shard, for all lists of this process.
+"""Follows one domain's topics of one namespace at every shard, for all lists of this process.
 
     the shards' streams ─▶ queue ─▶ one worker ─▶ index ─▶ the lists that may match, in slices
 
@@ -20,7 +20,7 @@ from nextgen.client.changes.shard_watch import WatchListener
 from nextgen.client.topic_lists.topic_changes import TopicChange, topic_changes
 from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.kernel.limits.listing import TOPIC_LIST_BACKLOG_EVENTS_MAX
-from nextgen.kernel.routing.names import NamespaceName
+from nextgen.kernel.routing.names import Domain, NamespaceName
 from nextgen.tasks.background import cancel_and_wait, keep
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Item, Kind
@@ -109,6 +109,7 @@ class NamespaceChanges:
     def __init__(
         self,
         namespace: NamespaceName,
+        domain: Domain,
         streams: Streams,
         shard_ids: Iterable[int],
         on_ended: Callable[[MetadataError], None],
@@ -117,6 +118,7 @@ class NamespaceChanges:
         self._index: ChangeIndex[None, ChangeTaker] = ChangeIndex()
         self.progress = {shard_id: ShardProgress() for shard_id in shard_ids}
         self._namespace = namespace
+        self._domain = domain
         self._streams = streams
         self._on_ended = on_ended
         self._queue: deque[_Step] = deque()
@@ -125,7 +127,11 @@ class NamespaceChanges:
         self._worker = keep("topic_lists", self._work)
 
     def __repr__(self) -> str:
-        return f"<NamespaceChanges {self._namespace.text} lists={len(self._lists)}>"
+        return f"<NamespaceChanges {self._prefix} lists={len(self._lists)}>"
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self._domain}://{self._namespace.text}/"
 
     def add(self, shared: ChangeTaker) -> None:
         """Pass changes to a list from here on."""
@@ -147,13 +153,12 @@ class NamespaceChanges:
         Raises:
             Overloaded: A stream has as many watches as it may have.
         """
-        prefix = f"persistent://{self._namespace.text}/"
         for shard_id, progress in self.progress.items():
             progress.watch_id = self._streams.add(
                 shard_id,
                 _Listener(self, shard_id),
                 kind=KIND_TOPIC,
-                prefix=prefix,
+                prefix=self._prefix,
                 names=(),
                 from_position=0,
             )

@@ -106,6 +106,29 @@ class Place:
             else:
                 await self._wait()
 
+    async def wait_change(self) -> None:
+        while self._error is None and self._behind is None and not self._pending:
+            await self._wait()
+
+    async def take_changes(self) -> TopicListChange:
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        if self._behind is not None:
+            return await self._catch_up(self._behind) or TopicListChange(self._hash)
+        changes, self._pending, self._pending_names = self._pending, None, 0
+        if not changes:
+            return TopicListChange(self._hash)
+        self._hash = changes[-1].hash
+        return gathered(changes)
+
+    def renew(self) -> NameSnapshot:
+        present = self._names.snapshot()
+        self._pending, self._pending_names = None, 0
+        # The place that takes over goes on from here.
+        self._behind = present if self._error is not None else None
+        self._hash = present.hash
+        return present
+
     def close(self) -> None:
         self._error = self._error or Unavailable("the watch was closed")
         self._pending, self._behind = None, None
@@ -203,6 +226,23 @@ async def net_change(
         add(new, gone)
         await turns.end()
     return TopicListChange(after.hash, tuple(created), tuple(deleted))
+
+
+def gathered(changes: Iterable[TopicListChange]) -> TopicListChange:
+    """Return changes that follow one another as one: what is deleted by it goes before what is
+    created. A name that came and went is in no part of it, one that went and came in both."""
+    hash_ = ""
+    created: dict[str, None] = {}
+    deleted: dict[str, None] = {}
+    for change in changes:
+        hash_ = change.hash
+        for name in change.deleted:
+            if name in created:
+                del created[name]
+            else:
+                deleted[name] = None
+        created.update(dict.fromkeys(change.created))
+    return TopicListChange(hash_, tuple(created), tuple(deleted))
 
 
 def _count(change: TopicListChange) -> int:

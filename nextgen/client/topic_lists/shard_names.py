@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from nextgen.client.topic_lists.selection import Selection
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX, REQUEST_TIMEOUT_DEFAULT_MS
-from nextgen.kernel.limits.listing import LIST_PREFIX_BYTES_MAX
-from nextgen.kernel.routing.names import Domain, NamespaceName
-from nextgen.pulsar.topic_lists.pattern import TopicPattern
+from nextgen.kernel.routing.names import NamespaceName
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import ListRequest, ShardRequest, ShardResponse
 
@@ -39,9 +38,9 @@ class NamesPage:
 
 
 async def read_names(
-    shards: Shards, shard_id: int, namespace: NamespaceName, pattern: TopicPattern
+    shards: Shards, shard_id: int, namespace: NamespaceName, selection: Selection
 ) -> AsyncIterator[NamesPage]:
-    """Yield the persistent topics that may match: those with the pattern's literal beginning.
+    """Yield the topics that may match by their names, and do match otherwise.
 
     The first page is read at the leader, after a majority has confirmed it; later ones at any
     replica that is not behind it.
@@ -53,9 +52,9 @@ async def read_names(
         kind=KIND_TOPIC,
         parent=namespace.text,
         limit=PAGE_ITEMS_MAX,
-        domain=Domain.PERSISTENT.value,
-        prefix=local_prefix(namespace, pattern),
-        names_only=True,
+        domain=selection.domain.value,
+        prefix=selection.local_prefix,
+        names_only=not selection.needs_objects,
     )
     while True:
         message = ShardRequest(list=request)
@@ -68,19 +67,16 @@ async def read_names(
             request.min_position = response.position
         page = response.list
         topics = list(zip(page.names, page.partitions, strict=True))
-        # A shard node of an earlier release answers with objects.
-        topics = topics or [(item.name, item.topic.partitions) for item in page.items]
-        if page.more_items and not topics:
+        last = topics[-1][0] if topics else ""
+        if page.items:
+            # A shard node of an earlier release answers with objects whatever is requested.
+            topics = [
+                (item.name, item.topic.partitions) for item in page.items if selection.has(item)
+            ]
+            last = page.items[-1].name
+        if page.more_items and not last:
             raise Unavailable(f"shard {shard_id} has more topics and names none")
         yield NamesPage(response.position, topics)
         if not page.more_items:
             return
-        request.after = topics[-1][0]
-
-
-def local_prefix(namespace: NamespaceName, pattern: TopicPattern) -> str:
-    """Return with what the local names of all matching topics begin; "" if that is not known."""
-    parent, slash, local = pattern.prefix.rpartition("/")
-    if not slash or parent != namespace.text or len(local.encode()) > LIST_PREFIX_BYTES_MAX:
-        return ""
-    return local
+        request.after = last

@@ -1,4 +1,4 @@
-"""The list of one namespace and one pattern, shared by all its watchers.
+"""The list of one namespace's topics of one selection, shared by all its watchers.
 
     a shard begins ─▶ loading: pages are read, changes are kept ─▶ difference ─▶ live
                           ▲                                                       │
@@ -22,6 +22,7 @@ from nextgen.client.topic_lists.name_set import NameSet
 from nextgen.client.topic_lists.name_snapshot import NO_NAMES, NameSnapshot, differences
 from nextgen.client.topic_lists.namespace_changes import NamespaceChanges, ShardProgress
 from nextgen.client.topic_lists.place import Place
+from nextgen.client.topic_lists.selection import Selection
 from nextgen.client.topic_lists.shard_names import NamesPage, Shards, read_names
 from nextgen.client.topic_lists.topic_changes import TopicChange
 from nextgen.client.topic_lists.turns import Turns
@@ -32,10 +33,9 @@ from nextgen.kernel.limits.listing import (
     TOPIC_LIST_OVERHEAD_BYTES,
     TOPIC_LIST_PENDING_NAMES_MAX,
 )
-from nextgen.kernel.routing.names import PARTITION_SUFFIX, NamespaceName
+from nextgen.kernel.routing.names import NamespaceName
 from nextgen.kernel.routing.system_topics import is_system_topic
 from nextgen.kernel.routing.unit_names import unit_names
-from nextgen.pulsar.topic_lists.pattern import SCHEME_SEPARATOR, TopicPattern
 from nextgen.pulsar.topic_lists.ports import TopicListChange
 from nextgen.tasks.background import cancel_and_wait, join
 from nextgen.tasks.timeouts import timeout
@@ -88,13 +88,13 @@ class SharedList:
     def __init__(
         self,
         namespace: NamespaceName,
-        pattern: TopicPattern,
+        selection: Selection,
         changes: NamespaceChanges,
         shards: Shards,
         charge: Charge,
     ) -> None:
         self.namespace = namespace
-        self.pattern = pattern
+        self.selection = selection
         self.changes = changes
         self.places: dict[Place, None] = {}
         self.used_at = 0.0
@@ -112,15 +112,17 @@ class SharedList:
         self._loads: dict[int, _Load] = {}
         self._loading: asyncio.Task[None] | None = None
         self._reloading: dict[int, asyncio.Task[None]] = {}
-        self._scheme = f"persistent{SCHEME_SEPARATOR}"
-        self.beginning = self._scheme + pattern.prefix
-        """The beginning of the names of all topics that it may have."""
 
     def __repr__(self) -> str:
-        return f"<SharedList {self.namespace.text} {self.pattern.text!r} names={len(self._names)}>"
+        return f"<SharedList {self.namespace.text} {self.selection!r} names={len(self._names)}>"
 
     def __len__(self) -> int:
         return len(self._names)
+
+    @property
+    def beginning(self) -> str:
+        """The beginning of the names of all topics that it may have."""
+        return self.selection.beginning
 
     @property
     def hash(self) -> str:
@@ -135,7 +137,8 @@ class SharedList:
     def size_bytes(self) -> int:
         """Memory of the list without its watchers."""
         loading_bytes = sum(load.names.size_bytes for load in self._loads.values())
-        return self._names.size_bytes + loading_bytes + TOPIC_LIST_OVERHEAD_BYTES
+        fixed_bytes = TOPIC_LIST_OVERHEAD_BYTES + self.selection.size_bytes
+        return self._names.size_bytes + loading_bytes + fixed_bytes
 
     @property
     def is_loaded(self) -> bool:
@@ -197,8 +200,9 @@ class SharedList:
         turns = Turns()
         matching: list[TopicChange] = []
         for change in changes:
-            if self._matches(change.base_name):
-                matching.append(change)
+            if self.selection.matches(change.base_name):
+                narrowed = self.selection.narrowed(change)
+                matching += [narrowed] if narrowed is not None else []
             await turns.end()
         if matching:
             self._take_matching(shard_id, matching)
@@ -215,11 +219,6 @@ class SharedList:
             load.changes += changes
         elif shard_id in self._known:
             self._apply([each for each in changes if each.position > self._known[shard_id]])
-
-    def _matches(self, base_name: str) -> bool:
-        return base_name.startswith(self.beginning) and self.pattern.matches_path(
-            base_name.removeprefix(self._scheme)
-        )
 
     # Reading ------------------------------------------------------------------------------------
 
@@ -265,7 +264,7 @@ class SharedList:
             pause_ms = min(2 * pause_ms, _PAUSE_MS_MAX)
 
     async def _read_pages(self, shard_id: int, load: _Load) -> None:
-        pages = read_names(self._shards, shard_id, self.namespace, self.pattern)
+        pages = read_names(self._shards, shard_id, self.namespace, self.selection)
         async for page in pages:
             load.positions.add(page.position)
             load.names.add(await self._matching(page))
@@ -301,7 +300,7 @@ class SharedList:
         turns = Turns()
         names: list[str] = []
         for name, partitions in page.topics:
-            if self._matches(name) and not is_system_topic(name):
+            if self.selection.matches(name) and not is_system_topic(name):
                 names += unit_names(name, partitions)
             await turns.end()
         return names
@@ -327,11 +326,7 @@ class SharedList:
         return created, deleted
 
     def _is_of(self, name: str, shard_id: int) -> bool:
-        base = name
-        if PARTITION_SUFFIX in name:
-            head, _, number = name.rpartition(PARTITION_SUFFIX)
-            base = head if number.isdecimal() else name
-        return self._shards.shard_of_key(base.removeprefix(self._scheme)) == shard_id
+        return self._shards.shard_of_key(self.selection.routing_key(name)) == shard_id
 
     # Changing -----------------------------------------------------------------------------------
 

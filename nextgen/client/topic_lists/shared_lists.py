@@ -4,23 +4,30 @@ current ─┬─ the caller's hash is that of a live list ─▶ "unchanged", n
          ├─ another hash ─▶ the list's names
          └─ no hash, other domains, properties ─▶ the shards are asked
 watch ───── a place at the list
+watch_scalable ── the same for scalable topics by their properties
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Protocol
 
 from nextgen.client.cluster.view import ClusterView
 from nextgen.client.topic_lists.namespace_changes import NamespaceChanges, Streams
 from nextgen.client.topic_lists.place import Place
+from nextgen.client.topic_lists.selection import (
+    PatternSelection,
+    PropertySelection,
+    Selection,
+)
 from nextgen.client.topic_lists.shard_names import Shards
 from nextgen.client.topic_lists.shared_list import NoRoom, SharedList
 from nextgen.kernel.errors import MetadataError, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.listing import (
+    FILTERED_LISTS_READ_MAX,
     TOPIC_LIST_KEPT_MS,
     TOPIC_LIST_OVERHEAD_BYTES,
     TOPIC_LIST_WATCHER_BYTES,
@@ -29,7 +36,9 @@ from nextgen.kernel.limits.listing import (
 )
 from nextgen.kernel.limits.pulsar import TOPIC_LIST_BYTES_MAX
 from nextgen.kernel.routing.names import Domain, NamespaceName
+from nextgen.kernel.routing.property_filter import PropertyFilter
 from nextgen.kernel.routing.slots import SlotTable
+from nextgen.pulsar.scalable_topics.ports import WatchedNames
 from nextgen.pulsar.topic_lists.pattern import EVERYTHING, TopicPattern, compile_pattern
 from nextgen.pulsar.topic_lists.ports import ListQuestion, TopicList, WatchedTopicList
 from nextgen.tasks.background import cancel_and_wait, keep, start
@@ -37,7 +46,8 @@ from nextgen.tasks.background import cancel_and_wait, keep, start
 _NAME_BYTES_OVERHEAD = 2
 """What a name takes in an answer besides itself and one more byte."""
 
-_Key = tuple[str, str]
+_Key = tuple[str, Hashable]
+"""A namespace, and the key of a selection."""
 
 
 class KnownCluster(Protocol):
@@ -72,7 +82,8 @@ class SharedTopicLists:
         self._clock = asyncio.get_running_loop().time
         self._lists: OrderedDict[_Key, SharedList] = OrderedDict()
         """The least recently used first."""
-        self._namespaces: dict[str, NamespaceChanges] = {}
+        self._namespaces: dict[tuple[str, Domain], NamespaceChanges] = {}
+        self._reads = asyncio.Semaphore(FILTERED_LISTS_READ_MAX)
         self._table: SlotTable | None = None
         self._used_bytes = 0
         self._watchers = 0
@@ -104,7 +115,8 @@ class SharedTopicLists:
             return await self._listed(question)
         pattern = question.pattern or compile_pattern(EVERYTHING)
         try:
-            shared = await self._loaded(question.namespace, pattern)
+            selection = PatternSelection(question.namespace, pattern)
+            shared = await self._loaded(question.namespace, selection)
         except MetadataError:
             return await self._listed(question)
         if not shared.is_live:
@@ -127,8 +139,27 @@ class SharedTopicLists:
         after: WatchedTopicList | None = None,
     ) -> WatchedTopicList:
         """See ``TopicLists.watch``."""
+        return await self._place(namespace, PatternSelection(namespace, pattern), after)
+
+    async def watch_scalable(
+        self,
+        namespace: NamespaceName,
+        properties: PropertyFilter,
+        after: WatchedNames | None = None,
+    ) -> WatchedNames:
+        """See ``ScalableTopicLists.watch_scalable``."""
+        selection = PropertySelection(namespace, properties)
+        if not selection.needs_objects or (namespace.text, selection.key) in self._lists:
+            return await self._place(namespace, selection, after)
+        # Objects are many times as large as names, and anybody may send any number of filters.
+        async with self._reads:
+            return await self._place(namespace, selection, after)
+
+    async def _place(
+        self, namespace: NamespaceName, selection: Selection, after: object | None
+    ) -> Place:
         self._make_room_for(TOPIC_LIST_WATCHER_BYTES)
-        shared = await self._loaded(namespace, pattern)
+        shared = await self._loaded(namespace, selection)
         self._make_room_for(TOPIC_LIST_WATCHER_BYTES, shared)
 
         def leave(place: Place) -> None:
@@ -160,7 +191,7 @@ class SharedTopicLists:
 
     def account(self, shared: SharedList) -> None:
         """See ``Charge.account``."""
-        if self._lists.get((shared.namespace.text, shared.pattern.text)) is shared:
+        if self._lists.get((shared.namespace.text, shared.selection.key)) is shared:
             size_bytes = shared.size_bytes
             self._used_bytes += size_bytes - shared.charged_bytes
             shared.charged_bytes = size_bytes
@@ -198,11 +229,11 @@ class SharedTopicLists:
 
     # ------------------------------------------------------------------------------------------
 
-    async def _loaded(self, namespace: NamespaceName, pattern: TopicPattern) -> SharedList:
-        key = namespace.text, pattern.text
+    async def _loaded(self, namespace: NamespaceName, selection: Selection) -> SharedList:
+        key = namespace.text, selection.key
         shared = self._lists.get(key)
         if shared is None:
-            shared = self._lists[key] = self._begin(namespace, pattern)
+            shared = self._lists[key] = self._begin(namespace, selection)
         self._lists.move_to_end(key)
         shared.used_at = self._clock()
         try:
@@ -214,8 +245,9 @@ class SharedTopicLists:
             raise
         return shared
 
-    def _begin(self, namespace: NamespaceName, pattern: TopicPattern) -> SharedList:
-        changes = self._namespaces.get(namespace.text)
+    def _begin(self, namespace: NamespaceName, selection: Selection) -> SharedList:
+        watched = namespace.text, selection.domain
+        changes = self._namespaces.get(watched)
         if changes is None:
             view = self._cluster.view
             if not view.shard_ids:
@@ -223,29 +255,31 @@ class SharedTopicLists:
             self._table = self._table or view.slot_table
             changes = NamespaceChanges(
                 namespace,
+                selection.domain,
                 self._streams,
                 view.shard_ids,
-                lambda error: self._end_namespace(namespace.text, error),
+                lambda error: self._end_namespace(watched, error),
             )
-            self._namespaces[namespace.text] = changes
+            self._namespaces[watched] = changes
             try:
                 changes.begin()
             except MetadataError as error:
-                self._end_namespace(namespace.text, error)
+                self._end_namespace(watched, error)
                 raise
         if self._expiring is None:
             self._expiring = keep("topic_lists_kept", self._expire)
-        shared = SharedList(namespace, pattern, changes, self._shards, self)
+        shared = SharedList(namespace, selection, changes, self._shards, self)
         changes.add(shared)
         return shared
 
-    def _end_namespace(self, namespace: str, error: MetadataError) -> None:
-        for key in [key for key in self._lists if key[0] == namespace]:
-            self._remove(key, error)
-        self._leave(namespace)
+    def _end_namespace(self, watched: tuple[str, Domain], error: MetadataError) -> None:
+        for key, shared in tuple(self._lists.items()):
+            if (shared.namespace.text, shared.selection.domain) == watched:
+                self._remove(key, error)
+        self._leave(watched)
 
-    def _leave(self, namespace: str) -> None:
-        changes = self._namespaces.pop(namespace, None)
+    def _leave(self, watched: tuple[str, Domain]) -> None:
+        changes = self._namespaces.pop(watched, None)
         if changes is not None:
             changes.leave()
             start("topic_lists_end", changes.stop(), self._stopping)
@@ -262,7 +296,7 @@ class SharedTopicLists:
         shared.changes.remove(shared)
         start("topic_list_end", shared.stop(), self._stopping)
         if not shared.changes.has_lists:
-            self._leave(key[0])
+            self._leave((key[0], shared.selection.domain))
 
     def _make_room_for(self, size_bytes: int, wanted_by: SharedList | None = None) -> None:
         """Remove lists without watchers, the least recently used first, until there is room.

@@ -1,13 +1,19 @@
-"""What events do to the names of a namespace's topics: a partitioned topic is its partitions."""
+"""What events do to the names of a namespace's topics: a partitioned topic is its partitions.
+
+Of scalable topics their properties too, by which watches of them are filtered.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from nextgen.kernel.routing.names import Domain
 from nextgen.kernel.routing.system_topics import is_system_topic
 from nextgen.kernel.routing.unit_names import unit_names
 from protos.nextgen.v1.events_pb2 import Event
+
+_SCALABLE = f"{Domain.TOPIC}://"
 
 
 class TopicChange(NamedTuple):
@@ -18,6 +24,8 @@ class TopicChange(NamedTuple):
     created: Sequence[str]
     """Some of them may have existed before, if partitions were added."""
     deleted: Sequence[str]
+    properties: Mapping[str, str] | None = None
+    """All that a scalable topic has from then on; None if the event does not say."""
 
 
 def topic_changes(events: Iterable[Event]) -> list[TopicChange]:
@@ -28,8 +36,17 @@ def topic_changes(events: Iterable[Event]) -> list[TopicChange]:
             case "topic_created":
                 topic = event.topic_created
                 change = TopicChange(
-                    event.position, topic.name, unit_names(topic.name, topic.partitions), ()
+                    event.position,
+                    topic.name,
+                    unit_names(topic.name, topic.partitions),
+                    (),
+                    topic.properties if topic.name.startswith(_SCALABLE) else None,
                 )
+            case "topic_properties_set":
+                changed = event.topic_properties_set
+                if not changed.name.startswith(_SCALABLE):
+                    continue
+                change = TopicChange(event.position, changed.name, (), (), changed.properties)
             case "topic_partitions_grown":
                 grown = event.topic_partitions_grown
                 change = TopicChange(

@@ -144,6 +144,27 @@ LAYOUT_WAKES_AT_ONCE_MAX = 16
 """Watchers and consumers of one layout that a change wakes in one turn of the event loop. Each is
 sent up to ``SEGMENTS_PER_TOPIC_MAX`` segments, which takes a millisecond or two."""
 
+NAMESPACE_WATCHES_BYTES_MAX = 128 * 1024 * 1024
+"""Memory for the watches of namespaces' scalable topics in one process, without the lists. Beyond
+it a client is refused and tries another node."""
+
+NAMESPACE_WATCH_BYTES = 8 * 1024
+"""What such a watch counts for besides its filter: its task, its place at a list."""
+
+NAMESPACE_WATCHES_PER_CONNECTION_MAX = 1_000
+"""Such watches on one connection: a client has one for each consumer of a whole namespace."""
+
+NAMESPACE_WATCH_ATTEMPTS_MAX = 5
+"""Attempts to begin such a watch for a client that has no list yet. If none succeeds, it gets the
+error."""
+
+NAMESPACE_CHANGES_GATHERED_MS = 50
+"""How long changes of a namespace are gathered into one update: as a stock broker does."""
+
+NAMESPACE_NAMES_PER_TURN = 1_000
+"""Names that are put into an update before other work of the event loop has its turn: well below a
+millisecond."""
+
 ST_MEMORY_BYTES_DEFAULT = 64 * 1024 * 1024
 """Bytes of messages of one client that wait to be stored, as in stock clients."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nextgen.kernel.routing.names import TopicName
+from nextgen.kernel.routing.names import NamespaceName, TopicName
+from nextgen.kernel.routing.property_filter import PropertyFilter
+from nextgen.pulsar.topic_lists.ports import TopicListChange
 from protos.nextgen.v1.layouts_pb2 import ScalableTopic, TopicSegment
 from protos.pulsar.PulsarApi_pb2 import ScalableTopicDAG
 
@@ -116,4 +118,67 @@ class ScalableConsumers(Protocol):
         Raises:
             Refused: There is no such topic, or the rules forbid it.
             MetadataError: It may be registered: then it is removed after a grace.
+        """
+
+
+class NamesAtOneMoment(Protocol):
+    """The names of a list, sorted. They never change."""
+
+    @property
+    def hash(self) -> str:
+        """See ``topics_hash``."""
+
+    @property
+    def text_bytes(self) -> int:
+        """UTF-8 bytes of all names, with one more for each."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[str]: ...
+
+
+class WatchedNames(Protocol):
+    """One watcher's place at the names of a namespace's scalable topics. It MUST be closed."""
+
+    @property
+    def hash(self) -> str:
+        """The hash of the list as this watcher has it."""
+
+    def renew(self) -> NamesAtOneMoment:
+        """Return the list as it is: the next change is the one behind it."""
+
+    async def wait_change(self) -> None:
+        """Return once there are changes to take, or the list ended."""
+
+    async def take_changes(self) -> TopicListChange:
+        """Return all changes behind those that this watcher has as one, which may be empty.
+
+        Its receiver removes what is deleted and then adds what is created: a topic that was deleted
+        and created again may be in both. A watcher that is far behind gets the net difference.
+
+        Raises:
+            MetadataError: The list is watched no longer. ``watch_scalable`` goes on ``after`` this
+                place; after ``Overloaded`` there is no memory for that.
+        """
+
+    def close(self) -> None:
+        """Give the place up. Closing again does nothing."""
+
+
+class ScalableTopicLists(Protocol):
+    """The names of scalable topics, by their properties. Raises ``MetadataError`` kinds only."""
+
+    async def watch_scalable(
+        self,
+        namespace: NamespaceName,
+        properties: PropertyFilter,
+        after: WatchedNames | None = None,
+    ) -> WatchedNames:
+        """Begin to watch the scalable topics of a namespace that have all of ``properties``.
+
+        ``after`` is a place at the same list, which ended: the new one begins where it was, so that
+        its first change is the difference. The caller closes both.
+
+        Raises:
+            Overloaded: There is no memory left for another watched list.
         """

@@ -15,6 +15,11 @@ from nextgen.pulsar.scalable_topics.layout_session import (
     LayoutSession,
     LayoutWatches,
 )
+from nextgen.pulsar.scalable_topics.namespace_session import (
+    NAMESPACE_WATCH_COMMANDS,
+    NamespaceSession,
+    NamespaceWatches,
+)
 from nextgen.pulsar.scalable_topics.refusals import SCALABLE_TOPICS, no_scalable_topics
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 
@@ -28,26 +33,33 @@ class ScalableServices:
     layouts: LayoutWatches
     consumers: ConsumerSessions | None = None
     """None: consumers cannot be registered at this node."""
+    namespaces: NamespaceWatches | None = None
+    """None: namespaces cannot be watched at this node."""
 
     def counts(self) -> dict[str, int]:
         """Return the counters by name."""
-        return self.layouts.counts() | (self.consumers.counts() if self.consumers else {})
+        return {name: count for each in self._all() for name, count in each.counts().items()}
 
     def gauges(self) -> dict[str, int]:
         """Return the gauges by name."""
-        return self.layouts.gauges() | (self.consumers.gauges() if self.consumers else {})
+        return {name: value for each in self._all() for name, value in each.gauges().items()}
+
+    def _all(self) -> list[LayoutWatches | ConsumerSessions | NamespaceWatches]:
+        optional = (self.consumers, self.namespaces)
+        return [self.layouts, *(each for each in optional if each is not None)]
 
 
 class ScalableSession:
     """The scalable topics of one connection. ``close`` it with the connection."""
 
-    __slots__ = ("_client", "_consumers", "_layouts", "_services")
+    __slots__ = ("_client", "_consumers", "_layouts", "_namespaces", "_services")
 
     def __init__(self, client: ConsumerClient, services: ScalableServices) -> None:
         self._client = client
         self._services = services
         self._layouts: LayoutSession | None = None
         self._consumers: ConsumerSession | None = None
+        self._namespaces: NamespaceSession | None = None
 
     def handle(self, command: BaseCommand) -> None:
         """Carry out one of ``SCALABLE_TOPICS``."""
@@ -62,6 +74,12 @@ class ScalableSession:
                 self._consumers = ConsumerSession(self._client, shared)
             self._consumers.handle(command)
             return
+        watches = self._services.namespaces
+        if command.type in NAMESPACE_WATCH_COMMANDS and watches is not None:
+            if self._namespaces is None:
+                self._namespaces = NamespaceSession(self._client, watches)
+            self._namespaces.handle(command)
+            return
         refusal = no_scalable_topics(command)
         if refusal is not None:
             self._client.send_command(refusal)
@@ -72,3 +90,5 @@ class ScalableSession:
             self._layouts.close()
         if self._consumers is not None:
             self._consumers.close()
+        if self._namespaces is not None:
+            self._namespaces.close()

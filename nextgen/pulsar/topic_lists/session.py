@@ -13,7 +13,7 @@ by the keep-alive, and its watchers with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -30,6 +30,7 @@ from nextgen.kernel.limits.pulsar import TOPIC_LIST_BYTES_MAX
 from nextgen.kernel.routing.names import InvalidName, NamespaceName, parse_namespace
 from nextgen.pulsar.errors import server_error_of
 from nextgen.pulsar.topic_lists.hash import HASH_CHARACTERS
+from nextgen.pulsar.topic_lists.parts import parts_of, size_of
 from nextgen.pulsar.topic_lists.pattern import (
     InvalidPattern,
     TopicPattern,
@@ -52,8 +53,6 @@ from protos.pulsar.PulsarApi_pb2 import (
     CommandWatchTopicUpdate,
     ServerError,
 )
-
-_NAME_BYTES_OVERHEAD = 3
 
 WATCHES = frozenset({BaseCommand.WATCH_TOPIC_LIST, BaseCommand.WATCH_TOPIC_LIST_CLOSE})
 """The commands that a session handles."""
@@ -303,7 +302,7 @@ class TopicListSession:
 
     async def _update(self, watcher_id: int, watcher: _Watcher, change: TopicListChange) -> None:
         """Send a change, unless the client gets it by another answer."""
-        size_bytes = min(_size_of(change.names, TOPIC_LIST_BYTES_MAX), TOPIC_LIST_BYTES_MAX)
+        size_bytes = min(size_of(change.names, TOPIC_LIST_BYTES_MAX), TOPIC_LIST_BYTES_MAX)
         if size_bytes <= TOPIC_LIST_FREE_BYTES:
             await self._send(watcher_id, watcher, change)
             return
@@ -327,7 +326,7 @@ class TopicListSession:
                 _check_size(watcher, watcher.place.answer_bytes)
                 async with self._shared.permits.hold(watcher.place.answer_bytes):
                     names = watcher.place.names()
-                    _check_size(watcher, _size_of(names, TOPIC_LIST_BYTES_MAX))
+                    _check_size(watcher, size_of(names, TOPIC_LIST_BYTES_MAX))
                     del watcher.waiting[0]
                     self._succeed(watcher_id, watcher, request_id, names)
                     await self._client.until_writable()
@@ -377,7 +376,7 @@ def updates_of(watcher_id: int, change: TopicListChange) -> Iterator[CommandWatc
     The hash is in the last one. An empty hash before it tells clients that more follows: they
     compare none.
     """
-    parts = _parts(change)
+    parts = parts_of(change, TOPIC_LIST_BYTES_MAX)
     part = next(parts, None)
     while part is not None:
         # A change may have a million names: it is divided as far as it is sent.
@@ -390,40 +389,6 @@ def updates_of(watcher_id: int, change: TopicListChange) -> Iterator[CommandWatc
             topics_hash=change.hash if following is None else "",
         )
         part = following
-
-
-def _parts(change: TopicListChange) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    if _size_of(change.names, TOPIC_LIST_BYTES_MAX) <= TOPIC_LIST_BYTES_MAX:
-        yield change.created, change.deleted
-        return
-    for names in _cut(change.deleted):
-        yield (), names
-    for names in _cut(change.created):
-        yield names, ()
-
-
-def _cut(names: Iterable[str]) -> Iterator[list[str]]:
-    part: list[str] = []
-    size = 0
-    for name in names:
-        name_bytes = len(name.encode()) + _NAME_BYTES_OVERHEAD
-        if part and size + name_bytes > TOPIC_LIST_BYTES_MAX:
-            yield part
-            part, size = [], 0
-        part.append(name)
-        size += name_bytes
-    if part:
-        yield part
-
-
-def _size_of(names: Iterable[str], enough_bytes: int) -> int:
-    """Return the bytes of names in a command; any number above ``enough_bytes`` if it is more."""
-    size_bytes = 0
-    for name in names:
-        size_bytes += len(name.encode()) + _NAME_BYTES_OVERHEAD
-        if size_bytes > enough_bytes:
-            break
-    return size_bytes
 
 
 def _check_size(watcher: _Watcher, size_bytes: int) -> None:

@@ -13,6 +13,7 @@ from nextgen.client.topic_lists.place import Place
 from nextgen.client.topic_lists.shared_lists import SharedTopicLists
 from nextgen.kernel.errors import MetadataError, NotLeader, Unavailable
 from nextgen.kernel.routing.names import NamespaceName, parse_topic
+from nextgen.kernel.routing.property_filter import PropertyFilter
 from nextgen.kernel.routing.system_topics import is_system_topic
 from nextgen.kernel.routing.unit_names import unit_names
 from nextgen.pulsar.topic_lists.hash import sort_key, topics_hash
@@ -32,6 +33,7 @@ from tests.support.discovery.fake_cluster import StaticLink, full_update
 
 NAMESPACE = NamespaceName("t", "n")
 PREFIX = f"persistent://{NAMESPACE.text}/"
+SCALABLE_PREFIX = f"topic://{NAMESPACE.text}/"
 
 
 class LoggedShard:
@@ -40,6 +42,7 @@ class LoggedShard:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.topics: list[dict[str, int]] = [{}]
+        self.properties: list[dict[str, dict[str, str]]] = [{}]
         # A shard's log begins with its slots.
         self.touch("persistent://another/one/topic")
 
@@ -47,9 +50,15 @@ class LoggedShard:
     def position(self) -> int:
         return len(self.events)
 
-    def create(self, name: str, partitions: int = 0) -> None:
-        event = TopicCreated(name=name, topic_id="x", partitions=partitions)
+    def create(self, name: str, partitions: int = 0, **properties: str) -> None:
+        event = TopicCreated(name=name, topic_id="x", partitions=partitions, properties=properties)
         self._append(Event(topic_created=event), self.topics[-1] | {name: partitions})
+        self.properties[-1] = self.properties[-1] | {name: properties}
+
+    def set_properties(self, name: str, **properties: str) -> None:
+        event = TopicPropertiesSet(name=name, properties=properties)
+        self._append(Event(topic_properties_set=event), self.topics[-1])
+        self.properties[-1] = self.properties[-1] | {name: properties}
 
     def grow(self, name: str, partitions: int) -> None:
         event = TopicPartitionsGrown(name=name, topic_id="x", partitions=partitions)
@@ -68,6 +77,7 @@ class LoggedShard:
         event.position = self.position + 1
         self.events.append(event)
         self.topics.append(topics)
+        self.properties.append(self.properties[-1])
 
     def page(self, request: ListRequest, position: int) -> ShardResponse:
         beginning = f"{request.domain}://{request.parent}/{request.prefix}"
@@ -75,8 +85,14 @@ class LoggedShard:
         names = sorted(name for name in topics if name.startswith(beginning))
         behind = names[bisect_right(names, request.after) :]
         response = ShardResponse(position=position)
-        response.list.names.extend(behind[: request.limit])
-        response.list.partitions.extend([topics[name] for name in response.list.names])
+        for name in behind[: request.limit]:
+            if request.names_only:
+                response.list.names.append(name)
+                response.list.partitions.append(topics[name])
+                continue
+            item = response.list.items.add(name=name)
+            item.topic.partitions = topics[name]
+            item.topic.properties.update(self.properties[position].get(name, {}))
         response.list.more_items = len(behind) > request.limit
         return response
 
@@ -123,6 +139,17 @@ class LoggedShards:
         if request is not None:
             self.requests.append(request)
             request.limit = self._page_items
+
+    def scalable_names(self, properties: PropertyFilter) -> set[str]:
+        """Return what a watcher of the namespace has to have."""
+        return {
+            name
+            for shard in self.by_id.values()
+            for name in shard.topics[-1]
+            if name.startswith(SCALABLE_PREFIX)
+            and not is_system_topic(name)
+            and properties.matches(shard.properties[-1].get(name, {}))
+        }
 
     def names(self, pattern: TopicPattern) -> set[str]:
         """Return what a list has to have."""
@@ -265,6 +292,9 @@ class Watcher:
     def hash(self) -> str:
         return "" if self.place is None else self.place.hash
 
+    def truth(self, shards: LoggedShards) -> set[str]:
+        return shards.names(self.pattern)
+
     async def begin(self, node: Node) -> None:
         self.place = await self._place(node, None)
         self.names = set(self.place.names())
@@ -338,6 +368,9 @@ class ClientWatcher:
             self._has_room.clear()
         else:
             self._has_room.set()
+
+    def truth(self, shards: LoggedShards) -> set[str]:
+        return shards.names(self.pattern)
 
     async def begin(self, node: Node) -> None:
         self._session = TopicListSession(self, TopicWatches(node.lists))

@@ -11,11 +11,15 @@ import pytest
 from nextgen.client.topic_lists import place as place_module
 from nextgen.client.topic_lists import shared_list, turns
 from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.routing.property_filter import parse_filter
+from nextgen.pulsar.scalable_topics import namespace_session
 from nextgen.pulsar.topic_lists import session
 from nextgen.pulsar.topic_lists.hash import topics_hash
 from nextgen.tasks.timeouts import timeout
+from tests.support.discovery.namespace_watcher import NamespaceWatcher
 from tests.support.discovery.topic_list_world import (
     PREFIX,
+    SCALABLE_PREFIX,
     ClientWatcher,
     LoggedShards,
     Node,
@@ -23,7 +27,11 @@ from tests.support.discovery.topic_list_world import (
 )
 
 PATTERNS = (".*", "t/n/a.*", "t/n/.*[02468]", "t/n/b-1", "t/n/none")
+FILTERS = tuple(map(parse_filter, ((), ("a=1",), ("a=1", "b=2"), ("c=3",))))
 LOCALS = [*(f"{letter}-{number}" for letter in "ab" for number in range(12)), "__change_events"]
+
+
+AnyWatcher = Watcher | ClientWatcher | NamespaceWatcher
 
 
 class History:
@@ -33,14 +41,18 @@ class History:
         self.chance = chance = random.Random(seed)
         self.shards = LoggedShards(chance.randint(1, 4), chance)
         self.nodes = [Node(self.shards), Node(self.shards)]
-        self.watchers: list[Watcher | ClientWatcher] = [
-            kind(chance.choice(PATTERNS)) for kind in (Watcher, ClientWatcher) * 5
+        self.watchers: list[AnyWatcher] = [
+            kind(chance.choice(PATTERNS)) for kind in (Watcher, ClientWatcher) * 4
         ]
+        self.watchers += [NamespaceWatcher(chance.choice(FILTERS)) for _ in range(4)]
 
     def change(self) -> None:
         """Let something happen to a topic."""
-        name = f"{self.chance.choice((PREFIX, PREFIX, 'persistent://t/other/'))}"
+        name = self.chance.choice((PREFIX, PREFIX, "persistent://t/other/", SCALABLE_PREFIX))
         name += self.chance.choice(LOCALS)
+        if name.startswith(SCALABLE_PREFIX):
+            self._change_scalable(name)
+            return
         shard = self.shards.of_topic(name)
         partitions = shard.topics[-1].get(name)
         if partitions is None:
@@ -49,6 +61,16 @@ class History:
             shard.grow(name, partitions + self.chance.randint(1, 3))
         elif self.chance.random() < 0.3:
             shard.touch(name)
+        else:
+            shard.delete(name)
+
+    def _change_scalable(self, name: str) -> None:
+        shard = self.shards.of_topic(name)
+        properties = {key: self.chance.choice("123") for key in "abc" if self.chance.random() < 0.7}
+        if name not in shard.topics[-1]:
+            shard.create(name, **properties)
+        elif self.chance.random() < 0.7:
+            shard.set_properties(name, **properties)
         else:
             shard.delete(name)
 
@@ -81,7 +103,7 @@ class History:
         for watcher in self.watchers:
             await self._begin(watcher)
 
-    async def _begin(self, watcher: Watcher | ClientWatcher) -> None:
+    async def _begin(self, watcher: AnyWatcher) -> None:
         await watcher.leave()
         watcher.is_paused = False
         node = self.chance.choice(self.nodes)
@@ -114,14 +136,14 @@ class History:
                     node.streams.advance()
                 await asyncio.sleep(0)
 
-    def _is_settled(self, watcher: Watcher | ClientWatcher) -> bool:
+    def _is_settled(self, watcher: AnyWatcher) -> bool:
         if watcher.failure is not None:
             raise watcher.failure
-        return watcher.names == self.shards.names(watcher.pattern)
+        return watcher.names == watcher.truth(self.shards)
 
     def check(self) -> None:
         for watcher in self.watchers:
-            names = self.shards.names(watcher.pattern)
+            names = watcher.truth(self.shards)
             assert watcher.names == names
             assert watcher.hash == topics_hash(names)
 
@@ -166,6 +188,10 @@ def quick(monkeypatch):
     monkeypatch.setattr(shared_list, "TOPIC_LIST_PENDING_NAMES_MAX", 10)
     monkeypatch.setattr(session, "TOPIC_WATCH_RETRY_MS", 0)
     monkeypatch.setattr(session, "TOPIC_LIST_FREE_BYTES", 150)
+    monkeypatch.setattr(namespace_session, "TOPIC_WATCH_RETRY_MS", 0)
+    monkeypatch.setattr(namespace_session, "TOPIC_LIST_FREE_BYTES", 150)
+    monkeypatch.setattr(namespace_session, "NAMESPACE_CHANGES_GATHERED_MS", 0)
+    monkeypatch.setattr(namespace_session, "TOPIC_LIST_BYTES_MAX", 150)
 
 
 @pytest.mark.usefixtures("quick")

@@ -9,9 +9,11 @@ import pytest
 
 from nextgen.client.topic_lists import namespace_changes, shared_list
 from nextgen.client.topic_lists import place as place_module
+from nextgen.client.topic_lists.place import gathered
 from nextgen.client.topic_lists.shared_list import SharedList
 from nextgen.kernel.errors import Overloaded, Refused, Unavailable
 from nextgen.kernel.limits.listing import (
+    FILTERED_LISTS_READ_MAX,
     TOPIC_LIST_CHANGE_NAMES_MAX,
     TOPIC_LIST_OVERHEAD_BYTES,
     TOPIC_LIST_PENDING_NAMES_MAX,
@@ -19,6 +21,7 @@ from nextgen.kernel.limits.listing import (
 )
 from nextgen.kernel.limits.pulsar import TOPIC_LIST_BYTES_MAX
 from nextgen.kernel.routing.names import NamespaceName
+from nextgen.kernel.routing.property_filter import EVERY_TOPIC, parse_filter
 from nextgen.pulsar.topic_lists.hash import topics_hash
 from nextgen.pulsar.topic_lists.pattern import TopicPattern, compile_pattern
 from nextgen.pulsar.topic_lists.ports import ListQuestion, TopicList, TopicListChange
@@ -26,6 +29,7 @@ from nextgen.tasks.timeouts import timeout
 from tests.support.discovery.topic_list_world import (
     NAMESPACE,
     PREFIX,
+    SCALABLE_PREFIX,
     ClientWatcher,
     LoggedShards,
     Node,
@@ -544,3 +548,88 @@ async def test_a_node_that_stops_ends_its_watchers(shards):
     await node.lists.stop()
     with pytest.raises(Unavailable, match="stops"):
         await waiting
+
+
+# Scalable topics --------------------------------------------------------------------------
+
+
+async def watch_scalable(node: Node, *filters: str):
+    watching = asyncio.ensure_future(node.lists.watch_scalable(NAMESPACE, parse_filter(filters)))
+    while not watching.done():
+        node.streams.advance()
+        await asyncio.sleep(0)
+    return watching.result()
+
+
+async def begun(node: Node) -> None:
+    for _ in range(50):
+        node.streams.advance()
+        await asyncio.sleep(0)
+
+
+async def test_lists_of_scalable_topics_share_watches_of_their_own_and_only_filters_read_objects(
+    shards, node
+):
+    name = f"{SCALABLE_PREFIX}a"
+    shards.of_topic(name).create(name, a="1")
+    create(shards, "classic")
+    classic = await node.watch(".*")
+    places = [await watch_scalable(node) for _ in range(3)]
+    names_only = [request.names_only for request in shards.requests]
+    filtered = [await watch_scalable(node, "a=1"), await watch_scalable(node, "a=2")]
+
+    assert all(names_only)
+    assert [each.names_only for each in shards.requests[len(names_only) :]] == [False] * 6
+    assert len(node.streams.watches) == 2 * len(shards.by_id)
+    assert classic.names() == [f"{PREFIX}classic"]
+    assert [list(place.renew()) for place in [*places, *filtered]] == [[name]] * 4 + [[]]
+    assert node.lists.gauges()["topic_lists"] == 4
+
+
+async def test_a_list_is_charged_for_its_filter(shards, node):
+    await watch_scalable(node)
+    plain = node.lists.gauges()["topic_list_bytes"]
+    await watch_scalable(node, "a=" + "x" * 5_000)
+    assert node.lists.gauges()["topic_list_bytes"] == 2 * plain + 5_001
+
+
+async def test_filtered_lists_read_max_are_read_at_a_time_and_one_more_waits(shards, node):
+    gate = asyncio.Event()
+    call = shards.call
+    reading: list[int] = []
+
+    async def held(shard_id, request, **more):
+        reading.append(shard_id)
+        await gate.wait()
+        return await call(shard_id, request, **more)
+
+    shards.call = held
+    watching = [
+        asyncio.ensure_future(node.lists.watch_scalable(NAMESPACE, parse_filter([f"a={number}"])))
+        for number in range(FILTERED_LISTS_READ_MAX + 1)
+    ]
+    await begun(node)
+    assert len(reading) == len(shards.by_id) * FILTERED_LISTS_READ_MAX
+    # A list without a filter is not held up.
+    unfiltered = asyncio.ensure_future(node.lists.watch_scalable(NAMESPACE, EVERY_TOPIC))
+    await begun(node)
+    assert len(reading) == len(shards.by_id) * (FILTERED_LISTS_READ_MAX + 1)
+
+    gate.set()
+    while not all(each.done() for each in (*watching, unfiltered)):
+        node.streams.advance()
+        await asyncio.sleep(0)
+    assert len(reading) == len(shards.by_id) * (FILTERED_LISTS_READ_MAX + 2)
+
+
+def test_gathered_changes_say_what_differs_and_what_was_made_anew():
+    def change(created: str, deleted: str) -> TopicListChange:
+        return TopicListChange(f"{created}{deleted}", tuple(created), tuple(deleted))
+
+    assert gathered([change("a", ""), change("", "a")]) == TopicListChange("a")
+    assert gathered([change("", "a"), change("a", "")]) == TopicListChange("a", ("a",), ("a",))
+    assert gathered([change("", "a"), change("a", ""), change("", "a")]).deleted == ("a",)
+    assert gathered([change("", "a"), change("a", ""), change("", "a")]).created == ()
+    assert gathered([change("ab", "c"), change("d", "a")]) == TopicListChange(
+        "da", ("b", "d"), ("c",)
+    )
