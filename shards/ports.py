@@ -29,6 +29,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     UnassignResponse,
 )
 from shards.domain.parent_gate import ParentKind
+from shards.domain.scalable.retention import SegmentUsage
 
 
 class Cancellable(Protocol):
@@ -175,8 +176,15 @@ class SegmentBrokers(Protocol):
         """Open the unit and have the cursors of ``subscriptions``; new ones at its beginning."""
         ...
 
-    async def seal(self, unit: SegmentUnit, *, timeout_ms: int) -> SegmentEnd:
-        """End the unit for ever: nothing is published to it, in no later epoch either."""
+    async def seal(self, unit: SegmentUnit, *, timeout_ms: int) -> tuple[SegmentEnd, int]:
+        """End the unit for ever: nothing is published to it, in no later epoch either.
+
+        Returns its last message, and the bytes of all.
+        """
+        ...
+
+    async def usage(self, unit: SegmentUnit, *, timeout_ms: int) -> SegmentUsage:
+        """Return who needs the messages of a sealed segment still, and how long they are kept."""
         ...
 
     async def seek(

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from nextgen.client.brokers.channels import BrokerChannels
-from nextgen.kernel.errors import Refused
+from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.scalable.segments import SegmentEnd
 from protos.nextgen.v1 import topic_admin_pb2 as pb
+from shards.domain.scalable.retention import SegmentUsage
 from shards.ports import SegmentUnit
 
 _SERVICE = "/nextgen.v1.TopicAdmin"
@@ -39,9 +40,21 @@ class CalledSegmentBrokers:
                 if isinstance(outcome, BaseException):
                     raise outcome
 
-    async def seal(self, unit: SegmentUnit, *, timeout_ms: int) -> SegmentEnd:
+    async def seal(self, unit: SegmentUnit, *, timeout_ms: int) -> tuple[SegmentEnd, int]:
         last = await self._call(unit, "Terminate", pb.TerminateRequest(), timeout_ms)
-        return SegmentEnd(last.position.ledger_id, last.position.entry_id)
+        end = SegmentEnd(last.position.ledger_id, last.position.entry_id)
+        return end, last.stored_bytes
+
+    async def usage(self, unit: SegmentUnit, *, timeout_ms: int) -> SegmentUsage:
+        request = pb.GetInternalStatsRequest()
+        stats = await self._call(unit, "GetInternalStats", request, timeout_ms)
+        if not stats.HasField("retention"):
+            raise Unavailable(f"the broker of {unit.name} is of a release that does not say")
+        return SegmentUsage(
+            is_drained=not any(each.backlog_entries for each in stats.cursors),
+            retention_ms=stats.retention.time_ms,
+            retention_bytes=stats.retention.size_bytes,
+        )
 
     async def seek(
         self, unit: SegmentUnit, subscription: str, to_ms: int | None, *, timeout_ms: int
@@ -95,5 +108,6 @@ _ANSWERS: dict[str, Any] = {
     "SkipMessages": pb.SkipMessagesResponse,
     "ResetCursor": pb.ResetCursorResponse,
     "Terminate": pb.LastMessageId,
+    "GetInternalStats": pb.TopicInternalStats,
     "RemoveUnit": pb.RemoveUnitResponse,
 }

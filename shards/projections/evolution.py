@@ -107,6 +107,7 @@ ROUTES: dict[type, Route] = {
     scalable.SegmentSealed: _SCALABLE,
     scalable.LayoutChanged: _SCALABLE,
     scalable.LayoutChangeAbandoned: _SCALABLE,
+    scalable.SegmentPrunePostponed: _SCALABLE,
     scalable.SegmentStorageRemoved: _SCALABLE,
     scalable.ScalableSubscriptionCreated: _SCALABLE,
     scalable.ScalableSubscriptionSought: _SCALABLE,

@@ -193,6 +193,18 @@ def read_scalable(query: Query, flag: str, after: str, limit: int) -> list[str]:
     return [row[0] for row in rows]
 
 
+def read_scalable_to_prune(query: Query, until_ms: int, limit: int) -> list[str]:
+    """Return up to ``limit`` names of scalable topics of which a segment is to be examined by
+    ``until_ms``, those that are due for longest first."""
+    mapping = MAPPINGS[StateKind.SCALABLE_TOPIC]
+    rows = query(
+        f"{mapping.select_keys} WHERE prune_at_ms > 0 AND prune_at_ms <= ? "
+        "ORDER BY prune_at_ms LIMIT ?",
+        (until_ms, limit),
+    )
+    return [row[0] for row in rows]
+
+
 def read_usage(query: Query) -> dict[str, int]:
     """Return how many units each session has that has any."""
     return {row[0]: int(row[1]) for row in query(MAPPINGS[StateKind.USAGE].select)}

@@ -142,7 +142,13 @@ _SESSION = RowFields(
 
 
 def _scalable_row(key: str, state: ScalableTopic) -> tuple[Any, ...]:
-    return (key, int(state.has_work), int(state.has_consumers), pack_scalable_topic(state))
+    return (
+        key,
+        int(state.has_work),
+        int(state.has_consumers),
+        pack_scalable_topic(state),
+        state.prune_at_ms,
+    )
 
 
 def _scalable(row: Row) -> ScalableTopic:

@@ -23,6 +23,7 @@ from shards.projections.tables import (
     TENANT_USAGE,
     TOPICS,
 )
+from shards.wire.scalable import unpack_scalable_topic
 
 IDS_AS_TEXT = 0x245B_A74B
 """Fingerprint of the tables that kept every id as its digits."""
@@ -41,6 +42,10 @@ WITHOUT_SCALABLE_TOPICS = 0x684D_D44B
 """Fingerprint of the tables before scalable topics."""
 
 
+WITHOUT_PRUNING = 0x27F3_8DB4
+"""Fingerprint of the tables before scalable topics had a time of their next pruning."""
+
+
 def open_view_store(directory: Path) -> ViewStore:
     """Return the state machine that folds a shard's log into tables in ``directory``."""
     upgrades = {
@@ -49,6 +54,7 @@ def open_view_store(directory: Path) -> ViewStore:
         WITHOUT_TENANT_USAGE: _add_tenant_usage_and_restores,
         WITHOUT_RESTORES: _add_restores_and_scalable_topics,
         WITHOUT_SCALABLE_TOPICS: _add_scalable_topics,
+        WITHOUT_PRUNING: _add_prune_times,
     }
     return ViewStore(directory, METADATA, fold, upgrades=upgrades)
 
@@ -93,6 +99,17 @@ def _add_scalable_topics(connection: sqlite3.Connection) -> None:
     connection.execute(str(CreateTable(SCALABLE_TOPICS).compile(dialect=dialect))).close()
     for index in SCALABLE_TOPICS.indexes:
         connection.execute(str(CreateIndex(index).compile(dialect=dialect))).close()
+
+
+def _add_prune_times(connection: sqlite3.Connection) -> None:
+    """Add the times, which follow from the states."""
+    connection.create_function(
+        "prune_at_ms",
+        1,
+        lambda state: unpack_scalable_topic(state).prune_at_ms,
+        deterministic=True,
+    )
+    recreate_table(connection, SCALABLE_TOPICS, {"prune_at_ms": "prune_at_ms(state)"})
 
 
 def _add_tenant_usage(connection: sqlite3.Connection) -> None:

@@ -75,6 +75,7 @@ SCALABLE_TOPICS = Table(
     _number("has_work"),  # Something that was begun is to be finished.
     _number("has_consumers"),
     Column("state", LargeBinary, nullable=False),  # A serialised ScalableTopic.
+    _number("prune_at_ms"),  # When a segment is to be examined for pruning; 0: none is.
     sqlite_with_rowid=False,
 )
 
@@ -90,6 +91,13 @@ SCALABLE_TOPICS_WITH_CONSUMERS = Index(
     SCALABLE_TOPICS.c.name,
     sqlite_where=SCALABLE_TOPICS.c.has_consumers == 1,
 )
+
+SCALABLE_TOPICS_TO_PRUNE = Index(
+    "scalable_topics_to_prune",
+    SCALABLE_TOPICS.c.prune_at_ms,
+    sqlite_where=SCALABLE_TOPICS.c.prune_at_ms > 0,
+)
+"""The topics with sealed segments that nobody needs any more, by the time of the next look."""
 
 PARENT_GATES = Table(
     "parent_gates",

@@ -17,6 +17,7 @@ from nextgen.kernel.limits.scalable import SCALABLE_TOPICS_AT_WORK_MAX
 from nextgen.tasks.background import keep
 from nextgen.tasks.timeouts import timeout
 from shards.domain.scalable.state import ScalableTopic
+from shards.scalable.pruning import Pruning
 from shards.scalable.topic_work import TopicWork, WorkDependencies
 
 _LOOK_SECONDS = 60.0
@@ -39,7 +40,8 @@ class ScalableController:
         self._has_room = asyncio.Event()
         self._is_full = False
         self._is_closed = False
-        self._task: asyncio.Task[None] | None = None
+        self._pruning = Pruning(shard_id, dependencies, self.resume)
+        self._tasks: list[asyncio.Task[None]] = []
 
     def __repr__(self) -> str:
         return f"<ScalableController shard={self._shard_id} topics={len(self._works)}>"
@@ -55,13 +57,16 @@ class ScalableController:
 
     def start(self) -> None:
         """Begin with what earlier leaders left."""
-        self._task = keep("scalable_topics", self._find_work)
+        self._tasks = [
+            keep("scalable_topics", self._find_work),
+            keep("segment_pruning", self._pruning.run),
+        ]
 
     def close(self) -> None:
         """Stop at once; the next leader goes on."""
         self._is_closed = True
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
         for work in self._works.values():
             work.close()
 

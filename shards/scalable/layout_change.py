@@ -94,11 +94,11 @@ class LayoutChange:
     async def _seal_one(
         self, topic: ScalableTopic, operation: LayoutOperation, parent: Segment
     ) -> None:
-        end = await self._units.at_owner(
+        end, stored_bytes = await self._units.at_owner(
             parent, lambda unit, limit_ms: self._brokers.seal(unit, timeout_ms=limit_ms)
         )
         now_ms = self._decisions.now_ms()
-        command = SealSegment(operation.operation_id, parent.segment_id, end, now_ms)
+        command = SealSegment(operation.operation_id, parent.segment_id, end, now_ms, stored_bytes)
         await self._decisions.decide(topic.topic_id, command)
 
     async def _take_back(self, topic: ScalableTopic, operation: LayoutOperation, why: str) -> None:
@@ -110,8 +110,10 @@ class LayoutChange:
         await self._decisions.decide(topic.topic_id, command)
 
 
-async def all_of(works: Iterable[Coroutine[Any, Any, Any]]) -> None:
-    """Carry out all ``works``, ``SEGMENTS_AT_ONCE_MAX`` at one time.
+async def all_of(
+    works: Iterable[Coroutine[Any, Any, Any]], *, at_once: int = SEGMENTS_AT_ONCE_MAX
+) -> None:
+    """Carry out all ``works``, ``at_once`` at one time.
 
     Raises:
         MetadataError: The first of those that were raised. All works were tried.
@@ -126,6 +128,6 @@ async def all_of(works: Iterable[Coroutine[Any, Any, Any]]) -> None:
             except MetadataError as error:
                 errors.append(error)
 
-    await asyncio.gather(*(carry_out() for _ in range(SEGMENTS_AT_ONCE_MAX)))
+    await asyncio.gather(*(carry_out() for _ in range(at_once)))
     for error in errors:
         raise error

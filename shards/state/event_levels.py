@@ -61,6 +61,7 @@ EVENT_LEVELS: Final[dict[type[DomainEvent], int]] = {
     scalable.ScalableConsumerRegistered: 7,
     scalable.ScalableConsumerLeft: 7,
     scalable.SegmentsAssigned: 7,
+    scalable.SegmentPrunePostponed: 8,
 }
 
 

@@ -20,6 +20,7 @@ from shards.projections.reading import (
     read_keys,
     read_present,
     read_scalable,
+    read_scalable_to_prune,
     read_sessions,
     read_units_of_session,
     read_usage,
@@ -111,6 +112,16 @@ class StateScans:
         """Return the first ``limit`` names behind ``after`` of scalable topics of which something
         was begun that is not finished."""
         return self._scalable("has_work", after, limit)
+
+    def scalable_to_prune(self, until_ms: int, limit: int) -> list[str]:
+        """Return up to ``limit`` names of scalable topics of which a segment is to be examined for
+        pruning by ``until_ms``, those that are due for longest first.
+
+        What is not in the view yet is not looked at: a topic may be missing, or not be due any
+        more.
+        """
+        self._term.check()
+        return read_scalable_to_prune(self._query, until_ms, limit)
 
     def _scalable(self, flag: str, after: str, limit: int) -> list[str]:
         self._term.check()

@@ -44,7 +44,6 @@ from protos.nextgen.v1.shard_service_pb2 import (
     DeleteTenant,
     DeleteTopic,
     GrowTopic,
-    PruneSegments,
     RegisterScalableConsumer,
     RemoveScalableConsumer,
     ReopenParentGate,
@@ -66,7 +65,6 @@ TopicBody = SetTopicProperties | SetPolicies | GrowTopic | DeleteTopic
 ScalableBody = (
     ChangeLayout
     | AbandonLayoutChange
-    | PruneSegments
     | CreateScalableSubscription
     | DeleteScalableSubscription
     | SeekScalableSubscription
@@ -347,7 +345,6 @@ COMMAND_PARSERS: dict[str, Callable[[bytes, Any], ParsedCommand]] = {
     "set_policies": _set_policies,
     "change_layout": _scalable,
     "abandon_layout_change": _scalable,
-    "prune_segments": _scalable,
     "create_scalable_subscription": _scalable,
     "delete_scalable_subscription": _scalable,
     "seek_scalable_subscription": _scalable,

@@ -91,6 +91,10 @@ def _from_subscriptions(
     return {each.name: _SUBSCRIPTION.from_stored(each) for each in stored}
 
 
+def _from_numbers(stored: Mapping[int, int]) -> dict[int, int]:
+    return dict(sorted(stored.items()))
+
+
 _TOPIC = FieldMap(
     state.ScalableTopic,
     layouts.ScalableTopic,
@@ -99,6 +103,8 @@ _TOPIC = FieldMap(
         "operation": _OPERATION.one,
         "removals": SEGMENT.each,
         "subscriptions": (_to_subscriptions, _from_subscriptions),
+        "postponed": (dict, _from_numbers),
+        "sealed_bytes": (dict, _from_numbers),
     },
     optional={"operation": None},
 )
@@ -141,6 +147,7 @@ SCALABLE_EVENTS: dict[str, FieldMap[Any, Any]] = {
         converted={"kind": _KIND, "changed": SEGMENT.each, "removed": REPEATED},
     ),
     "layout_change_abandoned": FieldMap(events.LayoutChangeAbandoned, pb.LayoutChangeAbandoned),
+    "segment_prune_postponed": FieldMap(events.SegmentPrunePostponed, pb.SegmentPrunePostponed),
     "segment_storage_removed": FieldMap(events.SegmentStorageRemoved, pb.SegmentStorageRemoved),
     "scalable_subscription_created": FieldMap(
         events.ScalableSubscriptionCreated,

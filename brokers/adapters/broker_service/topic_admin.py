@@ -167,7 +167,9 @@ class TopicAdminServicer(GeneratedServicer):
     ) -> wire.LastMessageId:
         async with self._topic(request, context) as topic:
             await operations.terminate(topic)
-            return await _last_message_id(topic)
+            last = await _last_message_id(topic)
+            last.stored_bytes = topic.ledger.byte_count
+            return last
 
     async def Truncate(
         self, request: wire.TruncateRequest, context: _Context

@@ -189,6 +189,9 @@ def internal_stats(topic: Topic) -> admin_wire.TopicInternalStats:
         ],
         cursors=[_of_cursor(each, ranges_max) for each in durable],
         schema_versions=len(topic.schemas),
+        retention=admin_wire.StoredRetention(
+            time_ms=topic.policy.retention_ms, size_bytes=topic.policy.retention_bytes
+        ),
     )
 
 

@@ -51,6 +51,7 @@ KEY_FIELDS = MappingProxyType(
         "segment_sealed": "name",
         "layout_changed": "name",
         "layout_change_abandoned": "name",
+        "segment_prune_postponed": "name",
         "segment_storage_removed": "name",
         "scalable_subscription_created": "name",
         "scalable_subscription_sought": "name",

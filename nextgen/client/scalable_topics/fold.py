@@ -73,6 +73,8 @@ def _children_ready(topic: ScalableTopic, _: Any) -> None:
 
 def _sealed(topic: ScalableTopic, change: Any) -> None:
     topic.operation.sealed.add(segment_id=change.segment_id, end=change.end)
+    if change.stored_bytes:
+        topic.sealed_bytes[change.segment_id] = change.stored_bytes
 
 
 def _changed(topic: ScalableTopic, change: Any) -> None:
@@ -94,11 +96,18 @@ def _changed(topic: ScalableTopic, change: Any) -> None:
         for subscription in topic.subscriptions:
             left = [each for each in subscription.drained if each not in change.removed]
             subscription.drained[:] = left
+        for segment_id in change.removed:
+            topic.postponed.pop(segment_id, None)
+            topic.sealed_bytes.pop(segment_id, None)
 
 
 def _abandoned(topic: ScalableTopic, _: Any) -> None:
     topic.removals.extend(topic.operation.children)
     topic.ClearField("operation")
+
+
+def _prune_postponed(topic: ScalableTopic, change: Any) -> None:
+    topic.postponed[change.segment_id] = change.until_ms
 
 
 def _storage_removed(topic: ScalableTopic, change: Any) -> None:
@@ -185,6 +194,7 @@ _FOLDS: dict[str, Callable[[ScalableTopic, Any], None]] = {
     "segment_sealed": _sealed,
     "layout_changed": _changed,
     "layout_change_abandoned": _abandoned,
+    "segment_prune_postponed": _prune_postponed,
     "segment_storage_removed": _storage_removed,
     "scalable_subscription_created": _subscription_created,
     "scalable_subscription_deleted": _subscription_deleted,

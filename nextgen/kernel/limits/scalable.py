@@ -53,6 +53,24 @@ new subscription: each may be opened by it."""
 SCALABLE_TOPICS_AT_WORK_MAX = 1_024
 """Scalable topics of a shard whose changes are carried on at one time. Others wait in the view."""
 
+PRUNE_LOOK_MS = 1_000
+"""Between two looks of a shard at the index of its topics with segments to examine for pruning."""
+
+PRUNE_TOPICS_PER_LOOK_MAX = 64
+"""Topics whose sealed segments a shard examines in one look: each may have a unit opened, and
+clients open units, too."""
+
+PRUNE_TOPICS_AT_ONCE_MAX = 8
+"""Of these topics, those that are examined at one time."""
+
+PRUNE_EXAMINED_MS_MIN = 60_000
+"""The shortest time after which a segment is examined again that some subscription at its broker
+has not drained, or whose broker did not answer."""
+
+PRUNE_EXAMINED_MS_MAX = 24 * 3_600 * 1_000
+"""The longest time after which a drained segment is examined again: within it a retention that was
+shortened takes effect. An idle segment is opened for it."""
+
 SCALABLE_CONSUMER_NAME_BYTES_MAX = 255
 """UTF-8 bytes of a registered consumer's name, so that all of them fit into one record."""
 

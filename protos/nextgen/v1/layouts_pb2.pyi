@@ -115,7 +115,21 @@ class ConsumerSegments(_message.Message):
     def __init__(self, consumer_name: _Optional[str] = ..., segments: _Optional[_Iterable[int]] = ..., shared: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ScalableTopic(_message.Message):
-    __slots__ = ("topic_id", "name", "epoch", "next_segment_id", "version", "segments", "operation", "last_operation_id", "removals", "subscriptions")
+    __slots__ = ("topic_id", "name", "epoch", "next_segment_id", "version", "segments", "operation", "last_operation_id", "removals", "subscriptions", "postponed", "sealed_bytes")
+    class PostponedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    class SealedBytesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -126,6 +140,8 @@ class ScalableTopic(_message.Message):
     LAST_OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
     REMOVALS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    POSTPONED_FIELD_NUMBER: _ClassVar[int]
+    SEALED_BYTES_FIELD_NUMBER: _ClassVar[int]
     topic_id: str
     name: str
     epoch: int
@@ -136,4 +152,6 @@ class ScalableTopic(_message.Message):
     last_operation_id: int
     removals: _containers.RepeatedCompositeFieldContainer[TopicSegment]
     subscriptions: _containers.RepeatedCompositeFieldContainer[ScalableSubscription]
-    def __init__(self, topic_id: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., next_segment_id: _Optional[int] = ..., version: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[TopicSegment, _Mapping]]] = ..., operation: _Optional[_Union[LayoutOperation, _Mapping]] = ..., last_operation_id: _Optional[int] = ..., removals: _Optional[_Iterable[_Union[TopicSegment, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[ScalableSubscription, _Mapping]]] = ...) -> None: ...
+    postponed: _containers.ScalarMap[int, int]
+    sealed_bytes: _containers.ScalarMap[int, int]
+    def __init__(self, topic_id: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., next_segment_id: _Optional[int] = ..., version: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[TopicSegment, _Mapping]]] = ..., operation: _Optional[_Union[LayoutOperation, _Mapping]] = ..., last_operation_id: _Optional[int] = ..., removals: _Optional[_Iterable[_Union[TopicSegment, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[ScalableSubscription, _Mapping]]] = ..., postponed: _Optional[_Mapping[int, int]] = ..., sealed_bytes: _Optional[_Mapping[int, int]] = ...) -> None: ...

@@ -55,7 +55,7 @@ class GetInternalStatsRequest(_message.Message):
     def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ...) -> None: ...
 
 class TopicInternalStats(_message.Message):
-    __slots__ = ("entries_added", "entries", "bytes", "pending_entries", "last", "is_terminated", "ledgers", "cursors", "schema_versions")
+    __slots__ = ("entries_added", "entries", "bytes", "pending_entries", "last", "is_terminated", "ledgers", "cursors", "schema_versions", "retention")
     ENTRIES_ADDED_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +65,7 @@ class TopicInternalStats(_message.Message):
     LEDGERS_FIELD_NUMBER: _ClassVar[int]
     CURSORS_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
     entries_added: int
     entries: int
     bytes: int
@@ -74,7 +75,16 @@ class TopicInternalStats(_message.Message):
     ledgers: _containers.RepeatedCompositeFieldContainer[LedgerExtent]
     cursors: _containers.RepeatedCompositeFieldContainer[CursorStats]
     schema_versions: int
-    def __init__(self, entries_added: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., pending_entries: _Optional[int] = ..., last: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ..., is_terminated: _Optional[bool] = ..., ledgers: _Optional[_Iterable[_Union[LedgerExtent, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[CursorStats, _Mapping]]] = ..., schema_versions: _Optional[int] = ...) -> None: ...
+    retention: StoredRetention
+    def __init__(self, entries_added: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., pending_entries: _Optional[int] = ..., last: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ..., is_terminated: _Optional[bool] = ..., ledgers: _Optional[_Iterable[_Union[LedgerExtent, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[CursorStats, _Mapping]]] = ..., schema_versions: _Optional[int] = ..., retention: _Optional[_Union[StoredRetention, _Mapping]] = ...) -> None: ...
+
+class StoredRetention(_message.Message):
+    __slots__ = ("time_ms", "size_bytes")
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    time_ms: int
+    size_bytes: int
+    def __init__(self, time_ms: _Optional[int] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class LedgerExtent(_message.Message):
     __slots__ = ("ledger_id", "entries", "bytes")
@@ -290,12 +300,14 @@ class TerminateRequest(_message.Message):
     def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ...) -> None: ...
 
 class LastMessageId(_message.Message):
-    __slots__ = ("position", "batch_index")
+    __slots__ = ("position", "batch_index", "stored_bytes")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     BATCH_INDEX_FIELD_NUMBER: _ClassVar[int]
+    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
     position: _broker_service_pb2.MessagePosition
     batch_index: int
-    def __init__(self, position: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ..., batch_index: _Optional[int] = ...) -> None: ...
+    stored_bytes: int
+    def __init__(self, position: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ..., batch_index: _Optional[int] = ..., stored_bytes: _Optional[int] = ...) -> None: ...
 
 class TruncateRequest(_message.Message):
     __slots__ = ("unit",)

@@ -62,6 +62,7 @@ class SealSegment:
     segment_id: int
     end: SegmentEnd
     time_ms: int
+    stored_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +75,21 @@ class AbandonLayoutChange:
 
 @dataclass(frozen=True, slots=True)
 class PruneSegments:
-    """Take sealed segments out of the layout; their messages go."""
+    """Take sealed segments out of the layout, the oldest first; their messages go.
+
+    Refused while a subscription has not drained one of them, or while one has a parent that stays
+    in the layout: the segments behind it would no longer wait for that parent.
+    """
 
     segments: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PostponePrune:
+    """Keep the messages of a segment that could be pruned until ``until_ms`` at least."""
+
+    segment_id: int
+    until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +186,7 @@ SegmentCommand = (
     | SealSegment
     | AbandonLayoutChange
     | PruneSegments
+    | PostponePrune
     | RemoveSegmentStorage
 )
 GroupCommand = (

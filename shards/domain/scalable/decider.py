@@ -21,6 +21,7 @@ from shards.domain.scalable.commands import (
     GroupCommand,
     MarkChildrenReady,
     PlanLayoutChange,
+    PostponePrune,
     PruneSegments,
     RemoveSegmentStorage,
     ScalableTopicCommand,
@@ -87,6 +88,7 @@ def _decide_existing(
             | SealSegment()
             | AbandonLayoutChange()
             | PruneSegments()
+            | PostponePrune()
             | RemoveSegmentStorage()
         ):
             return layout_changes.decide(topic, command)

@@ -63,6 +63,8 @@ class SegmentSealed:
     operation_id: int
     segment_id: int
     end: SegmentEnd
+    stored_bytes: int = 0
+    """Of all its messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,16 @@ class LayoutChangeAbandoned:
     topic_id: str
     operation_id: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPrunePostponed:
+    """The segment stays in the layout until ``until_ms`` at least."""
+
+    name: str
+    topic_id: str
+    segment_id: int
+    until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +190,7 @@ LayoutEvent = (
     | SegmentSealed
     | LayoutChanged
     | LayoutChangeAbandoned
+    | SegmentPrunePostponed
     | SegmentStorageRemoved
 )
 SubscriptionEvent = (

@@ -20,6 +20,7 @@ from shards.domain.scalable.commands import (
     AbandonLayoutChange,
     MarkChildrenReady,
     PlanLayoutChange,
+    PostponePrune,
     PruneSegments,
     RemoveSegmentStorage,
     SealSegment,
@@ -31,6 +32,7 @@ from shards.domain.scalable.events import (
     LayoutChangePlanned,
     LayoutEvent,
     SegmentChildrenReady,
+    SegmentPrunePostponed,
     SegmentSealed,
     SegmentStorageRemoved,
 )
@@ -57,6 +59,8 @@ def decide(topic: ScalableTopic, command: SegmentCommand) -> _Decision:
             return _decide_abandon(topic, command)
         case PruneSegments():
             return _decide_prune(topic, command)
+        case PostponePrune():
+            return _decide_postpone(topic, command)
         case RemoveSegmentStorage():
             if any(each.segment_id == command.segment_id for each in topic.removals):
                 removed = SegmentStorageRemoved(topic.name, topic.topic_id, command.segment_id)
@@ -212,7 +216,12 @@ def _decide_seal(topic: ScalableTopic, command: SealSegment) -> _Decision:
     if command.segment_id in operation.sealed:
         return Accepted(())
     sealed = SegmentSealed(
-        topic.name, topic.topic_id, command.operation_id, command.segment_id, command.end
+        topic.name,
+        topic.topic_id,
+        command.operation_id,
+        command.segment_id,
+        command.end,
+        command.stored_bytes,
     )
     ends = {**operation.sealed, command.segment_id: command.end}
     if len(ends) < len(operation.parents):
@@ -279,7 +288,13 @@ def _decide_prune(topic: ScalableTopic, command: PruneSegments) -> _Decision:
             continue  # It was pruned before, or never came into the layout.
         if not segment.is_sealed:
             return _not_allowed(topic, segment, "is active")
+        if not topic.is_drained(segment):
+            return _not_allowed(topic, segment, "is not drained for every subscription")
         gone.add(segment_id)
+    for segment_id in sorted(gone):
+        if not gone.issuperset(topic.segments[segment_id].parents):
+            segment = topic.segments[segment_id]
+            return _not_allowed(topic, segment, "has a parent that stays in the layout")
     if not gone:
         return Accepted(())
     changed = [
@@ -301,6 +316,18 @@ def _decide_prune(topic: ScalableTopic, command: PruneSegments) -> _Decision:
         tuple(sorted(gone)),
     )
     return Accepted((pruned,))
+
+
+def _decide_postpone(topic: ScalableTopic, command: PostponePrune) -> _Decision:
+    segment = topic.segments.get(command.segment_id)
+    if segment is None or topic.postponed.get(command.segment_id) == command.until_ms:
+        return Accepted(())
+    if not segment.is_sealed:
+        return _not_allowed(topic, segment, "is active")
+    postponed = SegmentPrunePostponed(
+        topic.name, topic.topic_id, command.segment_id, command.until_ms
+    )
+    return Accepted((postponed,))
 
 
 # Refusals ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ Events carry the segments as they are afterwards, so ``evolve`` knows no rule of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -30,6 +30,7 @@ from shards.domain.scalable.events import (
     ScalableTopicEvent,
     SegmentChildrenReady,
     SegmentDrained,
+    SegmentPrunePostponed,
     SegmentsAssigned,
     SegmentSealed,
     SegmentStorageRemoved,
@@ -93,6 +94,10 @@ class ScalableTopic:
     """Segments that are no longer in the layout, and whose messages are to go."""
 
     subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
+    postponed: Mapping[int, int] = field(default_factory=dict)
+    """Until when the pruning of a segment is put off, by the segment's id, ascending."""
+    sealed_bytes: Mapping[int, int] = field(default_factory=dict)
+    """Of all messages that a sealed segment had, by the segment's id, ascending."""
 
     @property
     def active(self) -> list[Segment]:
@@ -117,6 +122,33 @@ class ScalableTopic:
     @property
     def has_consumers(self) -> bool:
         return any(each.consumers for each in self.subscriptions.values())
+
+    @property
+    def prunable(self) -> list[Segment]:
+        """The segments that may be pruned once their retention is over, by id.
+
+        These are the sealed ones that every subscription with cursors has drained and that have no
+        parents in the layout. There are none while earlier ones are being removed.
+        """
+        if self.removals:
+            return []
+        return [
+            each for each in self.segments.values() if not each.parents and self.is_drained(each)
+        ]
+
+    @property
+    def prune_at_ms(self) -> int:
+        """When the next of the ``prunable`` segments is to be examined; 0 if there is none."""
+        times = [max(1, self.postponed.get(each.segment_id, 0)) for each in self.prunable]
+        return min(times, default=0)
+
+    def is_drained(self, segment: Segment) -> bool:
+        """Whether a segment is sealed, and drained for every subscription that has cursors."""
+        return segment.is_sealed and all(
+            segment.segment_id in each.drained
+            for each in self.subscriptions.values()
+            if each.has_cursors
+        )
 
 
 ScalableTopicState = ScalableTopic | None
@@ -144,15 +176,16 @@ def evolve(topic: ScalableTopicState, event: ScalableTopicEvent) -> ScalableTopi
             operation = _operation(topic, event.operation_id)
             return replace(topic, operation=replace(operation, are_children_ready=True))
         case SegmentSealed():
-            operation = _operation(topic, event.operation_id)
-            sealed = {**operation.sealed, event.segment_id: event.end}
-            return replace(topic, operation=replace(operation, sealed=sealed))
+            return _sealed(topic, event)
         case LayoutChanged():
             return _changed(topic, event)
         case LayoutChangeAbandoned():
             operation = _operation(topic, event.operation_id)
             removals = (*topic.removals, *operation.children)
             return replace(topic, operation=None, removals=removals)
+        case SegmentPrunePostponed():
+            postponed = {**topic.postponed, event.segment_id: event.until_ms}
+            return replace(topic, postponed=dict(sorted(postponed.items())))
         case SegmentStorageRemoved():
             left = [each for each in topic.removals if each.segment_id != event.segment_id]
             return replace(topic, removals=tuple(left))
@@ -185,16 +218,32 @@ def _planned(topic: ScalableTopic, event: LayoutChangePlanned) -> ScalableTopic:
     )
 
 
+def _sealed(topic: ScalableTopic, event: SegmentSealed) -> ScalableTopic:
+    operation = _operation(topic, event.operation_id)
+    sealed = {**operation.sealed, event.segment_id: event.end}
+    sealed_bytes = topic.sealed_bytes
+    if event.stored_bytes:
+        sealed_bytes = {**sealed_bytes, event.segment_id: event.stored_bytes}
+    return replace(
+        topic,
+        operation=replace(operation, sealed=sealed),
+        sealed_bytes=dict(sorted(sealed_bytes.items())),
+    )
+
+
 def _changed(topic: ScalableTopic, event: LayoutChanged) -> ScalableTopic:
     segments = {**topic.segments, **{each.segment_id: each for each in event.changed}}
     removals = topic.removals
     subscriptions = topic.subscriptions
+    postponed, sealed_bytes = topic.postponed, topic.sealed_bytes
     if event.removed:
         removals = (*removals, *[segments.pop(each) for each in event.removed])
         subscriptions = {
             name: replace(each, drained=each.drained.difference(event.removed))
             for name, each in subscriptions.items()
         }
+        postponed = _without(postponed, event.removed)
+        sealed_bytes = _without(sealed_bytes, event.removed)
     is_end = event.operation_id != 0
     return replace(
         topic,
@@ -203,7 +252,13 @@ def _changed(topic: ScalableTopic, event: LayoutChanged) -> ScalableTopic:
         operation=None if is_end else topic.operation,
         removals=removals,
         subscriptions=subscriptions,
+        postponed=postponed,
+        sealed_bytes=sealed_bytes,
     )
+
+
+def _without(numbers: Mapping[int, int], gone: Iterable[int]) -> Mapping[int, int]:
+    return {key: number for key, number in numbers.items() if key not in gone}
 
 
 def _subscriptions(

@@ -18,7 +18,6 @@ from shards.domain.scalable.commands import (
     CreateSubscription,
     DeleteSubscription,
     PlanLayoutChange,
-    PruneSegments,
     RegisterConsumer,
     RemoveConsumer,
     ScalableTopicCommand,
@@ -99,8 +98,6 @@ def to_command(body: ScalableBody, time_ms: int) -> ScalableTopicCommand:
             )
         case pb.AbandonLayoutChange():
             return AbandonLayoutChange(body.operation_id, "an operator asked for it")
-        case pb.PruneSegments():
-            return PruneSegments(tuple(body.segments))
         case pb.CreateScalableSubscription():
             return CreateSubscription(body.subscription, SubscriptionType(body.type), time_ms)
         case pb.DeleteScalableSubscription():

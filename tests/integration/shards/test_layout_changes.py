@@ -24,8 +24,9 @@ from nextgen.pulsar.payload import message_payload, open_payload
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import Hello
-from protos.nextgen.v1.inventory_pb2 import KIND_SCALABLE_TOPIC
+from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_SCALABLE_TOPIC
 from protos.nextgen.v1.layouts_pb2 import ScalableTopic as StoredTopic
+from protos.nextgen.v1.policies_pb2 import Policies, RetentionPolicy
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 from tests.integration.shards.processes import NAMESPACE, TIMEOUT_MS, Caller
@@ -308,35 +309,73 @@ async def test_a_killed_leader_leaves_no_range_without_a_home(
         await check_messages(caller, writers)
 
 
-@pytest.mark.parametrize("is_leader_killed", [False, True])
 async def test_a_sealed_segment_is_noted_as_drained_once_everything_is_acknowledged(
-    tmp_path: Path, is_leader_killed: bool
+    tmp_path: Path,
 ) -> None:
     """The leader has the topic and the manager of the brokers. While there is none, its owner
     keeps the report."""
     async with scalable(tmp_path) as (cluster, caller):
-        parent = (await layout_of(caller)).segments[0].name_in(parse_topic(NAME))
-        producer = await Connection.open(caller, parent)
-        await producer.produce(parent)
-        for number in range(3):
-            assert await producer.send((0, number))
-        await change(caller, "split", 0)
-        consumer = await Connection.open(caller, parent)
+        async with a_sealed_segment(caller) as consumer:
+            await cluster.kill(caller.link.view.leaders[caller.shard_of(NAME)].node_id)
+            consumer.acknowledge_all()
+
+            subscription = (await stored(caller)).subscriptions[0]
+            async with timeout(WAIT_S):
+                while not subscription.drained:
+                    await asyncio.sleep(0.05)
+                    (subscription,) = (await stored(caller)).subscriptions
+        assert list(subscription.drained) == [0]
+
+
+async def test_a_drained_segment_without_retention_leaves_layout_and_disk(tmp_path: Path) -> None:
+    async with scalable(tmp_path) as (_, caller):
+        retention = RetentionPolicy(time_ms=0, size_bytes=0)
+        body = pb.SetPolicies(
+            kind=KIND_NAMESPACE, name=NAMESPACE, policies=Policies(retention=retention)
+        )
+        await caller.execute(NAMESPACE, set_policies=body)
+        async with a_sealed_segment(caller) as consumer:
+            topic_id = (await stored(caller)).topic_id
+            assert files_of(tmp_path, topic_id, "s0")
+            consumer.acknowledge_all()
+
+            async with timeout(WAIT_S):
+                while len((topic := await stored(caller)).segments) > 2 or topic.removals:
+                    await asyncio.sleep(0.05)
+
+        assert [each.segment_id for each in topic.segments] == [1, 2]
+        assert topic.epoch == 2
+        assert not files_of(tmp_path, topic_id, "s0")
+        for child in topic.segments:
+            assert not child.parents
+            assert files_of(tmp_path, topic_id, f"s{child.segment_id}")
+        answer = await caller.lookup(f"segment://{NAMESPACE}/paid/0000-ffff-0")
+        assert answer.rejection_code == "NOT_FOUND"
+
+
+@asynccontextmanager
+async def a_sealed_segment(caller: Caller) -> AsyncIterator[Connection]:
+    """Seal the first segment with three messages, and read them, without acknowledgements."""
+    parent = (await layout_of(caller)).segments[0].name_in(parse_topic(NAME))
+    producer = await Connection.open(caller, parent)
+    await producer.produce(parent)
+    for number in range(3):
+        assert await producer.send((0, number))
+    await change(caller, "split", 0)
+    consumer = await Connection.open(caller, parent)
+    try:
         await consumer.read(parent)
         async with timeout(WAIT_S):
             while len(consumer.messages) < 3:
                 await asyncio.sleep(0.01)
         (subscription,) = (await stored(caller)).subscriptions
         assert not subscription.drained
-
-        if is_leader_killed:
-            await cluster.kill(caller.link.view.leaders[caller.shard_of(NAME)].node_id)
-        consumer.acknowledge_all()
-
-        async with timeout(WAIT_S):
-            while not subscription.drained:
-                await asyncio.sleep(0.05)
-                (subscription,) = (await stored(caller)).subscriptions
-        assert list(subscription.drained) == [0]
+        yield consumer
+    finally:
         for connected in (producer, consumer):
             connected.connection.close()
+
+
+def files_of(directory: Path, topic_id: str, unit: str) -> list[Path]:
+    """Return the files with messages, cursors and claims of a unit."""
+    return [path for path in directory.rglob("*") if path.parent.name == f"{topic_id}.{unit}"]

@@ -8,7 +8,10 @@ from nextgen.client.scalable_topics.shared_layouts import LayoutPlace, SharedLay
 from nextgen.pulsar.scalable_topics.layout_session import LayoutSession
 from shards.assignment.unit_planner import UnitPlanner
 from shards.domain import lookup
+from shards.domain.scalable import layout_changes, retention
+from shards.domain.scalable.state import ScalableTopic
 from shards.inventory import topic_creation
+from shards.scalable.pruning import Pruning
 from shards.watches.change_hub import ChangeHub
 from shards.watches.change_watch import Selection
 from tests.simulation.mutants.mutant import Edit, Mutant
@@ -18,6 +21,8 @@ _LOOKUP = ("tests/unit/shards/domain/test_lookup.py",)
 _SEGMENTS = ("tests/unit/shards/assignment/test_segments.py",)
 _SHARED = ("tests/unit/client/scalable_topics/test_shared_layouts.py",)
 _SESSION = ("tests/unit/pulsar/scalable_topics/test_layout_session.py",)
+_DOMAIN = ("tests/unit/shards/domain/scalable/test_layout_changes.py",)
+_PRUNING = ("tests/unit/shards/scalable/test_pruning.py",)
 _LEASE_WAITS = ("tests/unit/shards/watches/test_lease_waits.py",)
 
 MUTANTS = (
@@ -146,5 +151,55 @@ MUTANTS = (
             ),
         ),
         _SHARED,
+    ),
+    Mutant(
+        "prunes-what-is-not-drained",
+        "SC11",
+        "a segment is pruned when every subscription with cursors has drained it",
+        (Edit(layout_changes, "_decide_prune", "if not topic.is_drained(segment):", "if False:"),),
+        (*_DOMAIN, *_PRUNING),
+    ),
+    Mutant(
+        "prunes-the-middle",
+        "SC11",
+        "a segment is pruned when no parent of it is left in the layout",
+        (
+            Edit(
+                layout_changes,
+                "_decide_prune",
+                "if not gone.issuperset(topic.segments[segment_id].parents):",
+                "if False:",
+            ),
+        ),
+        _DOMAIN,
+    ),
+    Mutant(
+        "prunes-what-a-queue-has-not-read",
+        "SC11",
+        "a subscription that only the broker knows keeps a segment",
+        (Edit(retention, "kept_until_ms", "if not usage.is_drained:", "if False:"),),
+        _PRUNING,
+    ),
+    Mutant(
+        "prunes-several-at-a-time",
+        "SC11",
+        "nothing is pruned while earlier segments of the topic are being removed",
+        (Edit(ScalableTopic, "prunable", "if self.removals:", "if False:"),),
+        _DOMAIN,
+    ),
+    Mutant(
+        "examines-all-in-each-term",
+        "SC11",
+        "a new leader examines no segment before its time",
+        (
+            Edit(
+                ScalableTopic,
+                "prune_at_ms",
+                "max(1, self.postponed.get(each.segment_id, 0))",
+                "1",
+            ),
+            Edit(Pruning, "_examine", "topic.postponed.get(number, 0) > now_ms", "False"),
+        ),
+        _PRUNING,
     ),
 )

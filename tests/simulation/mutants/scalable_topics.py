@@ -335,8 +335,8 @@ MUTANTS = (
             Edit(
                 ScalableController,
                 "start",
-                'self._task = keep("scalable_topics", self._find_work)',
-                "pass",
+                'keep("scalable_topics", self._find_work),',
+                "",
             ),
         ),
         _LAYOUT_CHANGES,

@@ -9,14 +9,18 @@ from typing import Any
 
 from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.policies import FOR_EVER
 from nextgen.kernel.scalable.segments import SegmentEnd
 from nextgen.tasks.timeouts import timeout
+from shards.domain.scalable.retention import SegmentUsage
 from shards.ports import SegmentUnit
 
 LATENCY_S = 0.001
 """Of a call, each way."""
 
 BEGINNING = 0
+
+ENTRY_BYTES = 100
 
 
 @dataclass(slots=True)
@@ -56,6 +60,8 @@ class Segments:
         self.holds: Callable[[SegmentUnit], bool] = lambda unit: True
         self.on_step: Callable[[str, SegmentUnit, Callable[[], None]], object] = ignore
         """Gets what happens, the unit, and a function that has the call take effect."""
+        self.retention = (FOR_EVER, FOR_EVER)
+        """Time and size of the retention in force."""
         self.calls: list[tuple[str, str, int]] = []
         """Kind, unit and epoch of each call that took effect, in order."""
 
@@ -71,9 +77,16 @@ class Segments:
         for name in subscriptions:
             await self._call("cursor", unit, timeout_ms, self._make_cursor, name)
 
-    async def seal(self, unit: SegmentUnit, *, timeout_ms: int) -> SegmentEnd:
+    async def seal(self, unit: SegmentUnit, *, timeout_ms: int) -> tuple[SegmentEnd, int]:
         await self._call("seal", unit, timeout_ms, self._terminate)
-        return SegmentEnd(1, len(self.ledger(unit.unit).entries) - 1)
+        count = len(self.ledger(unit.unit).entries)
+        return SegmentEnd(1, count - 1), count * ENTRY_BYTES
+
+    async def usage(self, unit: SegmentUnit, *, timeout_ms: int) -> SegmentUsage:
+        await self._call("usage", unit, timeout_ms, self._open)
+        ledger = self.ledger(unit.unit)
+        is_drained = all(each >= len(ledger.entries) for each in ledger.cursors.values())
+        return SegmentUsage(is_drained, *self.retention)
 
     async def seek(
         self, unit: SegmentUnit, subscription: str, to_ms: int | None, *, timeout_ms: int

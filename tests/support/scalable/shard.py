@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 
 from nextgen.kernel.errors import MetadataError
 from protos.nextgen.v1 import shard_service_pb2 as pb
+from shards.domain.scalable.commands import PruneSegments
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.states import StateKind
 from shards.ports import SegmentUnit
 from shards.projections.rows import query_of, read_states
+from shards.scalable.topic_decisions import TopicDecisions
 from tests.support.scalable.segments import Segments
 from tests.support.shards.harness import NAMESPACE, Harness
 from tests.support.simulated.virtual_time import run_virtual
@@ -77,6 +79,12 @@ class ScalableShard:
     async def unsubscribe(self, name: str) -> pb.CommandResult:
         body = pb.DeleteScalableSubscription(name=NAME, subscription=name)
         return await self.run(delete_scalable_subscription=body)
+
+    async def prune(self, *segments: int) -> None:
+        """Prune segments at once, whatever their retention."""
+        decisions = TopicDecisions(self.harness.leader.state, NAME)
+        await decisions.decide(self.topic.topic_id, PruneSegments(segments))
+        self.harness.leader.scalable.resume(NAME)
 
     async def run(self, **body: Any) -> pb.CommandResult:
         """Send a command until it is answered, with one id as clients do."""

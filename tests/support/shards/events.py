@@ -65,9 +65,10 @@ SCALABLE_HISTORY: tuple[DomainEvent, ...] = (
         SCALABLE, "topic-3", 2, ChangeKind.SPLIT, (0,), _CHILDREN, "operator", TIME_MS
     ),
     scalable.SegmentChildrenReady(SCALABLE, "topic-3", 2),
-    scalable.SegmentSealed(SCALABLE, "topic-3", 2, 0, SegmentEnd(-4, 17)),
+    scalable.SegmentSealed(SCALABLE, "topic-3", 2, 0, SegmentEnd(-4, 17), 4_321),
     scalable.LayoutChanged(SCALABLE, "topic-3", 1, ChangeKind.SPLIT, 2, (_SEALED, *_CHILDREN)),
     scalable.SegmentDrained(SCALABLE, "topic-3", "s", 0),
+    scalable.SegmentPrunePostponed(SCALABLE, "topic-3", 0, TIME_MS + 60_000),
     scalable.LayoutChanged(
         SCALABLE,
         "topic-3",
@@ -95,6 +96,7 @@ SCALABLE_HISTORY: tuple[DomainEvent, ...] = (
     ),
     scalable.SegmentChildrenReady(SCALABLE, "topic-3", 3),
     scalable.SegmentSealed(SCALABLE, "topic-3", 3, 2, SegmentEnd(-1, -1)),
+    scalable.SegmentPrunePostponed(SCALABLE, "topic-3", 1, TIME_MS + 60_000),
     topic.TopicCreated("topic-4", GONE_SCALABLE, 0, "ns-1", TIME_MS),
     scalable.ScalableTopicCreated(GONE_SCALABLE, "topic-4", (_PARENT,)),
     topic.TopicDeleted(GONE_SCALABLE, "topic-4"),

@@ -19,6 +19,7 @@ from shards.domain.scalable.commands import (
     MarkDrained,
     MarkSubscriptionReady,
     PlanLayoutChange,
+    PostponePrune,
     PruneSegments,
     RegisterConsumer,
     RemoveConsumer,
@@ -125,9 +126,17 @@ COMMANDS: st.SearchStrategy[ScalableTopicCommand] = st.one_of(
     st.builds(
         MarkChildrenReady, _operation_ids, st.sampled_from([(), ("s",), ("s", "t"), ("s", "t")])
     ),
-    st.builds(SealSegment, _operation_ids, _segment_ids, st.just(END), st.just(3_000)),
+    st.builds(
+        SealSegment,
+        _operation_ids,
+        _segment_ids,
+        st.just(END),
+        st.just(3_000),
+        st.sampled_from([0, 7]),
+    ),
     st.builds(AbandonLayoutChange, _operation_ids, st.just("asked")),
     st.builds(PruneSegments, st.lists(_segment_ids, max_size=3).map(tuple)),
+    st.builds(PostponePrune, _segment_ids, st.sampled_from([5, 9])),
     st.builds(RemoveSegmentStorage, _segment_ids),
     st.builds(CreateSubscription, _subscriptions, _types, st.just(1_000)),
     st.builds(SeekSubscription, _subscriptions, st.sampled_from([0, 9]), st.booleans()),
@@ -185,5 +194,7 @@ def _fitting(draw: st.DrawFn, topic: ScalableTopicState) -> ScalableTopicCommand
         fitting.append(plan(MERGE, active[at - 1].segment_id, active[at].segment_id))
     if sealed:
         fitting.append(MarkDrained("s", draw(st.sampled_from(sealed))))
-        fitting.append(PruneSegments((draw(st.sampled_from(sealed)),)))
+        fitting.append(PostponePrune(draw(st.sampled_from(sealed)), 9))
+    if prunable := topic.prunable:
+        fitting.append(PruneSegments((draw(st.sampled_from(prunable)).segment_id,)))
     return draw(st.sampled_from(fitting))

@@ -134,7 +134,7 @@ class CheckpointConsumer(Receiving[Value]):
         present = {each.topic for each in layout.segments.values()}
         for segment in list(self.segments):
             if segment not in present:
-                # It was pruned: everything in it was past its retention.
+                # It was pruned. What is behind it is read from its beginning.
                 self.close_segment(segment)
         self._ended &= present
         if former is None:

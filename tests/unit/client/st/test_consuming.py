@@ -480,6 +480,32 @@ async def test_reading_goes_on_behind_a_checkpoint_in_every_segment(
     assert not await second.has_message_available()
 
 
+async def test_a_checkpoint_in_a_pruned_segment_goes_on_with_the_earliest_of_what_remains(
+    server: FakeServer, client: st.PulsarClient
+) -> None:
+    topic = server.create(TOPIC)
+    await send(client, 0, 10)
+    first = await client.reader(TOPIC)
+    await take(first, 4)
+    data = first.checkpoint().to_bytes()
+    await first.close()
+    server.split(topic, 0)
+    await send(client, 10, 20)
+    pruned = topic.dag.segments[0]
+    del server.segments[server.segment_name(topic, pruned)]
+    del topic.dag.segments[0]
+    for child in topic.dag.segments:
+        del child.parent_ids[:]
+    topic.dag.epoch += 1
+
+    second = await client.checkpoint_consumer(TOPIC, checkpoint=data)
+    rest = await take(second, 10)
+
+    assert rest == {f"k{key}": list(range(10 + key, 20, 5)) for key in range(5)}
+    assert not await second.has_message_available()
+    assert len(second.checkpoint().marks) == 2
+
+
 async def test_a_checkpoint_of_another_topic_is_refused(
     server: FakeServer, client: st.PulsarClient
 ) -> None:

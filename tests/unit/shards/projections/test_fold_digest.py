@@ -21,6 +21,7 @@ from shards.projections.fold import fold
 from shards.projections.stored_view import (
     IDS_AS_TEXT,
     UNITS_BY_KEY_ONLY,
+    WITHOUT_PRUNING,
     WITHOUT_RESTORES,
     WITHOUT_SCALABLE_TOPICS,
     WITHOUT_TENANT_USAGE,
@@ -231,12 +232,24 @@ def _tables_with_tenant_usage(added: dict[str, tuple[str, ...]]) -> MetaData:
     return earlier
 
 
+def _tables_without_pruning() -> MetaData:
+    earlier = _tables_with_tenant_usage({})
+    table = METADATA.tables["scalable_topics"]
+    columns = [each._copy() for each in table.columns if each.name != "prune_at_ms"]
+    copy = Table(table.name, earlier, *columns, sqlite_with_rowid=False)
+    for flag in ("work", "consumers"):
+        where = copy.columns[f"has_{flag}"] == 1
+        Index(f"scalable_topics_with_{flag}", copy.columns["name"], sqlite_where=where)
+    return earlier
+
+
 EARLIER = {
     IDS_AS_TEXT: _tables_without(TEXT_IDS),
     UNITS_BY_KEY_ONLY: _tables_without({}),
     WITHOUT_TENANT_USAGE: _tables_without({}, LATEST_ADDED),
     WITHOUT_RESTORES: _tables_with_tenant_usage(LATEST_ADDED),
     WITHOUT_SCALABLE_TOPICS: _tables_with_tenant_usage({}),
+    WITHOUT_PRUNING: _tables_without_pruning(),
 }
 VERSIONS = pytest.mark.parametrize(
     "version",
@@ -247,6 +260,7 @@ VERSIONS = pytest.mark.parametrize(
         "tenants' units not counted",
         "no restores",
         "no scalable topics",
+        "no pruning",
     ],
 )
 
@@ -259,6 +273,10 @@ def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
     changed: dict[str, tuple[str, ...]] = (
         LATEST_ADDED if is_late else {**ADDED, **text_ids, "assignments": ()}
     )
+    if version == WITHOUT_PRUNING:
+        changed = {"scalable_topics": ()}
+    else:
+        connection.execute("DROP TABLE scalable_topics")
     for table in sorted(changed):
         columns = [column.name for column in earlier.tables[table].columns]
         rows = connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
@@ -274,8 +292,7 @@ def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
             connection.execute(
                 f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values
             )
-    connection.execute("DROP TABLE scalable_topics")
-    if version not in (WITHOUT_RESTORES, WITHOUT_SCALABLE_TOPICS):
+    if version not in (WITHOUT_RESTORES, WITHOUT_SCALABLE_TOPICS, WITHOUT_PRUNING):
         connection.execute("DROP TABLE tenant_usage")
     if not is_late:
         connection.execute("DROP TABLE view_digest")

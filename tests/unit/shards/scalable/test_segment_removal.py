@@ -18,11 +18,6 @@ LAST_EPOCH = (1 << GENERATION_BITS) - 1
 """Of the generation in which all these shards are."""
 
 
-async def prune(shard: ScalableShard, *segments: int) -> None:
-    result = await shard.run(prune_segments=pb.PruneSegments(name=NAME, segments=segments))
-    assert not result.rejection_code, result
-
-
 def removed(shard: ScalableShard) -> list[tuple[str, int]]:
     return [(unit, epoch) for kind, unit, epoch in shard.segments.calls if kind == "remove"]
 
@@ -42,7 +37,7 @@ async def test_the_messages_of_a_pruned_segment_go(shard: ScalableShard) -> None
     await shard.change("split", 0)
     owner = shard.owner("s0")
 
-    await prune(shard, 0)
+    await shard.prune(0)
     await asyncio.sleep(1)
 
     assert told(shard) == [(owner, "s0")]
@@ -64,7 +59,7 @@ async def test_a_removed_segment_leaves_no_assignment_behind(shard: ScalableShar
     await shard.change("split", 0)
     assert units() == ["s0", "s1", "s2"]
 
-    await prune(shard, 0)
+    await shard.prune(0)
     await asyncio.sleep(1)
 
     assert units() == ["s1", "s2"]
@@ -91,7 +86,7 @@ async def test_a_removal_is_repeated_until_the_messages_are_gone(shard: Scalable
     for broker_id in shard.harness.brokers:
         shard.segments.hanging.add(endpoint_of(broker_id))
 
-    await prune(shard, 0)
+    await shard.prune(0)
     await asyncio.sleep(20)
 
     assert [each.segment_id for each in shard.topic.removals] == [0]
@@ -108,7 +103,7 @@ async def test_a_removal_waits_for_a_live_broker(shard: ScalableShard) -> None:
         shard.stop_broker(broker_id)
         await shard.harness.wait_ended(broker_id)
 
-    await prune(shard, 0)
+    await shard.prune(0)
     await asyncio.sleep(5)
 
     assert [each.segment_id for each in shard.topic.removals] == [0]
@@ -123,7 +118,7 @@ async def test_the_next_leader_goes_on_with_removals(shard: ScalableShard) -> No
     await shard.change("split", 0)
     for broker_id in shard.harness.brokers:
         shard.segments.hanging.add(endpoint_of(broker_id))
-    await prune(shard, 0)
+    await shard.prune(0)
     await asyncio.sleep(0.5)
 
     shard.stop_leader()
@@ -147,7 +142,7 @@ async def test_nothing_is_removed_before_the_pruning_is_committed(
         unit = UnitAssignment(name=f"segment://{NAMESPACE}/paid/0000-ffff-0")
         await shard.harness.ask(unassign=pb.UnassignRequest(units=[unit], reason="unloaded"))
     shard.harness.log.hold_commits()
-    pruned = asyncio.create_task(prune(shard, 0))
+    pruned = asyncio.create_task(shard.prune(0))
     await asyncio.sleep(0.05)
 
     shard.harness.leader.scalable.resume(NAME)
@@ -169,7 +164,7 @@ async def test_a_split_does_not_wait_for_removals(
 
     await shard.change("split", 0)
     monkeypatch.setattr(shard.segments, "remove", hang)
-    await prune(shard, 0)
+    await shard.prune(0)
     await asyncio.sleep(1)
 
     result = await shard.change("split", 1)
@@ -193,7 +188,7 @@ async def test_a_removal_whose_task_fails_by_a_bug_begins_again(
 
     await shard.change("split", 0)
     monkeypatch.setattr(shard.segments, "remove", break_once)
-    await prune(shard, 0)
+    await shard.prune(0)
     await asyncio.sleep(5)
 
     assert failed

@@ -77,12 +77,14 @@ SEVENTH_LEVEL = {
     "scalable_consumer_left",
     "segments_assigned",
 }
+EIGHTH_LEVEL = {"segment_prune_postponed"}
 LEVELS = [
     (1, FIRST_LEVEL),
     (2, SECOND_LEVEL),
     (5, FIFTH_LEVEL),
     (6, SIXTH_LEVEL),
     (7, SEVENTH_LEVEL),
+    (8, EIGHTH_LEVEL),
 ]
 
 

@@ -30,7 +30,6 @@ COMMANDS = {
     "delete_topic": (pb.DeleteTopic(name="c"), "public/default/c"),
     "change_layout": (pb.ChangeLayout(name="topic://a/b/c"), "a/b/c"),
     "abandon_layout_change": (pb.AbandonLayoutChange(name="topic://a/b/c"), "a/b/c"),
-    "prune_segments": (pb.PruneSegments(name="topic://a/b/c/d"), "a/b/c/d"),
     "create_scalable_subscription": (
         pb.CreateScalableSubscription(name="topic://a/b/c"),
         "a/b/c",

@@ -15,9 +15,13 @@ from shards.domain.scalable.commands import (
     CreateSubscription,
     DeleteSubscription,
     MarkChildrenReady,
+    MarkDrained,
+    MarkSubscriptionReady,
+    PostponePrune,
     PruneSegments,
     RemoveSegmentStorage,
     SealSegment,
+    SeekSubscription,
 )
 from shards.domain.scalable.decider import decide
 from shards.domain.scalable.events import (
@@ -47,6 +51,7 @@ from tests.support.shards.scalable import (
 )
 
 QUEUE, STREAM = SubscriptionType.QUEUE, SubscriptionType.STREAM
+CHECKPOINT = SubscriptionType.CHECKPOINT
 PRUNE = ChangeKind.PRUNE
 
 
@@ -285,19 +290,19 @@ def test_steps_of_an_operation_that_is_not_under_way_are_refused():
 def test_pruned_segments_leave_the_layout_and_their_relatives():
     topic = changed(changed(new_topic(), SPLIT, 0), SPLIT, 1)  # 0 → 1 2, 1 → 3 4
 
-    (pruned,) = accepted(topic, PruneSegments((1,)))
+    (pruned,) = accepted(topic, PruneSegments((0,)))
 
     assert (pruned.kind, pruned.operation_id, pruned.epoch) == (PRUNE, 0, 3)
-    assert pruned.removed == (1,)
+    assert pruned.removed == (0,)
     topic = evolve(topic, pruned)
-    assert list(topic.segments) == [0, 2, 3, 4]
-    assert topic.segments[0].children == (2,)
-    assert topic.segments[3].parents == topic.segments[4].parents == ()
-    assert [each.segment_id for each in topic.removals] == [1]
-    assert accepted(topic, PruneSegments((1,))) == []
+    assert list(topic.segments) == [1, 2, 3, 4]
+    assert topic.segments[1].parents == topic.segments[2].parents == ()
+    assert topic.segments[3].parents == topic.segments[4].parents == (1,)
+    assert [each.segment_id for each in topic.removals] == [0]
+    assert accepted(topic, PruneSegments((0,))) == []
     assert accepted(topic, RemoveSegmentStorage(7)) == []
-    (removed,) = accepted(topic, RemoveSegmentStorage(1))
-    assert removed == SegmentStorageRemoved(NAME, "topic-1", 1)
+    (removed,) = accepted(topic, RemoveSegmentStorage(0))
+    assert removed == SegmentStorageRemoved(NAME, "topic-1", 0)
     assert not evolve(topic, removed).has_work
 
 
@@ -306,6 +311,68 @@ def test_an_active_segment_and_one_that_never_was_are_not_pruned():
 
     assert refused(topic, PruneSegments((0, 1))).code is RejectionCode.NOT_ALLOWED
     assert refused(topic, PruneSegments((3,))).code is RejectionCode.NOT_FOUND
+
+
+def test_a_segment_with_a_parent_in_the_layout_is_pruned_with_it_or_not_at_all():
+    """A stream's segments wait for all before them: see ``distribution``."""
+    topic = changed(changed(new_topic(), SPLIT, 0), SPLIT, 1)  # 0 → 1 2, 1 → 3 4
+
+    refusal = refused(topic, PruneSegments((1,)))
+
+    assert refusal.code is RejectionCode.NOT_ALLOWED
+    assert refusal.message.endswith(
+        "segment 1 of topic://acme/orders/paid has a parent that stays in the layout"
+    )
+    assert list(after(topic, PruneSegments((1, 0))).segments) == [2, 3, 4]
+
+
+@pytest.mark.parametrize(("type_", "holds"), [(STREAM, True), (QUEUE, True), (CHECKPOINT, False)])
+def test_a_segment_is_pruned_when_every_subscription_with_cursors_has_drained_it(type_, holds):
+    topic = after(new_topic(), CreateSubscription("s", type_, 1_000))
+    topic = after(topic, MarkSubscriptionReady("s", (0,)))
+    topic = changed(topic, SPLIT, 0)
+
+    assert topic.prune_at_ms == (0 if holds else 1)
+    if holds:
+        refusal = refused(topic, PruneSegments((0,)))
+        assert refusal.code is RejectionCode.NOT_ALLOWED
+        assert refusal.message.endswith(" is not drained for every subscription")
+    drained = after(topic, MarkDrained("s", 0)) if holds else topic
+    assert drained.prune_at_ms == 1
+    assert list(after(drained, PruneSegments((0,))).segments) == [1, 2]
+
+
+def test_a_seek_and_a_new_subscription_hold_what_could_be_pruned():
+    topic = after(new_topic(), CreateSubscription("s", STREAM, 1_000))
+    topic = after(topic, MarkSubscriptionReady("s", (0,)))
+    topic = after(changed(topic, SPLIT, 0), MarkDrained("s", 0))
+
+    for command in (SeekSubscription("s", 0), CreateSubscription("t", QUEUE, 9)):
+        assert refused(after(topic, command), PruneSegments((0,))).code is RejectionCode.NOT_ALLOWED
+    deleted = after(topic, CreateSubscription("t", QUEUE, 9), DeleteSubscription("t"))
+    assert list(after(deleted, PruneSegments((0,))).segments) == [1, 2]
+
+
+def test_a_postponed_segment_is_due_at_its_time_and_the_first_of_several_counts():
+    topic = changed(changed(new_topic(2), SPLIT, 0), SPLIT, 1)
+
+    topic = after(topic, PostponePrune(0, 700), PostponePrune(1, 600))
+
+    assert topic.prune_at_ms == 600
+    assert accepted(topic, PostponePrune(0, 700)) == []
+    assert after(topic, PostponePrune(1, 800)).prune_at_ms == 700
+    assert after(topic, PruneSegments((1,))).postponed == {0: 700}
+    assert refused(topic, PostponePrune(2, 9)).code is RejectionCode.NOT_ALLOWED
+    assert accepted(topic, PostponePrune(99, 9)) == []
+
+
+def test_nothing_else_is_pruned_while_messages_are_being_removed():
+    topic = changed(changed(new_topic(2), SPLIT, 0), SPLIT, 1)
+    topic = after(topic, PruneSegments((0,)))
+
+    assert (topic.prunable, topic.prune_at_ms) == ([], 0)
+    topic = after(topic, RemoveSegmentStorage(0))
+    assert [each.segment_id for each in topic.prunable] == [1]
 
 
 # At random ---------------------------------------------------------------------------------------
@@ -335,6 +402,18 @@ def test_active_ranges_tile_ids_never_repeat_and_epochs_rise_by_one(history):
             is_change = isinstance(event, LayoutChanged)
             assert topic.epoch == (before.epoch + is_change if before is not None else 0)
             _check_relatives(topic)
+            if is_change and before is not None:
+                _check_pruned(before, event)
+
+
+def _check_pruned(before, event):
+    """What goes was drained by all, and nothing that stays in the layout came before it."""
+    for segment_id in event.removed:
+        segment = before.segments[segment_id]
+        assert segment.is_sealed
+        assert set(segment.parents) <= set(event.removed)
+        for subscription in before.subscriptions.values():
+            assert not subscription.has_cursors or segment_id in subscription.drained
 
 
 def _ids(topic):
