@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.callers.foreign_client import ROOT, Checked, built, require_tools, run_checks
+from tests.support.callers.foreign_client import Checked, java_v5_program, run_checks
 from tests.support.callers.stock_client import PulsarSystem
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
 
-PROJECT = ROOT / "tests" / "e2e" / "java_v5"
 RUN_TIMEOUT_S = 150
 CHECKS = (
     "one segment",
@@ -28,21 +27,10 @@ CHECKS = (
 
 @pytest.fixture(scope="module")
 def outcome(system: PulsarSystem) -> dict[str, Checked]:
-    require_tools("java", "mvn")
-    folder = built(
-        "java-v5",
-        sorted(path for path in PROJECT.rglob("*") if path.suffix in (".java", ".xml")),
-        lambda folder: [
-            *("mvn", "--batch-mode", "--quiet", "--file", str(PROJECT / "pom.xml")),
-            f"-Dbuild.folder={folder}",
-            "process-classes",
-        ],
-    )
     system.start_dead()
     return run_checks(
         [
-            *("java", "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
-            *("-cp", f"{folder}/classes:{folder}/jars/*", "checks.Main"),
+            *java_v5_program("checks.Main", "512m"),
             *(system.service_url, "java-v5-"),
         ],
         system,

@@ -91,6 +91,25 @@ def built(name: str, sources: Sequence[Path], command: Callable[[Path], list[str
     raise AssertionError("not reached")
 
 
+def java_v5_program(main: str, heap: str) -> list[str]:
+    """Return the command that runs a class of ``tests/e2e/java_v5``, built if it is not yet."""
+    require_tools("java", "mvn")
+    project = ROOT / "tests" / "e2e" / "java_v5"
+    folder = built(
+        "java-v5",
+        sorted(path for path in project.rglob("*") if path.suffix in (".java", ".xml")),
+        lambda folder: [
+            *("mvn", "--batch-mode", "--quiet", "--file", str(project / "pom.xml")),
+            f"-Dbuild.folder={folder}",
+            "process-classes",
+        ],
+    )
+    return [
+        *("java", f"-Xmx{heap}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
+        *("-cp", f"{folder}/classes:{folder}/jars/*", main),
+    ]
+
+
 def run_checks(
     command: Sequence[str], system: PulsarSystem, *, environment: dict[str, str], timeout_s: int
 ) -> dict[str, Checked]:
