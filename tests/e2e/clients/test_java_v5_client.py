@@ -21,6 +21,8 @@ CHECKS = (
     "segments move under load",
     "split and merge under load",
     "stream over split and merge",
+    "queue of a namespace",
+    "stream of a namespace",
     "kill under load",
 )
 

@@ -160,6 +160,12 @@ def _answer(system: PulsarSystem, question: str, topic: str) -> str:
         "is absent": lambda: _absent(system, topic),
         "create with 4 partitions": lambda: system.create_topic(topic, partitions=4),
         "create with 4 segments": lambda: system.create_scalable(topic, 4),
+        "give it properties": lambda: system.set_properties(topic, _properties(topic)),
+        "take its properties": lambda: system.set_properties(topic, {}),
+        "nobody consumes it": lambda: _until_unconsumed(system, topic),
+        "delete for good": lambda: system.repeated_command(
+            "scalable-topics", "delete", topic, "--force"
+        ),
         "segments with messages": lambda: _segments_with_messages(system, topic),
         "split a segment": lambda: system.split_first(topic),
         "merge two segments": lambda: system.merge_first(topic),
@@ -176,6 +182,22 @@ def _answer(system: PulsarSystem, question: str, topic: str) -> str:
         return str(answers[question]() or "done")
     except Exception as error:
         return "cannot: " + str(error).replace("\n", " ")
+
+
+def _properties(topic: str) -> dict[str, str]:
+    """What a check filters by: its own topics have its name in a property."""
+    return {"for": "consumers", "check": topic.rpartition("/")[0], "another": "x"}
+
+
+def _until_unconsumed(system: PulsarSystem, topic: str) -> None:
+    until = time.monotonic() + NEW_OWNER_S
+    while any(
+        subscription.consumers
+        for each in system.segments_of(topic)
+        for subscription in system.operate(each, pb.GetStatsRequest()).subscriptions
+    ):
+        assert time.monotonic() < until, f"{topic} still has consumers"
+        time.sleep(0.05)
 
 
 def _closed_namespace(system: PulsarSystem) -> str:

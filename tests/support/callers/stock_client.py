@@ -122,6 +122,9 @@ class PulsarSystem:
         (created,) = self._admin.create_topics([NewTopic(name, segments=segments)])
         assert created.is_created, created
 
+    def set_properties(self, name: str, properties: Mapping[str, str]) -> None:
+        self._admin.set_topic_properties(name, properties)
+
     def segments_of(self, name: str) -> list[str]:
         """Return the names of a scalable topic's active segments, by id."""
         layout = self._admin.get_scalable_topic(name)

@@ -48,6 +48,8 @@ public final class Main {
         checks.put("segments move under load", Segments::move);
         checks.put("split and merge under load", Segments::splitAndMerge);
         checks.put("stream over split and merge", Segments::stream);
+        checks.put("queue of a namespace", Namespaces::queue);
+        checks.put("stream of a namespace", Namespaces::stream);
         checks.put("kill under load", Segments::kill);
         return checks;
     }
