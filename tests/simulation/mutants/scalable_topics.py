@@ -10,9 +10,12 @@ from brokers.service.subscriptions.end_of_topic import EndOfTopic
 from brokers.service.subscriptions.subscription import Subscription
 from brokers.service.topics.drained_units import DrainedUnits
 from nextgen.client.scalable_topics import attached, consumers
+from nextgen.client.st.consuming.segment_consumer import SegmentConsumer
 from nextgen.client.st.consuming.stream_consumer import StreamConsumer
 from nextgen.client.st.domain import layout as st_layout
 from nextgen.client.st.domain.outbox import Lane, Outbox
+from nextgen.client.st.producing.segment_producer import SegmentProducer
+from nextgen.client.st.watching.registration import Registration
 from shards.domain.scalable import distribution, groups, layout_changes
 from shards.domain.scalable.distribution import Layout
 from shards.scalable import settled_commands
@@ -42,6 +45,7 @@ _CURSORS = ("tests/unit/shards/scalable/test_subscription_cursors.py",)
 _REMOVALS = ("tests/unit/shards/scalable/test_segment_removal.py",)
 _OUTBOX = ("tests/unit/client/st/domain/test_outbox.py",)
 _ST_LAYOUTS = ("tests/unit/client/st/domain/test_layout.py",)
+_ST_PRODUCING = ("tests/unit/client/st/test_producing.py",)
 _ST_CONSUMING = ("tests/unit/client/st/test_consuming.py",)
 _MARKS = ("tests/unit/shards/scalable/test_drained_marks.py",)
 
@@ -515,5 +519,47 @@ MUTANTS = (
             ),
         ),
         (*_CURSORS, *_GROUPS),
+    ),
+    Mutant(
+        "client-drops-what-is-behind-an-answer",
+        "CS6",
+        "what comes before the consumer is known to be subscribed is kept",
+        (Edit(SegmentConsumer, "received", "if link is self._attaching:", "if False:"),),
+        _ST_CONSUMING,
+    ),
+    Mutant(
+        "client-drops-what-closes-a-new-producer",
+        "CS6",
+        "what comes before the producer is known to be open is kept",
+        (Edit(SegmentProducer, "received", "if link is self._attaching:", "if False:"),),
+        _ST_PRODUCING,
+    ),
+    Mutant(
+        "client-takes-an-answer-behind-a-push",
+        "CS6",
+        "an assignment that comes before its answer is looked at is taken behind it",
+        (Edit(Registration, "received", "not link.waits_for(asked):", "False:"),),
+        _ST_CONSUMING,
+    ),
+    Mutant(
+        "client-subscribes-twice",
+        "CS5",
+        "a consumer that is subscribed anew stops the attempt before",
+        (
+            Edit(
+                SegmentConsumer,
+                "_is_opening",
+                "and self._opener is asyncio.current_task()",
+                "",
+            ),
+        ),
+        _ST_CONSUMING,
+    ),
+    Mutant(
+        "client-leaves-a-batch-it-had-unread",
+        "CS5",
+        "an entry whose messages the reader had all is acknowledged",
+        (Edit(SegmentConsumer, "_message", "self._note_read()", "pass"),),
+        _ST_CONSUMING,
     ),
 )

@@ -135,6 +135,10 @@ class Link(PulsarClientConnection):
         except DeadlineExceeded as error:
             raise TimedOut(str(error)) from error
 
+    def waits_for(self, request_id: int) -> bool:
+        """Whether the answer to a request has not come."""
+        return request_id in self._waiting
+
     def tell(self, command: pulsar.BaseCommand) -> None:
         """Send a command that has no answer, if the connection is still there."""
         if self.is_open:

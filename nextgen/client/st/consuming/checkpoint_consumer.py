@@ -103,7 +103,10 @@ class CheckpointConsumer(Receiving[Value]):
         """
         while True:
             self._progress.clear()
-            if any(each.message is not None and each.is_valid for each in self.inbox.items()):
+            if any(
+                each.message is not None and each.is_valid and self.is_wanted(each.message)
+                for each in self.inbox.items()
+            ):
                 return True
             opened = list(self.segments.values())
             for consumer in opened:
@@ -159,13 +162,16 @@ class CheckpointConsumer(Receiving[Value]):
         self.close_segment(segment)
 
     def arrived(self, consumer: SegmentConsumer, messages: list[Message[Any]]) -> None:
-        since = self._start.timestamp_ms
-        if since is not None and self._start.checkpoint is None:
-            kept = [each for each in messages if each.publish_time_ms >= since]
-            consumer.skipped(len(messages) - len(kept))
-            messages = kept
+        if not any(each.consumer is consumer for each in self.inbox.items()):
+            # Nothing before them waits to be taken.
+            while messages and not self.is_wanted(messages[0]):
+                consumer.took(messages.pop(0))
         super().arrived(consumer, messages)
         self._progress.set()
+
+    def is_wanted(self, message: Message[Any]) -> bool:
+        since = self._start.timestamp_ms
+        return since is None or message.publish_time_ms >= since
 
     def failed(self, consumer: SegmentConsumer, error: ScalableTopicError) -> None:
         super().failed(consumer, error)

@@ -103,6 +103,10 @@ class Receiving(Generic[Value]):
     def taken(self, consumer: SegmentConsumer, message: Message[Any]) -> None:
         """A message goes to the application."""
 
+    def is_wanted(self, message: Message[Any]) -> bool:
+        """Whether the application is to have a message, which is taken either way."""
+        return True
+
     def segment_ended(self, consumer: SegmentConsumer) -> None:
         """The application has taken the last message of a sealed segment."""
 
@@ -152,7 +156,7 @@ class Receiving(Generic[Value]):
             return None
         consumer.took(message)
         self.taken(consumer, message)
-        return message
+        return message if self.is_wanted(message) else None
 
     # Owner of segment consumers ---------------------------------------------------------------
 

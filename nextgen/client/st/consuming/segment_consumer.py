@@ -81,6 +81,9 @@ class SegmentConsumer:
         self._owner = owner
         self._status = _Status.OPENING
         self._link: Link | None = None
+        self._attaching: Link | None = None
+        self._early: list[pulsar.BaseCommand] = []
+        self._opener: asyncio.Task[None] | None = None
         self._consumer_id = 0
         self._taken = 0
         self._is_held = False
@@ -138,9 +141,7 @@ class SegmentConsumer:
         """The application took a message out of the queue."""
         self.place = message.position
         self.skipped(1)
-        if not self.how.is_durable and self._reading is None:
-            # So that the broker notices when everything of a sealed segment was read.
-            self._reading = asyncio.get_running_loop().call_soon(self._acknowledge_read)
+        self._note_read()
 
     def skipped(self, messages: int) -> None:
         """Messages left the queue: the broker may send as many."""
@@ -215,6 +216,9 @@ class SegmentConsumer:
 
     def received(self, link: Link, command: pulsar.BaseCommand, payload: bytes) -> None:
         if link is not self._link:
+            if link is self._attaching:
+                # It came right behind the answer, which nobody has looked at yet.
+                self._early.append(command)
             return
         if command.type == pulsar.BaseCommand.MESSAGE:
             self._message(command.message, payload)
@@ -235,12 +239,17 @@ class SegmentConsumer:
 
     def _begin(self, *, is_retry: bool) -> None:
         self._status = _Status.OPENING
-        start("st-segment-consumer", self._open(is_retry=is_retry), self._tasks)
+        self._opener = start("st-segment-consumer", self._open(is_retry=is_retry), self._tasks)
+
+    @property
+    def _is_opening(self) -> bool:
+        """Whether the current task is to go on. What was lost again has a later one."""
+        return self._status is _Status.OPENING and self._opener is asyncio.current_task()
 
     async def _open(self, *, is_retry: bool) -> None:
         if is_retry and not self._broker_url:
             await asyncio.sleep(self._backoff.next_ms() / 1_000)
-        while self._status is _Status.OPENING:
+        while self._is_opening:
             try:
                 async with self._owner.opening:
                     await self._attach(await self._reach())
@@ -268,6 +277,7 @@ class SegmentConsumer:
     async def _attach(self, link: Link) -> None:
         consumer_id = link.next_id()
         link.consumers[consumer_id] = self
+        self._attaching, self._early = link, []
         is_attached = False
         try:
             answer = await link.ask(
@@ -278,12 +288,15 @@ class SegmentConsumer:
                 raise refusal_in(answer)
             if not link.is_open:
                 raise ConnectionFailed("the connection ended")
-            is_attached = self._status is _Status.OPENING
+            is_attached = self._is_opening
         finally:
+            self._attaching = None
             if not is_attached:
                 self._leave(link, consumer_id)
-        if not is_attached:
-            return
+        if is_attached:
+            await self._attached(link, consumer_id)
+
+    async def _attached(self, link: Link, consumer_id: int) -> None:
         self._link, self._consumer_id = link, consumer_id
         self._in_versions.reset(link)
         self._status = _Status.READY
@@ -297,12 +310,14 @@ class SegmentConsumer:
         self.generation += 1
         if not self.opened.done():
             self.opened.set_result(None)
-        if self.place is Edge.LATEST and not self.how.rollback_seconds:
+        for command in self._early:
+            self.received(link, command, b"")
+        if self._link is link and self.place is Edge.LATEST and not self.how.rollback_seconds:
             # Nothing comes before the first FLOW.
             last = await self.last_position()
             is_empty = last.entry_id == _NOTHING
             self.place = Edge.START if is_empty else last
-        if not self._is_paused:
+        if self._link is link and not self._is_paused:
             self._taken = self.how.receiver_queue
             self._request_more()
 
@@ -341,6 +356,9 @@ class SegmentConsumer:
         self.skipped(len(unpacked.bodies) - len(messages))
         if messages:
             self._owner.arrived(self, messages)
+        else:
+            # The reader had them all: it began inside of the entry.
+            self._note_read()
         if len(self.entries) >= ST_UNACKNOWLEDGED_ENTRIES_MAX:
             self._is_held = True
 
@@ -356,7 +374,7 @@ class SegmentConsumer:
         if not unpacked.is_batch:
             if self._is_behind(place):
                 return []
-            self._keep(place.entry, None)
+            self.entries.received(place.entry, None)
             return [
                 Message(
                     how.topic, how.segment, place, unpacked.bodies[0], metadata, None, count, schema
@@ -367,7 +385,7 @@ class SegmentConsumer:
             for index in range(len(unpacked.bodies))
             if not unpacked.singles[index].compacted_out and _is_set(message.ack_set, index)
         }
-        wanted = self._keep(place.entry, indexes) or set()
+        wanted = self.entries.received(place.entry, indexes) or set()
         found = []
         for index in sorted(wanted):
             position = Position(place.ledger_id, place.entry_id, index, place.partition)
@@ -385,9 +403,6 @@ class SegmentConsumer:
                     )
                 )
         return found
-
-    def _keep(self, entry: tuple[int, int], indexes: set[int] | None) -> set[int] | None:
-        return self.entries.received(entry, indexes)
 
     def _is_behind(self, position: Position) -> bool:
         """Whether a reader had the message before."""
@@ -417,6 +432,11 @@ class SegmentConsumer:
         ):
             self._is_held = False
             self.skipped(0)
+
+    def _note_read(self) -> None:
+        """Have the broker notice when everything of a sealed segment was read."""
+        if not self.how.is_durable and self._reading is None:
+            self._reading = asyncio.get_running_loop().call_soon(self._acknowledge_read)
 
     def _acknowledge_read(self) -> None:
         self._reading = None

@@ -63,6 +63,8 @@ class SegmentProducer:
         self._lane = lane
         self._status = _Status.IDLE
         self._link: Link | None = None
+        self._attaching: Link | None = None
+        self._early: list[pulsar.BaseCommand] = []
         self._producer_id = 0
         named = owner.settings.name
         self._name = f"{named}-seg-{lane.segment.segment_id}" if named else ""
@@ -130,6 +132,9 @@ class SegmentProducer:
 
     def received(self, link: Link, command: pulsar.BaseCommand, payload: bytes) -> None:
         if link is not self._link:
+            if link is self._attaching:
+                # It came right behind the answer, which nobody has looked at yet.
+                self._early.append(command)
             return
         if command.type == pulsar.BaseCommand.SEND_RECEIPT:
             self._receipt(command.send_receipt)
@@ -195,6 +200,7 @@ class SegmentProducer:
         producer_id = link.next_id()
         link.producers[producer_id] = self
         self._epoch += 1
+        self._attaching, self._early = link, []
         is_attached = False
         try:
             answer = await link.ask(self._producer_command(producer_id), self._owner.timeout_ms)
@@ -204,10 +210,13 @@ class SegmentProducer:
                 raise ConnectionFailed("the connection ended")
             is_attached = self._status is _Status.OPENING
         finally:
+            self._attaching = None
             if not is_attached:
                 self._leave(link, producer_id)
         if is_attached:
             self._attached(link, producer_id, answer.producer_success)
+            for command in self._early:
+                self.received(link, command, b"")
 
     def _attached(
         self, link: Link, producer_id: int, success: pulsar.CommandProducerSuccess

@@ -52,6 +52,8 @@ class Registration:
         self._session = ConsumerSession()
         self._link: Link | None = None
         self._has_own_link = False
+        self._request_id: int | None = None
+        self._early: list[pulsar.CommandScalableTopicAssignmentUpdate] = []
         self._started: asyncio.Future[Assignment] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,7 +101,12 @@ class Registration:
 
     def received(self, link: Link, command: pulsar.BaseCommand, payload: bytes) -> None:
         update = command.scalableTopicAssignmentUpdate
-        self._assigned(update.consumer_id, update.assignment)
+        asked = self._request_id
+        if link is self._link and asked is not None and not link.waits_for(asked):
+            # It came right behind the answer, which nobody has looked at yet.
+            self._early.append(update)
+        else:
+            self._assigned(update.consumer_id, update.assignment)
 
     def link_lost(self, link: Link) -> None:
         for consumer_id, receiver in list(link.registrations.items()):
@@ -166,10 +173,12 @@ class Registration:
 
     async def _ask(self, consumer_id: int) -> None:
         assert self._link is not None
+        self._request_id, self._early = self._link.next_request_id(), []
+        early = self._early
         command = pulsar.BaseCommand(
             type=pulsar.BaseCommand.SCALABLE_TOPIC_SUBSCRIBE,
             scalableTopicSubscribe=pulsar.CommandScalableTopicSubscribe(
-                request_id=self._link.next_request_id(),
+                request_id=self._request_id,
                 topic=self._watch.topic,
                 subscription=self._subscription,
                 consumer_name=self._consumer_name,
@@ -182,6 +191,8 @@ class Registration:
         except ScalableTopicError as error:
             self._carry_out(self._session.failed(error))
             return
+        finally:
+            self._request_id = None
         response = answer.scalableTopicSubscribeResponse
         failure: ScalableTopicError
         if answer.type != pulsar.BaseCommand.SCALABLE_TOPIC_SUBSCRIBE_RESPONSE:
@@ -192,6 +203,8 @@ class Registration:
             failure = MalformedLayout("the controller's answer has neither assignment nor error")
         else:
             self._assigned(consumer_id, response.assignment)
+            for update in early:
+                self._assigned(update.consumer_id, update.assignment)
             return
         self._carry_out(self._session.failed(failure, is_final=is_final(failure)))
 

@@ -490,7 +490,7 @@ class FakeConnection(asyncio.Protocol):
             if subscribe.initialPosition == pulsar.CommandSubscribe.Latest and subscribe.durable:
                 at = len(segment.entries)
             if not subscribe.durable:
-                at = self._reader_start(segment, subscribe.start_message_id)
+                at = self._reader_start(segment, subscribe)
             subscription = FakeSubscription(subscribe.subType, at, acknowledged=set(range(at)))
             segment.subscriptions[subscribe.subscription] = subscription
         subscription.kind = subscribe.subType
@@ -502,11 +502,14 @@ class FakeConnection(asyncio.Protocol):
         subscription.consumers.append(consumer)
         self.consumers[subscribe.consumer_id] = consumer
         self.success(subscribe.request_id)
+        # As brokers do: who has nothing left to read hears it right behind the answer.
+        self.server.dispatch(segment, subscription)
 
     @staticmethod
-    def _reader_start(segment: FakeSegment, start: pulsar.MessageIdData) -> int:
-        if start.ledgerId == 2**64 - 1:
-            return 0
+    def _reader_start(segment: FakeSegment, subscribe: pulsar.CommandSubscribe) -> int:
+        start = subscribe.start_message_id
+        if start.ledgerId == 2**64 - 1 or subscribe.start_message_rollback_duration_sec:
+            return 0  # No test is as old as a rollback.
         if start.ledgerId == 2**63 - 1:
             return len(segment.entries)
         return start.entryId if start.batch_index >= 0 else start.entryId + 1

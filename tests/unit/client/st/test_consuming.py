@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -506,6 +507,114 @@ async def test_a_checkpoint_in_a_pruned_segment_goes_on_with_the_earliest_of_wha
     assert len(second.checkpoint().marks) == 2
 
 
+async def test_reading_goes_on_behind_a_segment_that_was_sealed_empty(
+    server: FakeServer, client: st.PulsarClient
+) -> None:
+    topic = server.create(TOPIC)
+    server.split(topic, 0)
+    await send(client, 0, 10)
+
+    reader = await client.reader(TOPIC)
+
+    assert await take(reader, 10) == {f"k{key}": [key, key + 5] for key in range(5)}
+
+
+async def test_a_consumer_that_is_closed_right_behind_the_answer_subscribes_again(
+    server: FakeServer, client: st.PulsarClient
+) -> None:
+    server.create(TOPIC)
+
+    def close_the_first(connection: FakeConnection, command: pulsar.BaseCommand) -> bool:
+        if command.type != Command.SUBSCRIBE:
+            return False
+        server.answers = lambda connection, command: False
+        connection.success(command.subscribe.request_id)
+        consumer_id = command.subscribe.consumer_id
+        closing = pulsar.CommandCloseConsumer(consumer_id=consumer_id, request_id=0)
+        connection.send(Command(type=Command.CLOSE_CONSUMER, close_consumer=closing))
+        return True
+
+    server.answers = close_the_first
+    consumer = await queue(client, initial_position=EARLIEST)
+    await send(client, 0, 5)
+
+    assert sorted(await take(consumer, 5)) == [f"k{key}" for key in range(5)]
+
+
+async def test_a_connection_that_ends_while_the_place_is_asked_for_is_replaced_once(
+    server: FakeServer, client: st.PulsarClient
+) -> None:
+    server.create(TOPIC)
+
+    def abort_then_keep_silent(connection: FakeConnection, command: pulsar.BaseCommand) -> bool:
+        if command.type == Command.GET_LAST_MESSAGE_ID:
+            connection.abort()
+        return command.type == Command.SUBSCRIBE and server.count(Command.SUBSCRIBE) > 1
+
+    server.answers = abort_then_keep_silent
+    await client.checkpoint_consumer(TOPIC)
+    await asyncio.sleep(0.6)
+
+    assert server.count(Command.SUBSCRIBE) == 2, "a second attempt waits for the answer"
+
+
+async def test_an_assignment_right_behind_the_answer_is_the_newer_one(
+    server: FakeServer, client: st.PulsarClient
+) -> None:
+    topic = server.create(TOPIC, 2)
+
+    def push_at_once(connection: FakeConnection, command: pulsar.BaseCommand) -> bool:
+        if command.type != Command.SCALABLE_TOPIC_SUBSCRIBE:
+            return False
+        subscribe = command.scalableTopicSubscribe
+        whole = server.assignment(topic, subscribe.consumer_id)
+        part = pulsar.ScalableConsumerAssignment()
+        part.CopyFrom(whole)
+        del part.segments[1:]
+        answer = pulsar.CommandScalableTopicSubscribeResponse(
+            request_id=subscribe.request_id, assignment=part
+        )
+        connection.send(
+            Command(
+                type=Command.SCALABLE_TOPIC_SUBSCRIBE_RESPONSE,
+                scalableTopicSubscribeResponse=answer,
+            )
+        )
+        update = pulsar.CommandScalableTopicAssignmentUpdate(
+            consumer_id=subscribe.consumer_id, assignment=whole
+        )
+        connection.send(
+            Command(
+                type=Command.SCALABLE_TOPIC_ASSIGNMENT_UPDATE, scalableTopicAssignmentUpdate=update
+            )
+        )
+        return True
+
+    server.answers = push_at_once
+    consumer = await stream(client)
+
+    await until(lambda: len(consumer.assigned) == 2)
+
+
+async def test_a_checkpoint_at_the_last_message_of_a_sealed_segment_leads_to_its_children(
+    server: FakeServer, client: st.PulsarClient
+) -> None:
+    """The server sends a batch again that the reader began inside of."""
+    topic = server.create(TOPIC)
+    await send(client, 0, 3, keys=1)
+    first = await client.reader(TOPIC)
+    last = [await first.receive(3_000) for _ in range(3)][-1]
+    data = first.checkpoint().to_bytes()
+    await first.close()
+    server.split(topic, 0)
+    await send(client, 3, 4, keys=1)
+
+    second = await client.checkpoint_consumer(TOPIC, checkpoint=data)
+
+    assert last.position.batch_index == 2, "they were stored as one batch"
+    assert await take(second, 1) == {"k0": [3]}
+
+
 async def test_a_checkpoint_of_another_topic_is_refused(
     server: FakeServer, client: st.PulsarClient
 ) -> None:
@@ -572,6 +681,23 @@ async def test_reading_from_a_time_leaves_out_earlier_messages(
 
     (subscribe,) = [each.subscribe for each in sent(server, Command.SUBSCRIBE)]
     assert subscribe.start_message_rollback_duration_sec > 1_000_000
+
+
+async def test_reading_from_a_time_goes_on_behind_a_segment_that_is_older(
+    server: FakeServer, client: st.PulsarClient
+) -> None:
+    topic = server.create(TOPIC)
+    await send(client, 0, 3)
+    server.split(topic, 0)
+    await asyncio.sleep(0.005)
+    since = time.time_ns() // 1_000_000
+    await send(client, 3, 6)
+
+    reader = await client.checkpoint_consumer(TOPIC, start_at_ms=since)
+    taken = await take(reader, 3)
+
+    assert sorted(number for each in taken.values() for number in each) == [3, 4, 5]
+    assert not await reader.has_message_available()
 
 
 # All kinds -------------------------------------------------------------------------------------

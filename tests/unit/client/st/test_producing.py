@@ -181,6 +181,30 @@ async def test_a_producer_that_the_broker_closes_is_opened_again(
     assert [body for _, _, body in server.stored()] == [b"0", b"1"]
 
 
+async def test_a_producer_that_is_closed_right_behind_the_answer_is_opened_again(
+    server: FakeServer, client: st.PulsarClient
+) -> None:
+    server.create(TOPIC)
+
+    def close_the_first(connection: FakeConnection, command: pulsar.BaseCommand) -> bool:
+        if command.type == Command.PRODUCER:
+            server.answers = lambda connection, command: False
+            connection.handle(command, b"")
+            producer_id = command.producer.producer_id
+            del connection.producers[producer_id]
+            closing = pulsar.CommandCloseProducer(producer_id=producer_id, request_id=0)
+            connection.send(Command(type=Command.CLOSE_PRODUCER, close_producer=closing))
+            return True
+        return False
+
+    server.answers = close_the_first
+    producer = await client.create_producer(TOPIC)
+
+    await producer.send(b"0")
+
+    assert [body for _, _, body in server.stored()] == [b"0"]
+
+
 async def test_a_broker_that_never_answers_a_send_costs_the_send_timeout(
     server: FakeServer, client: st.PulsarClient
 ) -> None:
