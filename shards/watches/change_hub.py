@@ -25,15 +25,12 @@ from nextgen.kernel.limits.stream import (
 from nextgen.replication.ports import Entry, ReplicatedLog
 from nextgen.tasks.background import start
 from protos.nextgen.v1.events_pb2 import Event
-from protos.nextgen.v1.inventory_pb2 import KIND_SCALABLE_TOPIC, KIND_TOPIC
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from shards.metrics import WatchMetrics
 from shards.projections.rows import ReadTransaction
 from shards.watches.change_source import ChangeSource, Join
 from shards.watches.change_stream import ChangeStream
 from shards.wire.leased_form import Creations, creations_apart
-
-_KINDS_CREATED = (KIND_TOPIC, KIND_SCALABLE_TOPIC)
-"""What a creation may concern: a changed layout creates segments."""
 
 
 class ChangeHub:
@@ -225,7 +222,7 @@ class ChangeHub:
         if creations is not None:
             for lease in self.source.leased:
                 lease.offer_creations(creations)
-            if not any(index.may_find(kind, creations.names) for kind in _KINDS_CREATED):
+            if not index.may_find(KIND_TOPIC, creations.names):
                 return
         for event in events:
             change = change_of(event)

@@ -81,11 +81,7 @@ def creations_apart(
 
 
 def _is_creation(event: Event) -> bool:
-    return (
-        event.HasField("topic_created")
-        or event.HasField("topic_partitions_grown")
-        or event.HasField("layout_changed")
-    )
+    return event.HasField("topic_created") or event.HasField("topic_partitions_grown")
 
 
 def _creations(events: Sequence[Event]) -> Creations:
@@ -95,9 +91,7 @@ def _creations(events: Sequence[Event]) -> Creations:
 
 def _created_name(event: Event) -> str:
     # Only one of them has a name; nearly always it is the first.
-    return (
-        event.topic_created.name or event.topic_partitions_grown.name or event.layout_changed.name
-    )
+    return event.topic_created.name or event.topic_partitions_grown.name
 
 
 def _form(event: Event) -> LeasedEvent:

@@ -337,13 +337,20 @@ class ShardLookups:
         self._settle(flight, encoded)
 
     def _note_absence(self, shard_id: int, answer: LookupAnswer, encoded: bytes) -> None:
-        if answer.rejection_code == _NOT_FOUND:
-            base, now = parse_topic(answer.topic).base_text, self._clock()
-            self._absent.put(
-                shard_id, answer.topic, base, encoded, position=answer.position, now=now
-            )
-        else:
+        if answer.rejection_code != _NOT_FOUND:
             self._absent.forget(answer.topic)
+            return
+        topic = parse_topic(answer.topic)
+        if topic.segment is None:
+            # A segment comes with a change of its topic's layout, which is not named as a creation.
+            self._absent.put(
+                shard_id,
+                answer.topic,
+                topic.base_text,
+                encoded,
+                position=answer.position,
+                now=self._clock(),
+            )
 
     def _settle(self, flight: _Flight, encoded: bytes) -> None:
         if self._flights.get(flight.topic) is flight:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from discovery.service.lookups.shard_lookups import ShardLookups
 from nextgen.client.scalable_topics import shared_layout
 from nextgen.client.scalable_topics.shared_layout import SharedLayout
 from nextgen.client.scalable_topics.shared_layouts import LayoutPlace, SharedLayouts
@@ -12,7 +13,6 @@ from shards.domain.scalable import layout_changes, retention
 from shards.domain.scalable.state import ScalableTopic
 from shards.inventory import topic_creation
 from shards.scalable.pruning import Pruning
-from shards.watches.change_hub import ChangeHub
 from shards.watches.change_watch import Selection
 from tests.simulation.mutants.mutant import Edit, Mutant
 
@@ -104,18 +104,11 @@ MUTANTS = (
         _SHARED,
     ),
     Mutant(
-        "layouts-for-watchers-of-topics-alone",
-        "SC6",
-        "a changed layout reaches its watchers where nobody watches topics",
-        (
-            Edit(
-                ChangeHub,
-                "_deliver",
-                "any(index.may_find(kind, creations.names) for kind in _KINDS_CREATED)",
-                "index.may_find(KIND_TOPIC, creations.names)",
-            ),
-        ),
-        ("tests/unit/shards/watches/test_change_stream.py",),
+        "absent-segments-remembered",
+        "SC3",
+        "that a segment is absent is not remembered, as no watch says when it comes",
+        (Edit(ShardLookups, "_note_absence", "if topic.segment is None:", "if True:"),),
+        ("tests/unit/discovery/service/test_absent_lookups.py",),
     ),
     Mutant(
         "layouts-sent-without-room",

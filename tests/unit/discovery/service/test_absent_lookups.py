@@ -128,6 +128,17 @@ async def test_a_shard_is_asked_for_the_names_of_a_message_that_are_not_known_ab
 
 
 @run_by(in_world)
+async def test_that_a_segment_is_absent_is_not_remembered(world: World) -> None:
+    """It may come with the next change of its layout, which no watch names (ADR 0125)."""
+    segment = "segment://t/n/x/0000-7fff-1"
+    assert await world.look_up(segment) == NOT_FOUND
+
+    world.shard.create(segment)
+
+    assert await world.look_up(segment) == [""]
+
+
+@run_by(in_world)
 async def test_another_spelling_of_an_absent_name_is_known_too(world: World) -> None:
     await world.look_up(TOPIC)
 
