@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from nextgen.kernel.limits.trace import LATENCY_BUCKETS_MS
+from shards.domain.scalable.vocabulary import ChangeKind
 
 _LATENCY_SECONDS = tuple(bound / 1_000 for bound in LATENCY_BUCKETS_MS)
+_LAYOUT_STEP_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 _COMMIT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 
 
@@ -18,6 +20,13 @@ METADATA_DELIVERY_KINDS = ("tenant", "namespace", "topic", "removed")
 METADATA_LIMITS = ("names", "parents")
 """The bounds of what a broker manager watches: names for all its brokers, and parents (tenants and
 namespaces) for one session."""
+
+LAYOUT_CHANGE_OUTCOMES = ("begun", "committed", "taken_back", "deleted")
+"""What becomes of an operation on a layout at this leader; deleted: its topic was."""
+
+LAYOUT_CHANGE_STEPS = ("ready", "sealed", "committed")
+"""The steps of an operation on a layout: children are ready, a parent takes no messages any more,
+the new layout is committed. Each is timed from the one before."""
 
 EVACUATION_REASONS = ("lost", "drain", "rebalance")
 """The reasons for which units are moved away from a broker in the background."""
@@ -89,6 +98,7 @@ class NodeMetrics:
             ["shard", "kind"],
             registry=registry,
         )
+        self.layout_changes, self.layout_steps = _layout_metrics(registry)
         self.lease_renewals = self.lease_requests.labels("renewal")
         self.lease_growths = self.lease_requests.labels("growth")
 
@@ -113,6 +123,23 @@ class NodeMetrics:
             "evacuated_units": self.evacuated,
         }
         return {name: _total(counter) for name, counter in counted.items()}
+
+
+def _layout_metrics(registry: CollectorRegistry) -> tuple[Counter, Histogram]:
+    changes = Counter(
+        "nextgen_shard_layout_changes",
+        "Splits, merges and the like of scalable topics, as this leader carries them on.",
+        ["kind", "outcome"],
+        registry=registry,
+    )
+    steps = Histogram(
+        "nextgen_shard_layout_step_seconds",
+        "Steps of these changes: until children are ready, a parent is sealed, all is committed.",
+        ["kind"],
+        buckets=_LAYOUT_STEP_SECONDS,
+        registry=registry,
+    )
+    return changes, steps
 
 
 def _metadata_counters(registry: CollectorRegistry) -> tuple[Counter, Counter]:
@@ -192,6 +219,13 @@ class ShardMetrics:
             limit: node.metadata_refused.labels(label, limit) for limit in METADATA_LIMITS
         }
         self._evacuated = {why: node.evacuated.labels(label, why) for why in EVACUATION_REASONS}
+        self._layout_changes: dict[tuple[ChangeKind, str], Counter] = {
+            (kind, outcome): node.layout_changes.labels(kind.value, outcome)
+            for kind in ChangeKind
+            if kind is not ChangeKind.PRUNE
+            for outcome in LAYOUT_CHANGE_OUTCOMES
+        }
+        self._layout_steps = {step: node.layout_steps.labels(step) for step in LAYOUT_CHANGE_STEPS}
         self.lookups_answered = node.lookup_latency.labels(label, "answered")
         self.lookups_failed = node.lookup_latency.labels(label, "failed")
         self.assign_latency = node.assign_latency.labels(label, "synced")
@@ -209,3 +243,11 @@ class ShardMetrics:
     def note_evacuated(self, why: str, units: int) -> None:
         """Count units that left a broker; ``why`` is one of ``EVACUATION_REASONS``."""
         self._evacuated[why].inc(units)
+
+    def note_layout_change(self, kind: ChangeKind, outcome: str) -> None:
+        """Count an operation; ``outcome`` is one of ``LAYOUT_CHANGE_OUTCOMES``."""
+        self._layout_changes[kind, outcome].inc()
+
+    def note_layout_step(self, step: str, seconds: float) -> None:
+        """Note what a step took; ``step`` is one of ``LAYOUT_CHANGE_STEPS``."""
+        self._layout_steps[step].observe(seconds)

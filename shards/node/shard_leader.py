@@ -173,6 +173,7 @@ class ShardLeader:
                 dependencies.segments,
                 removal,
                 dependencies.clock,
+                self.metrics,
             ),
         )
 

@@ -90,6 +90,16 @@ class ConsumerGrace:
             f"in_grace={self._attachments.in_grace}>"
         )
 
+    @property
+    def attached(self) -> int:
+        """Registered consumers that are attached to a node."""
+        return len(self._attachments)
+
+    @property
+    def in_grace(self) -> int:
+        """Registered consumers whose connection ended in this term, and whose grace runs."""
+        return self._attachments.in_grace
+
     def start(self) -> None:
         """Begin the grace of all consumers that are registered.
 

@@ -17,6 +17,7 @@ from nextgen.kernel.limits.scalable import SCALABLE_TOPICS_AT_WORK_MAX
 from nextgen.tasks.background import keep
 from nextgen.tasks.timeouts import timeout
 from shards.domain.scalable.state import ScalableTopic
+from shards.domain.states import StateKind
 from shards.scalable.pruning import Pruning
 from shards.scalable.topic_work import TopicWork, WorkDependencies
 
@@ -50,6 +51,12 @@ class ScalableController:
     def position(self) -> int:
         """The last event position that is known to be committed."""
         return self._state.position
+
+    @property
+    def topics(self) -> int:
+        """How many scalable topics the shard has; 0 once the term is over."""
+        state = self._state
+        return 0 if state.term.is_over else state.reads.total(StateKind.SCALABLE_TOPIC)
 
     @property
     def topics_at_work(self) -> int:

@@ -6,17 +6,22 @@ import asyncio
 
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
-from shards.domain.scalable.commands import ScalableTopicCommand
+from shards.domain.scalable.commands import ScalableTopicCommand, SealSegment
 from shards.domain.scalable.decider import decide
 from shards.domain.scalable.state import ScalableTopic
+from shards.scalable.change_progress import ChangeProgress
 from shards.state.shard_state import ShardState
 
 
 class TopicDecisions:
     """Decides on the topic called ``name``, for one term."""
 
-    def __init__(self, state: ShardState, name: str) -> None:
+    def __init__(
+        self, state: ShardState, name: str, progress: ChangeProgress | None = None
+    ) -> None:
+        """``progress`` is that of the topic's operations, for decisions that seal segments."""
         self._state = state
+        self._progress = progress
         self._decided = asyncio.Event()
         self.name = name
 
@@ -61,6 +66,8 @@ class TopicDecisions:
             raise Refused(RejectionCode.NOT_FOUND, f"topic {self.name} was deleted")
         decision = decide(topic, command)
         if isinstance(decision, Accepted) and decision.events:
+            if isinstance(command, SealSegment) and self._progress is not None:
+                self._progress.note_parent_ended()
             self._state.check_not_restoring()
             await self._state.proposer.propose(decision.events)
             self.note_change()

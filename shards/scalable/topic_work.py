@@ -15,7 +15,9 @@ from nextgen.tasks.background import keep
 from nextgen.tasks.timeouts import timeout
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.scalable.vocabulary import SubscriptionPhase
+from shards.metrics import ShardMetrics
 from shards.ports import Clock, SegmentBrokers
+from shards.scalable.change_progress import ChangeProgress
 from shards.scalable.layout_change import LayoutChange
 from shards.scalable.segment_removal import SegmentRemoval
 from shards.scalable.segment_units import (
@@ -46,6 +48,7 @@ class WorkDependencies:
     brokers: SegmentBrokers
     removal: SegmentRemoval
     clock: Clock
+    metrics: ShardMetrics
 
 
 class TopicWork:
@@ -58,7 +61,8 @@ class TopicWork:
     def __init__(
         self, name: str, dependencies: WorkDependencies, on_idle: Callable[[], None]
     ) -> None:
-        self.decisions = TopicDecisions(dependencies.state, name)
+        self._progress = ChangeProgress(dependencies.metrics, dependencies.clock)
+        self.decisions = TopicDecisions(dependencies.state, name, self._progress)
         units = SegmentUnits(
             parse_topic(name),
             dependencies.lookups,
@@ -82,6 +86,7 @@ class TopicWork:
 
     def resume(self, topic: ScalableTopic) -> None:
         """Resume the pending operations of ``topic``. A task that pauses goes on at once."""
+        self._progress.see(topic)
         if has_changes(topic):
             self._resume("changes", lambda: keep("layout_change", self._carry_changes_on))
         if topic.removals:
@@ -133,9 +138,11 @@ class TopicWork:
 
     def _load(self) -> ScalableTopic | None:
         try:
-            return self.decisions.load()
+            topic = self.decisions.load()
         except NotLeader:
             return None
+        self._progress.see(topic)
+        return topic
 
     async def _carry_changes(self, topic: ScalableTopic) -> bool:
         """Carry everything but removals on by a step; return whether no step failed.
