@@ -114,11 +114,12 @@ class PulsarClientConnection(asyncio.Protocol):
         return self._last_request_id
 
     async def request(
-        self, command: BaseCommand, *, timeout_ms: int = REQUEST_TIMEOUT_MS_DEFAULT
+        self, command: BaseCommand, *, timeout_ms: int | None = REQUEST_TIMEOUT_MS_DEFAULT
     ) -> BaseCommand:
         """Send ``command`` and return its answer, which may be an ERROR.
 
-        If the request id is not set, it is assigned here.
+        If the request id is not set, it is assigned here. Without a time-out it waits as long as
+        the connection is there.
 
         Raises:
             Overloaded: Too many requests are pending; nothing was sent.
@@ -137,7 +138,7 @@ class PulsarClientConnection(asyncio.Protocol):
         self._waiting[request_id] = answer
         try:
             self.send_command(command)
-            async with timeout(timeout_ms / 1000):
+            async with timeout(None if timeout_ms is None else timeout_ms / 1000):
                 return await answer
         except TimeoutError as error:
             raise DeadlineExceeded(f"no answer within {timeout_ms} ms") from error

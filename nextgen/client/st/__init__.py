@@ -11,10 +11,11 @@ from nextgen.client.st.client import PulsarClient
 from nextgen.client.st.consuming.checkpoint_consumer import CheckpointConsumer
 from nextgen.client.st.consuming.message import Message
 from nextgen.client.st.consuming.queue_consumer import QueueConsumer
-from nextgen.client.st.consuming.settings import InitialPosition
+from nextgen.client.st.consuming.settings import DeadLetterPolicy, InitialPosition
 from nextgen.client.st.consuming.stream_consumer import StreamConsumer
 from nextgen.client.st.domain.checkpoints import Checkpoint
 from nextgen.client.st.domain.positions import MessageId
+from nextgen.client.st.domain.redelivery import RedeliveryBackoff
 from nextgen.client.st.producing.producer import Producer
 from nextgen.client.st.producing.settings import AccessMode, Compression
 from nextgen.client.st.schemas.schema import Schema
@@ -25,12 +26,14 @@ __all__ = [
     "Checkpoint",
     "CheckpointConsumer",
     "Compression",
+    "DeadLetterPolicy",
     "InitialPosition",
     "Message",
     "MessageId",
     "Producer",
     "PulsarClient",
     "QueueConsumer",
+    "RedeliveryBackoff",
     "Schema",
     "StreamConsumer",
     "errors",

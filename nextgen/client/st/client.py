@@ -12,7 +12,9 @@ from nextgen.client.st.connection.pool import LinkPool
 from nextgen.client.st.consuming.checkpoint_consumer import CheckpointConsumer, ReadingStart
 from nextgen.client.st.consuming.queue_consumer import QueueConsumer
 from nextgen.client.st.consuming.settings import (
+    QUEUE_ONLY,
     ConsumerSettings,
+    DeadLetterPolicy,
     InitialPosition,
     checked_subscription,
 )
@@ -118,11 +120,12 @@ class PulsarClient:
         """Return a producer for a topic.
 
         ``name``: of the producer, for deduplication; the server makes one up otherwise.
-        ``access_mode``: ``AccessMode``; ``EXCLUSIVE`` attaches to every segment at once.
+        ``access_mode``: ``AccessMode``; the exclusive ones attach to every segment at once.
         ``compression``: ``Compression`` of batches.
         ``batching_enabled``, ``batching_delay_ms``, ``batch_messages_max``, ``batch_bytes_max``:
         a batch leaves when nothing else is on its way, or is this old or large.
         ``send_timeout_ms``: a message that is not stored in time fails; 0 is no limit.
+        ``properties``: what operators see of the producer.
         ``create_if_missing``: whether the server may create the topic.
 
         Raises:
@@ -151,7 +154,14 @@ class PulsarClient:
         ``consumer_name``, ``priority_level``: for the broker's choice among consumers.
         ``initial_position``: where a new subscription begins (``InitialPosition``).
         ``receiver_queue``: messages of one segment that are received ahead.
-        ``negative_ack_delay_ms``: when a message comes again that was acknowledged negatively.
+        ``negative_ack_delay_ms``: when a message comes again that was acknowledged negatively;
+        ``negative_ack_backoff`` (``RedeliveryBackoff``) instead: later each time.
+        ``ack_timeout_ms``: a message that the application took comes again if it is not
+        acknowledged in this time, after a further pause by ``ack_timeout_backoff``; 0 is no limit.
+        ``dead_letter`` (``DeadLetterPolicy``): a message that came again too often goes to another
+        topic, as bytes, with properties that name its origin.
+        ``properties``, ``subscription_properties``: what operators see of the consumer, and what
+        the server keeps with a subscription that this consumer makes.
         ``create_if_missing``: whether the server may create the topic.
 
         Raises as ``create_producer`` does.
@@ -164,6 +174,7 @@ class PulsarClient:
             ConsumerSettings.of(settings),
             brokers=self._brokers,
             timeout_ms=self._settings.operation_timeout_ms,
+            make_letter_producer=self._letter_producer,
         )
         await consumer.start()
         self._keep(consumer)
@@ -176,14 +187,14 @@ class PulsarClient:
 
         ``consumer_name`` is its identity in the group: one that comes back with the same name
         within the server's grace period has the same segments. The other settings are those of
-        ``queue_consumer``. Raises as ``create_producer`` does.
+        ``queue_consumer``, without those about single messages. Raises as ``create_producer`` does.
         """
         self._check_open()
         consumer: StreamConsumer[Value] = StreamConsumer(
             topic,
             checked_subscription(subscription),
             _schema_or_bytes(schema),
-            ConsumerSettings.of(settings),
+            ConsumerSettings.of(settings, refused=QUEUE_ONLY),
             brokers=self._brokers,
             timeout_ms=self._settings.operation_timeout_ms,
         )
@@ -198,19 +209,22 @@ class PulsarClient:
         schema: Schema[Value] | None = None,
         checkpoint: Checkpoint | bytes | None = None,
         start_at_ms: int | None = None,
+        group: str | None = None,
         **settings: Any,
     ) -> CheckpointConsumer[Value]:
         """Return a consumer that reads the whole topic and keeps no place at the server.
 
         It begins behind ``checkpoint``, or with messages published from ``start_at_ms`` on, or at
-        ``initial_position``. The other settings are those of ``queue_consumer``.
+        ``initial_position``. The consumers of a ``group`` share the segments, and each has
+        checkpoints of what it read; one that gets a segment of another begins it at its own start.
+        The other settings are those of ``stream_consumer``.
 
         Raises:
             InvalidCheckpoint: ``checkpoint`` is none, or one of another topic.
             ScalableTopicError: As ``create_producer``.
         """
         self._check_open()
-        checked = ConsumerSettings.of(settings)
+        checked = ConsumerSettings.of(settings, refused=QUEUE_ONLY)
         if checkpoint is not None and start_at_ms is not None:
             raise InvalidSettings("reading begins at a checkpoint or at a time, not at both")
         if start_at_ms is not None:
@@ -224,6 +238,7 @@ class PulsarClient:
             ReadingStart(checked.initial_position, checkpoint, start_at_ms),
             brokers=self._brokers,
             timeout_ms=self._settings.operation_timeout_ms,
+            group="" if group is None else checked_subscription(group),
         )
         await consumer.start()
         self._keep(consumer)
@@ -235,6 +250,17 @@ class PulsarClient:
         """Return a ``checkpoint_consumer`` whose ``initial_position`` is EARLIEST by default."""
         settings.setdefault("initial_position", InitialPosition.EARLIEST)
         return await self.checkpoint_consumer(topic, schema=schema, **settings)
+
+    async def _letter_producer(self, policy: DeadLetterPolicy) -> Producer[bytes]:
+        """Return a producer for dead letters. It belongs to the consumer that asks for it."""
+        if policy.initial_subscription:
+            consumer: QueueConsumer[bytes] = await self.queue_consumer(
+                policy.topic,
+                policy.initial_subscription,
+                initial_position=InitialPosition.EARLIEST,
+            )
+            await consumer.close()
+        return await self.create_producer(policy.topic)
 
     async def close(self) -> None:
         """Close all producers, after they have flushed, all consumers and connections."""

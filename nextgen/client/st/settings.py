@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -128,6 +128,17 @@ def not_negative(name: str, value: Any) -> None:
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise InvalidSettings(f"{name} is {value!r}, it must be a whole number from 0 on")
+
+
+def texts(name: str, value: Any) -> None:
+    """Check a mapping from strings to strings.
+
+    Raises:
+        InvalidSettings: ``value`` is something else.
+    """
+    is_mapping = isinstance(value, Mapping)
+    if not is_mapping or not all(isinstance(each, str) for pair in value.items() for each in pair):
+        raise InvalidSettings(f"{name} is {value!r}, not a mapping from strings to strings")
 
 
 def refuse_unsupported(given: dict[str, Any], known: dict[str, str]) -> None:

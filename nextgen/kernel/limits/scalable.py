@@ -228,3 +228,7 @@ the broker again for the one that it used last the longest ago."""
 ST_SCHEMA_ATTEMPTS_MAX = 5
 """Answers "not found" in a row after which a version of a schema counts as lost: as for topics,
 servers give this answer to passing failures, too."""
+
+ST_DEAD_LETTERS_AT_ONCE_MAX = 100
+"""Messages that a consumer forwards to its topic of dead letters at a time: they wait in memory
+until they are stored. The others wait unacknowledged."""

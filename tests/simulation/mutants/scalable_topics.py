@@ -559,7 +559,7 @@ MUTANTS = (
         "client-leaves-a-batch-it-had-unread",
         "CS5",
         "an entry whose messages the reader had all is acknowledged",
-        (Edit(SegmentConsumer, "_message", "self._note_read()", "pass"),),
+        (Edit(SegmentConsumer, "_deliver", "self._note_read()", "pass"),),
         _ST_CONSUMING,
     ),
 )

@@ -273,6 +273,24 @@ async def streams_share_the_segments(server: Server, name: str) -> None:
         assert found == expected(0, 100)
 
 
+async def readers_of_a_group_share_the_segments(server: Server, name: str) -> None:
+    topic = await server.create(name, 2)
+    async with server.client() as client:
+        producer = await client.create_producer(topic)
+        await send(producer, 0, 50)
+        first = await client.reader(topic, group="g", consumer_name="a")
+        second = await client.reader(topic, group="g", consumer_name="b")
+        await until(lambda: len(first.assigned) == len(second.assigned) == 1)
+        await send(producer, 50, 100)
+        found: Numbers = {}
+        for reader in (first, second):
+            while await reader.has_message_available():
+                message = await reader.receive(ARRIVES_MS)
+                found.setdefault(message.key, []).append(int(message.data))
+
+        assert found == expected(0, 100)
+
+
 async def queues_and_readers_over_splits(server: Server, name: str) -> None:
     topic = await server.create(name)
     async with server.client() as client:
@@ -372,6 +390,21 @@ async def one_exclusive_producer_at_a_time(server: Server, name: str) -> None:
         second = await client.create_producer(topic, access_mode=st.AccessMode.EXCLUSIVE)
         await second.send(b"y")
 
+        waiting = asyncio.create_task(
+            client.create_producer(topic, access_mode=st.AccessMode.WAIT_FOR_EXCLUSIVE)
+        )
+        done, _ = await asyncio.wait([waiting], timeout=QUIET_MS / 1_000)
+        assert not done
+        await second.close()
+        third = await waiting
+        await third.send(b"z")
+
+        fencing = st.AccessMode.EXCLUSIVE_WITH_FENCING
+        last = await client.create_producer(topic, access_mode=fencing)
+        await last.send(b"!")
+        with pytest.raises(ScalableTopicError):
+            await third.send(b"?")
+
 
 async def values_as_json(server: Server, name: str) -> None:
     topic = await server.create(name)
@@ -458,6 +491,7 @@ CHECKS: tuple[Check, ...] = (
     reading_begins_at_a_time,
     a_stream_acknowledges_all_before_a_message,
     streams_share_the_segments,
+    readers_of_a_group_share_the_segments,
     queues_and_readers_over_splits,
     streams_over_splits,
     a_message_is_delivered_later,

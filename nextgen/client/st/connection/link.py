@@ -121,8 +121,9 @@ class Link(PulsarClientConnection):
             keep_alive_ms / 1_000, self.watch_silence, keep_alive_ms
         )
 
-    async def ask(self, command: pulsar.BaseCommand, timeout_ms: int) -> pulsar.BaseCommand:
-        """Do as ``request``, with the errors of this client.
+    async def ask(self, command: pulsar.BaseCommand, timeout_ms: int | None) -> pulsar.BaseCommand:
+        """Do as ``request``, with the errors of this client. None: as long as the connection is
+        there.
 
         Raises:
             ConnectionFailed: There is no connection, or it broke.
@@ -175,6 +176,15 @@ class Link(PulsarClientConnection):
                 watch.unreadable(session_id, reason)
         # A later release may send what this one does not know.
         return True
+
+    def _received(self, command: pulsar.BaseCommand, payload: bytes) -> None:
+        if (
+            command.type == pulsar.BaseCommand.PRODUCER_SUCCESS
+            and not command.producer_success.producer_ready
+        ):
+            # It is not its turn yet: the answer comes when it is.
+            return
+        super()._received(command, payload)
 
     def _pushed(self, command: pulsar.BaseCommand, payload: bytes) -> None:
         receiver = self._receiver_of(command)

@@ -1,7 +1,8 @@
 """A consumer that keeps its own place: it reads all segments, and gives checkpoints.
 
 Nothing is stored at the server. Children of a split are read behind their parents' ends, so the
-messages of a key come in order.
+messages of a key come in order. The consumers of a group share the segments: each waits for those
+parents that it reads itself.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from nextgen.client.st.consuming.receiving import Receiving, now_ms
 from nextgen.client.st.consuming.segment_consumer import SegmentConsumer
 from nextgen.client.st.consuming.settings import ConsumerSettings, InitialPosition
 from nextgen.client.st.consuming.subscribing import Place, SegmentSubscription
+from nextgen.client.st.domain.assignment import Assignment
 from nextgen.client.st.domain.checkpoints import Checkpoint, Edge, Mark, readable_segments
 from nextgen.client.st.domain.layout import Layout, LayoutSegment
 from nextgen.client.st.domain.positions import NO_BATCH, Position
 from nextgen.client.st.errors import InvalidCheckpoint, ScalableTopicError
 from nextgen.client.st.schemas.schema import Schema
+from nextgen.client.st.watching.registration import Registration
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 Value = TypeVar("Value")
@@ -50,6 +53,7 @@ class CheckpointConsumer(Receiving[Value]):
         *,
         brokers: Brokers,
         timeout_ms: int,
+        group: str = "",
     ) -> None:
         super().__init__(
             topic,
@@ -65,6 +69,18 @@ class CheckpointConsumer(Receiving[Value]):
         self._marks: dict[str, Mark] = {}
         self._has_begun = False
         self._progress = asyncio.Event()
+        self._assigned: frozenset[str] = frozenset()
+        self._registration: Registration | None = None
+        if group:
+            self._registration = Registration(
+                brokers,
+                self.watch,
+                subscription=group,
+                consumer_name=settings.consumer_name,
+                timeout_ms=timeout_ms,
+                on_assignment=self._was_assigned,
+                consumer_type=pulsar.CHECKPOINT,
+            )
 
     async def start(self) -> None:
         """Begin to read.
@@ -80,6 +96,8 @@ class CheckpointConsumer(Receiving[Value]):
                 raise InvalidCheckpoint(
                     f"the checkpoint is of {checkpoint.topic}, not of {self.topic}"
                 )
+            if self._registration is not None:
+                await self._registration.start()
             await self.wait_opened(self.segments.values())
         except BaseException:
             await self.close()
@@ -119,14 +137,31 @@ class CheckpointConsumer(Receiving[Value]):
             if layout is None or all(
                 each.topic in self._ended or each.topic in self.segments
                 for each in layout.segments.values()
+                if self._is_mine(each.topic)
             ):
                 return False
             # Children wait for the ends of their parents, which are on their way.
             await self._progress.wait()
 
+    @property
+    def assigned(self) -> tuple[str, ...]:
+        """The segments that the group's other consumers do not read, by their own topics."""
+        layout = self.layout
+        known = [] if layout is None else [each.topic for each in layout.segments.values()]
+        return tuple(topic for topic in known if self._is_mine(topic))
+
+    async def close(self) -> None:
+        if self._registration is not None and not self.is_closed:
+            self._registration.close()
+        await super().close()
+        if self._registration is not None:
+            await self._registration.wait_closed()
+
     # Hooks ------------------------------------------------------------------------------------
 
     def topic_recreated(self) -> None:
+        if self._registration is not None:
+            self._registration.topic_recreated()
         self._start = ReadingStart(InitialPosition.EARLIEST)
         self._ended.clear()
         self._marks.clear()
@@ -179,6 +214,20 @@ class CheckpointConsumer(Receiving[Value]):
 
     # Inside -----------------------------------------------------------------------------------
 
+    def _is_mine(self, topic: str) -> bool:
+        return self._registration is None or topic in self._assigned
+
+    def _was_assigned(self, assignment: Assignment, former: Assignment | None) -> None:
+        self._assigned = frozenset(each.topic for each in assignment.segments)
+        # So that marks have how far the segments that go to others were read.
+        self.checkpoint()
+        for segment in list(self.segments):
+            if segment not in self._assigned:
+                self.close_segment(segment)
+        if self.layout is not None:
+            self._open_readable(self.layout)
+        self._progress.set()
+
     def _begin(self, layout: Layout) -> None:
         """Note which segments are behind the start."""
         checkpoint = self._start.checkpoint
@@ -194,7 +243,8 @@ class CheckpointConsumer(Receiving[Value]):
                 self._marks[each.topic] = Mark(each.created_at_ms, Edge.END)
 
     def _open_readable(self, layout: Layout) -> None:
-        for each in readable_segments(layout, self._ended):
+        others = {each.topic for each in layout.segments.values() if not self._is_mine(each.topic)}
+        for each in readable_segments(layout, self._ended | others):
             if each.topic not in self.segments:
                 self.open_segment(self._how(each))
 
@@ -207,6 +257,7 @@ class CheckpointConsumer(Receiving[Value]):
             kind=pulsar.CommandSubscribe.Exclusive,
             consumer_name=self._settings.consumer_name,
             receiver_queue=self._settings.receiver_queue,
+            properties=self._settings.properties,
             is_durable=False,
             place=place,
             rollback_seconds=rollback_seconds,
@@ -214,6 +265,10 @@ class CheckpointConsumer(Receiving[Value]):
         )
 
     def _place_of(self, segment: LayoutSegment) -> tuple[Place, int]:
+        mark = self._marks.get(segment.topic)
+        if mark is not None and mark.created_at_ms == segment.created_at_ms:
+            # It was read before, and comes back from another consumer of the group.
+            return mark.place, 0
         if self._start.checkpoint is not None:
             return self._start.checkpoint.start_of(segment), 0
         since = self._start.timestamp_ms

@@ -181,8 +181,9 @@ class StreamConsumer(Receiving[Value]):
             kind=kinds.Key_Shared if segment.is_shared else kinds.Exclusive,
             consumer_name=settings.consumer_name,
             receiver_queue=settings.receiver_queue,
+            properties=settings.properties,
+            subscription_properties=settings.subscription_properties,
             is_earliest=is_child or settings.initial_position is InitialPosition.EARLIEST,
             bucket_ranges=segment.bucket_ranges,
             is_legacy=known is not None and known.is_legacy,
-            priority_level=settings.priority_level,
         )

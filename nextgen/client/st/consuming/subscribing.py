@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from nextgen.client.st.domain.assignment import BucketRanges
@@ -37,6 +38,8 @@ class SegmentSubscription:
     bucket_ranges: BucketRanges = ()
     is_legacy: bool = False
     priority_level: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+    subscription_properties: Mapping[str, str] = field(default_factory=dict)
     rollback_seconds: int = 0
     """How far before now to begin, if ``place`` is ``Edge.LATEST``."""
 
@@ -70,6 +73,10 @@ def subscribe_command(
     message = schema.as_message()
     if message is not None:
         subscribe.schema.CopyFrom(message)
+    for key, value in how.properties.items():
+        subscribe.metadata.add(key=key, value=value)
+    for key, value in how.subscription_properties.items():
+        subscribe.subscription_properties.add(key=key, value=value)
     if how.is_legacy:
         subscribe.metadata.add(key="__pulsar.v5.managed", value="true")
     return pulsar.BaseCommand(type=pulsar.BaseCommand.SUBSCRIBE, subscribe=subscribe)

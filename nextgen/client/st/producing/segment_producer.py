@@ -203,7 +203,10 @@ class SegmentProducer:
         self._attaching, self._early = link, []
         is_attached = False
         try:
-            answer = await link.ask(self._producer_command(producer_id), self._owner.timeout_ms)
+            waits = self._owner.settings.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE
+            answer = await link.ask(
+                self._producer_command(producer_id), None if waits else self._owner.timeout_ms
+            )
             if answer.type != pulsar.BaseCommand.PRODUCER_SUCCESS:
                 raise refusal_in(answer)
             if not link.is_open:
@@ -250,6 +253,8 @@ class SegmentProducer:
             producer.topic_epoch = self._topic_epoch
         if self._owner.schema is not None:
             producer.schema.CopyFrom(self._owner.schema)
+        for key, value in settings.properties.items():
+            producer.metadata.add(key=key, value=value)
         if self._lane.segment.is_legacy:
             # So that a server knows it from a client that knows classic topics only.
             producer.metadata.add(key="__pulsar.v5.managed", value="true")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from nextgen.client.st.errors import InvalidSettings, NotSupported
-from nextgen.client.st.settings import not_negative, positive, refuse_unsupported
+from nextgen.client.st.settings import not_negative, positive, refuse_unsupported, texts
 from nextgen.kernel.limits.scalable import (
     ST_BATCH_BYTES_MAX,
     ST_BATCH_MESSAGES_MAX,
@@ -30,6 +31,13 @@ class AccessMode(Enum):
 
     SHARED = pulsar.Shared
     EXCLUSIVE = pulsar.Exclusive
+    """Nobody: it fails while there is another one."""
+
+    EXCLUSIVE_WITH_FENCING = pulsar.ExclusiveWithFencing
+    """Nobody: those that are there are ended."""
+
+    WAIT_FOR_EXCLUSIVE = pulsar.WaitForExclusive
+    """Nobody: it waits, without a limit, until it is the only one."""
 
 
 class Compression(Enum):
@@ -54,6 +62,7 @@ class ProducerSettings:
     batch_messages_max: int = ST_BATCH_MESSAGES_MAX
     batch_bytes_max: int = ST_BATCH_BYTES_MAX
     send_timeout_ms: int = ST_SEND_TIMEOUT_MS_DEFAULT
+    properties: Mapping[str, str] = field(default_factory=dict)
     create_if_missing: bool = True
 
     @staticmethod
@@ -79,5 +88,6 @@ class ProducerSettings:
             raise InvalidSettings(f"compression is {self.compression!r}, not a Compression")
         not_negative("batching_delay_ms", self.batching_delay_ms)
         not_negative("send_timeout_ms", self.send_timeout_ms)
+        texts("properties", self.properties)
         positive("batch_messages_max", self.batch_messages_max)
         positive("batch_bytes_max", self.batch_bytes_max)

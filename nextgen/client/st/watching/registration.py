@@ -42,11 +42,13 @@ class Registration:
         consumer_name: str,
         timeout_ms: int,
         on_assignment: AssignmentListener,
+        consumer_type: pulsar.ScalableConsumerType = pulsar.STREAM,
     ) -> None:
         self._brokers = brokers
         self._watch = watch
         self._subscription = subscription
         self._consumer_name = consumer_name
+        self._consumer_type = consumer_type
         self._timeout_ms = timeout_ms
         self._on_assignment = on_assignment
         self._session = ConsumerSession()
@@ -183,7 +185,7 @@ class Registration:
                 subscription=self._subscription,
                 consumer_name=self._consumer_name,
                 consumer_id=consumer_id,
-                consumer_type=pulsar.STREAM,
+                consumer_type=self._consumer_type,
             ),
         )
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,6 +45,7 @@ class FakeSubscription:
     next_entry: int
     again: list[int] = field(default_factory=list)
     acknowledged: set[int] = field(default_factory=set)
+    redeliveries: Counter[int] = field(default_factory=Counter)
     consumers: list[FakeConsumer] = field(default_factory=list)
     meta: Any = None
 
@@ -220,9 +222,9 @@ class FakeServer:
             ready = [each for each in subscription.consumers if each.permits > 0]
             if not ready:
                 break
-            redelivered = bool(subscription.again)
-            if redelivered:
+            if subscription.again:
                 entry = subscription.again.pop(0)
+                subscription.redeliveries[entry] += 1
             elif subscription.next_entry < len(segment.entries):
                 entry = subscription.next_entry
                 subscription.next_entry += 1
@@ -231,7 +233,7 @@ class FakeServer:
             consumer = ready[entry % len(ready)]
             payload, count = segment.entries[entry]
             consumer.permits -= count
-            consumer.connection.send_message(consumer, entry, payload, redelivered)
+            consumer.connection.send_message(consumer, entry, payload)
         if segment.is_sealed and len(subscription.acknowledged) >= len(segment.entries):
             for consumer in subscription.consumers:
                 if not consumer.has_heard_end:
@@ -520,15 +522,13 @@ class FakeConnection(asyncio.Protocol):
             consumer.permits += command.flow.messagePermits
             self.server.dispatch(consumer.segment, consumer.subscription)
 
-    def send_message(
-        self, consumer: FakeConsumer, entry: int, payload: bytes, redelivered: bool
-    ) -> None:
+    def send_message(self, consumer: FakeConsumer, entry: int, payload: bytes) -> None:
         command = Command(
             type=Command.MESSAGE,
             message=pulsar.CommandMessage(
                 consumer_id=consumer.consumer_id,
                 message_id=pulsar.MessageIdData(ledgerId=consumer.segment.ledger_id, entryId=entry),
-                redelivery_count=int(redelivered),
+                redelivery_count=consumer.subscription.redeliveries[entry],
             ),
         )
         self.send_raw(encode_frame(command, payload))

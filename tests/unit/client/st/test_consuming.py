@@ -32,7 +32,7 @@ from nextgen.kernel.limits.scalable import (
 from nextgen.pulsar.payload import message_payload
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.unit.client.st.conftest import TOPIC
-from tests.unit.client.st.fake_server import FakeConnection, FakeServer
+from tests.unit.client.st.fake_server import FakeConnection, FakeServer, FakeTopic
 
 Command = pulsar.BaseCommand
 EARLIEST = st.InitialPosition.EARLIEST
@@ -627,6 +627,62 @@ async def test_a_checkpoint_of_another_topic_is_refused(
         await client.checkpoint_consumer(TOPIC, checkpoint=b"nonsense")
 
 
+async def test_a_group_of_readers_shares_segments_and_goes_on_where_each_stopped(
+    server: FakeServer, client: st.PulsarClient
+) -> None:
+    """1. a reads 20 messages of two segments. 2. b joins and gets one of them, which it reads from
+    its own start. 3. The other segment is split, and its children are a's. 4. b leaves, and a goes
+    on where it was in b's segment."""
+    topic = server.create(TOPIC, 2)
+    everything = server.assignment
+
+    def shared(of: FakeTopic, consumer_id: int) -> pulsar.ScalableConsumerAssignment:
+        assignment = everything(of, consumer_id)
+        if "b" in of.members:
+            is_of_b = of.members["b"][1] == consumer_id
+            kept = [each for each in assignment.segments if (each.segment_id == 1) is is_of_b]
+            del assignment.segments[:]
+            assignment.segments.extend(kept)
+        return assignment
+
+    server.assignment = shared  # type: ignore[method-assign]
+    await send(client, 0, 40)
+    first = await client.reader(TOPIC, group="g", consumer_name="a")
+    assert sent(server, Command.SCALABLE_TOPIC_SUBSCRIBE)[
+        0
+    ].scalableTopicSubscribe.consumer_type == (pulsar.CHECKPOINT)
+    found = await take(first, 20)
+    second = await client.reader(TOPIC, group="g", consumer_name="b")
+    server.push(topic)
+    while len(first.assigned) != 1:
+        await asyncio.sleep(0.005)
+    of_second = await _drained(second)
+    assert of_second
+    assert of_second == {key: _stored(server, key) for key in of_second}
+
+    server.split(topic, 0)
+    await send(client, 40, 60)
+    await second.close()
+    server.push(topic)
+    while len(first.assigned) != 4:
+        await asyncio.sleep(0.005)
+    rest = await _drained(first)
+    for key in {*found, *rest}:
+        assert found.get(key, []) + rest.get(key, []) == _stored(server, key)
+
+
+def _stored(server: FakeServer, key: str | None) -> list[int]:
+    return [int(body) for _, stored, body in server.stored() if stored == key]
+
+
+async def _drained(reader: st.CheckpointConsumer[bytes]) -> dict[str | None, list[int]]:
+    found: dict[str | None, list[int]] = {}
+    while await reader.has_message_available():
+        message = await reader.receive(1_000)
+        found.setdefault(message.key, []).append(int(message.data))
+    return found
+
+
 async def test_reading_from_the_latest_skips_what_is_stored_and_sealed(
     server: FakeServer, client: st.PulsarClient
 ) -> None:
@@ -767,7 +823,7 @@ async def test_a_missing_topic_is_told_from_a_server_that_does_not_answer(
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
-        ({"dead_letter_policy": 1}, NotSupported),
+        ({"replicate_subscription_state": True}, NotSupported),
         ({"crypto_key_reader": 1}, NotSupported),
         ({"nonsense": 1}, InvalidSettings),
         ({"receiver_queue": 0}, InvalidSettings),

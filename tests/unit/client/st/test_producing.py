@@ -281,6 +281,40 @@ async def test_an_exclusive_producer_attaches_to_every_segment_at_once(
     assert sorted(names) == ["me-seg-0", "me-seg-1", "me-seg-2"]
 
 
+async def test_a_producer_may_wait_until_it_is_the_only_one(
+    server: FakeServer,
+) -> None:
+    """The answer that it is not ready yet stops the time-out; the next one ends the waiting."""
+    server.create(TOPIC)
+    waiting: list[tuple[FakeConnection, pulsar.BaseCommand]] = []
+
+    def not_yet(connection: FakeConnection, command: pulsar.BaseCommand) -> bool:
+        if command.type != Command.PRODUCER:
+            return False
+        waiting.append((connection, command))
+        success = pulsar.CommandProducerSuccess(
+            request_id=command.producer.request_id, producer_name="", producer_ready=False
+        )
+        connection.send(Command(type=Command.PRODUCER_SUCCESS, producer_success=success))
+        return True
+
+    server.answers = not_yet
+    async with st.PulsarClient(server.url, operation_timeout_ms=50) as client:
+        making = asyncio.create_task(
+            client.create_producer(TOPIC, access_mode=st.AccessMode.WAIT_FOR_EXCLUSIVE)
+        )
+        done, _ = await asyncio.wait([making], timeout=0.2)
+        assert not done
+        server.answers = lambda connection, command: False
+        connection, command = waiting[0]
+        connection.handle(command, b"")
+
+        producer = await making
+        await producer.send(b"x")
+    assert command.producer.producer_access_mode == pulsar.WaitForExclusive
+    assert len(server.stored()) == 1
+
+
 async def test_a_missing_topic_is_not_made_if_it_must_not(
     server: FakeServer, client: st.PulsarClient
 ) -> None:
