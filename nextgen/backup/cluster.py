@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from nextgen.backup.manifest import Counts
 from nextgen.bulk.cluster_source import AskedCluster
 from nextgen.client.routing.exchange import ExchangePool
 from nextgen.client.routing.router import ShardRouter
@@ -93,3 +94,11 @@ class BackupCluster:
     async def close(self) -> None:
         await self._pool.stop()
         await self.link.close()
+
+
+def counts_of(cuts: Iterable[CutResponse]) -> Counts:
+    """Return how many objects all shards have together."""
+    return sum(
+        (Counts(cut.tenants, cut.namespaces, cut.topics, cut.scalable_topics) for cut in cuts),
+        Counts(),
+    )

@@ -25,7 +25,11 @@ from nextgen.kernel.input.json_fields import as_count, as_text, parse_json
 from nextgen.kernel.limits.bulk import BACKUP_MANIFEST_BYTES_MAX
 
 FORMAT = "nextgen-backup"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2: with the layouts of scalable topics, which version 1 left out together with their topics."""
+
+FORMAT_VERSIONS = (1, FORMAT_VERSION)
+"""Those that are read."""
 
 MANIFEST = "manifest.json"
 PROGRESS = ".backup.json"
@@ -50,16 +54,26 @@ class Counts:
     tenants: int = 0
     namespaces: int = 0
     topics: int = 0
+    scalable_topics: int = 0
+    """The topics among them that have a layout."""
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
             self.tenants + other.tenants,
             self.namespaces + other.namespaces,
             self.topics + other.topics,
+            self.scalable_topics + other.scalable_topics,
         )
 
     def __str__(self) -> str:
-        return f"{self.tenants} tenants, {self.namespaces} namespaces, {self.topics} topics"
+        scalable = f" ({self.scalable_topics} scalable)" if self.scalable_topics else ""
+        return (
+            f"{self.tenants} tenants, {self.namespaces} namespaces, {self.topics} topics{scalable}"
+        )
+
+    @property
+    def total(self) -> int:
+        return self.tenants + self.namespaces + self.topics + self.scalable_topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +138,11 @@ def decode_manifest(content: bytes, where: str) -> Manifest:
         fields = parse_json(content)
         if fields["format"] != FORMAT:
             raise BackupUnusable(f"{where} holds no backup: its format is {fields['format']!r}")
-        if fields["format_version"] != FORMAT_VERSION:
+        if fields["format_version"] not in FORMAT_VERSIONS:
             raise BackupUnusable(
                 f"{where} is a backup of format version {fields['format_version']}, this release "
-                f"reads version {FORMAT_VERSION}: restore it with the release that wrote it"
+                f"reads versions {FORMAT_VERSIONS[0]} to {FORMAT_VERSION}: restore it with the "
+                "release that wrote it"
             )
         _check_digest(content, fields, where)
         quotas = fields["quotas"]

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nextgen.backup.cut import Change, TailEvent
-from nextgen.kernel.routing.names import Domain
+from nextgen.client.scalable_topics.fold import LAYOUT_EVENTS, fold_events
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
+    KIND_SCALABLE_TOPIC,
     KIND_TENANT,
     KIND_TOPIC,
     LIFE_STATE_ACTIVE,
@@ -23,40 +24,41 @@ from protos.nextgen.v1.inventory_pb2 import (
     Kind,
 )
 
-KINDS = (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC)
-"""Parents before their children."""
+KINDS = (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC, KIND_SCALABLE_TOPIC)
+"""Parents before their children, topics before their layouts."""
 
-KIND_NAMES = {KIND_TENANT: "tenants", KIND_NAMESPACE: "namespaces", KIND_TOPIC: "topics"}
+KIND_NAMES = {
+    KIND_TENANT: "tenants",
+    KIND_NAMESPACE: "namespaces",
+    KIND_TOPIC: "topics",
+    KIND_SCALABLE_TOPIC: "scalable_topics",
+}
 
 Key = tuple[Kind, str]
 """The kind and name of an object."""
 
 _SCOPES = {"tenant": KIND_TENANT, "namespace": KIND_NAMESPACE, "topic": KIND_TOPIC}
-_FIELDS = {kind: scope for scope, kind in _SCOPES.items()}
-
-_SCALABLE = f"{Domain.TOPIC}://"
-
-
-def is_left_out(name: str) -> bool:
-    """Return whether an object is no part of a backup: scalable topics, whose layouts no restore
-    could bring back."""
-    return name.startswith(_SCALABLE)
+_FIELDS = {kind: scope for scope, kind in _SCOPES.items()} | {KIND_SCALABLE_TOPIC: "scalable_topic"}
 
 
 def value_of(item: Item) -> Any:
-    """Return the tenant, namespace or topic of ``item``."""
+    """Return the tenant, namespace, topic or layout of ``item``."""
     return getattr(item, _FIELDS[item.kind])
 
 
 def parent_of(item: Item) -> str:
-    """Return the id of the parent that ``item`` needs, "" for a tenant."""
+    """Return the id of the parent that ``item`` needs.
+
+    It is "" for a tenant, and for a layout, which is in the shard of its topic and comes and goes
+    with it.
+    """
     if item.kind == KIND_TOPIC:
         return item.topic.namespace_id
     return item.namespace.tenant_id if item.kind == KIND_NAMESPACE else ""
 
 
 def id_as_parent(item: Item) -> str:
-    """Return the id by which children name ``item``, "" for a topic."""
+    """Return the id by which children name ``item``, "" for others."""
     if item.kind == KIND_TENANT:
         return item.tenant.tenant_id
     return item.namespace.namespace_id if item.kind == KIND_NAMESPACE else ""
@@ -65,20 +67,22 @@ def id_as_parent(item: Item) -> str:
 def key_of(event: Event) -> Key | None:
     """Return the object of a backup that ``event`` changes, None if it changes none."""
     payload = event.WhichOneof("payload") or ""
+    if payload in LAYOUT_EVENTS:
+        return KIND_SCALABLE_TOPIC, getattr(event, payload).name
     if payload in ("policy_set", "policy_cleared"):
         scope: str | None = getattr(event, payload).scope
     else:
         scope = _SCOPE_OF.get(payload)
-    if scope is None or is_left_out(name := getattr(event, payload).name):
-        return None
-    return _SCOPES[scope], name
+    return None if scope is None else (_SCOPES[scope], getattr(event, payload).name)
 
 
 def apply(item: Item, event: Event) -> None:
     """Change ``item``, of the key of ``event``, as the event says."""
     payload = event.WhichOneof("payload") or ""
     message = getattr(event, payload)
-    if payload.endswith("_created"):
+    if item.kind == KIND_SCALABLE_TOPIC:
+        _apply_to_layout(item, event)
+    elif payload.endswith("_created"):
         _create(item, message, event.time_ms)
     elif payload.endswith("_deleted"):
         item.ClearField(_FIELDS[item.kind])
@@ -86,6 +90,22 @@ def apply(item: Item, event: Event) -> None:
         value = value_of(item)
         value.version += 1
         _CHANGES[payload.partition("_")[2]](value, message)
+
+
+def _apply_to_layout(item: Item, event: Event) -> None:
+    before = item.scalable_topic if item.HasField("scalable_topic") else None
+    after = fold_events(before, [event])
+    item.ClearField("scalable_topic")
+    if after is not None:
+        item.scalable_topic.CopyFrom(after)
+
+
+def forget_consumers(item: Item) -> None:
+    """Take out of a layout who consumes: their connections end with the cluster."""
+    if item.HasField("scalable_topic"):
+        for subscription in item.scalable_topic.subscriptions:
+            del subscription.consumers[:]
+            del subscription.assigned[:]
 
 
 def _create(item: Item, created: Any, time_ms: int) -> None:
@@ -145,7 +165,13 @@ _SCOPE_OF = {
     if f"{scope}_{change}" in Event.DESCRIPTOR.fields_by_name
 }
 
-EVENT_TYPES = (*_SCOPE_OF, "policy_set", "policy_cleared", "parent_gate_closed")
+EVENT_TYPES = (
+    *_SCOPE_OF,
+    *LAYOUT_EVENTS,
+    "policy_set",
+    "policy_cleared",
+    "parent_gate_closed",
+)
 """Payloads that a backup reads behind a snapshot."""
 
 

@@ -1,8 +1,8 @@
 """Brings a backup into an empty cluster, whatever its number of shards.
 
-    check all files ─▶ every shard begins the restore ─▶ tenants ─▶ namespaces ─▶ topics ─▶ quotas
-                       (only an empty one does)           each to the shard of its name      │
-                                                          all there? every shard ends it ◀───┘
+    check all files ─▶ every shard begins the restore (only an empty one does)
+      ─▶ tenants ─▶ namespaces ─▶ topics ─▶ layouts of scalable topics     each to its home shard
+      ─▶ quotas ─▶ all there? every shard ends it
 
 Each step may be repeated, and finds what is done. So an interrupted restore is finished by the same
 command; nothing else changes the cluster's inventories meanwhile (ADR 0092).
@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from operator import attrgetter
 
-from nextgen.backup.cluster import BackupCluster
+from nextgen.backup.cluster import BackupCluster, counts_of
 from nextgen.backup.errors import BackupUnusable, RestoreRefused
 from nextgen.backup.files import check_file, read_pages
 from nextgen.backup.manifest import (
@@ -38,12 +38,13 @@ from nextgen.kernel.limits.bulk import (
     BULK_IN_FLIGHT_MAX,
     RESTORE_ITEMS_BYTES_MAX,
     RESTORE_ITEMS_MAX,
+    RESTORE_LAYOUTS_BYTES,
 )
 from nextgen.kernel.limits.inbound import GRPC_REQUEST_FIELDS_MAX
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.tasks.background import cancel_and_wait, join
-from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Item, Kind
+from protos.nextgen.v1.inventory_pb2 import KIND_SCALABLE_TOPIC, KIND_TOPIC, Item, Kind
 from protos.nextgen.v1.shard_service_pb2 import (
     CutResponse,
     MarkRestoreRequest,
@@ -77,7 +78,7 @@ class Restored:
 
     @property
     def total(self) -> int:
-        return self.counts.tenants + self.counts.namespaces + self.counts.topics
+        return self.counts.total
 
 
 OnRestored = Callable[[Restored], None]
@@ -242,14 +243,6 @@ def begun_in(manifest: Manifest, generation: int) -> Manifest:
     return replace(manifest, least_epoch=generation << GENERATION_BITS)
 
 
-def counts_of(cuts: Iterable[CutResponse]) -> Counts:
-    """Return how many objects all shards have together."""
-    return sum(
-        (Counts(cut.tenants, cut.namespaces, cut.topics) for cut in cuts),
-        Counts(),
-    )
-
-
 def check_target(cuts: Mapping[int, CutResponse], backup_id: str) -> None:
     """Check that a restore of this backup may begin, or go on, in a cluster.
 
@@ -306,7 +299,7 @@ def batches_of(
 
     Memory: a batch for each shard, and a page of each of the backup's files.
     """
-    waiting: dict[int, _Batch] = defaultdict(_Batch)
+    waiting: dict[int, _Batch] = defaultdict(lambda: _Batch(kind))
     sources = [objects_of(store, shard, kind) for shard in manifest.shards.values()]
     for item in heapq.merge(*sources, key=_name):
         shard_id = table.shard_for_key(routing_key_of(item))
@@ -314,7 +307,7 @@ def batches_of(
         size, fields = item.ByteSize(), fields_of(item)
         if batch.items and not batch.has_room(size, fields):
             yield shard_id, batch.items
-            batch = waiting[shard_id] = _Batch()
+            batch = waiting[shard_id] = _Batch(kind)
         batch.add(item, size, fields)
     for shard_id, batch in waiting.items():
         yield shard_id, batch.items
@@ -324,15 +317,17 @@ _name = attrgetter("name")
 
 
 class _Batch:
-    def __init__(self) -> None:
+    def __init__(self, kind: Kind) -> None:
         self.items: list[Item] = []
+        is_layout = kind == KIND_SCALABLE_TOPIC
+        self._bytes_max = RESTORE_LAYOUTS_BYTES if is_layout else RESTORE_ITEMS_BYTES_MAX
         self._bytes = 0
         self._fields = 0
 
     def has_room(self, size_bytes: int, fields: int) -> bool:
         return (
             len(self.items) < RESTORE_ITEMS_MAX
-            and self._bytes + size_bytes <= RESTORE_ITEMS_BYTES_MAX
+            and self._bytes + size_bytes <= self._bytes_max
             and self._fields + fields <= GRPC_REQUEST_FIELDS_MAX
         )
 
@@ -344,6 +339,8 @@ class _Batch:
 
 def fields_of(item: Item) -> int:
     """Return an upper bound of the fields of an item, for ``GRPC_REQUEST_FIELDS_MAX``."""
+    if item.kind == KIND_SCALABLE_TOPIC:
+        return item.ByteSize() // 2  # A field takes two bytes at least.
     value = value_of(item)
     # A property is an entry, a key and a value. A field of policies takes two bytes at least.
     fields: int = 3 * len(value.properties) + value.policies.ByteSize() // 2
@@ -352,4 +349,5 @@ def fields_of(item: Item) -> int:
 
 def routing_key_of(item: Item) -> str:
     """Return the key whose slot decides about the shard."""
-    return parse_topic(item.name).routing_key if item.kind == KIND_TOPIC else item.name
+    is_topic = item.kind in (KIND_TOPIC, KIND_SCALABLE_TOPIC)
+    return parse_topic(item.name).routing_key if is_topic else item.name

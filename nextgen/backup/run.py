@@ -17,11 +17,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from nextgen.backup.cluster import BackupCluster
+from nextgen.backup.cluster import BackupCluster, counts_of
 from nextgen.backup.cut import consistent_cut
 from nextgen.backup.errors import BackupUnusable, CutNotFound
 from nextgen.backup.files import ItemsWriter, check_file
 from nextgen.backup.manifest import (
+    FORMAT_VERSION,
     MANIFEST,
     PROGRESS,
     QUOTAS,
@@ -62,8 +63,6 @@ class BackupProgress:
     shards_read: int = 0
     resumed: int = 0
     """Of ``shards_read``, those whose snapshot an interrupted backup had taken."""
-    left_out: int = 0
-    """Scalable topics that the snapshots had and the backup has not, known at its end."""
 
 
 OnProgress = Callable[[BackupProgress], None]
@@ -122,16 +121,13 @@ class BackupRun:
                 f"shards {restoring} are being restored: finish 'nextgen restore' first"
             )
         self.progress.shards = len(shard_ids)
-        self.progress.total = sum(
-            cut.tenants + cut.namespaces + cut.topics for cut in cuts.values()
-        )
+        self.progress.total = counts_of(cuts.values()).total
         # Before the snapshots: quotas name tenants and brokers, and nothing names quotas.
         quotas = await self._cluster.quotas.read()
         snapshots = await self._snapshots(
             {shard_id: cut.position for shard_id, cut in cuts.items()}
         )
         cut, cuts = await self._close(snapshots)
-        self.progress.left_out = sum(each.left_out for each in snapshots.values())
         shards = {}
         for shard_id, snapshot in snapshots.items():
             changed, counts = await asyncio.to_thread(
@@ -187,7 +183,6 @@ class BackupRun:
         self._noted.snapshots[shard_id] = {
             "position": snapshot.tail.position,
             "file": asdict(snapshot.file),
-            "left_out": snapshot.left_out,
         }
         self._save()
         return snapshot
@@ -200,9 +195,8 @@ class BackupRun:
         try:
             file = file_of(noted["file"])  # type: ignore[arg-type]
             await asyncio.to_thread(check_file, self._store, file)
-            position_of_it, left_out = as_count(noted["position"]), as_count(noted["left_out"])
             snapshot = await asyncio.to_thread(
-                reopen_snapshot, self._store, shard_id, position_of_it, file, left_out
+                reopen_snapshot, self._store, shard_id, as_count(noted["position"]), file
             )
             await read_tail(self._cluster.endpoints, snapshot, position)
         except (BackupUnusable, PositionCompacted, ValueError, KeyError, TypeError):
@@ -253,6 +247,7 @@ class BackupRun:
 
     def _save(self) -> None:
         content = {
+            "format_version": FORMAT_VERSION,
             "backup_id": self._noted.backup_id,
             "snapshots": {str(key): each for key, each in self._noted.snapshots.items()},
         }
@@ -303,6 +298,8 @@ def read_progress(store: Store) -> _Noted | None:
     content = store.read(PROGRESS)
     try:
         fields = parse_json(content or b"")
+        if fields.get("format_version") != FORMAT_VERSION:
+            return None  # Of another release: its snapshots may lack objects.
         snapshots = {int(key): dict(each) for key, each in fields["snapshots"].items()}
         return _Noted(as_text(fields["backup_id"]), snapshots)
     except (ValueError, KeyError, TypeError, AttributeError):

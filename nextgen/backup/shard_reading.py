@@ -21,8 +21,8 @@ from nextgen.backup.objects import (
     KINDS,
     Key,
     apply,
+    forget_consumers,
     id_as_parent,
-    is_left_out,
     key_of,
     parent_of,
     tail_of,
@@ -54,8 +54,6 @@ class ShardSnapshot:
     tail: ShardTail
     counts: Counter[int]
     """Objects of the snapshot by kind."""
-    left_out: int = 0
-    """Scalable topics that are not in it."""
     events: list[Event] = field(default_factory=list)
     read_to: int = 0
     """All events up to here were read; at least the snapshot's position."""
@@ -68,7 +66,6 @@ class SnapshotListener:
         self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.writer: ItemsWriter | None = None
         self.collected = Collected()
-        self.left_out = 0
         self.heard_at = 0.0
         """On the event loop's clock."""
         self._begin = begin
@@ -81,24 +78,22 @@ class SnapshotListener:
         self._on_items(-self.collected.total)
         if self.writer is not None:
             self.writer.discard()
-        self.writer, self.collected, self.left_out = self._begin(), Collected(), 0
+        self.writer, self.collected = self._begin(), Collected()
 
     def on_items(self, items: Sequence[Item]) -> None:
         self.heard_at = asyncio.get_running_loop().time()
         if self.done.done():
             return
         assert self.writer is not None, "a snapshot begins with a reset"
-        kept = [item for item in items if not is_left_out(item.name)]
-        self.left_out += len(items) - len(kept)
-        if not kept:
-            return
+        for item in items:
+            forget_consumers(item)
         try:
-            self.writer.write(kept)
+            self.writer.write(items)
         except OSError as error:
             self.done.set_exception(error)
             return
-        self.collected.add(kept)
-        self._on_items(len(kept))
+        self.collected.add(items)
+        self._on_items(len(items))
 
     def on_snapshot_complete(self, position: int) -> None:
         if not self.done.done():
@@ -148,8 +143,8 @@ async def take_snapshot(
     begin: Callable[[], ItemsWriter],
     on_items: OnItems,
 ) -> ShardSnapshot:
-    """Write a snapshot of all tenants, namespaces and topics of a shard, as of one position,
-    without scalable topics.
+    """Write a snapshot of all tenants, namespaces, topics and layouts of a shard, as of one
+    position.
 
     Any replica serves it. One that is lost is replaced, and the snapshot begins again.
 
@@ -173,12 +168,7 @@ async def take_snapshot(
         file = writer.publish(path_of(shard_id, position))
         collected = listener.collected
         return ShardSnapshot(
-            shard_id,
-            file,
-            collected.tail(position),
-            collected.counts,
-            listener.left_out,
-            read_to=position,
+            shard_id, file, collected.tail(position), collected.counts, read_to=position
         )
     finally:
         await cancel_and_wait(running)
@@ -186,9 +176,7 @@ async def take_snapshot(
             listener.writer.discard()
 
 
-def reopen_snapshot(
-    store: Store, shard_id: int, position: int, file: BackupFile, left_out: int
-) -> ShardSnapshot:
+def reopen_snapshot(store: Store, shard_id: int, position: int, file: BackupFile) -> ShardSnapshot:
     """Return what ``take_snapshot`` returned, from a file of an interrupted backup.
 
     Raises:
@@ -199,7 +187,7 @@ def reopen_snapshot(
     for items in read_pages(store, file):
         collected.add(items)
     return ShardSnapshot(
-        shard_id, file, collected.tail(position), collected.counts, left_out, read_to=position
+        shard_id, file, collected.tail(position), collected.counts, read_to=position
     )
 
 
@@ -248,6 +236,8 @@ def changed_items(store: Store, shard: ShardSnapshot, cut: int) -> tuple[list[It
         if key is not None:
             apply(present.setdefault(key, Item(kind=key[0], name=key[1])), event)
     changed = [present[key] for key in sorted(present)]
+    for item in changed:
+        forget_consumers(item)
     counts.update(item.kind for item in changed if item.WhichOneof("value"))
     return changed, Counts(**{name: counts[kind] for kind, name in KIND_NAMES.items()})
 

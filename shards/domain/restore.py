@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.routing.ids import is_id
-from nextgen.kernel.routing.names import Domain, TopicName
+from nextgen.kernel.routing.names import TopicName
 from shards.domain.life import Life
 from shards.domain.namespace import (
     Namespace,
@@ -71,12 +71,10 @@ def restore_namespace(
 def restore_topic(
     before: Topic | None, wanted: Topic, name: TopicName, time_ms: int
 ) -> Accepted[TopicEvent] | Rejected:
-    """Decide the events of a topic, whose name is ``name``; none if it is there."""
+    """Decide the events of a topic, whose name is ``name``; none if it is there. The layout of a
+    scalable one follows: ``scalable.restore``."""
     refusal = _refusal("topic", wanted.name, before.topic_id if before else None, wanted.topic_id)
     refusal = refusal or _no_id("the namespace", wanted.name, wanted.namespace_id)
-    if name.domain is Domain.TOPIC:
-        # Its layout is not in a backup yet: without it nobody could read what its segments have.
-        return Rejected(RejectionCode.NOT_ALLOWED, f"{wanted.name}: its layout cannot be restored")
     refusal = refusal or check_creatable(name, wanted.partitions, wanted.properties)
     if refusal is not None or before is not None:
         return refusal or Accepted(())

@@ -1,6 +1,6 @@
 """Backups and restores, on a shard's leader: where the shard is, and the objects of a backup.
 
-    begun, in an empty shard ──▶ tenants ──▶ namespaces ──▶ topics ──▶ ended
+    begun, in an empty shard ──▶ tenants ──▶ namespaces ──▶ topics ──▶ their layouts ──▶ ended
 
 While a restore is under way no other command changes the inventories (``check_not_restoring``). A
 repeated request finds its objects existing, so no outcome is recorded for it (ADR 0092).
@@ -18,7 +18,13 @@ from nextgen.kernel.limits.bulk import RESTORE_ITEMS_BYTES_MAX, RESTORE_ITEMS_MA
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import InvalidName, parse_namespace, parse_tenant, parse_topic
 from nextgen.replication.ports import Commit
-from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_NAMESPACE,
+    KIND_SCALABLE_TOPIC,
+    KIND_TENANT,
+    KIND_TOPIC,
+    Item,
+)
 from protos.nextgen.v1.shard_service_pb2 import (
     CutResponse,
     MarkRestoreRequest,
@@ -27,6 +33,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 from shards.domain import restore, shard
 from shards.domain.parent_gate import ParentKind, gate_key
+from shards.domain.scalable import restore as scalable_restore
 from shards.domain.shard import MarkRestore, RestorePhase
 from shards.domain.states import StateKind
 from shards.inventory.bulk_turns import BulkTurns
@@ -34,6 +41,9 @@ from shards.inventory.topic_bounds import TopicBounds
 from shards.state.shard_state import ShardState
 from shards.wire.event import DomainEvent
 from shards.wire.inventory import namespace_state, tenant_state, topic_state
+from shards.wire.scalable import scalable_topic_state
+
+_INVENTORIES = (StateKind.TENANT, StateKind.NAMESPACE, StateKind.TOPIC)
 
 
 class Restoration:
@@ -52,10 +62,7 @@ class Restoration:
         """
         await self._state.proposer.confirm()
         own = self._state.reads.load_shard()
-        tenants, namespaces, topics = (
-            self._state.reads.total(kind)
-            for kind in (StateKind.TENANT, StateKind.NAMESPACE, StateKind.TOPIC)
-        )
+        tenants, namespaces, topics = map(self._state.reads.total, _INVENTORIES)
         return CutResponse(
             position=self._state.position,
             least_epoch=self._state.least_epoch,
@@ -64,6 +71,7 @@ class Restoration:
             tenants=tenants,
             namespaces=namespaces,
             topics=topics,
+            scalable_topics=self._state.reads.total(StateKind.SCALABLE_TOPIC),
         )
 
     async def mark(self, request: MarkRestoreRequest) -> CutResponse:
@@ -80,10 +88,7 @@ class Restoration:
         if not 0 < len(request.restore_id) <= 64:
             raise InvalidRequest("a restore has an id of 1 to 64 characters")
         async with self._turns.turn():
-            objects = sum(
-                self._state.reads.total(kind)
-                for kind in (StateKind.TENANT, StateKind.NAMESPACE, StateKind.TOPIC)
-            )
+            objects = sum(map(self._state.reads.total, _INVENTORIES))
             command = MarkRestore(request.restore_id, phase, objects, request.least_epoch)
             decision = shard.decide(self._state.reads.load_shard(), command)
             if isinstance(decision, Rejected):
@@ -119,7 +124,7 @@ class Restoration:
                 "NOT_ALLOWED",
                 f"shard {self._state.shard_id}: no restore of {restore_id[:64]!r} is under way",
             )
-        batch.decide()
+        batch.decide(own.least_epoch)
         # Topics alone in their record are folded in half the time (``projections.births``).
         commits = [
             self._state.proposer.propose(events, time_ms=batch.time_ms, keeps_states=False)
@@ -160,7 +165,7 @@ class _Batch:
             )
         self._check_order()
         self._kind = kinds.pop()
-        if self._kind not in (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC):
+        if self._kind not in (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC, KIND_SCALABLE_TOPIC):
             raise InvalidRequest(f"objects of kind {self._kind} are not restored")
 
     def _check_order(self) -> None:
@@ -175,8 +180,8 @@ class _Batch:
                 )
             before = name
 
-    def decide(self) -> None:
-        """Decide all of them.
+    def decide(self, least_epoch: int) -> None:
+        """Decide all of them, for a shard whose epochs begin at ``least_epoch``.
 
         Raises:
             Refused, InvalidRequest, StaleShardMap: One is not possible. None is proposed.
@@ -186,8 +191,10 @@ class _Batch:
                 self._decide_tenants()
             elif self._kind == KIND_NAMESPACE:
                 self._decide_namespaces()
-            else:
+            elif self._kind == KIND_TOPIC:
                 self._decide_topics()
+            else:
+                self._decide_layouts(least_epoch)
         except InvalidName as error:
             raise InvalidRequest(str(error)) from error
 
@@ -225,6 +232,26 @@ class _Batch:
             is_plain = not (wanted.properties or wanted.policies_version)
             if self._take(decision, self.births if is_plain else self.others):
                 self.added[namespace] += 1
+
+    def _decide_layouts(self, least_epoch: int) -> None:
+        reads = self._state.reads
+        for item in self._items:
+            name = parse_topic(item.name)
+            self._check(name.base_text, item.name, name.routing_key)
+            try:
+                wanted = scalable_topic_state(item.scalable_topic)
+            except ValueError as error:
+                raise InvalidRequest(f"the layout of {name.text} has a {error}") from error
+            topic = reads.load_topic(wanted.name)
+            self._take(
+                scalable_restore.restore_scalable(
+                    reads.load_scalable(wanted.name),
+                    wanted,
+                    None if topic is None else topic.topic_id,
+                    least_epoch,
+                    self.time_ms,
+                )
+            )
 
     def _check(self, canonical: str, name: str, routing_key: str = "") -> None:
         if canonical != name:

@@ -195,8 +195,10 @@ async def _cut(replica: Replica, request: ShardRequest, _timeout_ms: int) -> Sha
 
 
 async def _mark_restore(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
-    restoration = replica.leading().inventory.restoration
-    return ShardResponse(mark_restore=await restoration.mark(request.mark_restore))
+    leader = replica.leading()
+    marked = await leader.inventory.restoration.mark(request.mark_restore)
+    leader.scalable.look_again()
+    return ShardResponse(mark_restore=marked)
 
 
 async def _restore(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:

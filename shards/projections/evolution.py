@@ -101,6 +101,7 @@ ROUTES: dict[type, Route] = {
     parent_gate.ParentGateOpened: _GATE,
     parent_gate.ParentGateClosed: _GATE,
     scalable.ScalableTopicCreated: replace(_SCALABLE, is_birth=True, total=1),
+    scalable.ScalableTopicRestored: replace(_SCALABLE, is_birth=True, total=1),
     scalable.ScalableTopicDeleted: replace(_SCALABLE, total=-1),
     scalable.LayoutChangePlanned: _SCALABLE,
     scalable.SegmentChildrenReady: _SCALABLE,

@@ -97,6 +97,10 @@ class ScalableController:
         work.resume(topic)
         return work
 
+    def look_again(self) -> None:
+        """Resume what many topics have pending since this moment: a restore has ended."""
+        self._has_room.set()
+
     async def wait(
         self, name: str, is_settled: Callable[[ScalableTopic | None], bool]
     ) -> ScalableTopic | None:

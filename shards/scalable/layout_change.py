@@ -23,6 +23,7 @@ from nextgen.kernel.limits.scalable import LAYOUT_CHANGE_READY_MS, SEGMENTS_AT_O
 from nextgen.kernel.scalable.segments import Segment
 from shards.domain.scalable.commands import AbandonLayoutChange, MarkChildrenReady, SealSegment
 from shards.domain.scalable.state import LayoutOperation, ScalableTopic
+from shards.domain.scalable.vocabulary import ChangeKind
 from shards.ports import Clock, SegmentBrokers
 from shards.scalable.segment_units import SegmentUnits
 from shards.scalable.topic_decisions import TopicDecisions
@@ -64,7 +65,8 @@ class LayoutChange:
             await self._make_ready(topic, operation)
         except MetadataError as error:
             tried_s = self._clock.monotonic() - self._tried[1]
-            if self._decisions.is_over or tried_s * 1_000 < LAYOUT_CHANGE_READY_MS:
+            is_early = tried_s * 1_000 < LAYOUT_CHANGE_READY_MS
+            if self._decisions.is_over or is_early or operation.kind is ChangeKind.RESTORE:
                 raise
             await self._take_back(topic, operation, str(error))
 

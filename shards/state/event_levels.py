@@ -62,6 +62,7 @@ EVENT_LEVELS: Final[dict[type[DomainEvent], int]] = {
     scalable.ScalableConsumerLeft: 7,
     scalable.SegmentsAssigned: 7,
     scalable.SegmentPrunePostponed: 8,
+    scalable.ScalableTopicRestored: 8,
 }
 
 

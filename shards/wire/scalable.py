@@ -131,6 +131,11 @@ SCALABLE_EVENTS: dict[str, FieldMap[Any, Any]] = {
         pb.ScalableTopicCreated,
         converted={"segments": SEGMENT.each},
     ),
+    "scalable_topic_restored": FieldMap(
+        events.ScalableTopicRestored,
+        pb.ScalableTopicRestored,
+        converted={"segments": SEGMENT.each, "removals": SEGMENT.each},
+    ),
     "scalable_topic_deleted": FieldMap(events.ScalableTopicDeleted, pb.ScalableTopicDeleted),
     "layout_change_planned": FieldMap(
         events.LayoutChangePlanned,

@@ -44,8 +44,9 @@ def backup(
 ) -> None:
     """Back up the metadata of all shards at one consistent cut, into a new directory.
 
-    Tenants, namespaces, topics, their policies and properties, placement rules, quotas. No messages
-    and no assignments, and no scalable topics. An interrupted backup goes on where it was.
+    Tenants, namespaces, topics, their policies and properties, layouts of scalable topics,
+    placement rules, quotas. No messages and no assignments. An interrupted backup goes on where it
+    was.
     """
 
     async def work() -> None:
@@ -72,7 +73,6 @@ def backup(
                     **asdict(manifest.counts),
                     "positions": positions,
                     "resumed_shards": run.progress.resumed,
-                    "scalable_topics_left_out": run.progress.left_out,
                     "bytes": sum(
                         file.bytes for each in manifest.shards.values() for file in each.files
                     ),
@@ -80,11 +80,6 @@ def backup(
                 }
             )
             return
-        if run.progress.left_out:
-            print_line(
-                f"left out: {run.progress.left_out} scalable topics (topic://), whose layouts "
-                "cannot be restored"
-            )
         print_line(
             f"{store.url}: backup {manifest.backup_id} of {manifest.counts} in {seconds:.1f} s, "
             f"{len(positions)} shards at one cut"

@@ -155,7 +155,9 @@ def _change(segments: Sequence[Segment], epoch: int, arrow: str) -> str:
     sealed = [each for each in by_range if each.is_sealed and each.sealed_at_epoch == epoch]
     if not epoch or not (made or sealed):
         return ""
-    if len(made) == 2:
+    if [_form(each) for each in made] == [_form(each) for each in sealed]:
+        kind = "restore"
+    elif len(made) == 2:
         kind = "split"
     elif len(sealed) == 2:
         kind = "merge"
@@ -165,6 +167,10 @@ def _change(segments: Sequence[Segment], epoch: int, arrow: str) -> str:
         kind = "changed"  # Some of its parents or children are pruned.
     parts = (kind, listed(_ids(sealed)), arrow, listed(_ids(made)))
     return " ".join(part for part in parts if part)
+
+
+def _form(segment: Segment) -> tuple[object, ...]:
+    return segment.hash_range, segment.bucket_starts
 
 
 def _ids(segments: Sequence[Segment]) -> list[int]:

@@ -45,6 +45,7 @@ KEY_FIELDS = MappingProxyType(
         "parent_gate_opened": "parent_name",
         "parent_gate_closed": "parent_name",
         "scalable_topic_created": "name",
+        "scalable_topic_restored": "name",
         "scalable_topic_deleted": "name",
         "layout_change_planned": "name",
         "segment_children_ready": "name",

@@ -26,6 +26,8 @@ def fold_events(topic: ScalableTopic | None, events: Iterable[Event]) -> Scalabl
         payload = event.WhichOneof("payload") or ""
         if payload == "scalable_topic_created":
             after = _created(event.scalable_topic_created)
+        elif payload == "scalable_topic_restored":
+            after = _restored(event.scalable_topic_restored)
         elif payload == "scalable_topic_deleted":
             after = None
         elif after is not None:
@@ -39,6 +41,19 @@ def fold_events(topic: ScalableTopic | None, events: Iterable[Event]) -> Scalabl
             if fold is not None:
                 fold(after, getattr(event, payload))
     return after
+
+
+def _restored(change: Any) -> ScalableTopic:
+    return ScalableTopic(
+        topic_id=change.topic_id,
+        name=change.name,
+        epoch=change.epoch,
+        next_segment_id=change.next_segment_id,
+        version=1,
+        segments=change.segments,
+        last_operation_id=change.last_operation_id,
+        removals=change.removals,
+    )
 
 
 def _created(change: Any) -> ScalableTopic:
@@ -207,3 +222,13 @@ _FOLDS: dict[str, Callable[[ScalableTopic, Any], None]] = {
     "segments_assigned": _on_subscription(_assigned),
 }
 """By the name of the payload."""
+
+LAYOUT_EVENTS = frozenset(
+    {
+        "scalable_topic_created",
+        "scalable_topic_restored",
+        "scalable_topic_deleted",
+        *_FOLDS,
+    }
+)
+"""The payloads of all events about a scalable topic."""

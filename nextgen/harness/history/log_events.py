@@ -49,7 +49,7 @@ def scalable_facts(kind: str, payload: Any) -> Mapping[str, object]:
     ``segments`` are those that are new or differ, as they are afterwards.
     """
     match kind:
-        case "scalable_topic_created":
+        case "scalable_topic_created" | "scalable_topic_restored":
             return {"segments": [*map(_segment, payload.segments)], "removed": []}
         case "layout_changed":
             changed = [*map(_segment, payload.changed)]

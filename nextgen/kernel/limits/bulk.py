@@ -50,6 +50,10 @@ RESTORE_ITEMS_BYTES_MAX = 1024 * 1024
 """Bytes of the objects in one request: their events have less, so that a record stays below
 ``RECORD_BYTES_MAX``."""
 
+RESTORE_LAYOUTS_BYTES = 64 * 1024
+"""Bytes of layouts behind which a restore begins another request: a layout takes ten times as long
+to decide as a topic of that size. A larger layout has a request of its own."""
+
 METADATA_LINE_BYTES_MAX = 1024 * 1024
 """A line of a metadata file: properties and policies of one object have less. A larger one is
 refused before it is parsed."""

@@ -531,7 +531,7 @@ class CutRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class CutResponse(_message.Message):
-    __slots__ = ("position", "least_epoch", "restore_id", "restore_phase", "tenants", "namespaces", "topics")
+    __slots__ = ("position", "least_epoch", "restore_id", "restore_phase", "tenants", "namespaces", "topics", "scalable_topics")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     LEAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
     RESTORE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -539,6 +539,7 @@ class CutResponse(_message.Message):
     TENANTS_FIELD_NUMBER: _ClassVar[int]
     NAMESPACES_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    SCALABLE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     position: int
     least_epoch: int
     restore_id: str
@@ -546,7 +547,8 @@ class CutResponse(_message.Message):
     tenants: int
     namespaces: int
     topics: int
-    def __init__(self, position: _Optional[int] = ..., least_epoch: _Optional[int] = ..., restore_id: _Optional[str] = ..., restore_phase: _Optional[str] = ..., tenants: _Optional[int] = ..., namespaces: _Optional[int] = ..., topics: _Optional[int] = ...) -> None: ...
+    scalable_topics: int
+    def __init__(self, position: _Optional[int] = ..., least_epoch: _Optional[int] = ..., restore_id: _Optional[str] = ..., restore_phase: _Optional[str] = ..., tenants: _Optional[int] = ..., namespaces: _Optional[int] = ..., topics: _Optional[int] = ..., scalable_topics: _Optional[int] = ...) -> None: ...
 
 class MarkRestoreRequest(_message.Message):
     __slots__ = ("restore_id", "phase", "least_epoch")

@@ -36,6 +36,20 @@ class ScalableTopicDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class ScalableTopicRestored:
+    """The layout of a backup. ``epoch`` and ``next_segment_id`` are above all that the backed up
+    cluster can have used."""
+
+    name: str
+    topic_id: str
+    epoch: int
+    next_segment_id: int
+    last_operation_id: int
+    segments: tuple[Segment, ...]
+    removals: tuple[Segment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LayoutChangePlanned:
     """The ids of ``children`` are used from here on, whatever becomes of the operation."""
 
@@ -184,6 +198,7 @@ class SegmentsAssigned:
 
 LayoutEvent = (
     ScalableTopicCreated
+    | ScalableTopicRestored
     | ScalableTopicDeleted
     | LayoutChangePlanned
     | SegmentChildrenReady

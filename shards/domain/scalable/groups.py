@@ -119,7 +119,7 @@ def _decide_create(topic: ScalableTopic, command: CreateSubscription) -> _Decisi
 def _created(
     topic: ScalableTopic, name: str, type_: SubscriptionType, time_ms: int
 ) -> Accepted[SubscriptionEvent] | Rejected:
-    refusal = _check_name("subscription", name, SUBSCRIPTION_NAME_BYTES_MAX)
+    refusal = check_subscription_name(name)
     if refusal is not None:
         return refusal
     if len(topic.subscriptions) >= SCALABLE_SUBSCRIPTIONS_MAX:
@@ -267,6 +267,11 @@ def _decide_absent(topic: ScalableTopic, command: _OfPresent) -> _Decision:
             return Accepted(())
         case _:
             return _not_found(topic, command.subscription)
+
+
+def check_subscription_name(name: str) -> Rejected | None:
+    """Return why no subscription may be called ``name``, None if one may."""
+    return _check_name("subscription", name, SUBSCRIPTION_NAME_BYTES_MAX)
 
 
 def _check_name(what: str, name: str, bytes_max: int) -> Rejected | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
@@ -15,7 +15,7 @@ from nextgen.kernel.scalable.buckets import (
     equal_buckets,
 )
 from nextgen.kernel.scalable.ranges import HashRange
-from nextgen.kernel.scalable.segments import Segment
+from nextgen.kernel.scalable.segments import Segment, SegmentEnd
 from shards.domain.scalable.commands import (
     AbandonLayoutChange,
     MarkChildrenReady,
@@ -201,7 +201,7 @@ def _decide_ready(topic: ScalableTopic, command: MarkChildrenReady) -> _Decision
 
 def _decide_seal(topic: ScalableTopic, command: SealSegment) -> _Decision:
     segment = topic.segments.get(command.segment_id)
-    if segment is not None and segment.is_sealed:
+    if segment is not None and segment.is_sealed and not _is_parent(topic, command.segment_id):
         return Accepted(())
     operation = _under_way(topic, command.operation_id)
     if isinstance(operation, Rejected):
@@ -226,25 +226,25 @@ def _decide_seal(topic: ScalableTopic, command: SealSegment) -> _Decision:
     ends = {**operation.sealed, command.segment_id: command.end}
     if len(ends) < len(operation.parents):
         return Accepted((sealed,))
+    return Accepted((sealed, _committed(topic, operation, ends, command.time_ms)))
+
+
+def _committed(
+    topic: ScalableTopic,
+    operation: LayoutOperation,
+    ends: Mapping[int, SegmentEnd],
+    time_ms: int,
+) -> LayoutChanged:
     epoch = topic.epoch + 1
-    children = tuple([each.segment_id for each in operation.children])
     changed = [
-        replace(
-            topic.segments[each],
-            children=children,
-            is_sealed=True,
-            sealed_at_epoch=epoch,
-            sealed_at_ms=command.time_ms,
-            end=ends[each],
-        )
+        _ended(topic.segments[each], operation, ends[each], epoch, time_ms)
         for each in operation.parents
     ]
     changed += [
-        replace(each, created_at_epoch=epoch, created_at_ms=command.time_ms)
-        for each in operation.children
+        replace(each, created_at_epoch=epoch, created_at_ms=time_ms) for each in operation.children
     ]
     changed.sort(key=lambda each: each.segment_id)
-    committed = LayoutChanged(
+    return LayoutChanged(
         topic.name,
         topic.topic_id,
         epoch,
@@ -252,7 +252,25 @@ def _decide_seal(topic: ScalableTopic, command: SealSegment) -> _Decision:
         operation.operation_id,
         tuple(changed),
     )
-    return Accepted((sealed, committed))
+
+
+def _ended(
+    segment: Segment, operation: LayoutOperation, end: SegmentEnd, epoch: int, time_ms: int
+) -> Segment:
+    if segment.is_sealed:
+        # Of a backup: what is there of its messages is what brokers have now.
+        return replace(segment, end=end)
+    children = [
+        each.segment_id for each in operation.children if segment.segment_id in each.parents
+    ]
+    return replace(
+        segment,
+        children=tuple(children),
+        is_sealed=True,
+        sealed_at_epoch=epoch,
+        sealed_at_ms=time_ms,
+        end=end,
+    )
 
 
 def _decide_abandon(topic: ScalableTopic, command: AbandonLayoutChange) -> _Decision:
@@ -261,13 +279,14 @@ def _decide_abandon(topic: ScalableTopic, command: AbandonLayoutChange) -> _Deci
         if 0 < command.operation_id <= topic.last_operation_id:
             return Accepted(())
         return _no_operation(topic, command.operation_id)
+    if operation.kind is ChangeKind.RESTORE:
+        # Segments may have ended behind the backup, and nothing else would replace them.
+        return _goes_on(f"operation {operation.operation_id} of {topic.name} follows a restore")
     if operation.are_children_ready:
         # From that event on an order to end a parent may be on its way to the parent's owner, of
         # this leader or of an earlier one, and nothing calls it back.
-        return Rejected(
-            RejectionCode.NOT_ALLOWED,
-            f"the children of operation {operation.operation_id} of {topic.name} are ready: "
-            "it can only go on",
+        return _goes_on(
+            f"the children of operation {operation.operation_id} of {topic.name} are ready"
         )
     abandoned = LayoutChangeAbandoned(
         topic.name, topic.topic_id, command.operation_id, command.reason
@@ -290,6 +309,8 @@ def _decide_prune(topic: ScalableTopic, command: PruneSegments) -> _Decision:
             return _not_allowed(topic, segment, "is active")
         if not topic.is_drained(segment):
             return _not_allowed(topic, segment, "is not drained for every subscription")
+        if _is_parent(topic, segment_id):
+            return _not_allowed(topic, segment, "is a parent of the operation that is under way")
         gone.add(segment_id)
     for segment_id in sorted(gone):
         if not gone.issuperset(topic.segments[segment_id].parents):
@@ -338,6 +359,14 @@ def _under_way(topic: ScalableTopic, operation_id: int) -> LayoutOperation | Rej
     if operation is None or operation.operation_id != operation_id:
         return _no_operation(topic, operation_id)
     return operation
+
+
+def _is_parent(topic: ScalableTopic, segment_id: int) -> bool:
+    return topic.operation is not None and segment_id in topic.operation.parents
+
+
+def _goes_on(why: str) -> Rejected:
+    return Rejected(RejectionCode.NOT_ALLOWED, f"{why}: it can only go on")
 
 
 def _no_operation(topic: ScalableTopic, operation_id: int) -> Rejected:

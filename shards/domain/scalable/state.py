@@ -28,6 +28,7 @@ from shards.domain.scalable.events import (
     ScalableTopicCreated,
     ScalableTopicDeleted,
     ScalableTopicEvent,
+    ScalableTopicRestored,
     SegmentChildrenReady,
     SegmentDrained,
     SegmentPrunePostponed,
@@ -162,9 +163,8 @@ def _range_order(segment: Segment) -> tuple[int, int, int]:
 def evolve(topic: ScalableTopicState, event: ScalableTopicEvent) -> ScalableTopicState:
     """Return ``topic`` as it is after ``event``."""
     match event:
-        case ScalableTopicCreated():
-            segments = {each.segment_id: each for each in event.segments}
-            return ScalableTopic(event.topic_id, event.name, 0, len(segments), 1, segments)
+        case ScalableTopicCreated() | ScalableTopicRestored():
+            return _born(event)
         case ScalableTopicDeleted():
             return None
     assert topic is not None, f"{type(event).__name__} of {event.name}, never created"
@@ -191,6 +191,22 @@ def evolve(topic: ScalableTopicState, event: ScalableTopicEvent) -> ScalableTopi
             return replace(topic, removals=tuple(left))
         case _:
             return replace(topic, subscriptions=_subscriptions(topic.subscriptions, event))
+
+
+def _born(event: ScalableTopicCreated | ScalableTopicRestored) -> ScalableTopic:
+    segments = {each.segment_id: each for each in event.segments}
+    if isinstance(event, ScalableTopicCreated):
+        return ScalableTopic(event.topic_id, event.name, 0, len(segments), 1, segments)
+    return ScalableTopic(
+        event.topic_id,
+        event.name,
+        event.epoch,
+        event.next_segment_id,
+        1,
+        segments,
+        last_operation_id=event.last_operation_id,
+        removals=event.removals,
+    )
 
 
 def _operation(topic: ScalableTopic, operation_id: int) -> LayoutOperation:

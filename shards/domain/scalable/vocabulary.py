@@ -11,6 +11,9 @@ class ChangeKind(StrEnum):
     SPLIT = "split"
     MERGE = "merge"
     REBUCKET = "rebucket"
+    RESTORE = "restore"
+    """After a restore: every segment of the backup ends, and others take the messages."""
+
     PRUNE = "prune"
 
 

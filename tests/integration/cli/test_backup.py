@@ -26,7 +26,7 @@ from nextgen.backup.run import BackupProgress, BackupRun
 from nextgen.cli.local.plan import LEDGERS_FOLDER
 from nextgen.cli.shards.verify import verify_shards
 from nextgen.client import Client
-from nextgen.client.model import NewTopic
+from nextgen.client.model import NewTopic, ScalableTopic
 from nextgen.export.stores.urls import open_store
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.events.generations import GENERATION_BITS
@@ -46,7 +46,7 @@ KEPT, WIDE = "persistent://acme/orders/kept", "persistent://acme/orders/wide"
 DELETED = "persistent://acme/orders/deleted"
 """Deleted, with its messages, behind the backup."""
 SCALED = "topic://acme/orders/scaled"
-"""No backup has it, and the rest of one is restored all the same."""
+"""Split behind the backup, so that the segment which the backup has is ended."""
 
 PATIENCE_S = 60.0
 SECOND_RESTORE = 2
@@ -91,6 +91,11 @@ async def nextgen(cluster: LocalCluster, *arguments: str) -> tuple[int, str]:
 async def produce(cluster: LocalCluster, topic: str, text: str) -> None:
     url = cluster.plan.service_url
     code, said = await nextgen(cluster, "produce", topic, text, "--service-url", url)
+    assert code == 0, said
+
+
+async def change_layout(cluster: LocalCluster, *arguments: str) -> None:
+    code, said = await nextgen(cluster, "scalable-topics", *arguments)
     assert code == 0, said
 
 
@@ -162,8 +167,10 @@ async def backed_up(tmp_path: Path) -> AsyncIterator[tuple[Manifest, dict[str, A
     async with running_cluster(tmp_path / "first", SIZE) as cluster:
         async with Client(list(cluster.plan.discovery_endpoints)) as client:
             await fill(client)
-            code, said = await nextgen(cluster, "scalable-topics", "create", SCALED)
-            assert code == 0, said
+            await change_layout(cluster, "create", SCALED)
+            await change_layout(cluster, "subscribe", SCALED, "-s", "readers")
+            before["layout"] = await client.get_scalable_topic(SCALED)
+            await produce(cluster, SCALED, "from before")
             await produce(cluster, KEPT, "from before")
             await produce(cluster, DELETED, "from before")
             (answer,) = await client.lookup([KEPT])
@@ -173,6 +180,7 @@ async def backed_up(tmp_path: Path) -> AsyncIterator[tuple[Manifest, dict[str, A
         quotas = QuotaFile(1, {"broker-1": 600}, {"acme": 500})
         manifest = await back_up(cluster, tmp_path / "backup", quotas)
         await delete_with_messages(cluster, tmp_path / "first" / LEDGERS_FOLDER)
+        await change_layout(cluster, "split", SCALED, "0")
     shutil.copytree(tmp_path / "first" / LEDGERS_FOLDER, tmp_path / "second" / LEDGERS_FOLDER)
     yield manifest, before
 
@@ -212,6 +220,21 @@ async def check_half_restored(cluster: LocalCluster, directory: Path, tmp_path: 
             await RestoreRun(asked, open_store(other)).run()
 
 
+async def check_layout(client: Client, before: ScalableTopic) -> None:
+    """The segment of the backup has ended, and another one takes its messages."""
+    layout = await client.get_scalable_topic(SCALED)
+    async with timeout(PATIENCE_S):
+        while layout is None or len(layout.segments) == 1:
+            await asyncio.sleep(0.1)
+            layout = await client.get_scalable_topic(SCALED)
+    ended, active = layout.segments
+    assert (ended.segment_id, ended.is_sealed) == (before.segments[0].segment_id, True)
+    assert ended.created_at_ms == before.segments[0].created_at_ms
+    assert active.segment_id == SECOND_RESTORE << GENERATION_BITS
+    assert (active.parents, active.is_sealed) == ((0,), False)
+    assert layout.subscriptions == before.subscriptions
+
+
 async def check_restored(cluster: LocalCluster, manifest: Manifest, before: dict[str, Any]) -> None:
     async with Client(list(cluster.plan.discovery_endpoints)) as client:
         kept, wide = await client.get_topic(KEPT), await client.get_topic(WIDE)
@@ -225,8 +248,8 @@ async def check_restored(cluster: LocalCluster, manifest: Manifest, before: dict
         assert tenant.properties == {"owner": "shop"}
         assert (await client.get_policies("acme/orders")).policies.message_ttl_ms == 600_000
         names = [topic.name async for topic, _ in client.list_topics_and_policies("acme/orders")]
-        assert names == sorted([*TOPICS, DELETED, KEPT, WIDE])
-        assert await client.get_scalable_topic(SCALED) is None
+        assert names == sorted([*TOPICS, DELETED, KEPT, WIDE, SCALED])
+        await check_layout(client, before["layout"])
         (answer,) = await client.lookup([KEPT])
         assert manifest.least_epoch == 1 << GENERATION_BITS > before["epoch"]
         assert answer.epoch >= SECOND_RESTORE << GENERATION_BITS
@@ -238,6 +261,10 @@ async def check_restored(cluster: LocalCluster, manifest: Manifest, before: dict
     await produce(cluster, KEPT, "from after")
     code, said = await nextgen(cluster, "read", KEPT, "--service-url", url)
     assert code == 0
+    assert said.index("from before") < said.index("from after")
+    await produce(cluster, SCALED, "from after")
+    code, said = await nextgen(cluster, "read", SCALED, "--service-url", url)
+    assert code == 0, said
     assert said.index("from before") < said.index("from after")
     await produce(cluster, DELETED, "from after")
     code, said = await nextgen(cluster, "read", DELETED, "--service-url", url)
@@ -280,11 +307,9 @@ async def test_three_shards_come_back_as_nine_with_their_messages(tmp_path: Path
 async def check_over_a_living_cluster(cluster: LocalCluster, tmp_path: Path) -> None:
     """A backup of the restored cluster begins one generation later, and goes into no other."""
     again = tmp_path / "again"
-    code, said = await nextgen(cluster, "scalable-topics", "create", SCALED)
-    assert code == 0, said
     code, said = await nextgen(cluster, "backup", str(again))
     assert code == 0, said
-    assert "left out: 1 scalable topics" in said
+    assert "(1 scalable)" in said
     assert open_backup(open_store(again)).least_epoch == 3 << GENERATION_BITS
     assert not (again / PROGRESS).exists()
     code, said = await nextgen(cluster, "restore", str(again))

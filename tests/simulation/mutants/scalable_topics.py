@@ -9,6 +9,7 @@ from brokers.service.subscriptions.dispatch.key_shared import KeySharedDispatche
 from brokers.service.subscriptions.end_of_topic import EndOfTopic
 from brokers.service.subscriptions.subscription import Subscription
 from brokers.service.topics.drained_units import DrainedUnits
+from nextgen.backup import objects as backup_objects
 from nextgen.client.scalable_topics import attached, consumers
 from nextgen.client.st.consuming.segment_consumer import SegmentConsumer
 from nextgen.client.st.consuming.stream_consumer import StreamConsumer
@@ -17,6 +18,7 @@ from nextgen.client.st.domain.outbox import Lane, Outbox
 from nextgen.client.st.producing.segment_producer import SegmentProducer
 from nextgen.client.st.watching.registration import Registration
 from shards.domain.scalable import distribution, groups, layout_changes
+from shards.domain.scalable import restore as scalable_restore
 from shards.domain.scalable.distribution import Layout
 from shards.scalable import settled_commands
 from shards.scalable.attachments import Attachments
@@ -47,6 +49,9 @@ _OUTBOX = ("tests/unit/client/st/domain/test_outbox.py",)
 _ST_LAYOUTS = ("tests/unit/client/st/domain/test_layout.py",)
 _ST_PRODUCING = ("tests/unit/client/st/test_producing.py",)
 _ST_CONSUMING = ("tests/unit/client/st/test_consuming.py",)
+_BACKUPS = ("tests/unit/backup/test_backup_files.py",)
+_RESTORED = ("tests/unit/shards/scalable/test_restored_layouts.py",)
+_RESTORES = ("tests/unit/shards/domain/scalable/test_restore.py",)
 _MARKS = ("tests/unit/shards/scalable/test_drained_marks.py",)
 
 MUTANTS = (
@@ -561,5 +566,61 @@ MUTANTS = (
         "an entry whose messages the reader had all is acknowledged",
         (Edit(SegmentConsumer, "_deliver", "self._note_read()", "pass"),),
         _ST_CONSUMING,
+    ),
+    Mutant(
+        "restored-layouts-abandoned",
+        "BR7",
+        "the operation of a restored layout is taken back by nobody",
+        (
+            Edit(
+                layout_changes,
+                "_decide_abandon",
+                "if operation.kind is ChangeKind.RESTORE:",
+                "if False:",
+            ),
+        ),
+        _RESTORES,
+    ),
+    Mutant(
+        "restored-segment-ids-used-again",
+        "BR7",
+        "segments behind a restore have ids that no cluster used before",
+        (
+            Edit(
+                scalable_restore,
+                "restore_scalable",
+                "max(wanted.next_segment_id, least_number)",
+                "wanted.next_segment_id",
+            ),
+        ),
+        _RESTORES,
+    ),
+    Mutant(
+        "restored-sealed-segments-stay-open",
+        "BR7",
+        "a segment that a backup has as sealed is ended at its broker",
+        (Edit(scalable_restore, "_planned", "(*ended, *replaced)", "replaced"),),
+        (*_RESTORED, *_RESTORES),
+    ),
+    Mutant(
+        "restored-parents-pruned",
+        "BR7",
+        "no segment is pruned that an operation is about to end",
+        (Edit(layout_changes, "_decide_prune", "if _is_parent(topic, segment_id):", "if False:"),),
+        _RESTORES,
+    ),
+    Mutant(
+        "restored-layouts-not-carried-on",
+        "BR7",
+        "the operations of restored layouts go on as soon as the restore has ended",
+        (Edit(ScalableController, "look_again", "self._has_room.set()", "pass"),),
+        _RESTORED,
+    ),
+    Mutant(
+        "backups-with-consumers",
+        "BR7",
+        "a backup has no registered consumers",
+        (Edit(backup_objects, "forget_consumers", "del subscription.consumers[:]", "pass"),),
+        _BACKUPS,
     ),
 )

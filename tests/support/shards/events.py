@@ -26,6 +26,7 @@ POLICIES = pack_policies(Policies(retention=Retention(-1, 1_000), message_ttl_ms
 
 SCALABLE = "topic://acme/orders/scaled"
 GONE_SCALABLE = "topic://acme/orders/gone"
+RESTORED = "topic://acme/orders/restored"
 _PARENT = Segment(0, 0, 0xFFFF, 0, TIME_MS, bucket_starts=(16384, 32768, 49152))
 _SEALED = replace(
     _PARENT,
@@ -39,6 +40,7 @@ _CHILDREN = (
     Segment(1, 0, 0x7FFF, 1, TIME_MS, (0,), bucket_starts=(32768,)),
     Segment(2, 0x8000, 0xFFFF, 1, TIME_MS, (0,), merge_depth=3, legacy_topic_name=TOPIC),
 )
+_REMOVED = Segment(3, 0, 0xFFFF, 1, TIME_MS, is_sealed=True, sealed_at_epoch=1)
 
 SCALABLE_HISTORY: tuple[DomainEvent, ...] = (
     topic.TopicCreated("topic-3", SCALABLE, 0, "ns-1", TIME_MS),
@@ -101,8 +103,16 @@ SCALABLE_HISTORY: tuple[DomainEvent, ...] = (
     scalable.ScalableTopicCreated(GONE_SCALABLE, "topic-4", (_PARENT,)),
     topic.TopicDeleted(GONE_SCALABLE, "topic-4"),
     scalable.ScalableTopicDeleted(GONE_SCALABLE, "topic-4"),
+    topic.TopicCreated("topic-7", RESTORED, 0, "ns-1", TIME_MS),
+    scalable.ScalableTopicRestored(
+        RESTORED, "topic-7", 1 << 32, 1 << 32, 4, (_SEALED, *_CHILDREN), (_REMOVED,)
+    ),
+    scalable.ScalableSubscriptionCreated(
+        RESTORED, "topic-7", "s", SubscriptionType.STREAM, TIME_MS
+    ),
+    scalable.ScalableSubscriptionReady(RESTORED, "topic-7", "s"),
 )
-"""A scalable topic in the middle of a merge, and one that is gone."""
+"""A scalable topic in the middle of a merge, one that is gone, and one of a backup."""
 
 HISTORY: tuple[DomainEvent, ...] = (
     shard.SlotsAdopted(((0, 8191), (9000, 16383)), 1),

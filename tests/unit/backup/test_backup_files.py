@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from nextgen.backup.manifest import (
     FORMAT_VERSION,
     MANIFEST,
     PROGRESS,
+    BackupFile,
     Counts,
     Manifest,
     ShardBackup,
@@ -30,11 +32,18 @@ from nextgen.backup.restore import (
     batches_of,
     begun_in,
     check_target,
+    fields_of,
     objects_of,
     open_backup,
 )
 from nextgen.backup.run import check_free
-from nextgen.backup.shard_reading import Collected, ShardSnapshot, changed_items, write_changed
+from nextgen.backup.shard_reading import (
+    Collected,
+    ShardSnapshot,
+    SnapshotListener,
+    changed_items,
+    write_changed,
+)
 from nextgen.export.stores.store import Store
 from nextgen.export.stores.urls import open_store
 from nextgen.kernel.governance.quota_file import QuotaFile
@@ -42,23 +51,34 @@ from nextgen.kernel.limits.bulk import (
     BACKUP_MANIFEST_BYTES_MAX,
     RESTORE_ITEMS_BYTES_MAX,
     RESTORE_ITEMS_MAX,
+    RESTORE_LAYOUTS_BYTES,
 )
 from nextgen.kernel.routing.slots import SlotTable
 from protos.nextgen.v1.events_pb2 import (
     Event,
+    LayoutChanged,
     PolicySet,
+    ScalableConsumerRegistered,
+    ScalableTopicDeleted,
     TopicCreated,
     TopicDeleted,
     TopicPropertiesSet,
 )
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
+    KIND_SCALABLE_TOPIC,
     KIND_TENANT,
     KIND_TOPIC,
     Item,
     Namespace,
     Tenant,
     Topic,
+)
+from protos.nextgen.v1.layouts_pb2 import (
+    ScalableConsumer,
+    ScalableSubscription,
+    ScalableTopic,
+    TopicSegment,
 )
 from protos.nextgen.v1.policies_pb2 import Policies
 from protos.nextgen.v1.shard_service_pb2 import CutResponse
@@ -197,6 +217,68 @@ def test_events_change_objects_as_the_shards_do(tmp_path: Path) -> None:
     assert counts == Counts(topics=2)
 
 
+def layout(number: int, **fields: object) -> Item:
+    name = f"topic://acme/orders/s{number:05}"
+    made = ScalableTopic(topic_id=f"id-{number}", name=name, **fields)  # type: ignore[arg-type]
+    return Item(kind=KIND_SCALABLE_TOPIC, name=name, scalable_topic=made)
+
+
+async def test_a_layout_is_followed_without_its_consumers(tmp_path: Path) -> None:
+    consumer = ScalableConsumer(name="c", takes_buckets=True)
+    group = ScalableSubscription(name="s", type="stream", phase="live", drained=[0])
+    group.consumers.append(consumer)
+    group.assigned.add(consumer_name="c", segments=[0])
+    kept = layout(1, segments=[TopicSegment(hash_end=0xFFFF)], subscriptions=[group])
+    gone, store = layout(2), open_store(tmp_path)
+    listener = SnapshotListener(lambda: ItemsWriter(store, "shard-1"), lambda _count: None)
+    listener.on_reset()
+    listener.on_items([kept, gone])
+    assert listener.writer is not None
+    collected = listener.collected
+    file = listener.writer.publish("shard-1.items")
+    snapshot = ShardSnapshot(1, file, collected.tail(10), collected.counts, read_to=10)
+    about = {"name": kept.name, "topic_id": "id-1"}
+    registered = ScalableConsumerRegistered(**about, subscription="s", consumer_name="d")
+    changed = [TopicSegment(segment_id=1, hash_end=0xFFFF, parents=[0])]
+    snapshot.events = [
+        Event(position=11, scalable_consumer_registered=registered),
+        Event(position=12, layout_changed=LayoutChanged(**about, epoch=1, changed=changed)),
+        Event(position=13, scalable_topic_deleted=ScalableTopicDeleted(name=gone.name)),
+        Event(position=14, layout_changed=LayoutChanged(**about, epoch=2)),
+    ]
+
+    (first, second), counts = changed_items(store, snapshot, 13)
+
+    found = first.scalable_topic
+    assert (found.epoch, [each.segment_id for each in found.segments]) == (1, [0, 1])
+    (subscription,) = found.subscriptions
+    assert subscription == ScalableSubscription(name="s", type="stream", phase="live", drained=[0])
+    assert second == Item(kind=KIND_SCALABLE_TOPIC, name=gone.name)
+    assert counts == Counts(scalable_topics=1)
+    entry = ShardBackup(13, 10, counts, file)
+    (stored, _) = objects_of(store, entry, KIND_SCALABLE_TOPIC)
+    assert not stored.scalable_topic.subscriptions[0].consumers
+
+
+def test_layouts_go_in_small_batches_and_a_large_one_alone(tmp_path: Path) -> None:
+    segments = [TopicSegment(segment_id=number, hash_end=number) for number in range(500)]
+    small = [layout(number, segments=segments) for number in range(30)]
+    large = layout(30, segments=[*segments] * 20)
+    store, counts = open_store(tmp_path), Counts(scalable_topics=31)
+    snapshot = snapshot_of(store, 7, [small, [large]])
+    manifest = Manifest("one", 0, 1 << 32, 1, {7: ShardBackup(10, 10, counts, snapshot.file)})
+    batches = batches_of(store, manifest, KIND_SCALABLE_TOPIC, SlotTable(1, (7,) * 16_384))
+
+    (*first, last) = [items for _, items in batches]
+
+    assert [item.name for item in last] == [large.name]
+    assert last[0].ByteSize() > RESTORE_LAYOUTS_BYTES
+    assert sum(len(items) for items in first) == 30
+    each = small[0].ByteSize()
+    assert len(first[0]) == RESTORE_LAYOUTS_BYTES // each
+    assert all(fields_of(item) * 2 >= item.ByteSize() - 1 for item in small)
+
+
 def test_a_topic_that_came_again_has_nothing_of_the_one_before() -> None:
     item = topic(1, partitions=4, properties={"a": "b"}, policies_version=3)
 
@@ -263,8 +345,23 @@ def test_a_backup_of_another_version_is_refused() -> None:
     later = FORMAT_VERSION + 1
     content = json.dumps({"format": "nextgen-backup", "format_version": later}).encode()
 
-    with pytest.raises(BackupUnusable, match=f"version {later}, this release reads version 1"):
+    with pytest.raises(
+        BackupUnusable, match=f"version {later}, this release reads versions 1 to 2"
+    ):
         decode_manifest(content, "somewhere")
+
+
+def test_a_backup_of_version_1_is_read() -> None:
+    """Its counts know no scalable topics: it has none."""
+    entry = ShardBackup(12, 10, Counts(1, 2, 3), BackupFile("a.items", 6, 9, "x"))
+    manifest = Manifest("one", 5, 1 << 32, 1, {1: entry})
+    text = encode_manifest(manifest).decode().replace('"format_version": 2', '"format_version": 1')
+    text = re.sub(r',\s*"scalable_topics": 0', "", text)
+    body, _, _ = text.rpartition(',\n "sha256": ')
+    digest = hashlib.sha256(f"{body}\n}}".encode()).hexdigest()
+
+    assert "scalable" not in body
+    assert decode_manifest(f'{body},\n "sha256": "{digest}"\n}}\n'.encode(), "here") == manifest
 
 
 def test_a_file_outside_of_the_backup_is_refused() -> None:

@@ -32,20 +32,25 @@ from nextgen.kernel.errors import Overloaded, PositionCompacted, Unavailable
 from nextgen.kernel.governance.quota_file import QuotaFile, from_bytes
 from nextgen.kernel.limits.bulk import BACKUP_SHARDS_READ_MAX
 from nextgen.kernel.routing.slots import SlotTable
-from protos.nextgen.v1.events_pb2 import Event, PolicySet, TenantCreated, TopicCreated
+from protos.nextgen.v1.events_pb2 import (
+    Event,
+    PolicySet,
+    ScalableTopicRestored,
+    TenantCreated,
+    TopicCreated,
+)
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
+    KIND_SCALABLE_TOPIC,
     KIND_TENANT,
     KIND_TOPIC,
     Item,
     Namespace,
     Tenant,
-    Topic,
 )
 from protos.nextgen.v1.shard_service_pb2 import CutResponse
 
 SHARDS = BACKUP_SHARDS_READ_MAX + 2
-NAMES = ("topic://acme/orders/a", "persistent://acme/orders/b", "topic://acme/orders/c")
 
 
 def tenant(number: int) -> Item:
@@ -297,30 +302,31 @@ async def test_a_watch_that_begins_again_discards_what_it_wrote(tmp_path: Path) 
     assert listener.writer.publish("x").items == 1
 
 
-async def test_scalable_topics_are_left_out_and_counted(tmp_path: Path) -> None:
-    store: Any = open_store(tmp_path)
-    counted: list[int] = []
-    listener = SnapshotListener(lambda: ItemsWriter(store, "shard"), counted.append)
-    topics = [Topic(topic_id=f"x{n}", namespace_id="n1", name=NAMES[n]) for n in range(3)]
-    items = [Item(kind=KIND_TOPIC, name=each.name, topic=each) for each in topics]
-
-    listener.on_reset()
-    listener.on_items(items[:2])
-    listener.on_items(items[2:])
-    listener.on_snapshot_complete(7)
-
-    assert (listener.left_out, sum(counted), listener.collected.total) == (2, 1, 1)
-    assert listener.writer is not None
-    assert listener.writer.publish("x").items == 1
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_changes_of_scalable_topics_are_left_out(name: str) -> None:
+@pytest.mark.parametrize("name", ["topic://acme/orders/a", "persistent://acme/orders/b"])
+def test_events_are_of_the_object_that_they_change(name: str) -> None:
     created = Event(topic_created=TopicCreated(name=name))
     policies = Event(policy_set=PolicySet(scope="topic", name=name))
-    expected = None if name.startswith("topic://") else (KIND_TOPIC, name)
+    layout = Event(scalable_topic_restored=ScalableTopicRestored(name=name))
 
-    assert key_of(created) == key_of(policies) == expected
+    assert key_of(created) == key_of(policies) == (KIND_TOPIC, name)
+    assert key_of(layout) == (KIND_SCALABLE_TOPIC, name)
+
+
+async def test_what_a_release_without_layouts_began_is_not_gone_on_with(
+    tmp_path: Path, shards: FakeShards
+) -> None:
+    shards.fails_at = SHARDS
+    with pytest.raises(Unavailable):
+        await backup(tmp_path).run()
+    noted = json.loads((tmp_path / PROGRESS).read_text())
+    del noted["format_version"]
+    (tmp_path / PROGRESS).write_text(json.dumps(noted))
+    shards.fails_at = 0
+
+    again = backup(tmp_path)
+    await again.run()
+
+    assert again.progress.resumed == 0
 
 
 async def test_a_full_disk_ends_the_snapshot(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from nextgen.kernel.scalable.ranges import HashRange, are_tiling
 CHECK = "segments"
 
 _ASSIGNED = "segments_assigned"
+_RESTORED = "scalable_topic_restored"
+_BIRTHS = ("scalable_topic_created", _RESTORED)
 
 
 @dataclass(slots=True)
@@ -63,7 +65,7 @@ def check_segments(index: LogIndex) -> Iterator[Finding]:
     for events in index.by_shard.values():
         topics: dict[str, _Topic] = {}
         for event in events:
-            if event.type == "scalable_topic_created":
+            if event.type in _BIRTHS:
                 topics[event.key] = _Topic(event.key, event.shard)
             elif event.type == "scalable_topic_deleted":
                 topics.pop(event.key, None)
@@ -107,9 +109,9 @@ def _change_layout(topic: _Topic, event: LogEvent, facts: Mapping[str, Any]) -> 
         for group in topic.groups.values():
             group.drained.discard(segment_id)
     topic.unchecked.update(dict.fromkeys(topic.groups, event))
-    expected = 0 if event.type == "scalable_topic_created" else topic.epoch + 1
+    expected = 0 if event.type in _BIRTHS else topic.epoch + 1
     topic.epoch = event.epoch
-    if event.epoch != expected:
+    if event.epoch != expected and event.type != _RESTORED:
         message = f"{topic.name} came to layout epoch {event.epoch} instead of {expected}"
         yield _finding(FindingKind.VIOLATION, message, topic, event)
     active = [each.hash_range for each in topic.segments.values() if not each.is_sealed]

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 
-from nextgen.client.scalable_topics.fold import _FOLDS, fold_events
+from nextgen.client.scalable_topics.fold import LAYOUT_EVENTS, fold_events
 from nextgen.kernel.events.decider import Accepted, fold
 from protos.nextgen.v1.events_pb2 import DecidedCommand, Event, LayoutChanged
 from protos.nextgen.v1.layouts_pb2 import ScalableTopic
@@ -10,6 +10,7 @@ from shards.domain.scalable.decider import decide
 from shards.domain.scalable.state import evolve
 from shards.wire.event import encode_decided
 from shards.wire.scalable import SCALABLE_EVENTS, scalable_topic_message
+from tests.support.shards.events import RESTORED, SCALABLE_HISTORY
 from tests.support.shards.scalable import NAME, histories
 
 
@@ -33,7 +34,7 @@ def test_a_node_folds_every_history_to_what_the_shard_has(history):
 
 
 def test_every_event_of_a_topic_that_exists_has_a_fold():
-    assert {*_FOLDS, "scalable_topic_created", "scalable_topic_deleted"} == {*SCALABLE_EVENTS}
+    assert {*SCALABLE_EVENTS} == LAYOUT_EVENTS
 
 
 def test_an_event_of_a_later_release_changes_the_version_alone():
@@ -44,3 +45,15 @@ def test_an_event_of_a_later_release_changes_the_version_alone():
 
 def test_events_about_a_topic_that_is_not_there_are_passed_over():
     assert fold_events(None, [Event(layout_changed=LayoutChanged(name=NAME, epoch=7))]) is None
+
+
+def test_a_restored_layout_replaces_whatever_was_known():
+    state = None
+    restored = [each for each in SCALABLE_HISTORY if each.name == RESTORED]
+    for domain_event in restored[1:]:
+        state = evolve(state, domain_event)
+    message = ScalableTopic(name=RESTORED, version=4, epoch=2)
+
+    message = fold_events(message, stored(restored[1:]))
+
+    assert message == scalable_topic_message(state)

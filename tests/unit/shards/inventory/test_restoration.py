@@ -17,6 +17,7 @@ from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_ASSIGNMENT,
     KIND_NAMESPACE,
+    KIND_SCALABLE_TOPIC,
     KIND_TENANT,
     KIND_TOPIC,
     LIFE_STATE_DELETING,
@@ -25,6 +26,7 @@ from protos.nextgen.v1.inventory_pb2 import (
     Tenant,
     Topic,
 )
+from protos.nextgen.v1.layouts_pb2 import ScalableSubscription, ScalableTopic, TopicSegment
 from shards.domain.life import Life
 from shards.domain.shard import RestorePhase
 from shards.inventory.restoration import Restoration
@@ -229,6 +231,35 @@ async def test_a_phase_that_does_not_exist_is_refused(world: World, phase: str) 
 async def test_a_restore_has_an_id(world: World, restore_id: str) -> None:
     with pytest.raises(InvalidRequest, match="an id of 1 to 64"):
         await mark(world.shards[1], RestorePhase.ENDED, restore_id)
+
+
+def layout_item(name: str, **fields: object) -> Item:
+    made = {"topic_id": id_at(name), "next_segment_id": 1, **fields}
+    made.setdefault("segments", [TopicSegment(hash_end=0xFFFF)])
+    layout = ScalableTopic(name=name, **made)  # type: ignore[arg-type]
+    return Item(kind=KIND_SCALABLE_TOPIC, name=name, scalable_topic=layout)
+
+
+async def test_a_layout_follows_its_topic_and_is_counted(world: World) -> None:
+    shard = world.shards[1]
+    name = next(names_in(world, 1, NAMESPACE)).replace("persistent://", "topic://")
+    with pytest.raises(Refused, match="does not exist"):
+        await restore(shard, [layout_item(name)])
+
+    assert await restore(shard, [topic_item(name)]) == (1, 0)
+    assert await restore(shard, [layout_item(name)]) == (1, 0)
+    assert await restore(shard, [layout_item(name)]) == (0, 1)
+
+    layout = shard.state.reads.load_scalable(name)
+    assert layout is not None
+    assert (layout.epoch, layout.next_segment_id) == (LEAST_EPOCH, LEAST_EPOCH + 1)
+    cut = await restoration(shard).cut()
+    assert (cut.topics, cut.scalable_topics) == (1, 1)
+    position = shard.state.position
+    bad = layout_item(name, subscriptions=[ScalableSubscription(name="s", type="x", phase="live")])
+    with pytest.raises(InvalidRequest, match="'x' is not a valid"):
+        await restore(shard, [bad])
+    assert shard.state.position == position
 
 
 async def test_malformed_requests_create_nothing(world: World) -> None:

@@ -77,7 +77,7 @@ SEVENTH_LEVEL = {
     "scalable_consumer_left",
     "segments_assigned",
 }
-EIGHTH_LEVEL = {"segment_prune_postponed"}
+EIGHTH_LEVEL = {"segment_prune_postponed", "scalable_topic_restored"}
 LEVELS = [
     (1, FIRST_LEVEL),
     (2, SECOND_LEVEL),

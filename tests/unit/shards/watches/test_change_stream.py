@@ -21,7 +21,7 @@ from shards.domain import assignment, tenant, topic
 from shards.domain.scalable import events as scalable
 from shards.watches import change_delivery, change_hub, change_joining
 from tests.support.scenarios import run_by
-from tests.support.shards.events import HISTORY, SCALABLE, TIME_MS, TOPIC
+from tests.support.shards.events import HISTORY, RESTORED, SCALABLE, TIME_MS, TOPIC
 from tests.support.shards.watch_world import Subscriber, WatchWorld, concerning, in_watch_world
 
 ALL_KINDS = (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC, KIND_ASSIGNMENT, KIND_SCALABLE_TOPIC)
@@ -76,13 +76,15 @@ async def test_every_kind_is_in_the_snapshot_and_follows(world: WatchWorld) -> N
         (KIND_TENANT, "acme"),
         (KIND_NAMESPACE, "acme/orders"),
         (KIND_TOPIC, TOPIC),
+        (KIND_TOPIC, RESTORED),
         (KIND_TOPIC, SCALABLE),
         (KIND_ASSIGNMENT, f"{TOPIC}-partition-0"),
+        (KIND_SCALABLE_TOPIC, RESTORED),
         (KIND_SCALABLE_TOPIC, SCALABLE),
     ]
     layout = seen.items[-1].scalable_topic
     assert (layout.topic_id, layout.epoch, layout.operation.operation_id) == ("topic-3", 2, 3)
-    unit = seen.items[-2].assignment
+    unit = seen.items[-3].assignment
     assert (unit.epoch, unit.broker_id, unit.session_id, unit.unit) == (
         2,
         "broker-1",
