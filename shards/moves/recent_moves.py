@@ -14,10 +14,11 @@ from itertools import islice
 
 from nextgen.kernel.limits.cluster import EVENTS_BATCH_BYTES_MAX
 from nextgen.kernel.limits.placement import DELETED_UNITS_RECOVERED_MAX
-from nextgen.kernel.routing.names import Unit
+from nextgen.kernel.routing.names import Domain, Unit, parse_topic
 from nextgen.replication.ports import ReplicatedLog
 from protos.nextgen.v1.events_pb2 import (
     DecidedCommand,
+    ScalableTopicDeleted,
     TopicAssigned,
     TopicDeleted,
     TopicUnassigned,
@@ -77,7 +78,9 @@ class _Change:
 class _Found:
     moved: dict[str, _Change] = field(default_factory=dict)
     deleted: dict[Assignment, _Change] = field(default_factory=dict)
-    deleted_topics: list[tuple[TopicDeleted, _Change]] = field(default_factory=list)
+    deleted_topics: list[tuple[TopicDeleted | ScalableTopicDeleted, _Change]] = field(
+        default_factory=list
+    )
 
 
 async def recent_moves(log: ReplicatedLog) -> RecentMoves:
@@ -131,8 +134,17 @@ async def recent_moves(log: ReplicatedLog) -> RecentMoves:
     )
 
 
-def _units_of(topic: TopicDeleted) -> Iterator[Assignment]:
+def _units_of(topic: TopicDeleted | ScalableTopicDeleted) -> Iterator[Assignment]:
     """Yield all units that the topic could have, without owners and without an epoch."""
+    if isinstance(topic, ScalableTopicDeleted):
+        base = topic.name.removeprefix(f"{Domain.TOPIC}://")
+        for segment in topic.segments:
+            unit = parse_topic(f"{Domain.SEGMENT}://{base}/{segment}")
+            yield Assignment(topic.topic_id, unit.unit.text, unit.text, 0, "", "")
+        return
+    if topic.name.startswith(f"{Domain.TOPIC}://"):
+        # Its segments are the units: see the event beside it.
+        return
     if not topic.partitions:
         yield Assignment(topic.topic_id, Unit.whole().text, topic.name, 0, "", "")
     for number in range(topic.partitions):
@@ -151,6 +163,10 @@ def _note_changes(payload: bytes, term: int, found: _Found) -> None:
         elif event.HasField("topic_deleted"):
             change = _Change(0, decided.time_ms, term)
             found.deleted_topics.append((event.topic_deleted, change))
+            continue
+        elif event.HasField("scalable_topic_deleted"):
+            change = _Change(0, decided.time_ms, term)
+            found.deleted_topics.append((event.scalable_topic_deleted, change))
             continue
         else:
             continue

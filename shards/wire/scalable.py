@@ -136,7 +136,9 @@ SCALABLE_EVENTS: dict[str, FieldMap[Any, Any]] = {
         pb.ScalableTopicRestored,
         converted={"segments": SEGMENT.each, "removals": SEGMENT.each},
     ),
-    "scalable_topic_deleted": FieldMap(events.ScalableTopicDeleted, pb.ScalableTopicDeleted),
+    "scalable_topic_deleted": FieldMap(
+        events.ScalableTopicDeleted, pb.ScalableTopicDeleted, converted={"segments": REPEATED}
+    ),
     "layout_change_planned": FieldMap(
         events.LayoutChangePlanned,
         pb.LayoutChangePlanned,

@@ -740,12 +740,14 @@ class ScalableTopicCreated(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[_layouts_pb2.TopicSegment, _Mapping]]] = ...) -> None: ...
 
 class ScalableTopicDeleted(_message.Message):
-    __slots__ = ("name", "topic_id")
+    __slots__ = ("name", "topic_id", "segments")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     topic_id: str
-    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
+    segments: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., segments: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LayoutChangePlanned(_message.Message):
     __slots__ = ("name", "topic_id", "operation_id", "kind", "parents", "children", "asked_by", "planned_at_ms")

@@ -63,7 +63,8 @@ def decide(
         case DeleteScalableTopic():
             if topic is None or topic.topic_id != command.topic_id:
                 return Accepted(())
-            return Accepted((ScalableTopicDeleted(topic.name, topic.topic_id),))
+            segments = tuple([each.descriptor.text for each in topic.stored])
+            return Accepted((ScalableTopicDeleted(topic.name, topic.topic_id, segments),))
     if topic is None:
         return Rejected(RejectionCode.NOT_FOUND, "there is no such scalable topic")
     decided = _decide_existing(topic, command)

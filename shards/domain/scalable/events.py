@@ -31,8 +31,11 @@ class ScalableTopicCreated:
 
 @dataclass(frozen=True, slots=True)
 class ScalableTopicDeleted:
+    """``segments`` are the descriptors of all whose messages may be there, by id."""
+
     name: str
     topic_id: str
+    segments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,15 @@ class ScalableTopic:
         return sorted(self.segments.values(), key=_range_order)
 
     @property
+    def stored(self) -> list[Segment]:
+        """All segments of its own that may have messages, by id: those of the layout, those that
+        an operation makes, and those that are being removed."""
+        planned = () if self.operation is None else self.operation.children
+        found = [*self.segments.values(), *planned, *self.removals]
+        own = [each for each in found if not each.legacy_topic_name]
+        return sorted(own, key=lambda each: each.segment_id)
+
+    @property
     def has_work(self) -> bool:
         """Whether something was begun that is not finished."""
         return bool(

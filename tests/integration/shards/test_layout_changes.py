@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 
+from nextgen.client import Client
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.model import ScalableTopic, scalable_topic_of
 from nextgen.client.routing.exchange import ExchangePool
@@ -351,6 +353,57 @@ async def test_a_drained_segment_without_retention_leaves_layout_and_disk(tmp_pa
             assert files_of(tmp_path, topic_id, f"s{child.segment_id}")
         answer = await caller.lookup(f"segment://{NAMESPACE}/paid/0000-ffff-0")
         assert answer.rejection_code == "NOT_FOUND"
+
+
+async def test_a_deleted_topic_leaves_nothing_in_views_and_on_disk(tmp_path: Path) -> None:
+    """Its layout, subscriptions and consumers, the assignments of its segments, their loads, and
+    all files. What stays is a mark for each segment (ADR 0085), and what the log says."""
+    async with scalable(tmp_path) as (cluster, caller):
+        body = pb.RegisterScalableConsumer(
+            name=NAME, subscription="s", consumer_name="c", type="stream", takes_buckets=True
+        )
+        key = parse_topic(NAME).routing_key
+        await caller.execute(key, register_scalable_consumer=body)
+        async with writing(caller):
+            await change(caller, "split", 0)
+        topic_id = (await stored(caller)).topic_id
+        for unit in ("s0", "s1", "s2"):
+            assert files_of(tmp_path, topic_id, unit)
+        assert {"scalable_topics", "topics", "assignments"} <= tables_with(tmp_path, topic_id)
+
+        async with Client(list(cluster.plan.discovery_endpoints)) as client:
+            await client.delete_topic(NAME, force=True)
+
+        async with timeout(WAIT_S):
+            while (left := tables_with(tmp_path, topic_id)) or any(
+                files_of(tmp_path, topic_id, unit) for unit in ("s0", "s1", "s2")
+            ):
+                await asyncio.sleep(0.1)
+        assert not left
+        marks = {path.name for path in tmp_path.rglob("*") if path.name.endswith((".s0", ".s1"))}
+        assert marks == {f"removed-{topic_id}.s0", f"removed-{topic_id}.s1"}
+
+
+def tables_with(directory: Path, topic_id: str) -> set[str]:
+    """Return the tables of all replicas' views in which a topic is, or one of its segments.
+
+    Outcomes of commands are kept for a time.
+    """
+    found: set[str] = set()
+    wanted = (topic_id.encode(), bytes.fromhex(topic_id), b"/paid")
+    for path in directory.rglob("view.*.sqlite"):
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as view:
+            tables = [
+                name
+                for (name,) in view.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            ]
+            for table in tables:
+                for row in view.execute(f"SELECT * FROM {table}"):
+                    values = [each.encode() if isinstance(each, str) else each for each in row]
+                    stored_bytes = [each for each in values if isinstance(each, bytes)]
+                    if any(each in value for value in stored_bytes for each in wanted):
+                        found.add(table)
+    return found - {"outcomes"}
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from shards.domain import lookup
 from shards.domain.scalable import layout_changes, retention
 from shards.domain.scalable.state import ScalableTopic
 from shards.inventory import topic_creation
+from shards.moves import recent_moves
 from shards.scalable.pruning import Pruning
 from shards.watches.change_watch import Selection
 from tests.simulation.mutants.mutant import Edit, Mutant
@@ -194,5 +195,12 @@ MUTANTS = (
             Edit(Pruning, "_examine", "topic.postponed.get(number, 0) > now_ms", "False"),
         ),
         _PRUNING,
+    ),
+    Mutant(
+        "deleted-segments-without-owners-stay",
+        "SC12",
+        "a new leader has the messages of a deleted topic's idle segments removed",
+        (Edit(recent_moves, "_units_of", "for segment in topic.segments:", "for segment in ():"),),
+        ("tests/unit/shards/moves/test_recent_moves.py",),
     ),
 )

@@ -102,7 +102,7 @@ SCALABLE_HISTORY: tuple[DomainEvent, ...] = (
     topic.TopicCreated("topic-4", GONE_SCALABLE, 0, "ns-1", TIME_MS),
     scalable.ScalableTopicCreated(GONE_SCALABLE, "topic-4", (_PARENT,)),
     topic.TopicDeleted(GONE_SCALABLE, "topic-4"),
-    scalable.ScalableTopicDeleted(GONE_SCALABLE, "topic-4"),
+    scalable.ScalableTopicDeleted(GONE_SCALABLE, "topic-4", ("0000-ffff-0",)),
     topic.TopicCreated("topic-7", RESTORED, 0, "ns-1", TIME_MS),
     scalable.ScalableTopicRestored(
         RESTORED, "topic-7", 1 << 32, 1 << 32, 4, (_SEALED, *_CHILDREN), (_REMOVED,)

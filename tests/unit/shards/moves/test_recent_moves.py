@@ -12,6 +12,7 @@ from nextgen.replication.ports import Record
 from protos.nextgen.v1.events_pb2 import (
     DecidedCommand,
     Event,
+    ScalableTopicDeleted,
     TopicAssigned,
     TopicDeleted,
     TopicUnassigned,
@@ -108,6 +109,30 @@ async def test_units_of_deleted_topics_without_an_owner_are_found_by_the_topic(
         Assignment("t-2", "p0", "parts-partition-0", 0, "", ""),
         Assignment("t-2", "p2", "parts-partition-2", 0, "", ""),
         Assignment("t-1", "", "whole", 0, "", ""),
+    ]
+
+
+@run_by(with_log)
+async def test_segments_of_a_deleted_topic_without_an_owner_are_found_by_its_layout(
+    log: MemoryLog,
+) -> None:
+    """The unit of the whole topic is none of them."""
+    topic = "topic://t/n/x"
+    segment = "segment://t/n/x/0000-7fff-1"
+    layout = ScalableTopicDeleted(
+        name=topic, topic_id="t-1", segments=["0000-ffff-0", "0000-7fff-1", "8000-ffff-2"]
+    )
+    await commit(
+        log,
+        deleted(segment, 4, "t-1", "s1"),
+        gone(topic, "t-1"),
+        Event(scalable_topic_deleted=layout),
+    )
+    log.become_leader()
+
+    assert (await recent_moves(log)).deleted_idle == [
+        Assignment("t-1", "s0", "segment://t/n/x/0000-ffff-0", 0, "", ""),
+        Assignment("t-1", "s2", "segment://t/n/x/8000-ffff-2", 0, "", ""),
     ]
 
 

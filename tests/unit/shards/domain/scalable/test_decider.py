@@ -7,7 +7,7 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.scalable import SEGMENTS_PER_TOPIC_MAX
 from nextgen.kernel.scalable.buckets import equal_buckets
 from nextgen.kernel.scalable.segments import Segment
-from shards.domain.scalable.commands import DeleteScalableTopic
+from shards.domain.scalable.commands import DeleteScalableTopic, PruneSegments
 from shards.domain.scalable.decider import decide
 from shards.domain.scalable.events import ScalableTopicCreated, ScalableTopicDeleted
 from shards.domain.scalable.state import INITIAL, ScalableTopic, evolve
@@ -18,6 +18,8 @@ from tests.support.shards.scalable import (
     NAME,
     SPLIT,
     accepted,
+    after,
+    changed,
     create,
     histories,
     new_topic,
@@ -50,10 +52,22 @@ def test_a_new_topic_has_segments_per_topic_max_segments_at_most():
 
 def test_a_topic_is_deleted_by_its_id():
     assert accepted(new_topic(), DeleteScalableTopic(NAME, "topic-1")) == [
-        ScalableTopicDeleted(NAME, "topic-1")
+        ScalableTopicDeleted(NAME, "topic-1", ("0000-ffff-0",))
     ]
     assert accepted(new_topic(), DeleteScalableTopic(NAME, "topic-2")) == []
     assert accepted(INITIAL, DeleteScalableTopic(NAME, "topic-1")) == []
+
+
+def test_a_deletion_names_all_segments_that_may_have_messages():
+    """The layout's, those of the operation under way, and those that are being removed."""
+    topic = changed(changed(new_topic(), SPLIT, 0), SPLIT, 2)
+    topic = after(topic, PruneSegments((0,)), plan(SPLIT, 1))
+
+    (deleted,) = accepted(topic, DeleteScalableTopic(NAME, "topic-1"))
+
+    numbers = [segment.rpartition("-")[2] for segment in deleted.segments]
+    assert numbers == ["0", "1", "2", "3", "4", "5", "6"]
+    assert deleted.segments[:2] == ("0000-ffff-0", "0000-7fff-1")
 
 
 def test_nothing_is_changed_on_a_topic_that_is_not_there():
