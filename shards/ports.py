@@ -5,7 +5,7 @@ The replicated log is a port of its own: ``nextgen.replication.ports``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,6 +30,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 from shards.domain.parent_gate import ParentKind
 from shards.domain.scalable.retention import SegmentUsage
+from shards.domain.scalable.vocabulary import SubscriptionType
 
 
 class Cancellable(Protocol):
@@ -185,6 +186,13 @@ class SegmentBrokers(Protocol):
 
     async def usage(self, unit: SegmentUnit, *, timeout_ms: int) -> SegmentUsage:
         """Return who needs the messages of a sealed segment still, and how long they are kept."""
+        ...
+
+    async def subscriptions(
+        self, unit: SegmentUnit, *, timeout_ms: int
+    ) -> Mapping[str, SubscriptionType]:
+        """Return the durable subscriptions of a classic unit, with what they are of a scalable
+        topic: a QUEUE if consumers share the messages, else a STREAM."""
         ...
 
     async def seek(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nextgen.client.brokers.channels import BrokerChannels
@@ -12,6 +12,8 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.scalable.segments import SegmentEnd
 from protos.nextgen.v1 import topic_admin_pb2 as pb
 from shards.domain.scalable.retention import SegmentUsage
+from protos.nextgen.v1.broker_service_pb2 import TopicStats
+from shards.domain.scalable.vocabulary import SubscriptionType
 from shards.ports import SegmentUnit
 
 _SERVICE = "/nextgen.v1.TopicAdmin"
@@ -55,6 +57,16 @@ class CalledSegmentBrokers:
             retention_ms=stats.retention.time_ms,
             retention_bytes=stats.retention.size_bytes,
         )
+
+    async def subscriptions(
+        self, unit: SegmentUnit, *, timeout_ms: int
+    ) -> Mapping[str, SubscriptionType]:
+        stats = await self._call(unit, "GetStats", pb.GetStatsRequest(), timeout_ms)
+        return {
+            each.name: SubscriptionType.QUEUE if each.kind in _SHARED else SubscriptionType.STREAM
+            for each in stats.subscriptions
+            if each.is_durable
+        }
 
     async def seek(
         self, unit: SegmentUnit, subscription: str, to_ms: int | None, *, timeout_ms: int
@@ -101,7 +113,10 @@ class CalledSegmentBrokers:
         )
 
 
+_SHARED = frozenset({"SHARED", "KEY_SHARED"})
+
 _ANSWERS: dict[str, Any] = {
+    "GetStats": TopicStats,
     "GetLastMessageId": pb.LastMessageId,
     "CreateSubscription": pb.CreateSubscriptionResponse,
     "DeleteSubscription": pb.DeleteSubscriptionResponse,

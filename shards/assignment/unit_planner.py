@@ -31,7 +31,7 @@ from shards.domain.assignment import (
     RaiseEpoch,
     TopicAssigned,
 )
-from shards.domain.lookup import check_listed, check_served
+from shards.domain.lookup import check_kept, check_listed, check_served
 from shards.domain.placement.tenant_share import check_share
 from shards.domain.states import StateKind
 from shards.domain.topic import Topic, taken_by_twin, twin_of
@@ -108,6 +108,10 @@ class UnitPlanner:
                 if not self._raise_epoch(flight, topic, assignment, plan):
                     self._look_at_owner(flight, topic, assignment, plan)
                 continue
+            gone = self._check_kept(flight)
+            if gone is not None:
+                plan.settled.append((flight, self._units.answers.refused(flight.text, gone)))
+                continue
             parents = self._policies.known(flight.name.namespace_text)
             if parents is None:
                 parents = flight.parents
@@ -130,6 +134,13 @@ class UnitPlanner:
             twin = self._reads.load_topic(twin_of(name))
             return refusal if twin is None else taken_by_twin(name)
         return refusal
+
+    def _check_kept(self, flight: Flight) -> Rejected | None:
+        """Return why an idle unit is not assigned again: it was of a topic that became scalable."""
+        name = flight.name
+        if name.domain is not Domain.PERSISTENT or not self._has_scalable():
+            return None
+        return check_kept(name, self._reads.load_scalable(twin_of(name)))
 
     def _has_scalable(self) -> bool:
         return self._reads.total(StateKind.SCALABLE_TOPIC) > 0

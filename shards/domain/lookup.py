@@ -64,6 +64,20 @@ def check_listed(
     return None
 
 
+def check_kept(name: TopicName, layout: ScalableTopic | None) -> Rejected | None:
+    """Return why no broker is to have the classic unit ``name``; None if one may.
+
+    ``layout`` is that of the scalable topic which has replaced its topic, if one has: a unit that
+    left it is never served again.
+    """
+    if layout is None:
+        return None
+    if any(each.legacy_topic_name == name.text for each in layout.segments.values()):
+        return None
+    twin = layout.name
+    return Rejected(RejectionCode.NOT_FOUND, f"{name.text} is no segment of {twin} any more")
+
+
 def listed_units(units: Iterable[Assignment], layout: ScalableTopic | None) -> list[Assignment]:
     """Return those of a topic's ``units`` that clients may use; all of a classic topic.
 
@@ -74,3 +88,11 @@ def listed_units(units: Iterable[Assignment], layout: ScalableTopic | None) -> l
         return list(units)
     listed = {Unit.segment(each).text for each in layout.segments}
     return [each for each in units if each.unit in listed]
+
+
+def kept_units(units: Iterable[Assignment], layout: ScalableTopic | None) -> list[Assignment]:
+    """Return those of a classic topic's ``units`` that are segments of the scalable topic with
+    ``layout``; none without one."""
+    segments = () if layout is None else layout.segments.values()
+    listed = {each.legacy_topic_name for each in segments}
+    return [each for each in units if each.name in listed]

@@ -14,7 +14,7 @@ from typing import assert_never
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.governance.policies import PolicyLevel
 from nextgen.kernel.limits.cluster import PARTITIONS_PER_TOPIC_MAX
-from nextgen.kernel.routing.names import Domain, TopicName
+from nextgen.kernel.routing.names import Domain, TopicName, parse_topic
 from shards.domain.policies import (
     NO_PACKED_POLICIES,
     PackedPolicies,
@@ -205,6 +205,14 @@ def twin_of(name: TopicName) -> str:
     return "" if twin is None else f"{twin}://{name.routing_key}"
 
 
+def unit_names(topic: Topic) -> tuple[str, ...]:
+    """Return the names of a classic topic's units: its partitions', or its own."""
+    name = parse_topic(topic.name)
+    if not topic.partitions:
+        return (name.text,)
+    return tuple([name.of_partition(number).text for number in range(topic.partitions)])
+
+
 def taken_by_twin(name: TopicName) -> Rejected:
     """Return why ``name`` is not free while the topic ``twin_of(name)`` exists."""
     if name.domain is Domain.TOPIC:
@@ -217,12 +225,24 @@ def taken_by_twin(name: TopicName) -> Rejected:
 
 
 def check_creatable(
-    name: TopicName, partitions: int, properties: Properties, segments: int = 0
+    name: TopicName,
+    partitions: int,
+    properties: Properties,
+    segments: int = 0,
+    *,
+    migrates: bool = False,
 ) -> Rejected | None:
     """Return why no such topic may exist, in any state of the inventory; None if one may.
 
-    ``segments`` are those that a scalable topic begins with, 0 for one.
+    ``segments`` are those that a scalable topic begins with, 0 for one. ``migrates``: it replaces
+    a classic topic, and has what that one has.
     """
+    if migrates and (name.domain is not Domain.TOPIC or partitions or properties or segments):
+        return Rejected(
+            RejectionCode.NOT_ALLOWED,
+            f"{name.base_text} cannot replace a classic topic with partitions, segments or "
+            "properties of its own, or under a name that is not in topic://",
+        )
     if name.domain not in CREATABLE_DOMAINS:
         return Rejected(
             RejectionCode.NOT_ALLOWED,

@@ -73,7 +73,7 @@ class InventoryCommands:
         self._gates = ParentGates(state, directory)
         self._bounds = None if policies is None else TopicBounds(state, policies)
         forced = ForcedDeletions(state)
-        self._creation = TopicCreation(state, self._gates, self._bounds, forced)
+        self._creation = TopicCreation(state, self._gates, self._bounds, forced, on_scalable)
         turns = BulkTurns(state)
         self.bulk = BulkCreation(state, self._gates, self._bounds, turns)
         """Counts against the same bounds as ordinary creates."""
@@ -105,6 +105,11 @@ class InventoryCommands:
                 return self._scalable.carry_out(command)
             case _:
                 assert_never(command)
+
+    def note_deleted(self, namespace: str) -> None:
+        """Note that a topic of a namespace was deleted without a command."""
+        if self._bounds is not None:
+            self._bounds.note(namespace, -1)
 
     # Tenants ----------------------------------------------------------------------------------
 
@@ -233,6 +238,10 @@ class InventoryCommands:
                     name, to_properties(body.properties), body.expected_version
                 )
             case pb.GrowTopic():
+                twin = self._topic_deletion.layout_beside(command.name)
+                if twin is not None:
+                    refused = topic.taken_by_twin(command.name)
+                    return conclude(self._state, command.command_id, refused, CommandResult())
                 order = topic.GrowTopic(name, body.partitions)
             case _:
                 assert_never(body)

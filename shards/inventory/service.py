@@ -39,7 +39,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ExecuteResponse,
     TopicUnitsResponse,
 )
-from shards.domain.lookup import listed_units
+from shards.domain.lookup import kept_units, listed_units
+from shards.domain.topic import twin_of
 from shards.inventory.command_answer import Answer, finish, repeated
 from shards.inventory.commands import InventoryCommands
 from shards.inventory.reader import InventoryReader
@@ -150,6 +151,10 @@ class InventoryService:
         """Create topics of an inventory; see ``BulkCreation.create``."""
         return await self._commands.bulk.create(request.names)
 
+    def note_deleted(self, namespace: str) -> None:
+        """Note that a topic of a namespace was deleted without a command."""
+        self._commands.note_deleted(namespace)
+
     @property
     def restoration(self) -> Restoration:
         return self._commands.restoration
@@ -171,7 +176,13 @@ class InventoryService:
         if topic is None:
             return TopicUnitsResponse()
         assigned = self._state.scans.assignments_of_topic(topic.topic_id).values()
-        units = listed_units(assigned, self._state.reads.load_scalable(base))
+        layout = self._state.reads.load_scalable(base)
+        units = listed_units(assigned, layout)
+        if layout is not None:
+            classic = self._state.reads.load_topic(twin_of(parse_topic(base)))
+            if classic is not None:
+                assigned = self._state.scans.assignments_of_topic(classic.topic_id).values()
+                units += kept_units(assigned, layout)
         return TopicUnitsResponse(
             topic_id=topic.topic_id,
             units=[

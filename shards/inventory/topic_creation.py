@@ -5,25 +5,38 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from nextgen.kernel.events.decider import Accepted, Rejected, fold
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
 from nextgen.kernel.routing.names import Domain, TopicName
 from protos.nextgen.v1.shard_service_pb2 import CommandResult, TopicOutcome
 from shards.domain import topic
 from shards.domain.parent_gate import ParentKind
+from shards.domain.policies import NO_PACKED_POLICIES
 from shards.domain.scalable import decider as scalable
-from shards.domain.scalable.commands import CreateScalableTopic
+from shards.domain.scalable.commands import CreateScalableTopic, PlanLayoutChange
 from shards.domain.scalable.events import ScalableTopicEvent
+from shards.domain.scalable.state import ScalableTopicState, evolve
+from shards.domain.scalable.vocabulary import ChangeKind
 from shards.domain.states import StateKind
-from shards.domain.topic import CreateTopic, TopicState, taken_by_twin, twin_of
+from shards.domain.topic import (
+    CreateTopic,
+    Topic,
+    TopicPoliciesSet,
+    TopicState,
+    taken_by_twin,
+    twin_of,
+    unit_names,
+)
 from shards.inventory.command_answer import Answer, record
 from shards.inventory.forced_deletions import ForcedDeletions
 from shards.inventory.parent_gates import Admission, ParentGates, ParentRead
+from shards.inventory.scalable.commands import OnScalableDecided, note_decided
 from shards.inventory.topic_bounds import PoliciesByNamespace, TopicBounds
 from shards.state.shard_state import ShardState
 from shards.wire.command import NewTopic, OnNewTopics
 from shards.wire.event import DomainEvent, to_properties
 from shards.wire.inventory import rejected_topic
 
+_Decision = Accepted[topic.TopicEvent | ScalableTopicEvent] | Rejected
 Admissions = Mapping[str, Admission | Rejected]
 
 
@@ -36,11 +49,14 @@ class TopicCreation:
         gates: ParentGates,
         bounds: TopicBounds | None,
         forced: ForcedDeletions,
+        on_scalable: OnScalableDecided | None = None,
     ) -> None:
+        """``on_scalable`` is called with each topic that a migration was begun of."""
         self._state = state
         self._gates = gates
         self._bounds = bounds
         self._forced = forced
+        self._on_scalable = on_scalable
 
     def attempt(
         self, command: OnNewTopics, policies: PoliciesByNamespace, reads: dict[str, ParentRead]
@@ -81,13 +97,17 @@ class TopicCreation:
             namespace = new.name.namespace_text
             name = new.name.base_text
             before = present[name]
-            decision = _decide(new, topic_id, admissions, present, time_ms, forced)
-            if isinstance(decision, Accepted) and self._bounds is not None:
-                full = self._bounds.check(namespace, policies[namespace], added[namespace])
-                if full is not None:
-                    present[name] = before
-                    decision = full
+            if new.spec.migrates and new.refusal is None and before is not None:
+                outcomes.append(self._migrate_again(before, time_ms, events))
+                continue
+            decision = self._bounded(
+                _decide(new, topic_id, admissions, present, time_ms, forced),
+                namespace,
+                policies,
+                added[namespace],
+            )
             if isinstance(decision, Rejected):
+                present[name] = before
                 outcomes.append(rejected_topic(decision))
                 continue
             added[namespace] += 1
@@ -99,10 +119,39 @@ class TopicCreation:
             outcomes.append(TopicOutcome(topic_id=topic_id))
         result = CommandResult(topics=outcomes)
         answer = record(self._state, command.command_id, events, result, time_ms=time_ms)
+        self._note_migrations(topics, answer)
         if self._bounds is not None:
             for namespace, count in added.items():
                 self._bounds.note(namespace, count)
         return answer
+
+    def _bounded(
+        self, decision: _Decision, namespace: str, policies: PoliciesByNamespace, added: int
+    ) -> _Decision:
+        """Return ``decision``, or why the namespace is full."""
+        if self._bounds is None or isinstance(decision, Rejected):
+            return decision
+        return self._bounds.check(namespace, policies[namespace], added) or decision
+
+    def _migrate_again(
+        self, before: Topic, time_ms: int, events: list[DomainEvent]
+    ) -> TopicOutcome:
+        """Begin a migration again that was taken back, or join the one that is under way."""
+        layout = self._state.reads.load_scalable(before.name)
+        if layout is not None and layout.topic_id == before.topic_id:
+            decision = scalable.decide(layout, PlanLayoutChange(ChangeKind.MIGRATE, (), time_ms))
+            if isinstance(decision, Accepted):
+                events += decision.events
+                return TopicOutcome(topic_id=before.topic_id)
+        exists = f"topic {before.name} already exists"
+        return rejected_topic(Rejected(RejectionCode.ALREADY_EXISTS, exists))
+
+    def _note_migrations(self, topics: Sequence[NewTopic], answer: Answer) -> None:
+        if answer.commit is None or self._on_scalable is None:
+            return
+        for each in topics:
+            if each.spec.migrates:
+                note_decided(self._on_scalable, each.name.base_text, answer.commit)
 
     def _names_read(self, topics: Sequence[NewTopic]) -> list[str]:
         """Return the names that a decision on ``topics`` reads: theirs, and those of twins.
@@ -133,7 +182,7 @@ def _decide(
     present: dict[str, TopicState],
     time_ms: int,
     forced: ForcedDeletions | None,
-) -> Accepted[topic.TopicEvent | ScalableTopicEvent] | Rejected:
+) -> _Decision:
     if new.refusal is not None:
         return new.refusal
     name = new.name.base_text
@@ -141,7 +190,13 @@ def _decide(
     admission = admissions[new.name.namespace_text]
     if isinstance(admission, Rejected):
         return admission
-    if before is None and present.get(twin_of(new.name)) is not None:
+    twin = present.get(twin_of(new.name))
+    if new.spec.migrates:
+        if twin is None:
+            absent = f"topic {twin_of(new.name)} does not exist"
+            return Rejected(RejectionCode.NOT_FOUND, absent)
+        return _migrate(new, topic_id, admission.parent_id, twin, present, time_ms)
+    if before is None and twin is not None:
         return taken_by_twin(new.name)
     if forced is not None and before is None and (too_early := forced.check(name)) is not None:
         return too_early
@@ -174,3 +229,34 @@ def first_layout(
     layout = scalable.decide(None, CreateScalableTopic(name.base_text, topic_id, segments, time_ms))
     assert isinstance(layout, Accepted), "a new topic has no layout, and its segments were checked"
     return layout.events
+
+
+def _migrate(
+    new: NewTopic,
+    topic_id: str,
+    namespace_id: str,
+    classic: Topic,
+    present: dict[str, TopicState],
+    time_ms: int,
+) -> _Decision:
+    """Decide that a scalable topic replaces ``classic``, whose units are its first segments."""
+    name = new.name.base_text
+    order = CreateTopic(topic_id, new.name, namespace_id, time_ms, 0, classic.properties)
+    created = topic.decide(None, order)
+    if isinstance(created, Rejected):
+        return created
+    units = unit_names(classic)
+    layout = scalable.decide(None, CreateScalableTopic(name, topic_id, 0, time_ms, units))
+    if isinstance(layout, Rejected):
+        return layout
+    before: ScalableTopicState = None
+    planned = scalable.decide(
+        fold(evolve, before, layout.events), PlanLayoutChange(ChangeKind.MIGRATE, (), time_ms)
+    )
+    assert isinstance(planned, Accepted), "a layout of classic units alone is migrated"
+    present[name] = fold(topic.evolve, None, created.events)
+    policies: tuple[topic.TopicEvent, ...] = ()
+    if classic.policies != NO_PACKED_POLICIES:
+        policies = (TopicPoliciesSet(name, topic_id, classic.policies, 1),)
+        present[name] = fold(topic.evolve, present[name], policies)
+    return Accepted((*created.events, *policies, *layout.events, *planned.events))

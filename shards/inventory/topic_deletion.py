@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.limits.cluster import UNITS_PER_RECORD_MAX
-from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.names import Domain, TopicName, parse_topic
 from nextgen.replication.ports import Commit
 from protos.nextgen.v1.shard_service_pb2 import (
     TOPIC_FORM_ANY,
@@ -24,11 +24,12 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 from shards.domain import assignment, topic
 from shards.domain.assignment import REASON_TOPIC_DELETED, Assignment, UnassignTopic
-from shards.domain.lookup import listed_units
+from shards.domain.lookup import kept_units, listed_units
 from shards.domain.scalable import decider as scalable
 from shards.domain.scalable.commands import DeleteScalableTopic
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.states import StateKind
+from shards.domain.topic import taken_by_twin, twin_of
 from shards.inventory.command_answer import Answer, conclude, record
 from shards.inventory.forced_deletions import ForcedDeletions
 from shards.inventory.topic_bounds import TopicBounds
@@ -71,9 +72,17 @@ class TopicDeletion:
         result = CommandResult(id=topic_id)
         if isinstance(decision, Rejected):
             return conclude(self._state, command_id, decision, result)
-        units = self._state.scans.assignments_of_topic(topic_id)
+        parsed = parse_topic(name)
+        if self.layout_beside(parsed) is not None:
+            return conclude(self._state, command_id, taken_by_twin(parsed), CommandResult())
         layout = self._layout(name)
+        classic = self._classic(layout)
+        units = {**self._state.scans.assignments_of_topic(topic_id)}
         listed = listed_units(units.values(), layout)
+        if classic is not None:
+            of_classic = self._state.scans.assignments_of_topic(classic.topic_id)
+            listed += kept_units(of_classic.values(), layout)
+            units.update(of_classic)
         refusal = _check_ended(name, topic_id, listed, body)
         if refusal is not None:
             # Not remembered: the same command comes again once the owners were asked.
@@ -85,20 +94,35 @@ class TopicDeletion:
         while len(ended) > UNITS_PER_RECORD_MAX:
             part, ended = ended[:UNITS_PER_RECORD_MAX], ended[UNITS_PER_RECORD_MAX:]
             self._notify_unassigned(part, self._state.proposer.propose(_unassign(part)))
-        events = (*_unassign(ended), *decision.events, *_layout_deleted(layout, name, topic_id))
+        events = (
+            *_unassign(ended),
+            *decision.events,
+            *_layout_deleted(layout, name, topic_id),
+            *_classic_deleted(classic, body),
+        )
         answer = record(self._state, command_id, events, result)
         assert answer.commit is not None, "a topic that was there has an event when it goes"
         if body.force:
             self._forced.note(name)
         if self._bounds is not None:
-            self._bounds.note(parse_topic(name).namespace_text, -1)
+            self._bounds.note(parsed.namespace_text, -1 if classic is None else -2)
         self._notify_unassigned([*ended, *idle], answer.commit)
         return answer
+
+    def layout_beside(self, classic: TopicName) -> ScalableTopic | None:
+        """Return the layout of the scalable topic that has replaced a classic one, if one has."""
+        return self._layout(twin_of(classic)) if classic.domain is Domain.PERSISTENT else None
 
     def _layout(self, name: str) -> ScalableTopic | None:
         if self._state.reads.total(StateKind.SCALABLE_TOPIC) == 0:
             return None
         return self._state.reads.load_scalable(name)
+
+    def _classic(self, layout: ScalableTopic | None) -> topic.TopicState:
+        """Return the classic topic that the one with ``layout`` has replaced, if it is there."""
+        if layout is None:
+            return None
+        return self._state.reads.load_topic(twin_of(parse_topic(layout.name)))
 
     def _notify_unassigned(
         self, ended: Sequence[Assignment], commit: asyncio.Future[Commit]
@@ -152,6 +176,16 @@ def _layout_deleted(
     """Return the events that end the layout of a topic, none of a classic one."""
     decision = scalable.decide(layout, DeleteScalableTopic(name, topic_id))
     assert isinstance(decision, Accepted), "what is not there is deleted"
+    return decision.events
+
+
+def _classic_deleted(classic: topic.TopicState, body: DeleteTopic) -> Sequence[DomainEvent]:
+    """Return the events that end the classic topic whose units were segments, none without one."""
+    if classic is None:
+        return ()
+    order = topic.DeleteTopic(classic.name, classic.topic_id, body.force)
+    decision = topic.decide(classic, order)
+    assert isinstance(decision, Accepted), "a topic that exists can be deleted"
     return decision.events
 
 

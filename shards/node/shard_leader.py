@@ -161,7 +161,11 @@ class ShardLeader:
     def _make_scalable(self, dependencies: LeaderDependencies) -> None:
         """Create the service that carries on the changes of scalable topics."""
         removal = SegmentRemoval(
-            self.state, self._finisher, dependencies.directory, dependencies.segments
+            self.state,
+            self._finisher,
+            dependencies.directory,
+            dependencies.segments,
+            self._note_deleted,
         )
         self.scalable = ScalableController(
             self.shard_id,
@@ -206,6 +210,9 @@ class ShardLeader:
             dependencies.clock,
             self.metrics,
         )
+
+    def _note_deleted(self, namespace: str) -> None:
+        self.inventory.note_deleted(namespace)
 
     def _make_inventory(self, dependencies: LeaderDependencies) -> None:
         """Create the service that decides on tenants, namespaces and topics."""

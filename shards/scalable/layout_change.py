@@ -1,4 +1,4 @@
-"""The steps of a split, merge or rebucket. A new leader of the shard resumes with the next step.
+"""The steps of a split, merge, rebucket or migration. A new leader resumes with the next step.
 
     planned ─▶ children assigned, open, with every cursor ─▶ ready ─▶ parents ended ─▶ committed
        ╰─ for too long ─▶ taken back
@@ -12,7 +12,7 @@ See docs/flows/scalable-topics.md and ADR 0119.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 import structlog
@@ -21,9 +21,14 @@ from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.input.short_text import shortened
 from nextgen.kernel.limits.scalable import LAYOUT_CHANGE_READY_MS, SEGMENTS_AT_ONCE_MAX
 from nextgen.kernel.scalable.segments import Segment
-from shards.domain.scalable.commands import AbandonLayoutChange, MarkChildrenReady, SealSegment
+from shards.domain.scalable.commands import (
+    AbandonLayoutChange,
+    CreateSubscription,
+    MarkChildrenReady,
+    SealSegment,
+)
 from shards.domain.scalable.state import LayoutOperation, ScalableTopic
-from shards.domain.scalable.vocabulary import ChangeKind
+from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionType
 from shards.ports import Clock, SegmentBrokers
 from shards.scalable.segment_units import SegmentUnits
 from shards.scalable.topic_decisions import TopicDecisions
@@ -71,6 +76,10 @@ class LayoutChange:
             await self._take_back(topic, operation, str(error))
 
     async def _make_ready(self, topic: ScalableTopic, operation: LayoutOperation) -> None:
+        if operation.kind is ChangeKind.MIGRATE:
+            classic = [topic.segments[each] for each in operation.parents]
+            if await self._carry_over(topic, classic):
+                return  # The children get their cursors with the next step.
         names = [each.name for each in topic.subscriptions.values() if each.has_cursors]
         await all_of(
             self._units.at_owner(
@@ -99,9 +108,34 @@ class LayoutChange:
         end, stored_bytes = await self._units.at_owner(
             parent, lambda unit, limit_ms: self._brokers.seal(unit, timeout_ms=limit_ms)
         )
+        if operation.kind is ChangeKind.MIGRATE:
+            # One may have been created since the children were ready. Whatever is created from here
+            # on misses nothing: the unit has ended.
+            await self._carry_over(topic, [parent])
         now_ms = self._decisions.now_ms()
         command = SealSegment(operation.operation_id, parent.segment_id, end, now_ms, stored_bytes)
         await self._decisions.decide(topic.topic_id, command)
+
+    async def _carry_over(self, topic: ScalableTopic, classic: Sequence[Segment]) -> bool:
+        """Have the subscriptions of classic units in the scalable topic; return whether it lacked
+        one. Where units differ in a subscription's type, a STREAM it is."""
+        found: dict[str, SubscriptionType] = {}
+
+        async def look(segment: Segment) -> None:
+            answer = await self._units.at_owner(
+                segment,
+                lambda unit, limit_ms: self._brokers.subscriptions(unit, timeout_ms=limit_ms),
+            )
+            for name, type_ in answer.items():
+                if found.setdefault(name, type_) is not type_:
+                    found[name] = SubscriptionType.STREAM
+
+        await all_of(look(each) for each in classic)
+        missing = {name: type_ for name, type_ in found.items() if name not in topic.subscriptions}
+        for name, type_ in sorted(missing.items()):
+            command = CreateSubscription(name, type_, self._decisions.now_ms())
+            await self._decisions.decide(topic.topic_id, command)
+        return bool(missing)
 
     async def _take_back(self, topic: ScalableTopic, operation: LayoutOperation, why: str) -> None:
         _logger.warning(

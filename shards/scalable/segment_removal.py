@@ -8,16 +8,18 @@ that a late owner does not open it either (ADR 0085).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.events.decider import Rejected
 from nextgen.kernel.events.generations import last_epoch_of_generation
 from nextgen.kernel.limits.cluster import ASSIGN_TIMEOUT_MS
+from nextgen.kernel.routing.names import TopicName, parse_topic
 from nextgen.kernel.scalable.segments import Segment
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from shards.domain import assignment as assignments
+from shards.domain import topic as topics
 from shards.domain.assignment import (
     REASON_SEGMENT_REMOVED,
     Assignment,
@@ -54,7 +56,11 @@ class SegmentRemoval:
         releases: Releases,
         directory: BrokerDirectory,
         brokers: SegmentBrokers,
+        on_topic_deleted: Callable[[str], object],
     ) -> None:
+        """``on_topic_deleted`` is called with the namespace of each classic topic that goes with
+        the last of its units."""
+        self._on_topic_deleted = on_topic_deleted
         self._state = state
         self._releases = releases
         self._directory = directory
@@ -70,13 +76,36 @@ class SegmentRemoval:
         """
         # That it left the layout may be a decision which is lost with the term.
         await decisions.confirm()
-        key = unit_key(topic.topic_id, segment.unit.text)
-        (assignment,) = self._state.reads.load_assignments([key])
+        assignment = self._assignment(topic, segment)
         if assignment is not None:
             await self._end(assignment)
             await self._remove_messages(assignment)
         # Without one no broker was ever given it, so it has no messages.
+        if segment.legacy_topic_name and _is_last_classic(decisions.load(), segment):
+            await self._delete_classic(parse_topic(segment.legacy_topic_name))
         await decisions.decide(topic.topic_id, RemoveSegmentStorage(segment.segment_id))
+
+    def _assignment(self, topic: ScalableTopic, segment: Segment) -> Assignment | None:
+        topic_id = topic.topic_id
+        if segment.legacy_topic_name:
+            classic = self._state.reads.load_topic(parse_topic(segment.legacy_topic_name).base_text)
+            if classic is None:
+                return None
+            topic_id = classic.topic_id
+        key = unit_key(topic_id, segment.unit.text)
+        (assignment,) = self._state.reads.load_assignments([key])
+        return assignment
+
+    async def _delete_classic(self, name: TopicName) -> None:
+        """Delete the classic topic, of which no unit has messages any more."""
+        classic = self._state.reads.load_topic(name.base_text)
+        if classic is None:
+            return
+        decision = topics.decide(classic, topics.DeleteTopic(name.base_text, classic.topic_id))
+        assert not isinstance(decision, Rejected), "a topic that exists can be deleted"
+        commit = self._state.proposer.propose(decision.events)
+        self._on_topic_deleted(name.namespace_text)
+        await commit
 
     async def _end(self, assignment: Assignment) -> None:
         order = UnassignTopic(assignment.topic_id, assignment.unit, REASON_SEGMENT_REMOVED)
@@ -108,3 +137,13 @@ class SegmentRemoval:
             if each.endpoints.grpc:
                 return each
         raise Unavailable(f"no broker is there to remove {ended.name}")
+
+
+def _is_last_classic(topic: ScalableTopic | None, segment: Segment) -> bool:
+    """Whether no other segment of a topic is a unit of the classic topic."""
+    if topic is None:
+        return False
+    left = [*topic.segments.values(), *topic.removals]
+    return not any(
+        each.legacy_topic_name and each.segment_id != segment.segment_id for each in left
+    )

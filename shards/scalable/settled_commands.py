@@ -9,7 +9,7 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.domain.scalable.state import ScalableTopic
-from shards.domain.scalable.vocabulary import SubscriptionPhase
+from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionPhase
 from shards.scalable.controller import ScalableController
 
 _IsSettled = Callable[[ScalableTopic], bool]
@@ -28,6 +28,9 @@ async def settle_all(
     """
     for command, result in zip(request.commands, response.results, strict=True):
         kind = command.WhichOneof("body")
+        if kind == "create_topics":
+            await _settle_migrations(controller, command.create_topics, result)
+            continue
         make = None if kind is None else _SETTLED.get(kind)
         if make is not None and not result.rejection_code:
             body = getattr(command, kind)
@@ -50,6 +53,28 @@ async def _settle(
     if isinstance(body, pb.ChangeLayout) and _has_active(topic, body.segments):
         why = f"operation {result.operation_id} of {name} was taken back: no broker took over"
         _reject(result, RejectionCode.NOT_ALLOWED, why)
+
+
+async def _settle_migrations(
+    controller: ScalableController, body: pb.CreateTopics, result: pb.CommandResult
+) -> None:
+    for spec, outcome in zip(body.topics, result.topics, strict=False):
+        if not spec.migrates or outcome.rejection_code:
+            continue
+        name = parse_topic(spec.name).base_text
+        topic = await controller.wait(name, _has_no_migration)
+        result.position = max(result.position, controller.position)
+        if topic is None or topic.topic_id != outcome.topic_id:
+            outcome.rejection_code = RejectionCode.NOT_FOUND.value
+            outcome.message = f"topic {name} was deleted meanwhile"
+        elif any(each.legacy_topic_name for each in topic.active):
+            outcome.rejection_code = RejectionCode.NOT_ALLOWED.value
+            outcome.message = f"the migration of {name} was taken back: no broker took over"
+
+
+def _has_no_migration(topic: ScalableTopic | None) -> bool:
+    operation = None if topic is None else topic.operation
+    return operation is None or operation.kind is not ChangeKind.MIGRATE
 
 
 def _has_active(topic: ScalableTopic, segments: Any) -> bool:

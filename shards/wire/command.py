@@ -284,6 +284,9 @@ def _create_topics(command_id: bytes, body: CreateTopics) -> ParsedCommand:
         raise InvalidRequest(
             f"{len(body.topics)} topics to create, 1 to {TOPICS_PER_CREATE_MAX} are allowed"
         )
+    if len(body.topics) > 1 and any(spec.migrates for spec in body.topics):
+        # Its layout may fill a good part of a record.
+        raise InvalidRequest("a topic that replaces a classic one is created alone")
     topics = tuple([_new_topic(spec) for spec in body.topics])
     return OnNewTopics(command_id, topics, body.on_demand)
 
@@ -294,7 +297,9 @@ def _new_topic(spec: TopicSpec) -> NewTopic | Rejected:
     except InvalidName as error:
         return invalid_name(error)
     properties = to_properties(spec.properties)
-    refusal = check_creatable(name, spec.partitions, properties, spec.segments)
+    refusal = check_creatable(
+        name, spec.partitions, properties, spec.segments, migrates=spec.migrates
+    )
     return NewTopic(spec, name, slot_of(name.routing_key), refusal)
 
 

@@ -1,4 +1,4 @@
-"""Splits, merges and new buckets in which a leader, a broker or both are gone after any step.
+"""Splits, merges, new buckets and migrations in which somebody is gone after any step.
 
 One run for each step: every proposal, every commit, and every call of a broker, when it is sent and
 when it has taken effect. See ``crashes`` for what is checked.
@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scalable.crashes import MERGE, REBUCKET, SPLIT, Crash, Operation, run_operation
+from tests.support.scalable.crashes import (
+    MERGE,
+    MIGRATE,
+    REBUCKET,
+    SPLIT,
+    Crash,
+    Operation,
+    run_operation,
+)
 
 LEADER = frozenset({"leader"})
 BROKER = frozenset({"broker"})
@@ -23,6 +31,7 @@ IN_EACH_RUN = [
     pytest.param(MERGE, BROKER, False, id="merge-broker"),
     pytest.param(MERGE, BOTH, False, id="merge-both"),
     pytest.param(REBUCKET, LEADER, False, id="rebucket-leader"),
+    pytest.param(MIGRATE, LEADER, False, id="migrate-leader"),
 ]
 AT_NIGHT = [
     pytest.param(SPLIT, BROKER, False, id="split-broker", marks=pytest.mark.slow),
@@ -32,6 +41,9 @@ AT_NIGHT = [
     pytest.param(REBUCKET, BROKER, False, id="rebucket-broker", marks=pytest.mark.slow),
     pytest.param(REBUCKET, BOTH, False, id="rebucket-both", marks=pytest.mark.slow),
     pytest.param(REBUCKET, LEADER, True, id="rebucket-late", marks=pytest.mark.slow),
+    pytest.param(MIGRATE, BROKER, False, id="migrate-broker", marks=pytest.mark.slow),
+    pytest.param(MIGRATE, BOTH, False, id="migrate-both", marks=pytest.mark.slow),
+    pytest.param(MIGRATE, LEADER, True, id="migrate-late", marks=pytest.mark.slow),
 ]
 
 

@@ -8,6 +8,10 @@ SEGMENTS_PER_TOPIC_MAX = 1_024
 A change rewrites the topic's row, and every watcher of the topic gets the whole list. With as many
 subscriptions as there may be a change of the segments is one turn of the leader's event loop."""
 
+MIGRATED_PARTITIONS_MAX = 256
+"""Partitions of a classic topic that becomes scalable. It gets as many segments, each with all
+partitions as its parents: the list grows with the square, and is in one record."""
+
 BUCKETS_PER_SEGMENT_MAX = 1_024
 """Entry buckets of one segment: Pulsar's default for ``scalableTopicEntryBucketMaxPerSegment``."""
 

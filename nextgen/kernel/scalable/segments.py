@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nextgen.kernel.routing.names import Domain, SegmentDescriptor, TopicName, Unit
+from nextgen.kernel.routing.names import Domain, SegmentDescriptor, TopicName, Unit, parse_topic
 from nextgen.kernel.scalable.buckets import BucketStarts, bucket_count
 from nextgen.kernel.scalable.ranges import HashRange
 
@@ -37,7 +37,7 @@ class Segment:
     sealed_at_epoch: int = 0
     sealed_at_ms: int = 0
     end: SegmentEnd | None = None
-    """Of a sealed segment; None also for one that was sealed when a classic topic was migrated."""
+    """Of a sealed segment."""
 
     bucket_starts: BucketStarts = ()
     merge_depth: int = 0
@@ -60,7 +60,9 @@ class Segment:
 
     @property
     def unit(self) -> Unit:
-        """What of its topic is assigned to a broker."""
+        """What of its topic, or of the classic one it was part of, is assigned to a broker."""
+        if self.legacy_topic_name:
+            return parse_topic(self.legacy_topic_name).unit
         return Unit.segment(self.segment_id)
 
     def name_in(self, topic: TopicName) -> str:

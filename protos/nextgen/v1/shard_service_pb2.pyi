@@ -281,7 +281,7 @@ class DeleteNamespace(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class TopicSpec(_message.Message):
-    __slots__ = ("name", "partitions", "properties", "segments")
+    __slots__ = ("name", "partitions", "properties", "segments", "migrates")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -293,11 +293,13 @@ class TopicSpec(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    MIGRATES_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     properties: _containers.ScalarMap[str, str]
     segments: int
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., segments: _Optional[int] = ...) -> None: ...
+    migrates: bool
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., segments: _Optional[int] = ..., migrates: _Optional[bool] = ...) -> None: ...
 
 class CreateTopics(_message.Message):
     __slots__ = ("topics", "on_demand")

@@ -10,12 +10,17 @@ from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionType
 
 @dataclass(frozen=True, slots=True)
 class CreateScalableTopic:
-    """``topic_id`` is the id of its topic in the inventory, which is created with it."""
+    """``topic_id`` is the id of its topic in the inventory, which is created with it.
+
+    ``legacy`` are the names of a classic topic's units, which become its first segments; none for a
+    topic that begins empty, with ``segments`` of its own.
+    """
 
     name: str
     topic_id: str
     segments: int
     time_ms: int
+    legacy: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +36,10 @@ class DeleteScalableTopic:
 
 @dataclass(frozen=True, slots=True)
 class PlanLayoutChange:
-    """Begin to replace segments by others: split one, merge two, or give one other buckets.
+    """Begin to replace segments by others: split one, merge two, give one other buckets, or replace
+    all units of a classic topic.
 
-    ``buckets`` is for ``REBUCKET`` alone.
+    ``buckets`` is for ``REBUCKET`` alone; ``MIGRATE`` names no segments.
     """
 
     kind: ChangeKind

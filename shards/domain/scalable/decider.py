@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
-from nextgen.kernel.limits.scalable import SEGMENTS_PER_TOPIC_MAX
+from nextgen.kernel.limits.scalable import MIGRATED_PARTITIONS_MAX, SEGMENTS_PER_TOPIC_MAX
 from nextgen.kernel.scalable.buckets import buckets_of_new_topic
 from nextgen.kernel.scalable.ranges import initial_ranges
 from nextgen.kernel.scalable.segments import Segment
@@ -107,6 +107,17 @@ def check_segments(count: int) -> Rejected | None:
     )
 
 
+def check_migrated(name: str, units: int) -> Rejected | None:
+    """Return why a classic topic of so many ``units`` does not become scalable; None if it may."""
+    if units <= MIGRATED_PARTITIONS_MAX:
+        return None
+    return Rejected(
+        RejectionCode.LIMIT_EXCEEDED,
+        f"a classic topic of {units} partitions does not become {name}: at most "
+        f"{MIGRATED_PARTITIONS_MAX} are allowed",
+    )
+
+
 def _decide_create(
     topic: ScalableTopicState, command: CreateScalableTopic
 ) -> Accepted[ScalableTopicEvent] | Rejected:
@@ -114,10 +125,12 @@ def _decide_create(
         if topic.topic_id == command.topic_id:
             return Accepted(())
         return Rejected(RejectionCode.ALREADY_EXISTS, f"topic {command.name} already exists")
-    refusal = check_segments(command.segments)
+    count = len(command.legacy) or command.segments
+    refusal = check_migrated(command.name, count) if command.legacy else check_segments(count)
     if refusal is not None:
         return refusal
-    buckets = buckets_of_new_topic(command.segments)
+    buckets = () if command.legacy else buckets_of_new_topic(count)
+    names = command.legacy or ("",) * count
     segments = [
         Segment(
             segment_id=number,
@@ -126,8 +139,9 @@ def _decide_create(
             created_at_epoch=0,
             created_at_ms=command.time_ms,
             bucket_starts=buckets,
+            legacy_topic_name=name,
         )
-        for number, within in enumerate(initial_ranges(command.segments))
+        for number, (within, name) in enumerate(zip(initial_ranges(count), names, strict=True))
     ]
     return Accepted((ScalableTopicCreated(command.name, command.topic_id, tuple(segments)),))
 

@@ -35,7 +35,7 @@ from shards.domain.scalable.events import (
     SubscriptionEvent,
 )
 from shards.domain.scalable.state import ScalableTopic, Subscription
-from shards.domain.scalable.vocabulary import SubscriptionPhase, SubscriptionType
+from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionPhase, SubscriptionType
 
 _Decision = Accepted[SubscriptionEvent] | Rejected
 
@@ -122,7 +122,7 @@ def _created(
     refusal = check_subscription_name(name)
     if refusal is not None:
         return refusal
-    if len(topic.subscriptions) >= SCALABLE_SUBSCRIPTIONS_MAX:
+    if len(topic.subscriptions) >= SCALABLE_SUBSCRIPTIONS_MAX and not _is_ending(topic):
         return Rejected(
             RejectionCode.LIMIT_EXCEEDED,
             f"{topic.name} has {len(topic.subscriptions)} subscriptions, "
@@ -130,6 +130,17 @@ def _created(
         )
     created = ScalableSubscriptionCreated(topic.name, topic.topic_id, name, type_, time_ms)
     return Accepted((created,))
+
+
+def _is_ending(topic: ScalableTopic) -> bool:
+    """Whether a classic topic ends this moment: one more subscription of it is carried over, as
+    nothing takes the migration back."""
+    operation = topic.operation
+    return (
+        operation is not None
+        and operation.kind is ChangeKind.MIGRATE
+        and operation.are_children_ready
+    )
 
 
 def _decide_register(topic: ScalableTopic, command: RegisterConsumer) -> _Decision:

@@ -12,9 +12,10 @@ from nextgen.kernel.scalable.buckets import (
     BucketStarts,
     buckets_of_halves,
     buckets_of_merged,
+    buckets_of_new_topic,
     equal_buckets,
 )
-from nextgen.kernel.scalable.ranges import HashRange
+from nextgen.kernel.scalable.ranges import WHOLE_RANGE, HashRange, initial_ranges
 from nextgen.kernel.scalable.segments import Segment, SegmentEnd
 from shards.domain.scalable.commands import (
     AbandonLayoutChange,
@@ -37,7 +38,7 @@ from shards.domain.scalable.events import (
     SegmentStorageRemoved,
 )
 from shards.domain.scalable.state import LayoutOperation, ScalableTopic
-from shards.domain.scalable.vocabulary import ChangeKind
+from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionPhase
 
 _Decision = Accepted[LayoutEvent] | Rejected
 _Child = tuple[HashRange, BucketStarts, int]
@@ -77,9 +78,13 @@ def _decide_plan(topic: ScalableTopic, command: PlanLayoutChange) -> _Decision:
     operation = topic.operation
     if operation is not None:
         return _decide_plan_again(topic, operation, command)
-    parents = _active_segments(topic, command.segments, command.kind)
+    if command.kind is ChangeKind.MIGRATE:
+        parents = _classic_units(topic, command.segments)
+    else:
+        parents = _active_segments(topic, command.segments, command.kind)
     if isinstance(parents, Rejected):
         return parents
+    parent_ids = tuple([each.segment_id for each in parents])
     made = _children(topic, command, parents)
     if isinstance(made, Rejected):
         return made
@@ -96,7 +101,7 @@ def _decide_plan(topic: ScalableTopic, command: PlanLayoutChange) -> _Decision:
             hash_end=within.end,
             created_at_epoch=topic.epoch + 1,
             created_at_ms=command.time_ms,
-            parents=command.segments,
+            parents=parent_ids,
             bucket_starts=buckets,
             merge_depth=depth,
         )
@@ -107,7 +112,7 @@ def _decide_plan(topic: ScalableTopic, command: PlanLayoutChange) -> _Decision:
         topic.topic_id,
         topic.last_operation_id + 1,
         command.kind,
-        command.segments,
+        parent_ids,
         tuple(children),
         command.asked_by,
         command.time_ms,
@@ -119,6 +124,8 @@ def _decide_plan_again(
     topic: ScalableTopic, operation: LayoutOperation, command: PlanLayoutChange
 ) -> _Decision:
     is_same = (operation.kind, operation.parents) == (command.kind, command.segments)
+    if command.kind is ChangeKind.MIGRATE:
+        is_same = operation.kind is ChangeKind.MIGRATE
     if is_same and command.kind is ChangeKind.REBUCKET:
         is_same = operation.children[0].bucket_count == command.buckets
     if is_same:
@@ -145,8 +152,22 @@ def _active_segments(
             return Rejected(
                 RejectionCode.NOT_ALLOWED, f"segment {segment_id} of {topic.name} is sealed"
             )
+        if segment.legacy_topic_name:
+            return _not_allowed(
+                topic, segment, f"is {segment.legacy_topic_name}: migrate the topic first"
+            )
         segments.append(segment)
     return segments
+
+
+def _classic_units(topic: ScalableTopic, segment_ids: Sequence[int]) -> list[Segment] | Rejected:
+    """Return the classic topic's units, all of which a migration replaces."""
+    active = topic.active
+    if segment_ids or not all(each.legacy_topic_name for each in active):
+        return Rejected(
+            RejectionCode.NOT_ALLOWED, f"topic {topic.name} is scalable: nothing is to be migrated"
+        )
+    return sorted(active, key=lambda each: each.segment_id)
 
 
 def _children(
@@ -166,6 +187,9 @@ def _children(
             buckets = buckets_of_merged(first.bucket_starts, second.bucket_starts)
             depth = max(first.merge_depth, second.merge_depth) + 1
             return [(first.hash_range.union(second.hash_range), buckets, depth)]
+        case ChangeKind.MIGRATE:
+            buckets = buckets_of_new_topic(len(parents))
+            return [(within, buckets, 0) for within in initial_ranges(len(parents))]
         case _:
             if not 1 <= command.buckets <= BUCKETS_PER_SEGMENT_MAX:
                 return Rejected(
@@ -226,6 +250,12 @@ def _decide_seal(topic: ScalableTopic, command: SealSegment) -> _Decision:
     ends = {**operation.sealed, command.segment_id: command.end}
     if len(ends) < len(operation.parents):
         return Accepted((sealed,))
+    if operation.kind is ChangeKind.MIGRATE and (late := _without_cursors(topic)):
+        return Rejected(
+            RejectionCode.VERSION_MISMATCH,
+            f"the segments that follow {topic.name} lack {len(late)} subscriptions, such as "
+            f"{min(late)!r}",
+        )
     return Accepted((sealed, _committed(topic, operation, ends, command.time_ms)))
 
 
@@ -264,13 +294,32 @@ def _ended(
         each.segment_id for each in operation.children if segment.segment_id in each.parents
     ]
     return replace(
-        segment,
+        _of_any_key(segment),
         children=tuple(children),
         is_sealed=True,
         sealed_at_epoch=epoch,
         sealed_at_ms=time_ms,
         end=end,
     )
+
+
+def _without_cursors(topic: ScalableTopic) -> list[str]:
+    """Return the subscriptions that were carried over and may lack a cursor in a segment."""
+    return [
+        each.name
+        for each in topic.subscriptions.values()
+        if each.phase is SubscriptionPhase.CREATING
+    ]
+
+
+def _of_any_key(segment: Segment) -> Segment:
+    """Return a segment that is sealed, with the range that its messages are of.
+
+    Producers of classic topics do not choose a partition by the ranges of hashes.
+    """
+    if not segment.legacy_topic_name:
+        return segment
+    return replace(segment, hash_start=WHOLE_RANGE.start, hash_end=WHOLE_RANGE.end)
 
 
 def _decide_abandon(topic: ScalableTopic, command: AbandonLayoutChange) -> _Decision:

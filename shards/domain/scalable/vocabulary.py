@@ -13,6 +13,8 @@ class ChangeKind(StrEnum):
     REBUCKET = "rebucket"
     RESTORE = "restore"
     """After a restore: every segment of the backup ends, and others take the messages."""
+    MIGRATE = "migrate"
+    """A classic topic's partitions are sealed; as many segments of its own follow them."""
 
     PRUNE = "prune"
 

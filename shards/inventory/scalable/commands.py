@@ -69,16 +69,22 @@ class ScalableCommands:
             if isinstance(order, PlanLayoutChange):
                 result.operation_id = after.last_operation_id
         answer = conclude(self._state, command.command_id, decision, result, time_ms=time_ms)
-        if answer.commit is not None:
-            answer.commit.add_done_callback(lambda done: self._note(name, done))
+        if answer.commit is not None and self._on_decided is not None:
+            note_decided(self._on_decided, name, answer.commit)
         return answer
 
-    def _note(self, name: str, done: asyncio.Future[Commit]) -> None:
-        if self._on_decided is None or done.cancelled() or done.exception() is not None:
+
+def note_decided(listener: OnScalableDecided, name: str, commit: asyncio.Future[Commit]) -> None:
+    """Call ``listener`` with the topic's name once ``commit`` is done."""
+
+    def note(done: asyncio.Future[Commit]) -> None:
+        if done.cancelled() or done.exception() is not None:
             return
         # Without a leader there is nothing to note: the next one finds it in the view.
         with contextlib.suppress(NotLeader):
-            self._on_decided(name)
+            listener(name)
+
+    commit.add_done_callback(note)
 
 
 def to_command(body: ScalableBody, time_ms: int) -> ScalableTopicCommand:

@@ -1,4 +1,4 @@
-"""Runs of an operation on a layout in which a leader, a broker or both are gone after some step.
+"""Runs of operations on a layout in which a leader, a broker or both are gone after some step.
 
 A step is a proposal, a commit, or a call of a broker that is sent or has taken effect. Writers
 publish by some keys all the while.
@@ -45,10 +45,16 @@ class Operation:
     begins_with: int
     buckets: int = 0
 
+    @property
+    def is_migration(self) -> bool:
+        """Whether it begins with a classic topic, of as many partitions."""
+        return self.kind == "migrate"
+
 
 SPLIT = Operation("split", (0,), 1)
 MERGE = Operation("merge", (0, 1), 2)
 REBUCKET = Operation("rebucket", (0,), 1, buckets=2)
+MIGRATE = Operation("migrate", (0, 1), 2)
 
 
 @dataclass(slots=True)
@@ -77,7 +83,9 @@ def run_operation(directory: Path, operation: Operation, crash: Crash) -> None:
         run = _Run(shard, operation, crash)
         await run.carry_out()
 
-    in_scalable_shard(directory, story, segments=operation.begins_with, brokers=2)
+    begins_with = operation.begins_with
+    classic = begins_with if operation.is_migration else None
+    in_scalable_shard(directory, story, segments=begins_with, brokers=2, classic=classic)
 
 
 class _Run:
@@ -92,19 +100,28 @@ class _Run:
 
     async def carry_out(self) -> None:
         shard, operation = self.shard, self.operation
-        await shard.subscribe("s")
+        if operation.is_migration:
+            for number in operation.parents:
+                shard.segments.ledger(f"p{number}").cursors["s"] = 0
+        else:
+            await shard.subscribe("s")
         writers = [asyncio.create_task(self._write(key)) for key in KEYS]
         await asyncio.sleep(0.1)
         self._watch()
-        changing = asyncio.create_task(
-            shard.change(operation.kind, *operation.parents, buckets=operation.buckets)
-        )
-        await asyncio.sleep(0)
-        subscribed = asyncio.create_task(shard.subscribe("late"))
-        result = await changing
-        done_s = _now()
-        assert not result.rejection_code, result
-        assert not (await subscribed).rejection_code
+        if operation.is_migration:
+            migrated = await shard.migrate()
+            done_s = _now()
+            assert not migrated.rejection_code, migrated
+        else:
+            changing = asyncio.create_task(
+                shard.change(operation.kind, *operation.parents, buckets=operation.buckets)
+            )
+            await asyncio.sleep(0)
+            subscribed = asyncio.create_task(shard.subscribe("late"))
+            result = await changing
+            done_s = _now()
+            assert not result.rejection_code, result
+            assert not (await subscribed).rejection_code
         self._is_watching = False
         await asyncio.gather(*self._tasks)
         self.check_moment(shard.topic)
@@ -145,6 +162,9 @@ class _Run:
         self._step("a commit", None)
 
     def _called(self, step: str, unit: SegmentUnit, effect: Any) -> None:
+        if step == "seal p1 is sent":
+            # A classic consumer comes after its subscriptions were looked at for the first time.
+            self.shard.segments.ledger("p1").cursors.setdefault("late", 0)
         if self._step(step, unit) and self.crash.is_late and step.endswith("is sent"):
 
             async def take_effect() -> None:
@@ -176,7 +196,8 @@ class _Run:
         return True
 
     def _parent_owner(self) -> str:
-        return self.shard.owner(f"s{self.operation.parents[0]}") or "broker-1"
+        kind = "p" if self.operation.is_migration else "s"
+        return self.shard.owner(f"{kind}{self.operation.parents[0]}") or "broker-1"
 
     async def _come_back(self, broker_id: str) -> None:
         await asyncio.sleep(BACK_AFTER_S)
@@ -252,12 +273,14 @@ class _Run:
                 assert segment.end.entry_id == len(ledger.entries) - 1
             elif segment.created_at_epoch:
                 assert ledger.cursors == {"s": 0, "late": 0}
+        phases = {each.phase for each in topic.subscriptions.values()}
+        assert (list(topic.subscriptions), phases) == (["late", "s"], {SubscriptionPhase.LIVE})
         in_order = sorted(topic.segments)
         for key in KEYS:
             numbers = [
                 number
                 for segment_id in in_order
-                for of_key, number in ledgers[f"s{segment_id}"].entries
+                for of_key, number in ledgers[topic.segments[segment_id].unit.text].entries
                 if of_key == key
             ]
             first = list(dict.fromkeys(numbers))

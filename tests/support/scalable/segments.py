@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from nextgen.kernel.governance.policies import FOR_EVER
 from nextgen.kernel.scalable.segments import SegmentEnd
 from nextgen.tasks.timeouts import timeout
 from shards.domain.scalable.retention import SegmentUsage
+from shards.domain.scalable.vocabulary import SubscriptionType
 from shards.ports import SegmentUnit
 
 LATENCY_S = 0.001
@@ -62,6 +63,8 @@ class Segments:
         """Gets what happens, the unit, and a function that has the call take effect."""
         self.retention = (FOR_EVER, FOR_EVER)
         """Time and size of the retention in force."""
+        self.queues: set[str] = set()
+        """Subscriptions whose consumers share the messages of a classic unit."""
         self.calls: list[tuple[str, str, int]] = []
         """Kind, unit and epoch of each call that took effect, in order."""
 
@@ -87,6 +90,16 @@ class Segments:
         ledger = self.ledger(unit.unit)
         is_drained = all(each >= len(ledger.entries) for each in ledger.cursors.values())
         return SegmentUsage(is_drained, *self.retention)
+
+    async def subscriptions(
+        self, unit: SegmentUnit, *, timeout_ms: int
+    ) -> Mapping[str, SubscriptionType]:
+        await self._call("subscriptions", unit, timeout_ms, self._open)
+        queues = self.queues
+        return {
+            name: SubscriptionType.QUEUE if name in queues else SubscriptionType.STREAM
+            for name in self.ledger(unit.unit).cursors
+        }
 
     async def seek(
         self, unit: SegmentUnit, subscription: str, to_ms: int | None, *, timeout_ms: int

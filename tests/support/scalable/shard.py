@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.events.decider import Accepted, fold
 from protos.nextgen.v1 import shard_service_pb2 as pb
-from shards.domain.scalable.commands import PruneSegments
-from shards.domain.scalable.state import ScalableTopic
+from shards.domain.scalable.commands import CreateScalableTopic, PruneSegments
+from shards.domain.scalable.decider import decide
+from shards.domain.scalable.state import INITIAL, ScalableTopic, evolve
 from shards.domain.states import StateKind
+from shards.domain.topic import Topic, unit_names
 from shards.ports import SegmentUnit
 from shards.projections.rows import query_of, read_states
 from shards.scalable.topic_decisions import TopicDecisions
@@ -21,6 +24,7 @@ from tests.support.shards.harness import NAMESPACE, Harness
 from tests.support.simulated.virtual_time import run_virtual
 
 NAME = f"topic://{NAMESPACE}/paid"
+CLASSIC = f"persistent://{NAMESPACE}/paid"
 UNITS = 100
 T = TypeVar("T")
 
@@ -34,13 +38,18 @@ class ScalableShard:
         self.harness = Harness(directory, units=UNITS, segments=self.segments)
         self.segments.holds = self._holds
         self._commands = 0
+        self._classic: Topic | None = None
 
-    async def start(self, segments: int, brokers: int) -> None:
+    async def start(self, segments: int, brokers: int, classic: int | None = None) -> None:
+        """Start with a topic of some segments, or with a classic one of ``classic`` partitions."""
         for number in range(1, brokers + 1):
             await self.harness.start_broker(f"broker-{number}", UNITS)
         await self.harness.execute(create_tenant=pb.CreateTenant(name="acme"))
         await self.harness.execute(create_namespace=pb.CreateNamespace(name=NAMESPACE))
         spec = pb.TopicSpec(name=NAME, segments=segments)
+        if classic is not None:
+            spec = pb.TopicSpec(name=CLASSIC, partitions=classic)
+            self._classic = Topic("", CLASSIC, classic, 1, "", 0, ())
         result = await self.harness.execute(create_topics=pb.CreateTopics(topics=[spec]))
         assert not result.topics[0].rejection_code, result
 
@@ -48,11 +57,21 @@ class ScalableShard:
 
     @property
     def topic(self) -> ScalableTopic:
-        """The topic as it is committed."""
+        """The topic as it is committed; a classic one as its producers see it."""
         states = read_states(query_of(self.harness.view.reader), StateKind.SCALABLE_TOPIC, [NAME])
         topic = states[NAME]
+        if topic is None and self._classic is not None:
+            order = CreateScalableTopic(NAME, "", 0, 0, unit_names(self._classic))
+            decision = decide(None, order)
+            assert isinstance(decision, Accepted)
+            topic = fold(evolve, INITIAL, decision.events)
         assert isinstance(topic, ScalableTopic)
         return topic
+
+    def classic_topic(self) -> Any:
+        """Return the classic topic as it is committed, None if there is none."""
+        states = read_states(query_of(self.harness.view.reader), StateKind.TOPIC, [CLASSIC])
+        return states[CLASSIC]
 
     @property
     def units(self) -> dict[str, str]:
@@ -71,6 +90,11 @@ class ScalableShard:
     async def change(self, kind: str, *segments: int, buckets: int = 0) -> pb.CommandResult:
         body = pb.ChangeLayout(name=NAME, kind=kind, segments=segments, buckets=buckets)
         return await self.run(change_layout=body)
+
+    async def migrate(self) -> pb.TopicOutcome:
+        spec = pb.TopicSpec(name=NAME, migrates=True)
+        result = await self.run(create_topics=pb.CreateTopics(topics=[spec]))
+        return result.topics[0]
 
     async def subscribe(self, name: str, type_: str = "stream") -> pb.CommandResult:
         body = pb.CreateScalableSubscription(name=NAME, subscription=name, type=type_)
@@ -100,7 +124,10 @@ class ScalableShard:
 
     def owner(self, unit: str) -> str:
         """Return the broker that a unit is assigned to, "" for none."""
-        key = f"{self.topic.topic_id}/{unit}"
+        topic_id = self.topic.topic_id
+        if not unit.startswith("s"):
+            topic_id = self.classic_topic().topic_id
+        key = f"{topic_id}/{unit}"
         states = read_states(query_of(self.harness.view.reader), StateKind.ASSIGNMENT, [key])
         assignment: Any = states[key]
         return "" if assignment is None else assignment.broker_id
@@ -148,13 +175,15 @@ def in_scalable_shard(
     *,
     segments: int = 1,
     brokers: int = 2,
+    classic: int | None = None,
 ) -> T:
-    """Run ``scenario`` with a topic of some segments, in virtual time."""
+    """Run ``scenario`` with a topic of some segments, in virtual time; or with a classic one of
+    ``classic`` partitions."""
 
     async def main() -> T:
         shard = ScalableShard(directory)
         try:
-            await shard.start(segments, brokers)
+            await shard.start(segments, brokers, classic)
             return await scenario(shard)
         finally:
             await shard.close()
