@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -300,3 +301,16 @@ def schema_of_stored(stored: bytes) -> Schema:
 def _properties(message: pulsar.Schema) -> dict[str, str]:
     # In the type stubs, ``KeyValue`` is the enumeration's value of that name.
     return {item.key: item.value for item in cast(Any, message).properties}
+
+
+_MANAGED_KEY = "__pulsar.v5.managed"
+_LOOKED_AT_MAX = 100
+"""Pairs of a client's metadata in which the mark is looked for; clients put it first."""
+
+
+def is_managed(metadata: Iterable[pulsar.KeyValue]) -> bool:
+    """Return whether a producer or consumer is marked as a part of one that follows a layout."""
+    return any(
+        each.key == _MANAGED_KEY and each.value == "true"
+        for each in islice(metadata, _LOOKED_AT_MAX)
+    )

@@ -68,7 +68,7 @@ class DiscoveryNode:
         self._servicer = DiscoveryServicer(
             core.lookups,
             inventory,
-            LayoutService(inventory),
+            LayoutService(core.owners, inventory),
             listing,
             policies,
             EvacuationService(core.router, core.link),

@@ -124,6 +124,7 @@ class BlockingClient:
     split_segment = _waiting(Client.split_segment)
     merge_segments = _waiting(Client.merge_segments)
     rebucket_segment = _waiting(Client.rebucket_segment)
+    migrate_topic = _waiting(Client.migrate_topic)
     create_scalable_subscription = _waiting(Client.create_scalable_subscription)
     delete_scalable_subscription = _waiting(Client.delete_scalable_subscription)
     seek_scalable_subscription = _waiting(Client.seek_scalable_subscription)

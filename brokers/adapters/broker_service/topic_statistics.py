@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
 from brokers.domain.position import Position
@@ -91,15 +91,19 @@ def detailed_stats(topic: Topic) -> wire.TopicStats:
     them are counted.
     """
     found = _of_topic(topic)
+    subscriptions = topic.subscriptions.values()
     found.is_terminated = topic.is_terminated
     found.deduplicates = topic.policy.deduplicates
+    consumers = chain.from_iterable(each.consumers for each in subscriptions)
+    found.classic_clients = sum(not each.request.is_managed for each in topic.producers)
+    found.classic_clients += sum(not each.request.is_managed for each in consumers)
     found.last_publish_time_ms = topic.ledger.last_time_ms
     _set_rate(found.rates_in, topic.rates.rate_in)
     _set_rate(found.rates_out, topic.rates.rate_out)
     room = _RowRoom()
     found.publishers.extend(room.filled(map(_of_producer, topic.producers)))
     entries, size = topic.ledger.entry_count, topic.ledger.byte_count
-    for row, subscription in zip(found.subscriptions, topic.subscriptions.values(), strict=True):
+    for row, subscription in zip(found.subscriptions, subscriptions, strict=True):
         _set_rate(row.rates_out, subscription.rate)
         row.rows.extend(room.filled(map(_of_consumer, subscription.consumers)))
         active = subscription.active_consumer

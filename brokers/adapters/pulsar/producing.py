@@ -26,7 +26,7 @@ from brokers.ports.producer import Publication
 from brokers.service.entry_metadata import stamp_problem
 from brokers.service.producing.producers import Producer, ProducerRequest
 from brokers.service.topics.topic import Topic
-from brokers.wire import stated_schema
+from brokers.wire import is_managed, stated_schema
 from nextgen.kernel.limits.pulsar import (
     HANDLES_PER_CONNECTION_MAX,
     PRODUCER_NAME_BYTES_MAX,
@@ -301,6 +301,7 @@ def _request(request: pulsar.CommandProducer) -> ProducerRequest:
         mode=AccessMode(int(request.producer_access_mode)),
         topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
         epoch=request.epoch,
+        is_managed=is_managed(request.metadata),
     )
 
 

@@ -14,7 +14,7 @@ from brokers.service.subscriptions.subscription import (
     SubscriptionKind,
     SubscriptionStart,
 )
-from brokers.wire import stated_schema
+from brokers.wire import is_managed, stated_schema
 from nextgen.kernel.limits.pulsar import (
     CONSUMER_NAME_BYTES_MAX,
     STICKY_RANGES_MAX,
@@ -104,6 +104,7 @@ def _request(command: pulsar.CommandSubscribe) -> ConsumerRequest:
         key_shared=key_shared,
         consumer_epoch=command.consumer_epoch if command.HasField("consumer_epoch") else NO_EPOCH,
         read_compacted=command.read_compacted,
+        is_managed=is_managed(command.metadata),
     )
 
 

@@ -36,6 +36,8 @@ class ProducerRequest:
     """The former epoch of an exclusive producer that reconnects."""
     epoch: int
     """Number of the producer's attempt to connect."""
+    is_managed: bool = False
+    """Whether it is a part of a producer that follows the layout of a scalable topic."""
 
 
 class Producer:

@@ -43,6 +43,8 @@ class ConsumerRequest:
     key_shared: KeySharedRequest | None = None
     consumer_epoch: int = NO_EPOCH
     read_compacted: bool = False
+    is_managed: bool = False
+    """Whether it is a part of a consumer that follows the layout of a scalable topic."""
 
 
 class Consumer:

@@ -69,7 +69,7 @@ def all_routes(services: AdminServices) -> list[Route]:
         topic_domain=Domain.TOPIC.value,
     )
     scalable = ScalableTopics(services.owners, services.inventory)
-    layouts = LayoutService(services.inventory)
+    layouts = LayoutService(services.owners, services.inventory)
     return [
         *Lookups(services.topics, services.directory).routes(),
         *topic_routes(services.owners, services.inventory, services.listing, services.moves),

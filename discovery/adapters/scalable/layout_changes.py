@@ -1,4 +1,4 @@
-"""/admin/v2/scalable/{tenant}/{namespace}/{topic}/split, merge, rebucket: changes of segments."""
+"""/admin/v2/scalable/{tenant}/{namespace}/{topic}/split, merge, rebucket, migrate."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from discovery.adapters.resources.places import path_number
+from discovery.adapters.resources.topic_codes import refused_as
 from discovery.adapters.rest.answer import DONE, Answer, RestFailure
 from discovery.adapters.rest.request import RestRequest
-from discovery.adapters.rest.route import Route, Work
+from discovery.adapters.rest.route import BOOLEAN, Route, Work
 from discovery.adapters.scalable.topics import TOPIC
-from discovery.service.scalable.layouts import LayoutService
+from discovery.service.scalable.layouts import MIGRATE, LayoutService
 from discovery.service.scalable.topics import ScalableTopics, segment_of
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.scalable import BUCKETS_PER_SEGMENT_MAX
 from nextgen.kernel.routing.names import Domain
 from nextgen.kernel.scalable.buckets import equal_buckets
@@ -46,7 +48,23 @@ class LayoutChangeRoutes:
                 "Give a segment another number of entry buckets",
                 query={"bucketCount": _BUCKETS},
             ),
+            _change(
+                "migrate",
+                self._migrate,
+                "Replace the classic topic of this name by a scalable one",
+                query={"force": BOOLEAN},
+                conflict="It is scalable, or has classic clients and it is not forced, or no "
+                "broker took over: repeat it.",
+            ),
         ]
+
+    async def _migrate(self, request: RestRequest) -> Answer:
+        wanted = pb.UpdateLayoutRequest(
+            name=request.topic().text, kind=MIGRATE, force=request.flag("force")
+        )
+        with refused_as({RejectionCode.IN_USE: 409, RejectionCode.LIMIT_EXCEEDED: 412}):
+            await self._layouts.update_layout(wanted, request.timeout_ms)
+        return DONE
 
     async def _split(self, request: RestRequest) -> Answer:
         (segment,) = await self._segments(request, "segment")
@@ -106,11 +124,13 @@ def _range_of(segment: TopicSegment) -> HashRange:
     return HashRange(segment.hash_start, segment.hash_end)
 
 
-def _change(path: str, work: Work, summary: str, **more: Any) -> Route:
-    answers = {
-        204: "The new layout is committed.",
-        409: "Another change is under way, or this one was taken back: repeat it.",
-    }
+_UNDER_WAY = "Another change is under way, or this one was taken back: repeat it."
+
+
+def _change(
+    path: str, work: Work, summary: str, *, conflict: str = _UNDER_WAY, **more: Any
+) -> Route:
+    answers = {204: "The new layout is committed.", 409: conflict}
     return Route(
         "POST",
         f"{TOPIC}/{path}",

@@ -1,4 +1,4 @@
-"""``scalable-topics split``, ``merge``, ``rebucket``, and what is done to subscriptions.
+"""``scalable-topics`` split, merge, rebucket, migrate, and what is done to subscriptions.
 
 A command is answered when its change is done. What an interrupted one began goes on; the same
 command joins it.
@@ -14,7 +14,7 @@ import typer
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target
 from nextgen.cli.console.output import as_dict, print_json, print_line
-from nextgen.cli.scalable.names import Name, full_name, layout_of
+from nextgen.cli.scalable.names import Name, full_name, layout_of, migrated_name
 from nextgen.cli.topics.inventory_commands import endpoints
 from nextgen.kernel.limits.scalable import BUCKETS_PER_SEGMENT_MAX
 from nextgen.kernel.limits.stream import POSITION_MAX
@@ -32,6 +32,7 @@ def add_to(group: typer.Typer) -> None:
     group.command("split")(split)
     group.command("merge")(merge)
     group.command("rebucket")(rebucket)
+    group.command("migrate")(migrate)
     group.command("subscribe")(subscribe)
     group.command("unsubscribe")(unsubscribe)
     group.command("seek")(seek)
@@ -79,6 +80,25 @@ def rebucket(
     So many consumers of a stream can share it.
     """
     _change(name, "rebucket", [segment], target, data_dir, json_output, buckets=buckets)
+
+
+def migrate(
+    name: Annotated[
+        str, typer.Argument(help="persistent://tenant/namespace/name or tenant/namespace/name")
+    ],
+    force: Annotated[
+        bool, typer.Option("--force", help="Also while classic clients are connected.")
+    ] = False,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Replace a classic topic by a scalable one, with its messages and subscriptions, for good.
+
+    Classic producers fail from then on; classic consumers can read what is left.
+    """
+    full = migrated_name(name)
+    _change(full, "migrate", [], target, data_dir, json_output, force=force)
 
 
 def subscribe(
@@ -167,6 +187,7 @@ def _change(
     json_output: bool,
     *,
     buckets: int = 0,
+    force: bool = False,
 ) -> None:
     from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
     from protos.nextgen.v1.discovery_service_pb2 import UpdateLayoutRequest
@@ -182,12 +203,15 @@ def _change(
                 kind=kind,
                 segments=segments,
                 buckets=buckets,
+                force=force,
             )
             response = await client.call("UpdateLayout", request)
             return response, await layout_of(client, full)
 
     response, layout = run_command(work())
-    children = [each for each in layout.segments if set(segments) <= set(each.parents)]
+    sealed = [each.segment_id for each in layout.segments if each.legacy_topic_name]
+    parents = set(segments or sealed)
+    children = [each for each in layout.segments if each.parents and parents <= set(each.parents)]
     ids = [each.segment_id for each in children]
     if json_output:
         shown = {"name": full, "epoch": layout.epoch, "children": ids}
@@ -196,8 +220,8 @@ def _change(
     made = ", ".join(
         f"{each.segment_id} ({each.hash_start:04x}-{each.hash_end:04x})" for each in children
     )
-    parents = ", ".join(map(str, segments))
-    print_line(f"{kind} of {parents} into {made or 'others'}: epoch {layout.epoch} of {full}")
+    shown_parents = ", ".join(map(str, sorted(parents)))
+    print_line(f"{kind} of {shown_parents} into {made or 'others'}: epoch {layout.epoch} of {full}")
 
 
 def _write(

@@ -9,7 +9,7 @@ import typer
 from nextgen.cli.console.command_run import run_command
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.routing.names import Domain, parse_topic
+from nextgen.kernel.routing.names import Domain, parse_topic, scalable_name
 
 if TYPE_CHECKING:
     from nextgen.cli.calls.discovery_client import DiscoveryClient
@@ -48,5 +48,17 @@ def full_name(text: str) -> str:
         if name.domain is not Domain.TOPIC:
             raise Refused(RejectionCode.INVALID_NAME, f"{name.text} is no scalable topic's name")
         return name.text
+
+    return run_command(parse())
+
+
+def migrated_name(text: str) -> str:
+    """Return the canonical name of the scalable topic that a classic topic is to become."""
+
+    async def parse() -> str:
+        name = parse_topic(text)
+        if name.partition is not None or name.domain not in (Domain.PERSISTENT, Domain.TOPIC):
+            raise Refused(RejectionCode.INVALID_NAME, f"{name.text} is no persistent topic's name")
+        return scalable_name(name).text
 
     return run_command(parse())

@@ -27,6 +27,14 @@ class LayoutWrites:
         """Replace an active segment by one of its range that has so many entry buckets."""
         return await self._update_layout(name, "rebucket", segment_id, buckets=buckets)
 
+    async def migrate_topic(self, name: str, *, force: bool = False) -> Written:
+        """Replace a classic topic by a scalable one, which has its messages and subscriptions.
+
+        Nothing takes that back. Refused with IN_USE while producers or consumers of classic clients
+        are connected, unless forced: their producers then fail, as the topic is terminated.
+        """
+        return await self._update_layout(name, "migrate", force=force)
+
     async def create_scalable_subscription(
         self, name: str, subscription: str, *, type: str = "stream"
     ) -> Written:
@@ -50,10 +58,15 @@ class LayoutWrites:
         return await self._of_subscription("Seek", name, subscription, **fields)
 
     async def _update_layout(
-        self, name: str, kind: str, *segments: int, buckets: int = 0
+        self, name: str, kind: str, *segments: int, buckets: int = 0, force: bool = False
     ) -> Written:
         request = pb.UpdateLayoutRequest(
-            command_id=new_command_id(), name=name, kind=kind, segments=segments, buckets=buckets
+            command_id=new_command_id(),
+            name=name,
+            kind=kind,
+            segments=segments,
+            buckets=buckets,
+            force=force,
         )
         return await self._write("UpdateLayout", request)
 

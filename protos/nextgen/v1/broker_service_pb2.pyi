@@ -415,7 +415,7 @@ class MessagePosition(_message.Message):
     def __init__(self, ledger_id: _Optional[int] = ..., entry_id: _Optional[int] = ...) -> None: ...
 
 class TopicStats(_message.Message):
-    __slots__ = ("topic", "epoch", "producers", "entries", "bytes", "first", "last", "messages_in", "messages_out", "bytes_in", "bytes_out", "subscriptions", "is_fenced", "error", "schema_versions", "backlog_bytes", "is_terminated", "rates_in", "rates_out", "publishers", "deduplicates", "last_publish_time_ms")
+    __slots__ = ("topic", "epoch", "producers", "entries", "bytes", "first", "last", "messages_in", "messages_out", "bytes_in", "bytes_out", "subscriptions", "is_fenced", "error", "schema_versions", "backlog_bytes", "is_terminated", "rates_in", "rates_out", "publishers", "deduplicates", "last_publish_time_ms", "classic_clients")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PRODUCERS_FIELD_NUMBER: _ClassVar[int]
@@ -438,6 +438,7 @@ class TopicStats(_message.Message):
     PUBLISHERS_FIELD_NUMBER: _ClassVar[int]
     DEDUPLICATES_FIELD_NUMBER: _ClassVar[int]
     LAST_PUBLISH_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    CLASSIC_CLIENTS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     epoch: int
     producers: int
@@ -460,7 +461,8 @@ class TopicStats(_message.Message):
     publishers: _containers.RepeatedCompositeFieldContainer[ProducerStats]
     deduplicates: bool
     last_publish_time_ms: int
-    def __init__(self, topic: _Optional[str] = ..., epoch: _Optional[int] = ..., producers: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., first: _Optional[_Union[MessagePosition, _Mapping]] = ..., last: _Optional[_Union[MessagePosition, _Mapping]] = ..., messages_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionStats, _Mapping]]] = ..., is_fenced: _Optional[bool] = ..., error: _Optional[str] = ..., schema_versions: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., is_terminated: _Optional[bool] = ..., rates_in: _Optional[_Union[TrafficRates, _Mapping]] = ..., rates_out: _Optional[_Union[TrafficRates, _Mapping]] = ..., publishers: _Optional[_Iterable[_Union[ProducerStats, _Mapping]]] = ..., deduplicates: _Optional[bool] = ..., last_publish_time_ms: _Optional[int] = ...) -> None: ...
+    classic_clients: int
+    def __init__(self, topic: _Optional[str] = ..., epoch: _Optional[int] = ..., producers: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., first: _Optional[_Union[MessagePosition, _Mapping]] = ..., last: _Optional[_Union[MessagePosition, _Mapping]] = ..., messages_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionStats, _Mapping]]] = ..., is_fenced: _Optional[bool] = ..., error: _Optional[str] = ..., schema_versions: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., is_terminated: _Optional[bool] = ..., rates_in: _Optional[_Union[TrafficRates, _Mapping]] = ..., rates_out: _Optional[_Union[TrafficRates, _Mapping]] = ..., publishers: _Optional[_Iterable[_Union[ProducerStats, _Mapping]]] = ..., deduplicates: _Optional[bool] = ..., last_publish_time_ms: _Optional[int] = ..., classic_clients: _Optional[int] = ...) -> None: ...
 
 class TrafficRates(_message.Message):
     __slots__ = ("messages_per_s", "bytes_per_s")

@@ -214,12 +214,13 @@ class UnloadTopicsResponse(_message.Message):
     def __init__(self, outcomes: _Optional[_Iterable[_Union[_shard_service_pb2.UnassignOutcome, _Mapping]]] = ...) -> None: ...
 
 class UpdateLayoutRequest(_message.Message):
-    __slots__ = ("command_id", "name", "kind", "segments", "buckets", "issued", "consistency")
+    __slots__ = ("command_id", "name", "kind", "segments", "buckets", "force", "issued", "consistency")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
     ISSUED_FIELD_NUMBER: _ClassVar[int]
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
@@ -227,9 +228,10 @@ class UpdateLayoutRequest(_message.Message):
     kind: str
     segments: _containers.RepeatedScalarFieldContainer[int]
     buckets: int
+    force: bool
     issued: _containers.RepeatedCompositeFieldContainer[ShardPosition]
     consistency: _shard_service_pb2.Consistency
-    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., kind: _Optional[str] = ..., segments: _Optional[_Iterable[int]] = ..., buckets: _Optional[int] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., kind: _Optional[str] = ..., segments: _Optional[_Iterable[int]] = ..., buckets: _Optional[int] = ..., force: _Optional[bool] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
 
 class ScalableSubscriptionRequest(_message.Message):
     __slots__ = ("command_id", "name", "subscription", "type", "seek_to_ms", "skips_all", "issued", "consistency")

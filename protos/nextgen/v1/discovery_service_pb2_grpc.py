@@ -349,8 +349,9 @@ class DiscoveryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateLayout(self, request, context):
-        """Splits a segment, merges two, or gives one other entry buckets. Answered with the new layout's
-        version; an equal request joins the operation that is under way.
+        """Splits a segment, merges two, gives one other entry buckets, or replaces a classic topic by a
+        scalable one. Answered with the new layout's version; an equal request joins the operation that
+        is under way.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
