@@ -137,7 +137,8 @@ def _decide_create(
             hash_start=within.start,
             hash_end=within.end,
             created_at_epoch=0,
-            created_at_ms=command.time_ms,
+            # Of a classic unit clients knew no time, and must not take it for a new one.
+            created_at_ms=0 if name else command.time_ms,
             bucket_starts=buckets,
             legacy_topic_name=name,
         )

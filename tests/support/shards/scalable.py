@@ -43,6 +43,13 @@ def create(segments: int = 1, topic_id: str = "topic-1") -> CreateScalableTopic:
     return CreateScalableTopic(NAME, topic_id, segments, 1_000)
 
 
+def migrate(partitions: int = 2) -> tuple[CreateScalableTopic, PlanLayoutChange]:
+    """Return the commands that a classic topic of ``partitions`` begins to be scalable with."""
+    names = [f"persistent://acme/orders/paid-partition-{each}" for each in range(partitions)]
+    made = CreateScalableTopic(NAME, "topic-1", 0, 1_000, tuple(names))
+    return made, PlanLayoutChange(ChangeKind.MIGRATE, (), 2_000)
+
+
 def plan(
     kind: ChangeKind, *segments: int, buckets: int = 0, time_ms: int = 2_000
 ) -> PlanLayoutChange:
@@ -123,6 +130,7 @@ COMMANDS: st.SearchStrategy[ScalableTopicCommand] = st.one_of(
     st.builds(
         lambda one, buckets: plan(REBUCKET, one, buckets=buckets), _segment_ids, st.integers(0, 3)
     ),
+    st.just(PlanLayoutChange(ChangeKind.MIGRATE, (), 2_000)),
     st.builds(
         MarkChildrenReady, _operation_ids, st.sampled_from([(), ("s",), ("s", "t"), ("s", "t")])
     ),
@@ -159,11 +167,15 @@ COMMANDS: st.SearchStrategy[ScalableTopicCommand] = st.one_of(
 @st.composite
 def histories(draw: st.DrawFn, commands_max: int = 40) -> Sequence[ScalableTopicCommand]:
     """Draw commands that mostly fit the state that they meet, so that layouts grow."""
-    commands: list[ScalableTopicCommand] = [create(draw(st.integers(1, 4)))]
+    count = draw(st.integers(1, 4))
+    commands: list[ScalableTopicCommand] = [create(count)]
+    if draw(st.booleans()):
+        commands = [*migrate(count)]
+    begins_with = len(commands)
     topic: ScalableTopicState = None
-    for number in range(draw(st.integers(1, commands_max))):
-        command = commands[0] if not number else _fitting(draw, topic)
-        if number:
+    for number in range(draw(st.integers(begins_with, commands_max))):
+        command = commands[number] if number < begins_with else _fitting(draw, topic)
+        if number >= begins_with:
             commands.append(command)
         decision = decide(topic, command)
         if isinstance(decision, Accepted):

@@ -127,7 +127,7 @@ async def test_a_second_command_joins_the_migration(shard: ScalableShard) -> Non
 
 
 @run_by(in_scalable_shard, classic=MIGRATED_PARTITIONS_MAX + 1)
-async def test_partitions_are_bounded(shard: ScalableShard) -> None:
+async def test_a_topic_of_too_many_partitions_stays_classic(shard: ScalableShard) -> None:
     assert (await shard.migrate()).rejection_code == "LIMIT_EXCEEDED"
     assert shard.harness.leader.state.reads.load_topic(NAME) is None
 

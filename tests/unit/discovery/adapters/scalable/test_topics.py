@@ -231,6 +231,7 @@ async def test_the_openapi_document_has_every_route(rest: RestWorld) -> None:
         "/{topic}/segments/{segment}/stats": ["get"],
         "/{topic}/split/{segment}": ["post"],
         "/{topic}/merge/{segment}/{other}": ["post"],
+        "/{topic}/migrate": ["post"],
         "/{topic}/rebucket/{segment}": ["post"],
         "/{topic}/subscriptions/{subscription}": ["delete", "put"],
         "/{topic}/subscriptions/{subscription}/seek": ["post"],

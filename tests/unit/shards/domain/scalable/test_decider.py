@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.limits.scalable import SEGMENTS_PER_TOPIC_MAX
+from nextgen.kernel.limits.scalable import MIGRATED_PARTITIONS_MAX, SEGMENTS_PER_TOPIC_MAX
 from nextgen.kernel.scalable.buckets import equal_buckets
 from nextgen.kernel.scalable.segments import Segment
 from shards.domain.scalable.commands import DeleteScalableTopic, PruneSegments
@@ -22,6 +22,7 @@ from tests.support.shards.scalable import (
     changed,
     create,
     histories,
+    migrate,
     new_topic,
     plan,
     refused,
@@ -37,6 +38,15 @@ def test_a_new_topic_has_the_segments_that_were_asked_for():
 
     assert created == ScalableTopicCreated(NAME, "topic-1", (LOWER, UPPER))
     assert evolve(INITIAL, created) == ScalableTopic("topic-1", NAME, 0, 2, 1, {0: LOWER, 1: UPPER})
+
+
+def test_a_classic_topic_becomes_scalable_with_migrated_partitions_max_partitions_at_most():
+    topic = after(INITIAL, *migrate(MIGRATED_PARTITIONS_MAX))
+
+    assert topic.operation is not None
+    assert len(topic.operation.children) == MIGRATED_PARTITIONS_MAX
+    made, _ = migrate(MIGRATED_PARTITIONS_MAX + 1)
+    assert refused(INITIAL, made).code is RejectionCode.LIMIT_EXCEEDED
 
 
 def test_creating_it_again_is_a_retry_with_the_same_id_only():
