@@ -11,8 +11,8 @@ from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.scalable.segments import SegmentEnd
 from protos.nextgen.v1 import topic_admin_pb2 as pb
-from shards.domain.scalable.retention import SegmentUsage
 from protos.nextgen.v1.broker_service_pb2 import TopicStats
+from shards.domain.scalable.retention import SegmentUsage
 from shards.domain.scalable.vocabulary import SubscriptionType
 from shards.ports import SegmentUnit
 

@@ -35,7 +35,7 @@ MUTANTS = (
             Edit(
                 topic_creation,
                 "_decide",
-                "present.get(twin_of(new.name)) is not None",
+                "before is None and twin is not None",
                 "False",
             ),
         ),

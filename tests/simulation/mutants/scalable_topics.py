@@ -17,9 +17,11 @@ from nextgen.client.st.domain import layout as st_layout
 from nextgen.client.st.domain.outbox import Lane, Outbox
 from nextgen.client.st.producing.segment_producer import SegmentProducer
 from nextgen.client.st.watching.registration import Registration
+from shards.assignment.unit_planner import UnitPlanner
 from shards.domain.scalable import distribution, groups, layout_changes
 from shards.domain.scalable import restore as scalable_restore
 from shards.domain.scalable.distribution import Layout
+from shards.inventory.topic_deletion import TopicDeletion
 from shards.scalable import settled_commands
 from shards.scalable.attachments import Attachments
 from shards.scalable.consumer_grace import ConsumerGrace
@@ -54,7 +56,52 @@ _RESTORED = ("tests/unit/shards/scalable/test_restored_layouts.py",)
 _RESTORES = ("tests/unit/shards/domain/scalable/test_restore.py",)
 _MARKS = ("tests/unit/shards/scalable/test_drained_marks.py",)
 
+_MIGRATION = ("tests/unit/shards/scalable/test_migration.py",)
+_OF_LAYOUTS = ("tests/unit/shards/domain/scalable/test_layout_changes.py",)
+
 MUTANTS = (
+    Mutant(
+        "late-subscriptions-stay-behind",
+        "SC13",
+        "a classic unit that has ended is asked once more for its subscriptions",
+        (Edit(LayoutChange, "_seal_one", "if operation.kind is ChangeKind.MIGRATE:", "if False:"),),
+        _MIGRATION,
+    ),
+    Mutant(
+        "migrations-end-without-cursors",
+        "SC13",
+        "a migration ends only with the cursors of every subscription in the segments that follow",
+        (
+            Edit(
+                layout_changes,
+                "_decide_seal",
+                "operation.kind is ChangeKind.MIGRATE and (late",
+                "False and (late",
+            ),
+        ),
+        _OF_LAYOUTS,
+    ),
+    Mutant(
+        "replaced-topics-go-alone",
+        "SC2",
+        "a classic topic whose units are segments is not deleted by itself",
+        (
+            Edit(
+                TopicDeletion,
+                "delete",
+                "if self.layout_beside(parsed) is not None:",
+                "if False:",
+            ),
+        ),
+        _MIGRATION,
+    ),
+    Mutant(
+        "pruned-partitions-begin-anew",
+        "SC8",
+        "a classic unit that left the layout is not assigned again",
+        (Edit(UnitPlanner, "plan", "if gone is not None:", "if False:"),),
+        _MIGRATION,
+    ),
     Mutant(
         "buckets-move-undrained",
         "S6",

@@ -324,6 +324,21 @@ async def test_statistics_have_a_row_for_each_client(world: BrokerWorld, admin: 
     assert consumer.available_permits == 998
 
 
+async def test_clients_that_follow_a_layout_are_told_from_classic_ones(
+    world: BrokerWorld, admin: Admin
+):
+    managed = [pulsar.KeyValue(key="__pulsar.v5.managed", value="true")]
+    others = [pulsar.KeyValue(key="__pulsar.v5.managed", value="false")]
+    clients = [world.broker().client() for _ in range(4)]
+    await clients[0].producer(metadata=managed)
+    await clients[1].subscribe("a", metadata=managed)
+    assert (await admin.stats()).classic_clients == 0
+
+    await clients[2].producer(metadata=others)
+    await clients[3].subscribe("b")
+    assert (await admin.stats()).classic_clients == 2
+
+
 async def test_rates_are_those_of_the_last_interval(world: BrokerWorld, admin: Admin):
     broker = world.broker()
     upkeep = Upkeep(broker.topics, lambda: broker.now_ms)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from nextgen.kernel.limits.scalable import MIGRATED_PARTITIONS_MAX, SCALABLE_SUBSCRIPTIONS_MAX
 from protos.nextgen.v1 import shard_service_pb2 as pb
-from shards.domain.scalable.vocabulary import SubscriptionType
+from shards.domain.scalable.vocabulary import SubscriptionPhase, SubscriptionType
+from shards.ports import SegmentUnit
 from tests.support.scalable.shard import CLASSIC, NAME, ScalableShard, in_scalable_shard
 from tests.support.scenarios import run_by
 
@@ -70,6 +72,22 @@ async def test_subscriptions_are_carried_over(shard: ScalableShard) -> None:
         "s2": {"jobs": 0, "audit": 0},
         "s3": {"jobs": 0, "audit": 0},
     }
+
+
+@run_by(in_scalable_shard, classic=1)
+async def test_a_subscription_that_comes_at_the_last_moment_is_carried_over(
+    shard: ScalableShard,
+) -> None:
+    def come(step: str, _unit: SegmentUnit, _effect: Any) -> None:
+        if step == "seal p0 is sent":
+            shard.segments.ledger("p0").cursors["late"] = 0
+
+    shard.segments.on_step = come
+
+    await shard.migrate()
+
+    assert shard.topic.subscriptions["late"].phase is SubscriptionPhase.LIVE
+    assert shard.segments.ledger("s1").cursors == {"late": 0}
 
 
 @run_by(in_scalable_shard, classic=1)
@@ -167,7 +185,7 @@ async def test_the_classic_topic_goes_with_its_last_partition(shard: ScalableSha
     await shard.migrate()
     partition = f"{CLASSIC}-partition-0"
 
-    await shard.run(prune_segments=pb.PruneSegments(name=NAME, segments=[0]))
+    await shard.prune(0)
     await asyncio.sleep(1)
 
     assert shard.segments.ledger("p0").is_removed
@@ -175,7 +193,7 @@ async def test_the_classic_topic_goes_with_its_last_partition(shard: ScalableSha
     assert await rejection(shard, partition) == "NOT_FOUND", "it would begin anew"
     assert await rejection(shard, f"{CLASSIC}-partition-1") == ""
 
-    await shard.run(prune_segments=pb.PruneSegments(name=NAME, segments=[1]))
+    await shard.prune(1)
     await asyncio.sleep(1)
 
     assert shard.classic_topic() is None

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from nextgen.kernel.limits.pulsar import SUBSCRIPTION_NAME_BYTES_MAX
-from nextgen.kernel.limits.scalable import BUCKETS_PER_SEGMENT_MAX
+from nextgen.kernel.limits.scalable import BUCKETS_PER_SEGMENT_MAX, SCALABLE_SUBSCRIPTIONS_MAX
 from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.broker_service_pb2 import SubscriptionStats, TopicStats
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.scalable.vocabulary import ChangeKind
 from shards.wire.scalable import scalable_topic_message
@@ -25,9 +26,18 @@ ABSENT = "/admin/v2/scalable/acme/orders/absent"
 NAME = "topic://acme/orders/paid"
 
 
+BOUGHT = "/admin/v2/scalable/acme/orders/bought"
+MIGRATED = "topic://acme/orders/bought"
+
+
 @pytest.fixture
-async def rest() -> AsyncIterator[RestWorld]:
-    async with rest_world(owners=FakeOwners()) as rest:
+def owners() -> FakeOwners:
+    return FakeOwners()
+
+
+@pytest.fixture
+async def rest(owners: FakeOwners) -> AsyncIterator[RestWorld]:
+    async with rest_world(owners=owners) as rest:
         for shard in rest.world.shards.values():
             await shard.state.proposer.confirm()
         await rest.world.create_tenant("acme")
@@ -147,6 +157,49 @@ def _answer_with(shard: Any, present: ScalableTopic, monkeypatch: pytest.MonkeyP
         return response
 
     monkeypatch.setattr(shard.reader, "get", changed_get)
+
+
+# Migration ---------------------------------------------------------------------------------------
+
+
+async def test_a_classic_topic_is_migrated(rest: RestWorld) -> None:
+    await rest.world.create_topic("persistent://acme/orders/bought", partitions=2)
+
+    assert await status(rest, "POST", f"{BOUGHT}/migrate") == 204
+    layout = rest.world.home_of_topic(MIGRATED).state.reads.load_scalable(MIGRATED)
+    assert layout is not None
+    assert layout.operation is not None
+    assert layout.operation.kind is ChangeKind.MIGRATE
+    assert await status(rest, "POST", f"{PAID}/migrate") == 409
+    assert await status(rest, "POST", f"{ABSENT}/migrate") == 404
+
+
+async def test_connected_classic_clients_keep_a_topic_from_it_unless_forced(
+    rest: RestWorld, owners: FakeOwners
+) -> None:
+    await rest.world.create_topic("persistent://acme/orders/bought", partitions=2)
+    owners.answer = lambda name, _: TopicStats(classic_clients=int(name.endswith("-1")))
+
+    refused = await rest.call("POST", f"{BOUGHT}/migrate")
+    assert refused.status == 409
+    assert "has 1 producers and consumers of classic clients" in refused.json["reason"]
+    assert await status(rest, "POST", f"{BOUGHT}/migrate?force=true") == 204
+
+
+async def test_scalable_subscriptions_max_are_carried_over_and_no_more(
+    rest: RestWorld, owners: FakeOwners
+) -> None:
+    await rest.world.create_topic("persistent://acme/orders/bought")
+
+    def has(count: int) -> None:
+        names = [SubscriptionStats(name=f"s{each}", is_durable=True) for each in range(count)]
+        readers = [SubscriptionStats(name=f"r{each}") for each in range(count)]
+        owners.answer = lambda _, __: TopicStats(subscriptions=[*names, *readers])
+
+    has(SCALABLE_SUBSCRIPTIONS_MAX + 1)
+    assert await status(rest, "POST", f"{BOUGHT}/migrate?force=true") == 412
+    has(SCALABLE_SUBSCRIPTIONS_MAX)
+    assert await status(rest, "POST", f"{BOUGHT}/migrate") == 204
 
 
 # Subscriptions -----------------------------------------------------------------------------------

@@ -43,8 +43,10 @@ from tests.support.shards.scalable import (
     accepted,
     after,
     changed,
+    create,
     finish,
     histories,
+    migrate,
     new_topic,
     plan,
     refused,
@@ -52,7 +54,7 @@ from tests.support.shards.scalable import (
 
 QUEUE, STREAM = SubscriptionType.QUEUE, SubscriptionType.STREAM
 CHECKPOINT = SubscriptionType.CHECKPOINT
-PRUNE = ChangeKind.PRUNE
+PRUNE, MIGRATE = ChangeKind.PRUNE, ChangeKind.MIGRATE
 
 
 def ranges_of(topic):
@@ -426,3 +428,30 @@ def _check_relatives(topic):
     for segment in topic.segments.values():
         assert all(segment.segment_id in topic.segments[one].children for one in segment.parents)
         assert all(segment.segment_id in topic.segments[one].parents for one in segment.children)
+
+
+# Migrations --------------------------------------------------------------------------------------
+
+
+def test_a_classic_topic_ends_only_with_every_subscription_in_its_children():
+    topic = after(None, *migrate(), MarkChildrenReady(1, ()), SealSegment(1, 0, END, 3_000))
+    seal = SealSegment(1, 1, END, 3_000)
+
+    late = after(topic, CreateSubscription("late", STREAM, 3_000))
+    assert refused(late, seal).code is RejectionCode.VERSION_MISMATCH
+
+    late = after(late, MarkSubscriptionReady("late", (0, 1, 2, 3)))
+    assert after(late, seal).epoch == 1
+
+
+def test_only_a_topic_of_classic_units_is_migrated():
+    topic = finish(after(None, *migrate()))
+
+    for migrated in (topic, new_topic(), after(None, create(), plan(SPLIT, 0))):
+        assert refused(migrated, plan(MIGRATE)).code is RejectionCode.NOT_ALLOWED
+    begun = after(None, *migrate())
+    assert accepted(begun, plan(MIGRATE)) == []
+    assert refused(begun, plan(SPLIT, 0)).code is RejectionCode.NOT_ALLOWED
+    taken_back = after(begun, AbandonLayoutChange(1, "no broker"))
+    assert refused(taken_back, plan(SPLIT, 0)).code is RejectionCode.NOT_ALLOWED
+    assert after(taken_back, plan(MIGRATE)).next_segment_id == 6
