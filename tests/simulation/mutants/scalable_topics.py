@@ -611,7 +611,14 @@ MUTANTS = (
         "client-leaves-a-batch-it-had-unread",
         "CS5",
         "an entry whose messages the reader had all is acknowledged",
-        (Edit(SegmentConsumer, "_deliver", "self._note_read()", "pass"),),
+        (
+            Edit(
+                SegmentConsumer,
+                "_deliver",
+                "self.entries.forget(place.entry)",
+                "return",
+            ),
+        ),
         _ST_CONSUMING,
     ),
     Mutant(

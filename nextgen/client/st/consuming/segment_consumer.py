@@ -141,7 +141,9 @@ class SegmentConsumer:
         """The application took a message out of the queue."""
         self.place = message.position
         self.skipped(1)
-        self._note_read()
+        if not self.how.is_durable and self._reading is None:
+            # So that the broker notices when everything of a sealed segment was read.
+            self._reading = asyncio.get_running_loop().call_soon(self._acknowledge_read)
 
     def skipped(self, messages: int) -> None:
         """Messages left the queue: the broker may send as many."""
@@ -352,13 +354,15 @@ class SegmentConsumer:
     ) -> None:
         if self._is_paused:
             return
-        messages = self._messages(position_of(message.message_id), message, unpacked, schema)
+        place = position_of(message.message_id)
+        messages = self._messages(place, message, unpacked, schema)
         self.skipped(len(unpacked.bodies) - len(messages))
         if messages:
             self._owner.arrived(self, messages)
         else:
-            # The reader had them all: it began inside of the entry.
-            self._note_read()
+            # A reader had them all: brokers send the entry again that it begins behind.
+            self.entries.forget(place.entry)
+            self._tell(self._ack([place.entry], pulsar.CommandAck.Individual))
         if len(self.entries) >= ST_UNACKNOWLEDGED_ENTRIES_MAX:
             self._is_held = True
 
@@ -432,11 +436,6 @@ class SegmentConsumer:
         ):
             self._is_held = False
             self.skipped(0)
-
-    def _note_read(self) -> None:
-        """Have the broker notice when everything of a sealed segment was read."""
-        if not self.how.is_durable and self._reading is None:
-            self._reading = asyncio.get_running_loop().call_soon(self._acknowledge_read)
 
     def _acknowledge_read(self) -> None:
         self._reading = None

@@ -78,6 +78,8 @@ class FakeServer:
     ) -> None:
         self.features = features or pulsar.FeatureFlags(supports_scalable_topics=True)
         self.version = "Pulsar NextGen"
+        self.sends_start_entry = False
+        """Whether a reader gets the whole entry that it begins behind, as from this project's."""
         self.topics: dict[str, FakeTopic] = {}
         self.segments: dict[str, FakeSegment] = {}
         self.connections: list[FakeConnection] = []
@@ -507,14 +509,14 @@ class FakeConnection(asyncio.Protocol):
         # As brokers do: who has nothing left to read hears it right behind the answer.
         self.server.dispatch(segment, subscription)
 
-    @staticmethod
-    def _reader_start(segment: FakeSegment, subscribe: pulsar.CommandSubscribe) -> int:
+    def _reader_start(self, segment: FakeSegment, subscribe: pulsar.CommandSubscribe) -> int:
         start = subscribe.start_message_id
         if start.ledgerId == 2**64 - 1 or subscribe.start_message_rollback_duration_sec:
             return 0  # No test is as old as a rollback.
         if start.ledgerId == 2**63 - 1:
             return len(segment.entries)
-        return start.entryId if start.batch_index >= 0 else start.entryId + 1
+        is_whole = start.batch_index < 0 and not self.server.sends_start_entry
+        return start.entryId + 1 if is_whole else start.entryId
 
     def on_flow(self, command: pulsar.BaseCommand, payload: bytes) -> None:
         consumer = self.consumers.get(command.flow.consumer_id)

@@ -596,12 +596,14 @@ async def test_an_assignment_right_behind_the_answer_is_the_newer_one(
     await until(lambda: len(consumer.assigned) == 2)
 
 
+@pytest.mark.parametrize("batching", [True, False])
 async def test_a_checkpoint_at_the_last_message_of_a_sealed_segment_leads_to_its_children(
-    server: FakeServer, client: st.PulsarClient
+    server: FakeServer, client: st.PulsarClient, batching: bool
 ) -> None:
-    """The server sends a batch again that the reader began inside of."""
+    """The server sends the entry again that the reader begins behind."""
+    server.sends_start_entry = True
     topic = server.create(TOPIC)
-    await send(client, 0, 3, keys=1)
+    await send(client, 0, 3, keys=1, batching=batching)
     first = await client.reader(TOPIC)
     last = [await first.receive(3_000) for _ in range(3)][-1]
     data = first.checkpoint().to_bytes()
@@ -611,7 +613,7 @@ async def test_a_checkpoint_at_the_last_message_of_a_sealed_segment_leads_to_its
 
     second = await client.checkpoint_consumer(TOPIC, checkpoint=data)
 
-    assert last.position.batch_index == 2, "they were stored as one batch"
+    assert last.position.batch_index == (2 if batching else -1)
     assert await take(second, 1) == {"k0": [3]}
 
 
