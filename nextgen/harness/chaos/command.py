@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -19,6 +19,7 @@ from nextgen.runtime.lifecycle.exit_code import CheckFailed, print_error
 
 if TYPE_CHECKING:
     from nextgen.harness.chaos.run import ChaosOptions
+    from nextgen.harness.chaos.schedule import FaultKind
 
 SEEDS_MAX = 2**63 - 1
 MINUTES_MAX = 7 * 24 * 60
@@ -69,6 +70,9 @@ def chaos(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the nodes' data even after a successful run.")
     ] = False,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="A kind of faults; no others are made.")
+    ] = None,
     allow_missing_faults: Annotated[
         bool, typer.Option("--allow-missing-faults", help="Accept faults that are impossible here.")
     ] = False,
@@ -89,10 +93,9 @@ def chaos(
         options = _options(
             minutes, seed, schedule, rate, target, service_url, faults, export, keep, data_dir
         )
-        options = replace(options, allows_missing_faults=allow_missing_faults)
+        options = replace(options, allows_missing_faults=allow_missing_faults, only=_kinds(only))
         run = ChaosRun(options, print_error)
-        report = await _unless_terminated(run.run())
-        print_summary(report)
+        print_summary(report := await _unless_terminated(run.run()))
         is_good = report.is_ok and report.is_valid
         result = as_json(report) | {"run_dir": str(run.run_dir), "replay": run.replay_command}
         run.tidy(result)
@@ -124,6 +127,16 @@ async def _unless_terminated(work: Coroutine[Any, Any, T]) -> T:
         raise
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
+
+
+def _kinds(names: Sequence[str] | None) -> frozenset[FaultKind]:
+    from nextgen.harness.chaos.schedule import FaultKind
+
+    known = [str(kind) for kind in FaultKind]
+    for name in names or ():
+        if name not in known:
+            raise RefusesToStart(f"--only {name} is none of {', '.join(known)}")
+    return frozenset(map(FaultKind, names or ()))
 
 
 def _options(

@@ -2,6 +2,7 @@
 
     load-1, load-2      recorded operations over the public ports (``chaos_load_job``)
     publish, receive    stock Pulsar clients, if they are installed (``chaos_message_jobs``)
+    scalable            scalable-topics clients, and an operator (``chaos_scalable``)
     watch               watches at shards and at discovery (``chaos_watch_job``)
 
 All names are below one tenant that only this load uses, so an object there that no operation
@@ -47,11 +48,20 @@ MESSAGES_PER_SECOND_PER_TOPIC = 5
 OPERATIONS_PER_SECOND_DEFAULT = 80
 """Operations per second: two cores can bear it beside the cluster."""
 
+SCALABLE_TOPICS = 3
+BURSTS_PER_SECOND_PER_TOPIC = 4
+LAYOUT_INTERVAL_MS = 2_000
+"""Between two changes of a topic's layout, on average."""
+
 READY_TIMEOUT_MS = 90_000
 STOP_TIMEOUT_MS = 90_000
 """Grace for pending requests: operations end by themselves after ten seconds, sends after forty."""
 
 DRAIN_TIMEOUT_MS = 120_000
+SCALABLE_STOP_TIMEOUT_MS = 240_000
+"""Grace for everything that a scalable topic's clients do once they are told to stop: changes of
+layouts end, sends end, and all is read twice."""
+
 KEPT_FOR_EVER = Policies(retention=RetentionPolicy(time_ms=-1, size_bytes=-1))
 """Retention of the messages: all are read again, and a broker whose clock leaps finds them old."""
 
@@ -82,7 +92,7 @@ class LoadPlan:
     @property
     def scopes(self) -> tuple[str, ...]:
         """Prefixes of all keys that the load uses."""
-        return (self.tenant, f"persistent://{self.tenant}/")
+        return (self.tenant, f"persistent://{self.tenant}/", f"topic://{self.tenant}/")
 
     def namespace(self, name: str) -> str:
         return f"{self.tenant}/{name}"
@@ -99,6 +109,11 @@ class LoadPlan:
     def message_topics(self) -> list[str]:
         return [self.topic("messages", f"lane-{number}") for number in range(MESSAGE_TOPICS)]
 
+    @property
+    def scalable_topics(self) -> list[str]:
+        namespace = self.namespace("messages")
+        return [f"topic://{namespace}/growing-{number}" for number in range(SCALABLE_TOPICS)]
+
 
 @dataclass(slots=True)
 class LoadResult:
@@ -108,6 +123,8 @@ class LoadResult:
     acked: int = 0
     published: int = 0
     received: int = 0
+    scalable: Mapping[str, Any] = field(default_factory=dict)
+    """The result of ``chaos_scalable``."""
     observed: int = 0
     acked_by_topic: Mapping[str, list[int]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -126,6 +143,7 @@ class ChaosLoad:
         self._ticks: dict[str, dict[str, int]] = {}
         self._probes: dict[int, list[str]] = {}
         self.has_messages = bool(plan.service_url) and bool(importlib.util.find_spec("pulsar"))
+        self.has_scalable_topics = bool(plan.service_url)
 
     @property
     def counts(self) -> Counter[str]:
@@ -156,10 +174,21 @@ class ChaosLoad:
                     created = await calls.create(name, {})
                     if not created.is_ok:
                         raise Unavailable(f"{name} was not created: {created.outcome}")
+                if self.has_scalable_topics:
+                    await self._prepare_scalable(calls)
                 kept = await calls.set_policies(plan.namespace("messages"), KEPT_FOR_EVER)
                 if not kept.is_ok:
                     why = calls.not_understood or kept.outcome
                     raise Unavailable(f"messages are not retained for the verdict: {why}")
+
+    async def _prepare_scalable(self, calls: RecordedCalls) -> None:
+        for number, name in enumerate(self._plan.scalable_topics):
+            made = [await calls.create(name, {}, segments=number + 1)]
+            for type_ in ("queue", "stream"):
+                made.append(await calls.create_subscription(name, type_, type_))
+            for each in made:
+                if not each.is_ok:
+                    raise Unavailable(f"{each.kind} of {name}: {each.outcome}")
 
     @property
     def probe_topics(self) -> list[str]:
@@ -210,6 +239,16 @@ class ChaosLoad:
             interval_ms = 1_000 / MESSAGES_PER_SECOND_PER_TOPIC
             await self._begin("publish", kind="chaos_publish", interval_ms=interval_ms)
             await self._wait_event("publish")
+        if self.has_scalable_topics:
+            await self._begin(
+                "scalable",
+                kind="chaos_scalable",
+                topics=plan.scalable_topics,
+                interval_ms=1_000 / BURSTS_PER_SECOND_PER_TOPIC,
+                layout_interval_ms=LAYOUT_INTERVAL_MS,
+                seed=plan.seed,
+            )
+            await self._wait_event("scalable")
 
     async def finish(self) -> LoadResult:
         """Stop new requests, wait for pending ones, and return the results."""
@@ -218,8 +257,12 @@ class ChaosLoad:
         for name in names:
             await self._processes[name].request_stop()
         for name in names:
-            totals = await self._told(name, result)
+            timeout_ms = SCALABLE_STOP_TIMEOUT_MS if name == "scalable" else STOP_TIMEOUT_MS
+            totals = await self._told(name, result, timeout_ms)
             result.received += totals.get("received", 0)
+            if name == "scalable":
+                result.scalable = totals
+                result.failures += [f"{name}: {each}" for each in totals.get("failures", ())]
             if name == "publish":
                 result.published = totals.get("acked", 0)
                 result.acked_by_topic = totals.get("acked_by_topic", {})

@@ -97,6 +97,8 @@ class ChaosOptions:
     hooks: Hooks | None = None
     is_exported: bool = True
     keep: bool = False
+    only: frozenset[FaultKind] = frozenset()
+    """The kinds of faults to make; empty: all."""
     allows_missing_faults: bool = False
     """Whether a run is valid although this machine cannot make some kinds of faults."""
 
@@ -119,6 +121,7 @@ class ChaosRun:
     @property
     def replay_command(self) -> str:
         target = f"--target {','.join(self._options.targets)} " if self._options.targets else ""
+        target += "".join(f"--only {kind} " for kind in sorted(self._options.only))
         return (
             f"nextgen chaos --seed {self._options.seed} --minutes {self._options.minutes:g} "
             f"{target}--schedule {self.run_dir / SCHEDULE_FILE}"
@@ -226,10 +229,11 @@ class ChaosRun:
 
     def _schedule(self, site: Site) -> Schedule:
         options = self._options
+        kinds = self._kinds(site)
         if options.schedule is None:
-            return make_schedule(options.seed, options.minutes, site.kinds, site.sizes, site.places)
+            return make_schedule(options.seed, options.minutes, kinds, site.sizes, site.places)
         given = options.schedule
-        steps = tuple(step for step in given.steps if step.kind in set(site.kinds))
+        steps = tuple(step for step in given.steps if step.kind in set(kinds))
         return Schedule(given.seed, given.minutes, steps)
 
     async def _under_load(
@@ -303,11 +307,17 @@ class ChaosRun:
     def _ended(self, node_id: str, code: int) -> None:
         self.report.complaints.append(f"{node_id} ended by itself with code {code}")
 
+    def _kinds(self, site: Site) -> list[FaultKind]:
+        only = self._options.only
+        return [kind for kind in site.kinds if not only or kind in only]
+
     @property
     def _missing(self) -> Mapping[FaultKind, str]:
         """Kinds of faults that a cluster started here cannot have, and why."""
         # An operator's cluster has the faults of the operator's file.
-        return {} if self._options.targets else self.report.unavailable
+        missing = {} if self._options.targets else self.report.unavailable
+        only = self._options.only
+        return {kind: why for kind, why in missing.items() if not only or kind in only}
 
     def _validate(self, site: Site) -> None:
         verdict = self.report.verdict
@@ -319,10 +329,11 @@ class ChaosRun:
             operations=verdict.operations if verdict else 0,
             acked=verdict.acked if verdict else 0,
             observed=verdict.observations if verdict else 0,
-            available=site.kinds,
+            available=self._kinds(site),
             happened=Counter(FaultKind(fault.kind) for fault in self.report.faults),
-            available_to_brokers=kinds_of_brokers(site.kinds, site.sizes, site.places),
+            available_to_brokers=kinds_of_brokers(self._kinds(site), site.sizes, site.places),
             happened_to_brokers=self.report.of_brokers,
+            layout_changes=self.report.layout_changes,
         )
 
 

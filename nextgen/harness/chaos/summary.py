@@ -39,6 +39,12 @@ class RunReport:
     complaints: list[str] = field(default_factory=list)
 
     @property
+    def layout_changes(self) -> int | None:
+        """The number of acknowledged changes of layouts, None without scalable topics."""
+        changes = self.load.scalable.get("changes")
+        return None if changes is None else sum(changes.values())
+
+    @property
     def is_valid(self) -> bool:
         return not self.invalid
 
@@ -81,6 +87,7 @@ def as_json(report: RunReport) -> dict[str, Any]:
         "faults_unavailable": {str(kind): why for kind, why in sorted(report.unavailable.items())},
         "events": report.events,
         "messages": report.load.published,
+        **scalable_counts(report),
         "verify_differences": report.verify_differences,
         "export_equals_log": report.export_equals_log,
         "exported_events": report.exported_events,
@@ -105,6 +112,22 @@ def as_json(report: RunReport) -> dict[str, Any]:
         "complaints": report.complaints,
         "valid": report.is_valid,
         "ok": report.is_ok,
+    }
+
+
+def scalable_counts(report: RunReport) -> dict[str, Any]:
+    """Return what happened on scalable topics, for the JSON line."""
+    told = report.load.scalable
+    changes: dict[str, int] = told.get("changes", {})
+    visits: dict[str, int] = told.get("visits", {})
+    return {
+        "scalable_messages": told.get("published", 0),
+        "scalable_received": told.get("received", 0),
+        "splits": changes.get("split", 0),
+        "merges": changes.get("merge", 0),
+        "rebuckets": changes.get("rebucket", 0),
+        "scalable_members": sum(visits.values()),
+        "scalable_errors": dict(sorted(told.get("errors", {}).items())),
     }
 
 
@@ -161,4 +184,6 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int | float):
         return f"{value:,}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {count:,}" for name, count in value.items()) or "-"
     return str(value)

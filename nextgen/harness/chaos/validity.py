@@ -17,6 +17,10 @@ ACKED_PER_SECOND_MIN = 2
 OBSERVATIONS_MIN_PER_MINUTE = 10
 """Minimum number of events that watchers must receive."""
 
+LAYOUT_CHANGES_MIN_PER_MINUTE = 5
+"""Minimum number of acknowledged splits, merges and rebuckets of scalable topics, where there are
+such topics."""
+
 
 NOTHING_HAPPENED: Mapping[FaultKind, int] = MappingProxyType({})
 
@@ -38,11 +42,13 @@ def invalid_because(
     missing: Mapping[FaultKind, str],
     available_to_brokers: Iterable[FaultKind] = (),
     happened_to_brokers: Mapping[FaultKind, int] = NOTHING_HAPPENED,
+    layout_changes: int | None = None,
 ) -> list[str]:
     """Return a sentence for each reason why a run is not valid.
 
     ``minutes`` is the planned length, ``lasted_s`` the actual one. ``missing`` has the required
-    kinds of faults that could not be made, with reasons.
+    kinds of faults that could not be made, with reasons. ``layout_changes`` None: the load has no
+    scalable topics.
     """
     reasons = [
         f"no {kind} could be made here ({why}); --allow-missing-faults leaves it out"
@@ -57,6 +63,9 @@ def invalid_because(
     if observed < OBSERVATIONS_MIN_PER_MINUTE * lasted_s / 60:
         needed = int(OBSERVATIONS_MIN_PER_MINUTE * lasted_s / 60)
         reasons.append(f"watchers saw only {observed} events, {needed} are needed")
+    needed = int(LAYOUT_CHANGES_MIN_PER_MINUTE * lasted_s / 60)
+    if layout_changes is not None and layout_changes < needed:
+        reasons.append(f"only {layout_changes} layouts were changed, {needed} are needed")
     needed = faults_needed(minutes)
     for kind in available:
         count = happened.get(kind, 0)

@@ -15,6 +15,7 @@ from nextgen.harness.history.checks.inventory_checks import (
     check_reads,
     check_view_hashes,
 )
+from nextgen.harness.history.checks.layout_check import check_layouts
 from nextgen.harness.history.checks.linear_check import Budget, check_linearizability
 from nextgen.harness.history.checks.log_check import check_log, check_told
 from nextgen.harness.history.checks.message_check import check_messages
@@ -67,6 +68,7 @@ def _check_against_log(
     findings.extend(check_final(history, index))
     findings.extend(check_watches(history.watch_records, index))
     findings.extend(check_segments(index))
+    findings.extend(check_layouts(history, index))
     if is_complete:
         findings.extend(check_publish_epochs(history.publishes, index))
 

@@ -10,7 +10,7 @@ from google.protobuf.json_format import MessageToDict
 
 from nextgen.harness.history.log_fold import POLICY_EVENTS
 from nextgen.harness.history.model import NO_VALUE, LogEvent, Observation
-from protos.nextgen.v1.events_pb2 import Event
+from protos.nextgen.v1.events_pb2 import Event, LayoutChanged, LayoutChangePlanned
 from protos.nextgen.v1.layouts_pb2 import TopicSegment
 from protos.nextgen.v1.policies_pb2 import Policies
 
@@ -51,9 +51,8 @@ def scalable_facts(kind: str, payload: Any) -> Mapping[str, object]:
     match kind:
         case "scalable_topic_created" | "scalable_topic_restored":
             return {"segments": [*map(_segment, payload.segments)], "removed": []}
-        case "layout_changed":
-            changed = [*map(_segment, payload.changed)]
-            return {"segments": changed, "removed": [*payload.removed]}
+        case "layout_change_planned" | "layout_change_abandoned" | "layout_changed":
+            return _change_facts(payload)
         case "scalable_subscription_created":
             return {"subscription": payload.subscription, "type": payload.type}
         case (
@@ -77,6 +76,17 @@ def scalable_facts(kind: str, payload: Any) -> Mapping[str, object]:
             }
         case _:
             return NO_VALUE
+
+
+def _change_facts(payload: Any) -> Mapping[str, object]:
+    facts: dict[str, object] = {"operation": payload.operation_id}
+    match payload:
+        case LayoutChangePlanned():
+            facts["asked_by"] = payload.asked_by
+        case LayoutChanged():
+            facts["segments"] = [*map(_segment, payload.changed)]
+            facts["removed"] = [*payload.removed]
+    return facts
 
 
 def _segment(segment: TopicSegment) -> Mapping[str, object]:

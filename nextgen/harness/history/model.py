@@ -43,6 +43,10 @@ class OperationKind(StrEnum):
     # process that was called; without it any may have answered. ``fresh``: linearizable.
     LOOKUP = "lookup"
     MOVE = "move"  # {target} -> as LOOKUP
+    # Of a scalable topic: {kind, segments, buckets} -> {}, with the position of the new layout.
+    CHANGE_LAYOUT = "change_layout"
+    CREATE_SUBSCRIPTION = "create_subscription"  # {subscription, type} -> {}
+    DELETE_SUBSCRIPTION = "delete_subscription"  # {subscription} -> {}
 
 
 WRITES = frozenset(
@@ -192,10 +196,18 @@ class Publish:
     """Epoch of the acknowledging owner: ``ledger >> 20`` (ADR 0023); 0 if it is not known."""
     topic_id: str = ""
     """Needed only if the topic is deleted and created again during the run: epochs begin anew."""
+    segment: str = ""
+    """Of a scalable topic: canonical name of the segment that acknowledged it. Epochs and ledgers
+    are its own."""
 
     @property
     def name(self) -> str:
         return f"{self.producer}#{self.sequence} of {self.topic}"
+
+    @property
+    def unit(self) -> str:
+        """What an owner acknowledged it for."""
+        return self.segment or self.topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +229,9 @@ class Received:
     subscription: str = ""
     """The group that the consumer is a member of; "" if it consumes alone."""
     key: str = ""
-    """The message's key; "" if it has none."""
+    """The message's key; "" if it has none, or if the group does not keep the order of keys."""
+    segment: str = ""
+    """Of a scalable topic: canonical name of the segment that it came from."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from nextgen.harness.load.pulsar.publish import publish
 from nextgen.harness.load.pulsar.subscribe import subscribe
 from nextgen.harness.load.recorded.chaos_load import chaos_load
 from nextgen.harness.load.recorded.chaos_messages import chaos_drain, chaos_publish, chaos_receive
+from nextgen.harness.load.recorded.chaos_scalable import chaos_scalable
 from nextgen.harness.load.recorded.chaos_watch import chaos_watch
 from nextgen.harness.load.reporter import Reporter
 
@@ -37,6 +38,7 @@ JOBS: dict[str, Job] = {
     "chaos_publish": chaos_publish,
     "chaos_receive": chaos_receive,
     "chaos_drain": chaos_drain,
+    "chaos_scalable": chaos_scalable,
     "chaos_watch": chaos_watch,
     "create_batched": create_batched,
     "create_serial": create_serial,

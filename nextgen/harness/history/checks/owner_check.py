@@ -34,13 +34,13 @@ class _Seen(Generic[T]):
 
 def check_publishes(publishes: Sequence[Publish]) -> Iterator[Finding]:
     """Check that no two owners acknowledged at one time, and no two messages have one entry."""
-    by_topic: dict[tuple[str, str], list[Publish]] = {}
+    by_unit: dict[tuple[str, str], list[Publish]] = {}
     for publish in publishes:
         if publish.acked_ns is not None:
-            by_topic.setdefault((publish.topic, publish.topic_id), []).append(publish)
-    for of_topic in by_topic.values():
-        yield from _check_epochs(of_topic)
-        yield from _check_entries(of_topic)
+            by_unit.setdefault((publish.unit, publish.topic_id), []).append(publish)
+    for of_unit in by_unit.values():
+        yield from _check_epochs(of_unit)
+        yield from _check_entries(of_unit)
 
 
 def check_publish_epochs(publishes: Iterable[Publish], index: LogIndex) -> Iterator[Finding]:
@@ -48,11 +48,11 @@ def check_publish_epochs(publishes: Iterable[Publish], index: LogIndex) -> Itera
     known = {(name, event.epoch) for name, events in index.units.items() for event in events}
     reported: set[tuple[str, int]] = set()
     for publish in publishes:
-        claim = (publish.topic, publish.epoch)
+        claim = (publish.unit, publish.epoch)
         if publish.acked_ns is None or not publish.epoch or claim in known or claim in reported:
             continue
         reported.add(claim)
-        message = f"{publish.topic} was acknowledged under epoch {publish.epoch}, never assigned"
+        message = f"{publish.unit} was acknowledged under epoch {publish.epoch}, never assigned"
         yield _overlap(message, publish)
 
 
@@ -139,7 +139,7 @@ def _check_epochs(publishes: Iterable[Publish]) -> Iterator[Finding]:
     ]
     for late, earlier in _gone_back(seen):
         message = (
-            f"{late.what.topic}: {late.what.name} was sent and acknowledged under epoch "
+            f"{late.what.unit}: {late.what.name} was sent and acknowledged under epoch "
             f"{late.epoch} after {earlier.what.name} had been under epoch {earlier.epoch}"
         )
         yield _overlap(message, late.what, earlier.what)

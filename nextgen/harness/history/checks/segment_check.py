@@ -84,7 +84,9 @@ def _apply(topic: _Topic, event: LogEvent) -> Iterator[Finding]:
     if "segments" in facts:
         yield from _change_layout(topic, event, facts)
         return
-    name = facts["subscription"]
+    name = facts.get("subscription")
+    if name is None:
+        return
     if event.type == "scalable_subscription_created":
         topic.groups[name] = _Group(name, facts["type"])
     elif event.type == "scalable_subscription_deleted":

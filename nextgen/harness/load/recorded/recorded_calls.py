@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -60,8 +60,11 @@ class RecordedCalls:
         self._recorder = recorder
         self._numbers = itertools.count(1)
 
-    async def create(self, key: str, properties: Mapping[str, str]) -> Operation:
-        """Create a tenant, a namespace or a topic that is not partitioned."""
+    async def create(
+        self, key: str, properties: Mapping[str, str], *, segments: int = 0
+    ) -> Operation:
+        """Create a tenant, a namespace or a topic that is not partitioned; a scalable one with so
+        many segments."""
         asked = self._asked(
             OperationKind.CREATE, key, {"properties": dict(properties), "partitions": 0}
         )
@@ -73,7 +76,7 @@ class RecordedCalls:
             return await self._write(asked, f"Create{kind}", request)
         request = pb.CreateTopicsRequest(
             command_id=bytes.fromhex(asked.command_id),
-            topics=[TopicSpec(name=key, properties=properties)],
+            topics=[TopicSpec(name=key, properties=properties, segments=segments)],
         )
         # Discovery derives another id from it for each shard.
         return await self._create_topic(replace(asked, command_id=""), request)
@@ -184,6 +187,41 @@ class RecordedCalls:
         move = TopicMove(topic=key, expected_epoch=expected_epoch)
         answer = await self._call(asked, "MoveTopics", pb.MoveTopicsRequest(moves=[move]))
         return answer if isinstance(answer, Operation) else self._located(asked, answer.answers[0])
+
+    async def change_layout(
+        self, key: str, kind: str, segments: Sequence[int], buckets: int = 0
+    ) -> Operation:
+        """Split a segment of a scalable topic, merge two, or give one so many entry buckets."""
+        argument = {"kind": kind, "segments": list(segments), "buckets": buckets}
+        asked = self._asked(OperationKind.CHANGE_LAYOUT, key, argument)
+        request = pb.UpdateLayoutRequest(
+            command_id=bytes.fromhex(asked.command_id),
+            name=key,
+            kind=kind,
+            segments=segments,
+            buckets=buckets,
+        )
+        return await self._write(asked, "UpdateLayout", request)
+
+    async def create_subscription(self, key: str, subscription: str, type_: str) -> Operation:
+        """Create a subscription of a scalable topic: ``stream``, ``queue`` or ``checkpoint``."""
+        argument = {"subscription": subscription, "type": type_}
+        asked = self._asked(OperationKind.CREATE_SUBSCRIPTION, key, argument)
+        request = pb.ScalableSubscriptionRequest(
+            command_id=bytes.fromhex(asked.command_id),
+            name=key,
+            subscription=subscription,
+            type=type_,
+        )
+        return await self._write(asked, "CreateScalableSubscription", request)
+
+    async def delete_subscription(self, key: str, subscription: str) -> Operation:
+        """Delete a subscription of a scalable topic."""
+        asked = self._asked(OperationKind.DELETE_SUBSCRIPTION, key, {"subscription": subscription})
+        request = pb.ScalableSubscriptionRequest(
+            command_id=bytes.fromhex(asked.command_id), name=key, subscription=subscription
+        )
+        return await self._write(asked, "DeleteScalableSubscription", request)
 
     # ------------------------------------------------------------------------------------------
 

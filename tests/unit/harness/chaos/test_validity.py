@@ -7,6 +7,7 @@ import pytest
 from nextgen.harness.chaos.schedule import OF_CLUSTER, FaultKind
 from nextgen.harness.chaos.validity import (
     ACKED_PER_SECOND_MIN,
+    LAYOUT_CHANGES_MIN_PER_MINUTE,
     OBSERVATIONS_MIN_PER_MINUTE,
     OPERATIONS_PER_SECOND_MIN,
     faults_needed,
@@ -24,12 +25,14 @@ def reasons(**changed: object) -> list[str]:
         "available": OF_CLUSTER,
         "happened": dict.fromkeys(OF_CLUSTER, 1),
         "missing": {},
+        "layout_changes": LAYOUT_CHANGES_MIN_PER_MINUTE * 3,
     }
     return invalid_because(**(enough | changed))  # type: ignore[arg-type]
 
 
 def test_a_run_with_just_enough_of_everything_is_valid():
     assert reasons() == []
+    assert reasons(layout_changes=None) == [], "there are no scalable topics"
 
 
 @pytest.mark.parametrize(
@@ -38,6 +41,7 @@ def test_a_run_with_just_enough_of_everything_is_valid():
         ("operations", OPERATIONS_PER_SECOND_MIN * 180 - 1),
         ("acked", ACKED_PER_SECOND_MIN * 180 - 1),
         ("observed", OBSERVATIONS_MIN_PER_MINUTE * 3 - 1),
+        ("layout_changes", LAYOUT_CHANGES_MIN_PER_MINUTE * 3 - 1),
     ],
 )
 def test_a_run_with_one_too_few_is_not_valid(name, value):
@@ -49,6 +53,7 @@ def test_a_run_that_lasts_longer_needs_more_traffic_and_no_more_faults():
         "only 900 operations",
         "only 360 operations were acknowledged",
         "watchers saw only 30 events",
+        "only 15 layouts were changed",
     ]
 
 

@@ -61,6 +61,24 @@ def test_a_topic_that_was_created_again_begins_with_epoch_one() -> None:
     assert overlaps([old, again]) == []
 
 
+def test_each_segment_of_a_scalable_topic_has_epochs_of_its_own() -> None:
+    topic = "topic://a/b/c"
+    first, second = (f"segment://a/b/c/{each}" for each in ("0000-7fff-1", "8000-ffff-2"))
+    of_two = [
+        replace(acked(1, 1, 2, 2), topic=topic, segment=first),
+        replace(acked(2, 3, 4, 1), topic=topic, segment=second),
+    ]
+    assigned = [
+        LogEvent(1, number, 1, "topic_assigned", key=name, epoch=epoch)
+        for number, (name, epoch) in enumerate([(first, 2), (second, 1)], start=1)
+    ]
+
+    assert overlaps(of_two) == []
+    assert len(overlaps([of_two[0], replace(of_two[1], segment=first)])) == 1
+    assert list(check_publish_epochs(of_two, index_log(assigned))) == []
+    assert len(list(check_publish_epochs(of_two, index_log(assigned[:1])))) == 1
+
+
 def test_an_entry_is_given_once_and_a_ledger_has_one_epoch() -> None:
     one, two = acked(1, 1, 2, 1, entry=7), acked(2, 1, 2, 1, entry=7)
     (message,) = overlaps([one, two])
