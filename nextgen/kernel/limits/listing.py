@@ -113,9 +113,9 @@ TOPIC_LIST_CHANGE_NAMES_MAX = 1_000
 """Names in one change, beyond which the rest becomes the next one. A topic's partitions stay
 together."""
 
-FILTERED_LISTS_READ_MAX = 8
+FILTERED_LISTS_READ_MAX = 2
 """Lists of scalable topics by properties that one process reads from the shards at a time: whole
-objects, as often as there are different filters. Others wait."""
+objects, as often as there are different filters. Others wait, so that these are read in time."""
 
 TOPIC_LIST_BACKLOG_EVENTS_MAX = 20_000
 """Events of a namespace that wait to be matched with its patterns; beyond it the namespace is read

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
 from nextgen.client import Client
 from nextgen.kernel.limits.pulsar import PULSAR_WRITE_PAUSE_BYTES
+from nextgen.kernel.routing.property_filter import EVERY_TOPIC
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.pulsar.frames import encode_command
 from nextgen.pulsar.server import PulsarServer
@@ -21,7 +22,14 @@ from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Item, Topic
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 from tests.integration.discovery.conftest import TIMEOUT_MS, Site, started_node
-from tests.support.discovery.topic_list_world import NAMESPACE, PREFIX, LoggedShards, Node
+from tests.support.discovery.namespace_watcher import watch_command
+from tests.support.discovery.topic_list_world import (
+    NAMESPACE,
+    PREFIX,
+    SCALABLE_PREFIX,
+    LoggedShards,
+    Node,
+)
 from tests.support.pulsar.bad_patterns import CASES, PatternCase
 
 KEEP_ALIVE_MS = 1_000
@@ -45,8 +53,8 @@ class Lists:
         self.shards = LoggedShards(2, random.Random(1))
         self.node = Node(self.shards)
 
-    def create(self, local: str) -> str:
-        name = PREFIX + local
+    def create(self, local: str, prefix: str = PREFIX) -> str:
+        name = prefix + local
         self.shards.of_topic(name).create(name)
         return name
 
@@ -56,6 +64,9 @@ async def lists(site: Site) -> AsyncIterator[Lists]:
     """Lists that the node of ``site`` serves; their streams go on by themselves."""
     lists = Lists()
     site.node.core.topic_watches.lists = lists.node.lists
+    namespaces = site.node.core.scalable.namespaces
+    assert namespaces is not None
+    namespaces.lists = lists.node.lists
 
     async def stream() -> None:
         while True:
@@ -70,8 +81,8 @@ async def lists(site: Site) -> AsyncIterator[Lists]:
 
 
 @asynccontextmanager
-async def silent_client(port: int) -> AsyncIterator[socket.socket]:
-    """Connect a client that has watched a list often, and reads nothing of what it is sent."""
+async def silent_client(port: int, watches: Sequence[BaseCommand]) -> AsyncIterator[socket.socket]:
+    """Connect a client that has sent ``watches``, and reads nothing of what it is sent."""
     loop = asyncio.get_running_loop()
     with socket.socket() as connection:
         connection.setblocking(False)
@@ -79,10 +90,7 @@ async def silent_client(port: int) -> AsyncIterator[socket.socket]:
         await loop.sock_connect(connection, ("127.0.0.1", port))
         connect = pulsar.CommandConnect(client_version="silent", protocol_version=21)
         frames = [encode_command(BaseCommand(type=BaseCommand.CONNECT, connect=connect))]
-        for watcher_id in range(SILENT_WATCHERS):
-            request = watch(watcher_id, ".*")
-            request.watchTopicList.request_id = watcher_id
-            frames.append(encode_command(request))
+        frames += map(encode_command, watches)
         await loop.sock_sendall(connection, b"".join(frames))
         yield connection
 
@@ -110,7 +118,10 @@ async def test_a_client_that_never_reads_is_bounded_and_closed_and_disturbs_nobo
     reading = await PulsarClientConnection.open(
         "127.0.0.1", port, on_push=take, timeout_ms=TIMEOUT_MS
     )
-    async with reading, silent_client(port):
+    watches = [watch(watcher_id, ".*") for watcher_id in range(SILENT_WATCHERS)]
+    for each in watches:
+        each.watchTopicList.request_id = each.watchTopicList.watcher_id
+    async with reading, silent_client(port, watches):
         await reading.request(watch(1, ".*"), timeout_ms=TIMEOUT_MS)
         await site.until(lambda: core.topic_watches.watchers == SILENT_WATCHERS + 1)
         created = []
@@ -134,6 +145,31 @@ async def test_a_client_that_never_reads_is_bounded_and_closed_and_disturbs_nobo
         last = lists.create("last")
         await site.until(lambda: seen[-1] == last)
     await server.stop(0)
+
+
+async def test_namespace_watches_of_a_client_that_never_reads_wait_with_one_update_in_all(
+    site: Site, lists: Lists
+) -> None:
+    core = site.node.core
+    for number in range(TOPICS):
+        lists.create(f"{LONG}-{number}", SCALABLE_PREFIX)
+    watches = [watch_command(each, NAMESPACE.text, EVERY_TOPIC) for each in range(SILENT_WATCHERS)]
+    namespaces = core.scalable.namespaces
+    assert namespaces is not None
+    async with silent_client(site.node.pulsar_port, watches):
+        # All have their place, and one of them has sent what the client does not read.
+        watching = "topic_list_watchers"
+        await site.until(lambda: lists.node.lists.gauges()[watching] == SILENT_WATCHERS)
+        await site.until(lambda: unsent_bytes(core.pulsar) > PULSAR_WRITE_PAUSE_BYTES)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        one_update = TOPICS * (len(LONG) + 50)
+        assert unsent_bytes(core.pulsar) <= PULSAR_WRITE_PAUSE_BYTES + one_update
+        # The system took some of them.
+        assert namespaces.updates < SILENT_WATCHERS
+
+    await site.until(lambda: namespaces.watches == 0)
+    assert namespaces.permits.bytes_held == 0
 
 
 def unsent_bytes(server: PulsarServer) -> int:

@@ -1,12 +1,14 @@
-"""The guards of topic lists by pattern: what is listed, what is watched, what a watcher is sent."""
+"""The guards of topic lists, by pattern and by properties: what is listed, watched and sent."""
 
 from __future__ import annotations
 
 from nextgen.client.discovery import topic_list
 from nextgen.client.topic_lists.namespace_changes import NamespaceChanges
 from nextgen.client.topic_lists.place import Place
+from nextgen.client.topic_lists.selection import PropertySelection
 from nextgen.client.topic_lists.shared_list import SharedList
 from nextgen.client.topic_lists.shared_lists import SharedTopicLists
+from nextgen.pulsar.scalable_topics.namespace_session import NamespaceSession
 from nextgen.pulsar.topic_lists.placement import WatcherPlaces
 from nextgen.pulsar.topic_lists.session import TopicListSession
 from tests.simulation.mutants.mutant import Edit, Mutant
@@ -15,6 +17,7 @@ _HISTORIES = ("tests/unit/client/topic_lists/test_histories.py",)
 _SHARED = ("tests/unit/client/topic_lists/test_shared_lists.py",)
 _SESSION = ("tests/unit/pulsar/topic_lists/test_session.py",)
 _PROGRAM = ("tests/unit/client/discovery/test_topic_list.py",)
+_NAMESPACES = ("tests/unit/pulsar/scalable_topics/test_namespace_session.py",)
 _PLACEMENT = ("tests/unit/pulsar/topic_lists/test_placement.py",)
 
 MUTANTS = (
@@ -164,5 +167,93 @@ MUTANTS = (
         "beyond the memory for watchers the lookup of a pattern names another server",
         (Edit(WatcherPlaces, "_is_watched_here", "if not watches.has_room:", "if False:"),),
         _PLACEMENT,
+    ),
+    Mutant(
+        "namespace-watch-keeps-topics-that-lost-their-properties",
+        "SC14",
+        "a topic whose properties no longer match leaves the list",
+        (
+            Edit(
+                PropertySelection,
+                "narrowed",
+                "return change._replace(created=(), deleted=(change.base_name,))",
+                "return None",
+            ),
+        ),
+        (*_NAMESPACES, *_HISTORIES),
+    ),
+    Mutant(
+        "namespace-watch-reads-topics-of-any-properties",
+        "SC14",
+        "of the objects that are read those are kept that match",
+        (
+            Edit(
+                PropertySelection,
+                "has",
+                "return self._properties.matches(item.topic.properties)",
+                "return True",
+            ),
+        ),
+        _NAMESPACES,
+    ),
+    Mutant(
+        "namespace-watch-goes-on-from-too-late",
+        "SC14",
+        "a list that ended while it was sent goes on from what was sent",
+        (
+            Edit(
+                Place,
+                "renew",
+                "self._behind = present if self._error is not None else None",
+                "self._behind = None",
+            ),
+        ),
+        _NAMESPACES,
+    ),
+    Mutant(
+        "namespace-watch-gives-up-on-who-has-a-list",
+        "SC15",
+        "a client that has a list gets no error, and is served later",
+        (
+            Edit(
+                NamespaceSession,
+                "_opened",
+                "if wanted.known_hash is None and attempts == NAMESPACE_WATCH_ATTEMPTS_MAX:",
+                "if attempts == NAMESPACE_WATCH_ATTEMPTS_MAX:",
+            ),
+        ),
+        _NAMESPACES,
+    ),
+    Mutant(
+        "namespace-watch-believes-any-hash",
+        "SC15",
+        "a client is spared the names if it has this very list",
+        (Edit(NamespaceSession, "_serve", "if place.hash != sent:", "if sent is None:"),),
+        (*_NAMESPACES, *_HISTORIES),
+    ),
+    Mutant(
+        "namespace-watch-keeps-memory-of-a-list-that-outgrew-it",
+        "SC15",
+        "a place at a list that ended for want of memory is closed at once",
+        (
+            Edit(
+                NamespaceSession, "_opened_again", "if isinstance(error, Overloaded):", "if False:"
+            ),
+        ),
+        _NAMESPACES,
+    ),
+    Mutant(
+        "namespace-watches-send-all-at-once",
+        "SC16",
+        "the watches of one connection send one behind the other",
+        (Edit(NamespaceSession, "_turn", "async with self._sending:", "if True:"),),
+        _NAMESPACES,
+    ),
+    Mutant(
+        "namespace-watch-sends-without-room",
+        "SC16",
+        "an update is made when the client has read the one before",
+        (Edit(NamespaceSession, "_turn", "await self._client.until_writable()", "pass"),),
+        _NAMESPACES,
     ),
 )
