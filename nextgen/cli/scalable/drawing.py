@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from nextgen.kernel.scalable.ranges import HASHES
+from nextgen.kernel.scalable.ranges import HASHES, initial_ranges
 from nextgen.kernel.scalable.segments import Segment
 
 _LABEL_COLUMNS = 7
@@ -61,6 +61,7 @@ def draw_layout(
     It shows the last ``epochs_max`` epochs (0: all) of those whose segments are left, ``epoch``
     last. What changed stands behind a row if there is room. ``has_signs``: the terminal has lines.
     """
+    segments = _side_by_side(segments)
     epochs = _epochs(segments, epoch)
     hidden = max(0, len(epochs) - epochs_max) if epochs_max else 0
     epochs = epochs[hidden:]
@@ -85,6 +86,21 @@ def draw_layout(
         row = f"{drawn:<{_LABEL_COLUMNS}}{canvas.row(active, new)}"
         lines.append(f"{row}{_GAP}{change}".rstrip())
     return lines
+
+
+def _side_by_side(segments: Sequence[Segment]) -> Sequence[Segment]:
+    """Return segments with those that were a classic topic's beside each other: they had messages
+    of any key."""
+    classic = [each.segment_id for each in segments if each.legacy_topic_name]
+    if not classic:
+        return segments
+    within = dict(zip(sorted(classic), initial_ranges(len(classic)), strict=True))
+    return [
+        replace(each, hash_start=found.start, hash_end=found.end)
+        if (found := within.get(each.segment_id))
+        else each
+        for each in segments
+    ]
 
 
 class _Canvas:
@@ -155,7 +171,9 @@ def _change(segments: Sequence[Segment], epoch: int, arrow: str) -> str:
     sealed = [each for each in by_range if each.is_sealed and each.sealed_at_epoch == epoch]
     if not epoch or not (made or sealed):
         return ""
-    if [_form(each) for each in made] == [_form(each) for each in sealed]:
+    if any(each.legacy_topic_name for each in sealed):
+        kind = "migrate"
+    elif [_form(each) for each in made] == [_form(each) for each in sealed]:
         kind = "restore"
     elif len(made) == 2:
         kind = "split"

@@ -95,6 +95,9 @@ def _planned(
     # A topic that has no room for so many goes on with the segments that it has.
     room = SEGMENTS_PER_TOPIC_MAX - len(topic.segments)
     replaced = topic.active[:room]
+    # A migration may have gone on behind the backup, so it is begun again.
+    is_classic = any(each.legacy_topic_name for each in replaced)
+    all_of_them = tuple(sorted([each.segment_id for each in replaced]))
     children = [
         Segment(
             segment_id=restored.next_segment_id + place,
@@ -102,7 +105,7 @@ def _planned(
             hash_end=each.hash_end,
             created_at_epoch=restored.epoch + 1,
             created_at_ms=time_ms,
-            parents=(each.segment_id,),
+            parents=all_of_them if is_classic else (each.segment_id,),
             bucket_starts=each.bucket_starts,
             merge_depth=each.merge_depth,
         )
@@ -115,7 +118,7 @@ def _planned(
             topic.name,
             topic.topic_id,
             restored.last_operation_id + 1,
-            ChangeKind.RESTORE,
+            ChangeKind.MIGRATE if is_classic else ChangeKind.RESTORE,
             parents,
             tuple(children),
             ASKED_BY_RESTORE,

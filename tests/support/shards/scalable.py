@@ -31,7 +31,7 @@ from shards.domain.scalable.commands import (
 from shards.domain.scalable.decider import decide
 from shards.domain.scalable.events import ScalableTopicEvent
 from shards.domain.scalable.state import ScalableTopic, ScalableTopicState, evolve
-from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionType
+from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionPhase, SubscriptionType
 
 NAME = "topic://acme/orders/paid"
 END = SegmentEnd(4, 17)
@@ -89,6 +89,11 @@ def finish(topic: ScalableTopic, time_ms: int = 3_000) -> ScalableTopic:
     assert operation is not None
     ready = MarkChildrenReady(operation.operation_id, tuple(topic.subscriptions))
     topic = after(topic, ready)
+    if operation.kind is ChangeKind.MIGRATE:
+        ids = (*topic.segments, *[each.segment_id for each in operation.children])
+        for each in topic.subscriptions.values():
+            if each.phase is SubscriptionPhase.CREATING:
+                topic = after(topic, MarkSubscriptionReady(each.name, ids))
     for segment_id in operation.parents:
         topic = after(topic, SealSegment(operation.operation_id, segment_id, END, time_ms))
     return topic

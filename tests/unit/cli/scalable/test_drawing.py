@@ -9,7 +9,15 @@ from nextgen.kernel.limits.scalable import SEGMENTS_PER_TOPIC_MAX
 from shards.domain.scalable.commands import PruneSegments
 from shards.domain.scalable.state import ScalableTopic
 from tests.support.scalable.ten_changes import DRAWN, TEN_CHANGES
-from tests.support.shards.scalable import REBUCKET, SPLIT, after, changed, new_topic
+from tests.support.shards.scalable import (
+    REBUCKET,
+    SPLIT,
+    after,
+    changed,
+    finish,
+    migrate,
+    new_topic,
+)
 
 
 @pytest.fixture
@@ -29,6 +37,16 @@ def drawn(topic: ScalableTopic, columns: int | None = 80, epochs_max: int = 0) -
 
 def test_a_topic_that_was_split_and_merged_ten_times_is_drawn(topic: ScalableTopic) -> None:
     assert drawn(topic) == DRAWN.splitlines()
+
+
+def test_partitions_of_a_classic_topic_stand_beside_each_other() -> None:
+    topic = finish(after(None, *migrate(2)))
+
+    assert drawn(topic) == [
+        "epoch  0000        8000",
+        "0      ┣━━━━ 0 ━━━━┣━━━━ 1 ━━━━┫",
+        "1      ┣━━━━ 2 ━━━━┣━━━━ 3 ━━━━┫  migrate 0, 1 → 2, 3",
+    ]
 
 
 def test_what_changed_is_left_out_before_the_drawing_is(topic: ScalableTopic) -> None:

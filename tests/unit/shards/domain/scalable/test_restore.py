@@ -91,7 +91,8 @@ def _check_restored(wanted, least=LEAST):
     assert topic.subscriptions == without_live_state(wanted.subscriptions)
     assert topic.epoch >= least > wanted.epoch
     operation = topic.operation
-    assert operation.kind is ChangeKind.RESTORE
+    is_classic = any(each.legacy_topic_name for each in wanted.active)
+    assert operation.kind is (ChangeKind.MIGRATE if is_classic else ChangeKind.RESTORE)
     assert operation.operation_id == wanted.last_operation_id + 1
     assert set(operation.parents) == wanted.segments.keys()
     assert all(least <= each.segment_id < topic.next_segment_id for each in operation.children)
@@ -103,6 +104,9 @@ def _check_replaced(topic, done):
     assert done.epoch == topic.epoch + 1
     assert [each.hash_range for each in done.active] == [each.hash_range for each in topic.active]
     assert are_tiling(each.hash_range for each in done.active)
+    if any(each.legacy_topic_name for each in topic.active):
+        assert {each.parents for each in done.active} == {tuple(topic.segments)}
+        return
     for each in done.active:
         (parent,) = each.parents
         assert done.segments[parent].children == (each.segment_id,)
