@@ -172,7 +172,7 @@ class BrokerManager:
             sequence = session.append(Delivery(release=release))
             topic = session.metadata.note_released(release)
             if topic is not None:
-                self.metadata.drop(topic)
+                self.metadata.leave(topic, sequence)
         await session.wait_synced(sequence)
         return ReleaseResponse(sequence=sequence, synced=True)
 

@@ -13,6 +13,7 @@ shard's leader, so that leader is read again before a broker gets the deletion.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
@@ -78,6 +79,10 @@ class MetadataWatch:
         self._unconfirmed: dict[Sent, None] = {}
         self._late: dict[Sent, list[PendingDelivery]] = {}
         """Pending deliveries that have no place in their session's sequence yet, by object."""
+        self._leaving: dict[Sent, int] = {}
+        """Objects that their brokers give up, with the place of that in the session's sequence."""
+        self._left: dict[DeliverySequence, deque[Sent]] = {}
+        """The same by session, in the order of the places."""
         self._settling: asyncio.Task[None] | None = None
         self._is_closed = False
         self._terms: dict[int, int] = {}
@@ -105,6 +110,8 @@ class MetadataWatch:
             home.close()
         self._names.clear()
         self._late.clear()
+        self._leaving.clear()
+        self._left.clear()
         if self._settling is not None:
             self._settling.cancel()
 
@@ -194,8 +201,21 @@ class MetadataWatch:
         if watched.known_at:
             self._compare(sent, watched)
 
+    def leave(self, sent: Sent, sequence: int) -> None:
+        """Stop watching ``sent`` once its broker has synced ``sequence``, where it gives it up.
+
+        Until then the broker acts on what it has, and no later change is in effect there.
+        """
+        self._unconfirmed.pop(sent, None)
+        self._place_late(sent)
+        watched = self._names.get(sent.name)
+        if watched is not None and sent in watched.holders:
+            self._leaving[sent] = sequence
+            self._left.setdefault(sent.session, deque()).append(sent)
+
     def drop(self, sent: Sent) -> None:
         """Stop watching ``sent`` for its session, which no longer has it."""
+        self._leaving.pop(sent, None)
         self._unconfirmed.pop(sent, None)
         self._place_late(sent)
         watched = self._names.get(sent.name)
@@ -209,7 +229,8 @@ class MetadataWatch:
     def drop_all(self, session: DeliverySequence) -> None:
         """The session is over."""
         if not self._is_closed:
-            for sent in (*session.metadata, *session.metadata.behind):
+            left = self._left.pop(session, ())
+            for sent in (*session.metadata, *session.metadata.behind, *left):
                 self.drop(sent)
         # A message on a stream that is ending changes nothing.
         session.metadata.behind.clear()
@@ -252,10 +273,21 @@ class MetadataWatch:
 
     def synced(self) -> None:
         """Acknowledge to home shards that a broker has synced more, or that a session has ended."""
+        for session in tuple(self._left):
+            self._drop_left(session)
         for home in self._home_watches.values():
             home.synced()
 
     # Inside -----------------------------------------------------------------------------------
+
+    def _drop_left(self, session: DeliverySequence) -> None:
+        left = self._left[session]
+        while left:
+            sequence = self._leaving.get(left[0], 0)
+            if session.ended is None and sequence > session.acked:
+                return
+            self.drop(left.popleft())
+        del self._left[session]
 
     def _follow(self, sent: Sent) -> None:
         if len(self._names) >= METADATA_NAMES_WATCHED_MAX:
@@ -277,7 +309,9 @@ class MetadataWatch:
     def _changed(self, watched: WatchedName, deleted_id: str) -> None:
         """Deliver the change of an object to the sessions that have it."""
         for sent in tuple(watched.holders):
-            if deleted_id:
+            if sent in self._leaving:
+                watched.home.pending.add(watched.came_at, sent.session, self._leaving[sent])
+            elif deleted_id:
                 if sent.object_id == deleted_id:
                     self._remove(sent)
             else:

@@ -831,6 +831,13 @@ _METADATA_MUTANTS = (
         ),
         _FOLLOWED,
     ),
+    Mutant(
+        "effective-before-a-topic-is-given-up",
+        "PO4",
+        "a change waits for a broker that has not synced the release of its topic",
+        (Edit(MetadataWatch, "leave", "self._leaving[sent] = sequence", "return self.drop(sent)"),),
+        ("tests/unit/shards/sessions/test_metadata_watch.py",),
+    ),
 )
 
 _HELLO_MUTANTS = (

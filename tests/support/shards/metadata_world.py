@@ -155,10 +155,10 @@ class MetadataWorld:
             name=assignment.name,
             epoch=assignment.epoch,
         )
-        session.append(Delivery(release=release))
+        sequence = session.append(Delivery(release=release))
         dropped = session.metadata.note_released(release)
         if dropped is not None:
-            self.watch.drop(dropped)
+            self.watch.leave(dropped, sequence)
 
     def sync(self, broker_id: str) -> None:
         """Make a broker apply what it was sent and acknowledge it."""
@@ -175,6 +175,7 @@ class MetadataWorld:
             await asyncio.sleep(RETRY_S)
             for broker_id in self.brokers:
                 self.sync(broker_id)
+            self.watch.synced()
 
     # What must hold ---------------------------------------------------------------------------
 

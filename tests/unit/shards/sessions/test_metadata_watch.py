@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from nextgen.kernel.errors import Overloaded
 from shards.sessions import metadata_watch
 from tests.support.processes.kept_tasks import break_kept
 from tests.support.scenarios import run_by
-from tests.support.shards.metadata_world import MetadataWorld, gathered, in_world, told
+from tests.support.shards.metadata_world import (
+    GATHER_S,
+    RETRY_S,
+    MetadataWorld,
+    gathered,
+    in_world,
+    told,
+)
 
 TOPIC = "persistent://acme/orders/paid"
 OTHER = "persistent://acme/orders/open"
@@ -87,6 +96,56 @@ async def test_partitions_of_one_topic_share_its_metadata(world: MetadataWorld) 
     world.homes.set_properties(TOPIC, a="d")
     await world.settle()
     assert world.deliveries == {"topic": 2}
+
+
+@run_by(in_world, "a", "b")
+async def test_no_change_is_in_effect_before_a_broker_has_given_the_topic_up(
+    world: MetadataWorld,
+) -> None:
+    """One that is cut off acts on what it has, although its unit has another owner."""
+    world.create_topics(TOPIC)
+    moved = world.prepare(TOPIC)
+    world.assign("a", moved)
+    await world.settle()
+    (stream,) = world.homes.streams
+
+    world.release("a", moved)
+    world.assign("b", TOPIC)
+    world.sync("b")
+    world.homes.set_properties(TOPIC, a="b")
+    await asyncio.sleep(GATHER_S + RETRY_S)
+    world.homes.deliver()
+    world.sync("b")
+    changed = stream.home.position
+
+    assert stream.in_effect(changed) < changed
+    assert world.deliveries == {"topic": 1}, "it is not sent to a broker that is to give it up"
+    world.sync("a")
+    world.watch.synced()
+    assert stream.in_effect(changed) == changed
+    assert world.brokers["a"].holding.topics == {}
+
+
+@run_by(in_world, "a", "b")
+async def test_a_topic_that_comes_back_before_it_was_given_up_is_watched(
+    world: MetadataWorld,
+) -> None:
+    world.create_topics(TOPIC)
+    moved = world.prepare(TOPIC)
+    world.assign("a", moved)
+    await world.settle()
+
+    world.release("a", moved)
+    world.assign("a", TOPIC)
+    await world.settle()
+    world.homes.set_properties(TOPIC, a="b")
+    await world.settle()
+
+    assert world.deliveries == {"topic": 1}
+    world.check_converged()
+    world.release("a", world.prepare(TOPIC))
+    world.watch.drop_all(world.brokers["a"].session)
+    assert world.watch.name_count == 0
 
 
 @run_by(in_world)

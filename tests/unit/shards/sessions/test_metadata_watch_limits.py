@@ -144,6 +144,8 @@ def test_mostly_dead_watches_are_put_together(monkeypatch: pytest.MonkeyPatch) -
         (stream,) = world.homes.streams
         for unit in (*units[:3], *units[5:8]):
             world.release("a", unit)
+        world.sync("a")
+        world.watch.synced()
         assert world.watch.watch_count == 3
 
         world.assign("a", units[10])
