@@ -16,6 +16,7 @@ CHECKS = (
     "absent and not to be created",
     "classic topic",
     "classic topic with partitions",
+    "classic topic that is migrated",
     "queue shared",
     "checkpoint",
     "segments move under load",

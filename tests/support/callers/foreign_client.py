@@ -169,6 +169,7 @@ def _answer(system: PulsarSystem, question: str, topic: str) -> str:
         "segments with messages": lambda: _segments_with_messages(system, topic),
         "split a segment": lambda: system.split_first(topic),
         "merge two segments": lambda: system.merge_first(topic),
+        "migrate": lambda: system.command("scalable-topics", "migrate", topic),
         "move segments": lambda: _move_segments(system, topic),
         "kill owner of a segment": lambda: _kill_owner(system, system.segments_of(topic)[0]),
         "grow to 6 partitions": lambda: system.command("topics", "grow", topic, "6"),

@@ -43,6 +43,7 @@ public final class Main {
         checks.put("absent and not to be created", Segments::closedNamespace);
         checks.put("classic topic", Segments::classic);
         checks.put("classic topic with partitions", Segments::partitions);
+        checks.put("classic topic that is migrated", Segments::migrated);
         checks.put("queue shared", Segments::shared);
         checks.put("checkpoint", Segments::checkpoint);
         checks.put("segments move under load", Segments::move);

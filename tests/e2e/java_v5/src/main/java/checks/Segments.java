@@ -183,6 +183,30 @@ final class Segments {
         }
     }
 
+    /** A classic topic becomes scalable under its clients, which need not do anything. */
+    static void migrated(Context context) throws Exception {
+        context.ask("create with 4 partitions", context.classicTopic());
+        try (Producer<String> producer = context.producer(context.classicTopic());
+                QueueConsumer<String> queue = context.queue(context.classicTopic())) {
+            Context.send(producer, 0, MESSAGES);
+            context.ask("migrate", context.classicTopic());
+            for (int number = MESSAGES; number < 2 * MESSAGES; number++) {
+                // One at a time: a message that is sent again may be overtaken in this release.
+                Context.send(producer, number, 1);
+            }
+            try (StreamConsumer<String> consumer = context.stream(context.topic())) {
+                Context.Received received = new Context.Received();
+                for (int number = 0; number < 2 * MESSAGES; number++) {
+                    Message<String> message = consumer.receive(Duration.ofSeconds(30));
+                    expect(message != null, "only " + received.count + " messages came");
+                    received.add(message);
+                    consumer.acknowledgeCumulative(message.id());
+                }
+            }
+            receiveAll(queue, 2 * MESSAGES);
+        }
+    }
+
     /** Split twice and merge while messages are sent; returns how many were. */
     private static int sentOverChanges(Context context, Producer<String> producer)
             throws Exception {
