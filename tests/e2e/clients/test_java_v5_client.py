@@ -34,7 +34,7 @@ def outcome(system: PulsarSystem) -> dict[str, Checked]:
     return run_checks(
         [
             *java_v5_program("checks.Main", "512m"),
-            *(system.service_url, "java-v5-"),
+            *(system.service_url, "java-v5-", "segments"),
         ],
         system,
         environment={},

@@ -180,7 +180,9 @@ def _answer(system: PulsarSystem, question: str, topic: str) -> str:
         "restart discovery": lambda: _restart_discovery(system),
     }
     try:
-        return str(answers[question]() or "done")
+        if question in answers:
+            return str(answers[question]() or "done")
+        return str(_answer_about_scalable(system, question, topic) or "done")
     except Exception as error:
         return "cannot: " + str(error).replace("\n", " ")
 
@@ -199,6 +201,28 @@ def _until_unconsumed(system: PulsarSystem, topic: str) -> None:
     ):
         assert time.monotonic() < until, f"{topic} still has consumers"
         time.sleep(0.05)
+
+
+def _answer_about_scalable(system: PulsarSystem, question: str, topic: str) -> object:
+    """Do something to a scalable topic; the question may end with words that say how."""
+    match question.split(" "):
+        case ["seek", "over", "HTTP", subscription, time_ms]:
+            path = topic.removeprefix("topic://")
+            return system.admin_rest(
+                "POST", f"scalable/{path}/subscriptions/{subscription}/seek?timestamp={time_ms}"
+            )
+        case ["seek", subscription, time_ms]:
+            words = ("seek", topic, "-s", subscription, "--to", time_ms)
+        case ["clear", "backlog", subscription]:
+            words = ("clear-backlog", topic, "-s", subscription)
+        case ["delete", "scalable"]:
+            words = ("delete", topic, "--force")
+        case ["rebucket", buckets]:
+            (segment,) = system.segments_of(topic)
+            words = ("rebucket", topic, segment.rpartition("-")[2], "--buckets", buckets)
+        case _:
+            raise KeyError(question)
+    return system.command("scalable-topics", *words)
 
 
 def _closed_namespace(system: PulsarSystem) -> str:

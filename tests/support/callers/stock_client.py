@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,6 +115,12 @@ class PulsarSystem:
             environment={**os.environ, "NEXTGEN_DATA_DIR": str(self._cluster.cluster.data_dir)},
             timeout_s=COMMAND_TIMEOUT_S,
         )
+
+    def admin_rest(self, method: str, path: str) -> None:
+        """Call the Admin REST below ``/admin/v2``."""
+        request = urllib.request.Request(f"{self.http_url}/admin/v2/{path}", method=method)
+        with urllib.request.urlopen(request, timeout=COMMAND_TIMEOUT_S):
+            pass
 
     def create_topic(self, name: str, *, partitions: int = 0) -> None:
         self.command("topics", "create", name, "--partitions", str(partitions))

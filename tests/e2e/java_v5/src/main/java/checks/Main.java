@@ -6,7 +6,10 @@ import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** Runs every check and prints a JSON line for each. Arguments: service URL, prefix of topics. */
+/**
+ * Runs every check of a suite and prints a JSON line for each. Arguments: service URL, prefix of
+ * topics, suite.
+ */
 public final class Main {
     interface Check {
         void run(Context context) throws Exception;
@@ -17,7 +20,7 @@ public final class Main {
     public static void main(String[] arguments) throws Exception {
         BufferedReader answers =
                 new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (Map.Entry<String, Check> each : checks().entrySet()) {
+        for (Map.Entry<String, Check> each : checks(arguments[2]).entrySet()) {
             String error = "";
             try (Context own =
                     new Context(arguments[0], arguments[1] + each.getKey(), answers)) {
@@ -36,7 +39,27 @@ public final class Main {
         System.exit(0);
     }
 
-    private static Map<String, Check> checks() {
+    private static Map<String, Check> checks(String suite) {
+        return suite.equals("segments") ? segments() : subscriptions();
+    }
+
+    private static Map<String, Check> subscriptions() {
+        Map<String, Check> checks = new LinkedHashMap<>();
+        checks.put("seek stream", Subscriptions::seekStream);
+        checks.put("seek queue", Subscriptions::seekQueue);
+        checks.put("clear backlog", Subscriptions::clearBacklog);
+        checks.put("checkpoints", Subscriptions::checkpoints);
+        checks.put("checkpoint group", Subscriptions::checkpointGroup);
+        checks.put("refused", Subscriptions::refused);
+        checks.put("dead letters", Subscriptions::deadLetters);
+        checks.put("rebucket", Subscriptions::rebucket);
+        checks.put("deleted", Subscriptions::deleted);
+        checks.put("names", Subscriptions::names);
+        checks.put("twin", Subscriptions::twin);
+        return checks;
+    }
+
+    private static Map<String, Check> segments() {
         Map<String, Check> checks = new LinkedHashMap<>();
         checks.put("one segment", Segments::one);
         checks.put("several segments", Segments::several);
