@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from nextgen.client.changes.shard_watch import WatchListener
 from nextgen.kernel.events.decider import Rejected
@@ -163,6 +163,15 @@ class SegmentUnit:
     endpoint: str
 
 
+class SealedUnit(NamedTuple):
+    """What a segment's broker answers when it has ended."""
+
+    end: SegmentEnd
+    stored_bytes: int
+    subscriptions: Sequence[str]
+    """The durable ones that it has there."""
+
+
 class SegmentBrokers(Protocol):
     """The brokers that serve segments. Every call may be repeated, and changes nothing then.
 
@@ -177,11 +186,8 @@ class SegmentBrokers(Protocol):
         """Open the unit and have the cursors of ``subscriptions``; new ones at its beginning."""
         ...
 
-    async def seal(self, unit: SegmentUnit, *, timeout_ms: int) -> tuple[SegmentEnd, int]:
-        """End the unit for ever: nothing is published to it, in no later epoch either.
-
-        Returns its last message, and the bytes of all.
-        """
+    async def seal(self, unit: SegmentUnit, *, timeout_ms: int) -> SealedUnit:
+        """End the unit for ever: nothing is published to it, in no later epoch either."""
         ...
 
     async def usage(self, unit: SegmentUnit, *, timeout_ms: int) -> SegmentUsage:
@@ -191,8 +197,9 @@ class SegmentBrokers(Protocol):
     async def subscriptions(
         self, unit: SegmentUnit, *, timeout_ms: int
     ) -> Mapping[str, SubscriptionType]:
-        """Return the durable subscriptions of a classic unit, with what they are of a scalable
-        topic: a QUEUE if consumers share the messages, else a STREAM."""
+        """Return the durable subscriptions of a unit, also those that clients have made by
+        themselves, with what they are of a scalable topic: a QUEUE if consumers share the messages,
+        else a STREAM."""
         ...
 
     async def seek(

@@ -14,7 +14,7 @@ from protos.nextgen.v1 import topic_admin_pb2 as pb
 from protos.nextgen.v1.broker_service_pb2 import TopicStats
 from shards.domain.scalable.retention import SegmentUsage
 from shards.domain.scalable.vocabulary import SubscriptionType
-from shards.ports import SegmentUnit
+from shards.ports import SealedUnit, SegmentUnit
 
 _SERVICE = "/nextgen.v1.TopicAdmin"
 
@@ -42,10 +42,10 @@ class CalledSegmentBrokers:
                 if isinstance(outcome, BaseException):
                     raise outcome
 
-    async def seal(self, unit: SegmentUnit, *, timeout_ms: int) -> tuple[SegmentEnd, int]:
+    async def seal(self, unit: SegmentUnit, *, timeout_ms: int) -> SealedUnit:
         last = await self._call(unit, "Terminate", pb.TerminateRequest(), timeout_ms)
         end = SegmentEnd(last.position.ledger_id, last.position.entry_id)
-        return end, last.stored_bytes
+        return SealedUnit(end, last.stored_bytes, last.subscriptions)
 
     async def usage(self, unit: SegmentUnit, *, timeout_ms: int) -> SegmentUsage:
         request = pb.GetInternalStatsRequest()

@@ -16,10 +16,12 @@ from nextgen.kernel.errors import MetadataError, ProposalLost
 from nextgen.kernel.limits.scalable import SCALABLE_TOPICS_AT_WORK_MAX
 from nextgen.tasks.background import keep
 from nextgen.tasks.timeouts import timeout
+from protos.nextgen.v1.shard_service_pb2 import ExecuteRequest
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.states import StateKind
 from shards.scalable.pruning import Pruning
 from shards.scalable.topic_work import TopicWork, WorkDependencies
+from shards.scalable.unknown_subscriptions import adopt_unknown
 
 _LOOK_SECONDS = 60.0
 """Between two looks at the index. Commands are noted at once, so nothing is found but what a failed
@@ -100,6 +102,10 @@ class ScalableController:
     def look_again(self) -> None:
         """Resume what many topics have pending since this moment: a restore has ended."""
         self._has_room.set()
+
+    async def adopt_unknown(self, request: ExecuteRequest) -> None:
+        """See ``unknown_subscriptions``; call it BEFORE the commands of ``request`` are decided."""
+        await adopt_unknown(self._dependencies, request)
 
     async def wait(
         self, name: str, is_settled: Callable[[ScalableTopic | None], bool]

@@ -54,6 +54,10 @@ class LayoutChange:
         self._clock = clock
         self._tried: tuple[int, float] = (0, 0.0)
         """The operation that was tried last, and when this leader began with it."""
+        self._found: set[str] = set()
+        """The subscriptions that its parents have, as far as they are known here."""
+        self._given: set[str] = set()
+        """Those of them that its children were given, and that the topic does not know."""
 
     async def step(self, topic: ScalableTopic, operation: LayoutOperation) -> None:
         """Carry the operation on by one step.
@@ -61,11 +65,13 @@ class LayoutChange:
         Raises:
             MetadataError: The step failed, all or in part. Repeat it.
         """
+        if self._tried[0] != operation.operation_id:
+            self._tried = (operation.operation_id, self._clock.monotonic())
+            self._found.clear()
+            self._given.clear()
         if operation.are_children_ready:
             await self._seal(topic, operation)
             return
-        if self._tried[0] != operation.operation_id:
-            self._tried = (operation.operation_id, self._clock.monotonic())
         try:
             await self._make_ready(topic, operation)
         except MetadataError as error:
@@ -81,14 +87,11 @@ class LayoutChange:
             if await self._carry_over(topic, classic):
                 return  # The children get their cursors with the next step.
         names = [each.name for each in topic.subscriptions.values() if each.has_cursors]
-        await all_of(
-            self._units.at_owner(
-                child,
-                lambda unit, limit_ms: self._brokers.ready(unit, names, timeout_ms=limit_ms),
-                may_be_planned=True,
-            )
-            for child in operation.children
-        )
+        works = self._opened(operation.children, names)
+        if operation.kind is not ChangeKind.MIGRATE:
+            works += [self._find_subscriptions(topic, each) for each in operation.parents]
+        await all_of(works)
+        await self._give_unknown(topic, operation)
         # Refused if there are other subscriptions by now: then the next step makes their cursors.
         command = MarkChildrenReady(operation.operation_id, tuple(names))
         await self._decisions.decide(topic.topic_id, command)
@@ -105,15 +108,20 @@ class LayoutChange:
     async def _seal_one(
         self, topic: ScalableTopic, operation: LayoutOperation, parent: Segment
     ) -> None:
-        end, stored_bytes = await self._units.at_owner(
+        sealed = await self._units.at_owner(
             parent, lambda unit, limit_ms: self._brokers.seal(unit, timeout_ms=limit_ms)
         )
         if operation.kind is ChangeKind.MIGRATE:
             # One may have been created since the children were ready. Whatever is created from here
             # on misses nothing: the unit has ended.
             await self._carry_over(topic, [parent])
+        else:
+            self._found.update(sealed.subscriptions)
+            await self._give_unknown(topic, operation)
         now_ms = self._decisions.now_ms()
-        command = SealSegment(operation.operation_id, parent.segment_id, end, now_ms, stored_bytes)
+        command = SealSegment(
+            operation.operation_id, parent.segment_id, sealed.end, now_ms, sealed.stored_bytes
+        )
         await self._decisions.decide(topic.topic_id, command)
 
     async def _carry_over(self, topic: ScalableTopic, classic: Sequence[Segment]) -> bool:
@@ -136,6 +144,35 @@ class LayoutChange:
             command = CreateSubscription(name, type_, self._decisions.now_ms())
             await self._decisions.decide(topic.topic_id, command)
         return bool(missing)
+
+    # Subscriptions that clients made at the parents, and that the topic does not know. They, too,
+    # begin at the children's beginnings: nobody may be connected when the layout changes.
+
+    async def _find_subscriptions(self, topic: ScalableTopic, parent: int) -> None:
+        names = await self._units.at_owner(
+            topic.segments[parent],
+            lambda unit, limit_ms: self._brokers.subscriptions(unit, timeout_ms=limit_ms),
+        )
+        self._found.update(names)
+
+    async def _give_unknown(self, topic: ScalableTopic, operation: LayoutOperation) -> None:
+        """Have the cursors of subscriptions that were found at parents in all children."""
+        names = sorted(self._found - self._given - topic.subscriptions.keys())
+        if names:
+            await all_of(self._opened(operation.children, names))
+            self._given.update(names)
+
+    def _opened(
+        self, children: Iterable[Segment], names: Sequence[str]
+    ) -> list[Coroutine[Any, Any, None]]:
+        return [
+            self._units.at_owner(
+                child,
+                lambda unit, limit_ms: self._brokers.ready(unit, names, timeout_ms=limit_ms),
+                may_be_planned=True,
+            )
+            for child in children
+        ]
 
     async def _take_back(self, topic: ScalableTopic, operation: LayoutOperation, why: str) -> None:
         _logger.warning(

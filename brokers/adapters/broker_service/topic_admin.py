@@ -169,6 +169,7 @@ class TopicAdminServicer(GeneratedServicer):
             await operations.terminate(topic)
             last = await _last_message_id(topic)
             last.stored_bytes = topic.ledger.byte_count
+            last.subscriptions.extend(sorted(operations.durable_names(topic)))
             return last
 
     async def Truncate(

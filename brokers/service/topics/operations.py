@@ -177,6 +177,11 @@ async def truncate(topic: Topic) -> None:
     await topic.ledger.trim(last)
 
 
+def durable_names(topic: Topic) -> list[str]:
+    """Return the names of the topic's durable subscriptions."""
+    return [name for name, each in topic.subscriptions.items() if each.is_durable]
+
+
 async def terminate(topic: Topic) -> None:
     """End publishing for ever: see ``Topic.terminate``.
 

@@ -300,14 +300,16 @@ class TerminateRequest(_message.Message):
     def __init__(self, unit: _Optional[_Union[AdminUnit, _Mapping]] = ...) -> None: ...
 
 class LastMessageId(_message.Message):
-    __slots__ = ("position", "batch_index", "stored_bytes")
+    __slots__ = ("position", "batch_index", "stored_bytes", "subscriptions")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     BATCH_INDEX_FIELD_NUMBER: _ClassVar[int]
     STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
     position: _broker_service_pb2.MessagePosition
     batch_index: int
     stored_bytes: int
-    def __init__(self, position: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ..., batch_index: _Optional[int] = ..., stored_bytes: _Optional[int] = ...) -> None: ...
+    subscriptions: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, position: _Optional[_Union[_broker_service_pb2.MessagePosition, _Mapping]] = ..., batch_index: _Optional[int] = ..., stored_bytes: _Optional[int] = ..., subscriptions: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TruncateRequest(_message.Message):
     __slots__ = ("unit",)

@@ -13,6 +13,7 @@ RUN_TIMEOUT_S = 150
 CHECKS = (
     "seek stream",
     "seek queue",
+    "queue away",
     "clear backlog",
     "checkpoints",
     "checkpoint group",

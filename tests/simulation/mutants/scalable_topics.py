@@ -22,7 +22,7 @@ from shards.domain.scalable import distribution, groups, layout_changes
 from shards.domain.scalable import restore as scalable_restore
 from shards.domain.scalable.distribution import Layout
 from shards.inventory.topic_deletion import TopicDeletion
-from shards.scalable import settled_commands
+from shards.scalable import settled_commands, unknown_subscriptions
 from shards.scalable.attachments import Attachments
 from shards.scalable.consumer_grace import ConsumerGrace
 from shards.scalable.controller import ScalableController
@@ -375,6 +375,41 @@ MUTANTS = (
             ),
         ),
         _LAYOUT_CHANGES,
+    ),
+    Mutant(
+        "children-without-subscriptions-of-clients",
+        "SC4",
+        "children get the subscriptions that clients made at the parents",
+        (Edit(LayoutChange, "_give_unknown", "if names:", "if False:"),),
+        _LAYOUT_CHANGES,
+    ),
+    Mutant(
+        "children-without-last-subscriptions-of-clients",
+        "SC4",
+        "children get what clients made at a parent until it ended",
+        (
+            Edit(
+                LayoutChange,
+                "_seal_one",
+                "self._found.update(sealed.subscriptions)",
+                "pass",
+            ),
+        ),
+        _LAYOUT_CHANGES,
+    ),
+    Mutant(
+        "subscriptions-of-clients-not-adopted",
+        "SC4",
+        "an operator reaches a subscription that clients made at the segments",
+        (
+            Edit(
+                unknown_subscriptions,
+                "_adopt",
+                "if await _is_at_brokers(dependencies, units, topic, subscription):",
+                "if False:",
+            ),
+        ),
+        ("tests/unit/shards/scalable/test_subscription_cursors.py",),
     ),
     Mutant(
         "parents-end-before-children-are-ready",

@@ -14,7 +14,7 @@ from nextgen.kernel.scalable.segments import SegmentEnd
 from nextgen.tasks.timeouts import timeout
 from shards.domain.scalable.retention import SegmentUsage
 from shards.domain.scalable.vocabulary import SubscriptionType
-from shards.ports import SegmentUnit
+from shards.ports import SealedUnit, SegmentUnit
 
 LATENCY_S = 0.001
 """Of a call, each way."""
@@ -80,26 +80,35 @@ class Segments:
         for name in subscriptions:
             await self._call("cursor", unit, timeout_ms, self._make_cursor, name)
 
-    async def seal(self, unit: SegmentUnit, *, timeout_ms: int) -> tuple[SegmentEnd, int]:
+    async def subscriptions(
+        self, unit: SegmentUnit, *, timeout_ms: int
+    ) -> Mapping[str, SubscriptionType]:
+        # No step of its own: it changes nothing, and whoever is gone here is gone at the next step.
+        try:
+            async with timeout(timeout_ms / 1_000):
+                await asyncio.sleep(LATENCY_S)
+                self._check(unit)
+                while unit.endpoint in self.hanging:
+                    await asyncio.sleep(0.01)
+                queues = self.queues
+                return {
+                    name: SubscriptionType.QUEUE if name in queues else SubscriptionType.STREAM
+                    for name in self._owned(unit).cursors
+                }
+        except TimeoutError:
+            raise DeadlineExceeded(f"{unit.endpoint} did not answer") from None
+
+    async def seal(self, unit: SegmentUnit, *, timeout_ms: int) -> SealedUnit:
         await self._call("seal", unit, timeout_ms, self._terminate)
-        count = len(self.ledger(unit.unit).entries)
-        return SegmentEnd(1, count - 1), count * ENTRY_BYTES
+        ledger = self.ledger(unit.unit)
+        count = len(ledger.entries)
+        return SealedUnit(SegmentEnd(1, count - 1), count * ENTRY_BYTES, list(ledger.cursors))
 
     async def usage(self, unit: SegmentUnit, *, timeout_ms: int) -> SegmentUsage:
         await self._call("usage", unit, timeout_ms, self._open)
         ledger = self.ledger(unit.unit)
         is_drained = all(each >= len(ledger.entries) for each in ledger.cursors.values())
         return SegmentUsage(is_drained, *self.retention)
-
-    async def subscriptions(
-        self, unit: SegmentUnit, *, timeout_ms: int
-    ) -> Mapping[str, SubscriptionType]:
-        await self._call("subscriptions", unit, timeout_ms, self._open)
-        queues = self.queues
-        return {
-            name: SubscriptionType.QUEUE if name in queues else SubscriptionType.STREAM
-            for name in self.ledger(unit.unit).cursors
-        }
 
     async def seek(
         self, unit: SegmentUnit, subscription: str, to_ms: int | None, *, timeout_ms: int

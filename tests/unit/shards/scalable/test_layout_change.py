@@ -143,6 +143,38 @@ async def test_a_subscription_that_comes_meanwhile_is_in_every_child(shard: Scal
     assert events.index("layout_change_planned") < created < events.index("segment_children_ready")
 
 
+@run_by(in_scalable_shard, segments=2)
+async def test_children_get_subscriptions_that_clients_made_at_the_parents(
+    shard: ScalableShard,
+) -> None:
+    """Consumers of a queue make their cursors at the segments. Nobody may be connected now."""
+    await shard.subscribe("known")
+    shard.segments.ledger("s0").cursors["queue"] = 3
+    shard.segments.ledger("s1").cursors["other"] = 0
+
+    await shard.change("merge", 0, 1)
+
+    assert shard.segments.ledger("s2").cursors == {"known": 0, "queue": 0, "other": 0}
+    assert list(shard.topic.subscriptions) == ["known"]
+
+
+@run_by(in_scalable_shard)
+async def test_a_subscription_that_a_client_makes_before_the_parent_ends_is_in_every_child(
+    shard: ScalableShard,
+) -> None:
+    def subscribe(step: str, *_: object) -> None:
+        if step == "seal s0 is sent":
+            shard.segments.ledger("s0").cursors["late"] = 0
+        if step.startswith("cursor s1"):
+            assert shard.units["s0"] == "active"
+
+    shard.segments.on_step = subscribe
+    await shard.change("split", 0)
+
+    assert shard.segments.ledger("s1").cursors == {"late": 0}
+    assert shard.segments.ledger("s2").cursors == {"late": 0}
+
+
 @run_by(in_scalable_shard)
 async def test_nothing_is_asked_of_brokers_before_the_plan_is_committed(
     shard: ScalableShard,

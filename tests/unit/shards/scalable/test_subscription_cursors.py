@@ -186,3 +186,47 @@ def test_segments_at_once_max_get_a_cursor_at_one_time_and_one_more_waits(
         assert len(shard.segments.ledgers) == segments
 
     in_scalable_shard(tmp_path, story, segments=segments)
+
+
+@pytest.mark.parametrize("is_at_first", [True, False])
+def test_a_seek_finds_a_subscription_that_clients_made_at_the_segments(
+    tmp_path: Path, is_at_first: bool
+) -> None:
+    """A part of the segments may have it: its consumers are about to make the others."""
+
+    async def scenario(shard: ScalableShard) -> None:
+        unit = "s0" if is_at_first else "s1"
+        shard.segments.ledger(unit).cursors["queue"] = 7
+
+        result = await shard.run(
+            seek_scalable_subscription=pb.SeekScalableSubscription(
+                name=NAME, subscription="queue", skips_all=False, seek_to_ms=0
+            )
+        )
+
+        assert not result.rejection_code
+        assert cursors(shard, "s0", "s1") == [{"queue": 0}, {"queue": 0}]
+        assert shard.topic.subscriptions["queue"].type == "queue"
+
+    in_scalable_shard(tmp_path, scenario, segments=2)
+
+
+@run_by(in_scalable_shard, segments=2)
+async def test_a_subscription_that_clients_made_is_deleted_from_all_segments(
+    shard: ScalableShard,
+) -> None:
+    shard.segments.ledger("s1").cursors["queue"] = 7
+
+    result = await shard.unsubscribe("queue")
+
+    assert not result.rejection_code
+    assert cursors(shard, "s0", "s1") == [{}, {}]
+    assert not shard.topic.subscriptions
+
+
+@run_by(in_scalable_shard)
+async def test_a_subscription_that_no_broker_has_is_not_found(shard: ScalableShard) -> None:
+    result = await shard.unsubscribe("absent")
+
+    assert result.rejection_code == "NOT_FOUND"
+    assert not shard.topic.subscriptions

@@ -47,6 +47,7 @@ public final class Main {
         Map<String, Check> checks = new LinkedHashMap<>();
         checks.put("seek stream", Subscriptions::seekStream);
         checks.put("seek queue", Subscriptions::seekQueue);
+        checks.put("queue away", Subscriptions::away);
         checks.put("clear backlog", Subscriptions::clearBacklog);
         checks.put("checkpoints", Subscriptions::checkpoints);
         checks.put("checkpoint group", Subscriptions::checkpointGroup);

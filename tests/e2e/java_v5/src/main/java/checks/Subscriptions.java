@@ -142,6 +142,26 @@ final class Subscriptions {
         receive(source, 4 * PART, 5 * PART, inOrder);
     }
 
+    /** Nobody of a subscription at the end is connected while the layout changes. */
+    static void away(Context context) throws Exception {
+        try (Producer<String> producer = context.producer(context.topic())) {
+            latest(context).close();
+            sendParts(context, producer);
+            try (QueueConsumer<String> consumer = latest(context)) {
+                receive(of(consumer), 0, 4 * PART, false);
+            }
+        }
+    }
+
+    private static QueueConsumer<String> latest(Context context) throws Exception {
+        return context.client()
+                .newQueueConsumer(Schema.string())
+                .topic(context.topic())
+                .subscriptionName("queue")
+                .subscriptionInitialPosition(SubscriptionInitialPosition.LATEST)
+                .subscribe();
+    }
+
     /** A backlog that nobody has read is cleared in sealed and active segments. */
     static void clearBacklog(Context context) throws Exception {
         try (Producer<String> producer = context.producer(context.topic())) {
