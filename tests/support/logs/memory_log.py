@@ -168,6 +168,21 @@ class MemoryLog:
         self._applies_held = held
         self._set_role(Role.LEADER, self._node_id)
 
+    def fork(self, state_machine: StateMachine) -> MemoryLog:
+        """Return the log of another replica that has everything which is committed here; it
+        follows nobody yet. ``state_machine`` is new, and nothing was compacted here."""
+        assert not self._base.index, "entries are gone"
+        other = MemoryLog(
+            state_machine,
+            group_id=self._group_id,
+            members=self._configuration.voters,
+            leads=False,
+        )
+        other._entries = list(self._entries)
+        other._term = self._term
+        other._apply()
+        return other
+
     # The port ---------------------------------------------------------------------------------
 
     @property

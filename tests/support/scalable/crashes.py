@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from nextgen.kernel.errors import MetadataError, NotLeader, Refused, Unavailable
+from nextgen.kernel.limits.scalable import PRUNE_EXAMINED_MS_MIN
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.replication.ports import Entry, Record
+from shards.domain.scalable.commands import MarkDrained
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.scalable.vocabulary import SubscriptionPhase
 from shards.ports import SegmentUnit
+from shards.scalable.topic_decisions import TopicDecisions
 from tests.support.scalable.shard import NAME, ScalableShard, endpoint_of, in_scalable_shard
 from tests.support.shards.harness import SHARD
 
@@ -29,6 +32,9 @@ BACK_AFTER_S = 0.5
 
 LATE_S = 1.5
 """How late a call may take effect whose sender is gone."""
+
+DEPOSED_S = 2.0
+"""How long a leader goes on while another one leads."""
 
 WRITE_EVERY_S = 0.05
 
@@ -60,7 +66,8 @@ MIGRATE = Operation("migrate", (0, 1), 2)
 @dataclass(slots=True)
 class Crash:
     """Who is gone at which step, counted from 0. ``is_late``: a call that a leader sent then takes
-    effect later all the same."""
+    effect later all the same. ``deposed`` among the victims: the leader goes on, while another one
+    leads."""
 
     at: int
     victims: frozenset[str]
@@ -70,6 +77,9 @@ class Crash:
 
     gone_at: str = ""
     """The step behind which somebody was gone, "" if there were fewer."""
+
+    went_on: int = 0
+    """What a deposed leader proposed while another one led."""
 
     back_s: float = 0.0
     took_s: float = 0.0
@@ -88,7 +98,19 @@ def run_operation(directory: Path, operation: Operation, crash: Crash) -> None:
     in_scalable_shard(directory, story, segments=begins_with, brokers=2, classic=classic)
 
 
+def run_prune(directory: Path, crash: Crash) -> None:
+    """Prune a drained segment, with ``crash``, and check that its messages went, and no others."""
+
+    async def story(shard: ScalableShard) -> None:
+        await _PruneRun(shard, SPLIT, crash).carry_out()
+
+    in_scalable_shard(directory, story, segments=1, brokers=2)
+
+
 class _Run:
+    epochs = (0, 1)
+    """Of the layout, before the operation and behind it."""
+
     def __init__(self, shard: ScalableShard, operation: Operation, crash: Crash) -> None:
         self.shard = shard
         self.operation = operation
@@ -137,10 +159,19 @@ class _Run:
     # Crashing ---------------------------------------------------------------------------------
 
     def _watch(self) -> None:
+        self._watch_log()
+        self.shard.segments.on_step = self._called
+        self._is_watching = True
+        self.crash.back_s = _now()
+
+    def _watch_log(self) -> None:
         log, propose = self.shard.harness.log, self.shard.harness.log.propose
 
         def proposed(record: Record) -> Any:
             if not record.events:
+                return propose(record)
+            if log is not self.shard.harness.log:
+                self.crash.went_on += 1
                 return propose(record)
             self._step("a proposal", None)
             if not log.is_leader:
@@ -149,9 +180,6 @@ class _Run:
 
         log.propose = proposed  # type: ignore[method-assign]
         log.on_commit(self._committed)
-        self.shard.segments.on_step = self._called
-        self._is_watching = True
-        self.crash.back_s = _now()
 
     def _committed(self, entries: Sequence[Entry]) -> None:
         if any(record.events for entry in entries for record in entry.records):
@@ -188,12 +216,23 @@ class _Run:
             return False
         self.crash.gone_at = what
         broker_id = unit.endpoint.partition(":")[0] if unit else self._parent_owner()
-        self._tasks.append(asyncio.create_task(self._come_back(broker_id)))
+        if self.crash.victims != {"deposed"}:
+            self._tasks.append(asyncio.create_task(self._come_back(broker_id)))
         if "broker" in self.crash.victims:
             self.shard.stop_broker(broker_id)
         if "leader" in self.crash.victims:
             self.shard.stop_leader()
+        if "deposed" in self.crash.victims:
+            self._tasks.append(asyncio.create_task(self._depose()))
         return True
+
+    async def _depose(self) -> None:
+        end = self.shard.depose_leader()
+        self._watch_log()
+        await self.shard.connect_brokers()
+        self.crash.back_s = _now()
+        await asyncio.sleep(DEPOSED_S)
+        end()
 
     def _parent_owner(self) -> str:
         kind = "p" if self.operation.is_migration else "s"
@@ -259,7 +298,7 @@ class _Run:
                 if each.unit.text in ledgers and ledgers[each.unit.text].is_terminated
             ]
             assert not orphans, f"{orphans} are active and terminated"
-            assert topic.epoch in (0, 1)
+            assert topic.epoch in self.epochs
 
     def _check_end(self) -> None:
         topic = self.shard.topic
@@ -281,6 +320,69 @@ class _Run:
                 number
                 for segment_id in in_order
                 for of_key, number in ledgers[topic.segments[segment_id].unit.text].entries
+                if of_key == key
+            ]
+            first = list(dict.fromkeys(numbers))
+            assert first == list(range(len(first))), f"key {key:#x} is out of order"
+            assert len(first) > self.acked[key], f"a message of key {key:#x} is lost"
+
+
+class _PruneRun(_Run):
+    """The segment 0 was split; what is watched begins with the mark that it is drained."""
+
+    epochs = (1, 2)
+
+    async def carry_out(self) -> None:
+        shard = self.shard
+        shard.segments.retention = (0, 0)
+        await shard.subscribe("s")
+        writers = [asyncio.create_task(self._write(key)) for key in KEYS]
+        await asyncio.sleep(0.1)
+        await shard.change("split", 0)
+        await asyncio.sleep(0.1)
+        kept = list(shard.segments.ledgers["s0"].entries)
+        shard.segments.ledgers["s0"].cursors["s"] = len(kept)
+        self._watch()
+        await self._drain()
+        while 0 in (topic := shard.topic).segments or topic.removals:
+            self._check_removed(topic)
+            await asyncio.sleep(0.01)
+        self.crash.took_s = _now() - self.crash.back_s
+        assert self.crash.took_s <= PRUNE_EXAMINED_MS_MIN / 1_000 + GO_ON_S_MAX
+        self._is_watching = False
+        await asyncio.gather(*self._tasks)
+        before = dict(self.acked)
+        await asyncio.sleep(0.5)
+        assert all(self.acked[key] > before[key] for key in KEYS), "a range has no home"
+        for writer in writers:
+            writer.cancel()
+        self._check_pruned(kept)
+
+    async def _drain(self) -> None:
+        """Note that the segment is drained, as its owner's report does, until that is committed."""
+        while (
+            0 in (topic := self.shard.topic).segments and 0 not in topic.subscriptions["s"].drained
+        ):
+            try:
+                decisions = TopicDecisions(self.shard.harness.leader.state, NAME)
+                await decisions.decide(topic.topic_id, MarkDrained("s", 0))
+            except MetadataError:
+                await asyncio.sleep(0.02)
+
+    def _check_removed(self, topic: ScalableTopic) -> None:
+        assert 0 not in topic.segments or not self.shard.segments.ledgers["s0"].is_removed
+
+    def _check_pruned(self, kept: Sequence[tuple[int, int]]) -> None:
+        topic = self.shard.topic
+        assert (topic.epoch, sorted(topic.segments), topic.removals) == (2, [1, 2], ())
+        ledgers = self.shard.segments.ledgers
+        assert [ledgers[each].is_removed for each in ("s0", "s1", "s2")] == [True, False, False]
+        assert not self.shard.owner("s0")
+        for key in KEYS:
+            numbers = [
+                number
+                for entries in (kept, ledgers["s1"].entries, ledgers["s2"].entries)
+                for of_key, number in entries
                 if of_key == key
             ]
             first = list(dict.fromkeys(numbers))

@@ -151,6 +151,15 @@ class ScalableShard:
     async def start_leader(self) -> None:
         """Let another leader be elected, which brokers find at once."""
         self.harness.next_term()
+        await self.connect_brokers()
+
+    def depose_leader(self) -> Callable[[], None]:
+        """Let another leader be elected; this one learns of it when the returned function is
+        called. The brokers have to be connected."""
+        return self.harness.depose()
+
+    async def connect_brokers(self) -> None:
+        """Let the brokers that are up find the leader."""
         for broker_id, broker in self.harness.brokers.items():
             if endpoint_of(broker_id) not in self.segments.down:
                 await broker.connect()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from nextgen.client.cluster.view import ClusterView
 from nextgen.client.wire.errors import from_detail
-from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
+from nextgen.kernel.errors import DeadlineExceeded, MetadataError, NotLeader, Unavailable
 from nextgen.kernel.routing.slots import SlotTable, initial_table
 from nextgen.replication.view.store import ViewStore
 from nextgen.tasks.timeouts import timeout
@@ -450,7 +451,9 @@ class Harness:
         )
         self.cluster_view.apply(ClusterUpdate(shard_map=shard_map))
         draws = itertools.count()
-        dependencies = LeaderDependencies(
+        self._directory = directory
+        self._table = table
+        self._dependencies = LeaderDependencies(
             node_id="node-1",
             directory=self.cluster,
             managers=self.others,
@@ -467,13 +470,19 @@ class Harness:
             draw=lambda: (next(draws), 0),
         )
         self.leads: list[int | None] = []
+        self._begin()
+        self.brokers: dict[str, FakeBroker] = {}
+        self._deposed: list[Replica] = []
+
+    def _begin(self) -> None:
+        """Make a replica of the shard over the present log and view."""
         self.replica = Replica(
             SHARD,
             self.log,
             query_of(self.view.reader),
             self.view.read_transaction,
-            table,
-            dependencies,
+            self._table,
+            self._dependencies,
             ShardMetrics(self.node_metrics, SHARD),
             hint=lambda _shard_id, leader_id: leader_id and f"{leader_id}:1",
             on_leading=self._on_leading,
@@ -481,7 +490,6 @@ class Harness:
         self.replicas = {SHARD: self.replica}
         self.dispatcher = RequestDispatcher(self.replicas, self.cluster_view)
         self.others.dispatcher = self.dispatcher
-        self.brokers: dict[str, FakeBroker] = {}
 
     @property
     def leader(self) -> ShardLeader:
@@ -491,7 +499,8 @@ class Harness:
         for broker in self.brokers.values():
             for task in broker._tasks:
                 task.cancel()
-        await self.replica.stop()
+        for replica in (*self._deposed, self.replica):
+            await replica.stop()
 
     def next_term(self, term: int = 0) -> None:
         """Win another term, or ``term``: soft state is gone, and brokers have to register again."""
@@ -499,6 +508,36 @@ class Harness:
             broker.vanish()
         self.log._term = max(self.log._term, term - 1)
         self.log.become_leader()
+
+    def depose(self) -> Callable[[], None]:
+        """Let another replica lead, with all that is committed; brokers have to register there.
+
+        The present leader goes on without knowing of it: it is not answered what it proposes and
+        whether it leads, until the function that is returned is called.
+        """
+        for broker in self.brokers.values():
+            broker.vanish()
+        deposed = self.log
+        self._deposed.append(self.replica)
+        is_over = asyncio.Event()
+
+        async def read_index() -> int:
+            await is_over.wait()
+            raise NotLeader(SHARD)
+
+        def end() -> None:
+            is_over.set()
+            deposed.lose_leadership()
+
+        deposed.hold_commits()
+        deposed.read_index = read_index  # type: ignore[method-assign]
+        self.view = ViewStore(self._directory / f"view-{len(self._deposed)}", METADATA, fold)
+        self.log = deposed.fork(self.view)
+        self._dependencies = replace(self._dependencies, node_id=f"node-{len(self._deposed) + 1}")
+        self.node_metrics = NodeMetrics(CollectorRegistry())
+        self._begin()
+        self.log.become_leader()
+        return end
 
     # As a client ------------------------------------------------------------------------------
 
