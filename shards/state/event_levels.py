@@ -6,13 +6,14 @@ level of the program that introduces it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.levels import not_known_everywhere
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
 from shards.domain.scalable import events as scalable
+from shards.domain.scalable.vocabulary import ChangeKind
 from shards.wire.event import DomainEvent, stored_name
 
 EVENT_LEVELS: Final[dict[type[DomainEvent], int]] = {
@@ -66,14 +67,27 @@ EVENT_LEVELS: Final[dict[type[DomainEvent], int]] = {
 }
 
 
-def level_of(events: Iterable[DomainEvent]) -> int:
+_OF_LAYOUTS: Final = 7
+
+_LATER_KINDS: Final = {ChangeKind.RESTORE: 8, ChangeKind.MIGRATE: 8}
+"""Kinds of layout changes that are later than the events which carry them."""
+
+
+def level_of(events: Collection[DomainEvent]) -> int:
     """Return the level that a replica must know to fold ``events``, 0 for none."""
-    return max([EVENT_LEVELS[type(event)] for event in events], default=0)
+    level = max([EVENT_LEVELS[type(event)] for event in events], default=0)
+    return level if level != _OF_LAYOUTS else max([_level(event) for event in events])
+
+
+def _level(event: DomainEvent) -> int:
+    if isinstance(event, scalable.LayoutChangePlanned | scalable.LayoutChanged):
+        return _LATER_KINDS.get(event.kind, _OF_LAYOUTS)
+    return EVENT_LEVELS[type(event)]
 
 
 def not_known(
     shard_id: int, events: Iterable[DomainEvent], level: int, members: Sequence[str]
 ) -> Refused:
     """Return the refusal of ``events``: ``members`` may not know those above ``level``."""
-    late = next(event for event in events if EVENT_LEVELS[type(event)] > level)
+    late = next(event for event in events if _level(event) > level)
     return not_known_everywhere(f"shard {shard_id}", members, f"{stored_name(late)} events")

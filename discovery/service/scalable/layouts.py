@@ -120,7 +120,7 @@ class LayoutService:
         async def look(unit: TopicName) -> None:
             nonlocal clients
             stats: TopicStats = await self._owners.call(unit, GetStatsRequest())
-            clients += stats.classic_clients
+            clients += _classic_clients(stats)
             names.update(each.name for each in stats.subscriptions if each.is_durable)
 
         await self._calls.each(_units(item.topic), look)
@@ -206,3 +206,9 @@ def _units(topic: Topic) -> Sequence[TopicName]:
     if not topic.partitions:
         return [name]
     return [name.of_partition(number) for number in range(topic.partitions)]
+
+
+def _classic_clients(stats: TopicStats) -> int:
+    if stats.HasField("classic_clients"):
+        return stats.classic_clients
+    return stats.producers + sum(each.consumers for each in stats.subscriptions)

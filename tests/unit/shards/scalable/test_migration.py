@@ -150,6 +150,24 @@ async def test_a_topic_of_too_many_partitions_stays_classic(shard: ScalableShard
     assert shard.harness.leader.state.reads.load_topic(NAME) is None
 
 
+@run_by(in_scalable_shard, classic=1)
+async def test_a_replica_that_knows_no_migrations_keeps_a_topic_classic(
+    shard: ScalableShard,
+) -> None:
+    """It knows all events of layouts, but none of this kind, and would stop at the first."""
+    (own, *_) = shard.harness.log.status.members
+    shard.harness.log.event_levels[own] = 7
+
+    spec = pb.TopicSpec(name=NAME, migrates=True)
+    result = await shard.run(create_topics=pb.CreateTopics(topics=[spec]))
+
+    assert result.rejection_code == "NOT_ALLOWED"
+    assert "not known to know layout_change_planned events" in result.message
+    assert shard.harness.leader.state.reads.load_topic(NAME) is None
+    shard.harness.log.event_levels[own] = 8
+    assert not (await shard.migrate()).rejection_code
+
+
 @run_by(in_scalable_shard, classic=2)
 async def test_a_replaced_topic_neither_grows_nor_goes_alone(shard: ScalableShard) -> None:
     await shard.migrate()
