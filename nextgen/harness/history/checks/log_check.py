@@ -31,7 +31,7 @@ TAKEN_OVER = frozenset(
 """Reasons to move an owned unit to another owner."""
 
 TOPIC_DELETED = "topic_deleted"
-LEFT = frozenset({TOPIC_DELETED, "idle", "unloaded"})
+LEFT = frozenset({TOPIC_DELETED, "idle", "unloaded", "segment_removed"})
 """Reasons to unassign a unit."""
 
 
