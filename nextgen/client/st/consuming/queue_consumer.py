@@ -64,6 +64,7 @@ class QueueConsumer(Receiving[Value]):
             )
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
 
     async def start(self) -> None:
         """Subscribe all segments.
@@ -185,9 +186,11 @@ class QueueConsumer(Receiving[Value]):
         if due is None or self.is_closed:
             return
         if self._timer is not None:
-            if self._timer.when() <= due:
+            if self._timer_due <= due:
                 return
             self._timer.cancel()
+        # The handle of another event loop may not say when it is due.
+        self._timer_due = due
         self._timer = self._loop.call_at(due, self._look)
 
     def _look(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import uvloop
 
 from nextgen.client import st
 from nextgen.client.st.consuming import segment_consumer
@@ -159,6 +160,22 @@ async def test_a_negatively_acknowledged_message_comes_again_alone(
     assert (again.data, again.redelivery_count) == (b"1", 1)
     with pytest.raises(TimedOut):
         await consumer.receive(50)
+
+
+def test_messages_come_again_at_once_on_another_event_loop() -> None:
+    async def scenario() -> None:
+        async with FakeServer() as server, st.PulsarClient(server.url) as client:
+            server.create(TOPIC)
+            consumer = await queue(client, initial_position=EARLIEST, negative_ack_delay_ms=0)
+            await send(client, 0, 3, batching=False)
+            messages = [await consumer.receive(3_000) for _ in range(3)]
+            for message in messages:
+                await consumer.negative_acknowledge(message)
+            again = {(await consumer.receive(3_000)).data for _ in range(3)}
+            assert again == {b"0", b"1", b"2"}
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario())
 
 
 async def test_what_was_not_taken_is_received_once_after_a_lost_connection(
