@@ -1,10 +1,12 @@
 """The scalable-topics client beside the stock Python client on an ordinary topic, in one run.
 
 Both send and receive the same messages through the same brokers, one after the other, in batches;
-what counts is processor time of the client's process for each message. Then a thousand producers on
-as many topics. Prints one JSON line last.
+what counts is processor time of the client's process for each message. Then splits under load,
+each of the only segment of a topic of its own, so that it concerns every message; and a thousand
+producers on as many topics. Prints one JSON line last.
 
-    python -m benchmarks.brokers.scalable_client [--messages 200000] [--producers 1000]
+    python -m benchmarks.brokers.scalable_client [--messages 200000] [--splits 60]
+                                                 [--producers 1000]
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ import argparse
 import asyncio
 import gc
 import json
+import math
 import os
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,9 @@ PAYLOAD = b"x" * 100
 KEYS = 1_000
 TURN = 200
 """Messages between two turns of the event loop."""
+
+STEADY_S, BEFORE_SPLIT_S = 1.0, 0.3
+STEADY_BATCH, STEADY_PAUSE_S = 10, 0.01
 
 MEMORY_BYTES = 512 * 1024 * 1024
 
@@ -110,6 +117,72 @@ def measure_stock(system: PulsarSystem, count: int) -> dict[str, Any]:
         return {"in": sent, "out": meter.per_message(count)}
 
 
+async def measure_splits(system: PulsarSystem, count: int) -> dict[str, Any]:
+    """Of each split, the longest time without a receipt, and of a message until its receipt."""
+    gaps: list[float] = []
+    slowest: list[float] = []
+    failed = 0
+    async with st.PulsarClient(system.service_url) as client:
+        for number in range(count):
+            topic = f"topic://public/default/split-{os.getpid()}-{number}"
+            producer = await client.create_producer(topic)
+            await producer.send(PAYLOAD)
+            sending = asyncio.create_task(send_steadily(producer))
+            await asyncio.sleep(BEFORE_SPLIT_S)
+            await asyncio.to_thread(system.split_segment, topic, 0)
+            waits, receipts, failures = await sending
+            assert producer.layout is not None
+            assert producer.layout.epoch == 1, "the split was not over before the last message"
+            failed += failures
+            slowest.append(max(waits))
+            gaps.append(max(after - before for before, after in pairwise(receipts)))
+            await producer.close()
+    return {
+        "splits": count,
+        "messages_per_second": STEADY_BATCH / STEADY_PAUSE_S,
+        "failed": failed,
+        "gap_ms": percentiles(gaps),
+        "slowest_message_ms": percentiles(slowest),
+    }
+
+
+async def send_steadily(
+    producer: st.Producer[bytes],
+) -> tuple[list[float], list[float], int]:
+    """Send for a while; return how long each message took, when receipts came, and failures."""
+    loop = asyncio.get_running_loop()
+    waits: list[float] = []
+    receipts = [loop.time()]
+    futures: list[asyncio.Future[st.MessageId]] = []
+    sent_at: dict[asyncio.Future[st.MessageId], float] = {}
+
+    def stored(future: asyncio.Future[st.MessageId]) -> None:
+        receipts.append(loop.time())
+        waits.append(receipts[-1] - sent_at.pop(future))
+
+    began = loop.time()
+    number = 0
+    while loop.time() - began < STEADY_S:
+        for _ in range(STEADY_BATCH):
+            future = producer.submit_nowait(PAYLOAD, key=f"k{number % KEYS}")
+            sent_at[future] = loop.time()
+            future.add_done_callback(stored)
+            futures.append(future)
+            number += 1
+        await asyncio.sleep(STEADY_PAUSE_S)
+    results = await asyncio.gather(*futures, return_exceptions=True)
+    return waits, receipts, sum(isinstance(each, BaseException) for each in results)
+
+
+def percentiles(seconds: list[float]) -> dict[str, float]:
+    found = sorted(round(each * 1_000, 1) for each in seconds)
+    return {
+        "p50": found[len(found) // 2],
+        "p99": found[min(math.ceil(len(found) * 0.99), len(found)) - 1],
+        "max": found[-1],
+    }
+
+
 async def measure_producers(url: str, count: int) -> dict[str, Any]:
     """A producer on each of many topics, each of which has stored a message."""
     gc.collect()
@@ -146,6 +219,7 @@ def ratio(part: Callable[[dict[str, Any]], float], ours: Any, stock: Any) -> flo
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=200_000)
+    parser.add_argument("--splits", type=int, default=60)
     parser.add_argument("--producers", type=int, default=1_000)
     options = parser.parse_args()
     with (
@@ -154,6 +228,7 @@ def main() -> None:
     ):
         ours = asyncio.run(measure_ours(system.service_url, options.messages))
         stock = measure_stock(system, options.messages)
+        splits = asyncio.run(measure_splits(system, options.splits)) if options.splits else {}
         many = asyncio.run(measure_producers(system.service_url, options.producers))
     print(
         json.dumps(
@@ -167,6 +242,7 @@ def main() -> None:
                 "cpu_ours_to_stock_out": ratio(
                     lambda each: each["out"]["cpu_us_per_message"], ours, stock
                 ),
+                "splits": splits,
                 "many_producers": many,
                 "run": vars(options),
                 "load": os.getloadavg(),
