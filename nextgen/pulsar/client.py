@@ -47,6 +47,7 @@ class GreetingRefused(ConnectionLost):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"ERROR instead of CONNECTED: {message}")
         self.code = code
+        self.message = message
 
 
 class PulsarClientConnection(asyncio.Protocol):

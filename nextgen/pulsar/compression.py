@@ -29,7 +29,9 @@ def compressed(compression: int, body: bytes) -> bytes:
     raise ValueError(f"compression {compression} is not known")
 
 
-def decompressed(compression: int, body: bytes, size_bytes: int) -> bytes:
+def decompressed(
+    compression: int, body: bytes, size_bytes: int, *, at_most: int = PULSAR_MESSAGE_BYTES_MAX
+) -> bytes:
     """Return ``body`` as it was before its client compressed it.
 
     ``size_bytes`` is the uncompressed size in the message's metadata. No more than that is
@@ -37,11 +39,11 @@ def decompressed(compression: int, body: bytes, size_bytes: int) -> bytes:
 
     Raises:
         NotDecompressed: ``body`` is not of this compression, ``compression`` is unknown, or
-            ``size_bytes`` is smaller than the content or above ``PULSAR_MESSAGE_BYTES_MAX``.
+            ``size_bytes`` is smaller than the content or above ``at_most``.
     """
     if compression == CompressionType.NONE:
         return body
-    if size_bytes > PULSAR_MESSAGE_BYTES_MAX:
+    if size_bytes > at_most:
         raise NotDecompressed(f"{size_bytes} bytes are more than a message may have")
     # Only operators need it, and few of them: it is not loaded before.
     import cramjam

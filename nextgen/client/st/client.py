@@ -124,6 +124,8 @@ class PulsarClient:
         ``compression``: ``Compression`` of batches.
         ``batching_enabled``, ``batching_delay_ms``, ``batch_messages_max``, ``batch_bytes_max``:
         a batch leaves when nothing else is on its way, or is this old or large.
+        ``chunking_enabled``: a message that is larger than an entry may be is sent in several, of
+        ``chunk_bytes`` each (0: as large as the server takes).
         ``send_timeout_ms``: a message that is not stored in time fails; 0 is no limit.
         ``properties``: what operators see of the producer.
         ``create_if_missing``: whether the server may create the topic.
@@ -260,7 +262,7 @@ class PulsarClient:
                 initial_position=InitialPosition.EARLIEST,
             )
             await consumer.close()
-        return await self.create_producer(policy.topic)
+        return await self.create_producer(policy.topic, chunking_enabled=True)
 
     async def close(self) -> None:
         """Close all producers, after they have flushed, all consumers and connections."""

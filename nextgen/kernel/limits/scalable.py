@@ -236,3 +236,18 @@ servers give this answer to passing failures, too."""
 ST_DEAD_LETTERS_AT_ONCE_MAX = 100
 """Messages that a consumer forwards to its topic of dead letters at a time: they wait in memory
 until they are stored. The others wait unacknowledged."""
+
+ST_CHUNKED_MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+"""Payload of a message in chunks: producers and consumers have it in memory as a whole."""
+
+ST_CHUNKS_PER_MESSAGE_MAX = 1_000
+"""Chunks of one message: each is an entry with metadata of its own."""
+
+ST_CHUNKS_HELD_BYTES_MAX = 2 * ST_CHUNKED_MESSAGE_BYTES_MAX
+"""Bytes of incomplete messages that a consumer has of one segment. Beyond it the oldest one is
+given up, and comes again."""
+
+ST_CHUNKS_INCOMPLETE_MS = 30_000
+"""Time without a further chunk after which a message counts as given up by its producer: a split of
+its segment made the producer begin it again, and consumers of the children wait until everything in
+the parent is acknowledged. Stock clients take a minute."""

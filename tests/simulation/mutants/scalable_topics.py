@@ -11,6 +11,10 @@ from brokers.service.subscriptions.subscription import Subscription
 from brokers.service.topics.drained_units import DrainedUnits
 from nextgen.backup import objects as backup_objects
 from nextgen.client.scalable_topics import attached, consumers
+from nextgen.client.st.connection.brokers import Brokers
+from nextgen.client.st.connection.pool import LinkPool
+from nextgen.client.st.consuming.dead_letters import DeadLetters
+from nextgen.client.st.consuming.schema_versions import InVersions
 from nextgen.client.st.consuming.segment_consumer import SegmentConsumer
 from nextgen.client.st.consuming.stream_consumer import StreamConsumer
 from nextgen.client.st.domain import layout as st_layout
@@ -711,5 +715,54 @@ MUTANTS = (
         "a backup has no registered consumers",
         (Edit(backup_objects, "forget_consumers", "del subscription.consumers[:]", "pass"),),
         _BACKUPS,
+    ),
+    Mutant(
+        "client-goes-where-there-is-no-tls",
+        "CS7",
+        "an address without TLS is none for a client with TLS",
+        (Edit(Brokers, "_address", "if address.is_tls is not self._is_tls:", "if False:"),),
+        ("tests/unit/client/st/test_transport.py",),
+    ),
+    Mutant(
+        "client-answers-with-its-first-token",
+        "CS7",
+        "a challenge is answered with a token that is made for it",
+        (Edit(LinkPool, "_open", "link.token = self._token", "link.token = lambda: token"),),
+        ("tests/unit/client/st/test_transport.py",),
+    ),
+    Mutant(
+        "client-delivers-before-an-unknown-version",
+        "CS8",
+        "an entry waits behind one whose version of the schema is on its way",
+        (Edit(InVersions, "put", "if not self._held_back:", "if True:"),),
+        ("tests/unit/client/st/test_schema_versions.py",),
+    ),
+    Mutant(
+        "client-acknowledges-chunks-of-an-incomplete-message",
+        "CS8",
+        "a cumulative acknowledgement stops before a message that is not complete",
+        (
+            Edit(
+                SegmentConsumer,
+                "acknowledge_until",
+                "before=self._chunks.first_entry",
+                "before=None",
+            ),
+        ),
+        ("tests/unit/client/st/test_chunked_messages.py",),
+    ),
+    Mutant(
+        "client-loses-dead-letters",
+        "CS8",
+        "a dead letter that is not stored is not acknowledged",
+        (Edit(DeadLetters, "_forward_all", "if isinstance(result, BaseException):", "if False:"),),
+        ("tests/unit/client/st/test_redelivery.py",),
+    ),
+    Mutant(
+        "client-takes-one-receipt-for-all-chunks",
+        "CS8",
+        "a message in chunks is stored when each chunk has its receipt",
+        (Edit(SegmentProducer, "_receipt", "if batch.content.receipts_missing > 0:", "if False:"),),
+        ("tests/unit/client/st/test_chunked_messages.py",),
     ),
 )

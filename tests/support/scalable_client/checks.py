@@ -108,6 +108,32 @@ async def batches_in_every_compression(server: Server, name: str) -> None:
             await producer.close()
 
 
+async def large_messages_in_chunks(server: Server, name: str) -> None:
+    topic = await server.create(name)
+    large = bytes(range(256)) * 100
+    bodies = [b"small", large, large[::-1], b"last"]
+    async with server.client() as client:
+        for compression in (st.Compression.NONE, st.Compression.LZ4):
+            producer = await client.create_producer(
+                topic, compression=compression, chunking_enabled=True, chunk_bytes=5_000
+            )
+            for body in bodies:
+                await producer.send(body, key="k")
+        settings = {"initial_position": EARLIEST, "negative_ack_delay_ms": 10}
+        queue = await client.queue_consumer(topic, "q", **settings)
+        stream = await server.stream_consumer(client, topic, "s", initial_position=EARLIEST)
+        for consumer in (queue, stream, await client.reader(topic)):
+            found = [await consumer.receive(ARRIVES_MS) for _ in range(2 * len(bodies))]
+            assert [each.data for each in found] == 2 * bodies
+            if consumer is stream:
+                await stream.acknowledge_cumulative(found[-1])
+            if consumer is queue:
+                await queue.negative_acknowledge(found[1])
+                for each in (found[0], *found[2:]):
+                    await queue.acknowledge(each)
+                assert (await queue.receive(ARRIVES_MS)).data == large
+
+
 async def keys_over_several_segments(server: Server, name: str) -> None:
     topic = await server.create(name, 4)
     async with server.client() as client:
@@ -481,6 +507,7 @@ async def until(condition: Callable[[], object]) -> None:
 CHECKS: tuple[Check, ...] = (
     what_a_message_carries,
     batches_in_every_compression,
+    large_messages_in_chunks,
     keys_over_several_segments,
     a_queue_is_shared_and_what_was_not_acknowledged_comes_again,
     a_negative_acknowledgement_brings_a_message_again,

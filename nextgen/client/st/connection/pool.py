@@ -95,7 +95,7 @@ class LinkPool:
         except Unavailable as error:
             cause = error.__cause__
             if isinstance(cause, GreetingRefused):
-                raise error_of(cause.code, str(error)) from error
+                raise error_of(cause.code, f"{address}: {cause.message}") from error
             raise ConnectionFailed(str(error)) from error
         if settings.token is not None:
             link.token = self._token

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Generic, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
+from nextgen.client.st.consuming.subscribing import SegmentSubscription
+from nextgen.client.st.consuming.unpacking import Unpacked
+from nextgen.client.st.domain.entries import UnacknowledgedEntries
 from nextgen.client.st.domain.positions import MessageId, Position
 from nextgen.client.st.schemas.schema import Schema
+from nextgen.client.st.wire import position_of
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 Value = TypeVar("Value")
@@ -104,3 +108,45 @@ class Message(Generic[Value]):
     @property
     def _own(self) -> pulsar.MessageMetadata | pulsar.SingleMessageMetadata:
         return self._metadata if self._single is None else self._single
+
+
+def messages_of(
+    how: SegmentSubscription,
+    message: pulsar.CommandMessage,
+    unpacked: Unpacked,
+    schema: Schema[Any],
+    entries: UnacknowledgedEntries,
+) -> list[Message[Any]]:
+    """Return the messages of an entry that are not acknowledged, and note them in ``entries``."""
+    place, metadata = position_of(message.message_id), unpacked.metadata
+    count = message.redelivery_count
+    if not unpacked.is_batch:
+        entries.received(place.entry, None)
+        (body,) = unpacked.bodies
+        return [Message(how.topic, how.segment, place, body, metadata, None, count, schema)]
+    indexes = {
+        index
+        for index in range(len(unpacked.bodies))
+        if not unpacked.singles[index].compacted_out and _is_set(message.ack_set, index)
+    }
+    return [
+        Message(
+            how.topic,
+            how.segment,
+            Position(place.ledger_id, place.entry_id, index, place.partition),
+            unpacked.bodies[index],
+            metadata,
+            unpacked.singles[index],
+            count,
+            schema,
+        )
+        for index in sorted(entries.received(place.entry, indexes) or ())
+    ]
+
+
+def _is_set(ack_set: Sequence[int], index: int) -> bool:
+    """Return whether a message of a batch is not acknowledged yet: an empty set means all."""
+    if not ack_set:
+        return True
+    word = index // 64
+    return word < len(ack_set) and bool(ack_set[word] >> (index % 64) & 1)

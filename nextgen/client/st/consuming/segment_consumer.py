@@ -12,14 +12,15 @@ from typing import Any, Protocol
 
 from nextgen.client.st.connection.brokers import Brokers, refusal_in
 from nextgen.client.st.connection.link import Link
-from nextgen.client.st.consuming.message import Message
+from nextgen.client.st.consuming.chunked_messages import ChunkedMessages
+from nextgen.client.st.consuming.message import Message, messages_of
 from nextgen.client.st.consuming.schema_versions import InVersions, SchemaVersions
 from nextgen.client.st.consuming.subscribing import (
     Place,
     SegmentSubscription,
     subscribe_command,
 )
-from nextgen.client.st.consuming.unpacking import Damaged, Unpacked, unpack
+from nextgen.client.st.consuming.unpacking import Damaged, Unpacked, unpack, unpack_whole
 from nextgen.client.st.domain.backoff import Backoff
 from nextgen.client.st.domain.checkpoints import Edge
 from nextgen.client.st.domain.entries import UnacknowledgedEntries
@@ -94,6 +95,7 @@ class SegmentConsumer:
         self._acknowledging: asyncio.Handle | None = None
         self._reading: asyncio.Handle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._chunks = ChunkedMessages(self.redeliver, self._give_up)
         self._in_versions = InVersions(
             owner.versions, how.segment, self._deliver, self._reached_end, self._tasks
         )
@@ -120,6 +122,7 @@ class SegmentConsumer:
         if self._reading is not None:
             self._reading.cancel()
         self._detach()
+        self._chunks.restart()
         self._status = _Status.CLOSED
         self.generation += 1
         for task in self._tasks:
@@ -158,7 +161,7 @@ class SegmentConsumer:
         acknowledged, together with those of the same turn of the event loop.
         """
         if self.entries.acknowledge(position):
-            self._acknowledged.append(position.entry)
+            self._acknowledged += (*self._chunks.acknowledged(position.entry), position.entry)
             if len(self._acknowledged) >= ST_ACKNOWLEDGEMENTS_PER_COMMAND_MAX:
                 self._send_acknowledgements()
             elif self._acknowledging is None:
@@ -168,13 +171,18 @@ class SegmentConsumer:
 
     def acknowledge_until(self, position: Position) -> None:
         """Acknowledge everything up to a message."""
-        entry = self.entries.acknowledge_until(position)
+        entry = self.entries.acknowledge_until(position, before=self._chunks.first_entry)
         if entry is not None and self._link is not None:
+            self._chunks.acknowledged_until(entry)
             self._link.tell(self._ack([entry], pulsar.CommandAck.Cumulative))
             self._release()
 
     def redeliver(self, entries: list[tuple[int, int]]) -> None:
         """Have entries sent again."""
+        entries = [
+            *(part for each in entries for part in self._chunks.entries_before(each)),
+            *entries,
+        ]
         if self._link is not None:
             command = pulsar.CommandRedeliverUnacknowledgedMessages(
                 consumer_id=self._consumer_id,
@@ -301,6 +309,7 @@ class SegmentConsumer:
     async def _attached(self, link: Link, consumer_id: int) -> None:
         self._link, self._consumer_id = link, consumer_id
         self._in_versions.reset(link)
+        self._chunks.restart()
         self._status = _Status.READY
         self._backoff.reset()
         self.is_at_end = False
@@ -329,21 +338,35 @@ class SegmentConsumer:
         place = position_of(message.message_id)
         try:
             unpacked = unpack(payload)
+            if unpacked.is_chunk and self._is_behind(place):
+                # Brokers send the entry again that a reader begins behind.
+                self._give_up([place.entry])
+                self.skipped(1)
+                return
+            if unpacked.is_chunk:
+                body = self._chunks.add(message, unpacked)
+                if body is None:
+                    self.skipped(1)
+                    return
+                unpacked = unpack_whole(unpacked.metadata, body)
         except Damaged as damage:
             # Nobody can read it. The broker counts it, and does not send it again.
-            ack = self._ack([place.entry], pulsar.CommandAck.Individual)
-            ack.ack.validation_error = damage.reason
-            self._tell(ack)
+            entries = [*self._chunks.acknowledged(place.entry), place.entry]
+            self._tell(self._ack(entries, pulsar.CommandAck.Individual, damage.reason))
             self.skipped(1)
             return
         except NotSupported as error:
             self._owner.failed(self, error)
             return
         if unpacked.metadata.HasField("marker_type"):
-            self._tell(self._ack([place.entry], pulsar.CommandAck.Individual))
+            self._give_up([place.entry])
             self.skipped(1)
             return
         self._in_versions.put(message, unpacked)
+
+    def _give_up(self, entries: list[tuple[int, int]]) -> None:
+        """Nobody can read these any more."""
+        self._tell(self._ack(entries, pulsar.CommandAck.Individual))
 
     def _reached_end(self) -> None:
         self.is_at_end = True
@@ -355,7 +378,8 @@ class SegmentConsumer:
         if self._is_paused:
             return
         place = position_of(message.message_id)
-        messages = self._messages(place, message, unpacked, schema)
+        messages = messages_of(self.how, message, unpacked, schema, self.entries)
+        messages = [each for each in messages if not self._is_behind(each.position)]
         self.skipped(len(unpacked.bodies) - len(messages))
         if messages:
             self._owner.arrived(self, messages)
@@ -365,48 +389,6 @@ class SegmentConsumer:
             self._tell(self._ack([place.entry], pulsar.CommandAck.Individual))
         if len(self.entries) >= ST_UNACKNOWLEDGED_ENTRIES_MAX:
             self._is_held = True
-
-    def _messages(
-        self,
-        place: Position,
-        message: pulsar.CommandMessage,
-        unpacked: Unpacked,
-        schema: Schema[Any],
-    ) -> list[Message[Any]]:
-        how, metadata = self.how, unpacked.metadata
-        count = message.redelivery_count
-        if not unpacked.is_batch:
-            if self._is_behind(place):
-                return []
-            self.entries.received(place.entry, None)
-            return [
-                Message(
-                    how.topic, how.segment, place, unpacked.bodies[0], metadata, None, count, schema
-                )
-            ]
-        indexes = {
-            index
-            for index in range(len(unpacked.bodies))
-            if not unpacked.singles[index].compacted_out and _is_set(message.ack_set, index)
-        }
-        wanted = self.entries.received(place.entry, indexes) or set()
-        found = []
-        for index in sorted(wanted):
-            position = Position(place.ledger_id, place.entry_id, index, place.partition)
-            if not self._is_behind(position):
-                found.append(
-                    Message(
-                        how.topic,
-                        how.segment,
-                        position,
-                        unpacked.bodies[index],
-                        metadata,
-                        unpacked.singles[index],
-                        count,
-                        schema,
-                    )
-                )
-        return found
 
     def _is_behind(self, position: Position) -> bool:
         """Whether a reader had the message before."""
@@ -451,13 +433,17 @@ class SegmentConsumer:
             self._tell(self._ack(entries, pulsar.CommandAck.Individual))
 
     def _ack(
-        self, entries: list[tuple[int, int]], kind: pulsar.CommandAck.AckType
+        self,
+        entries: list[tuple[int, int]],
+        kind: pulsar.CommandAck.AckType,
+        problem: pulsar.CommandAck.ValidationError | None = None,
     ) -> pulsar.BaseCommand:
         return pulsar.BaseCommand(
             type=pulsar.BaseCommand.ACK,
             ack=pulsar.CommandAck(
                 consumer_id=self._consumer_id,
                 ack_type=kind,
+                validation_error=problem,
                 message_id=[pulsar.MessageIdData(ledgerId=a, entryId=b) for a, b in entries],
             ),
         )
@@ -488,11 +474,3 @@ class SegmentConsumer:
                     ),
                 )
             )
-
-
-def _is_set(ack_set: Any, index: int) -> bool:
-    """Return whether a message of a batch is not acknowledged yet: an empty set means all."""
-    if not ack_set:
-        return True
-    word = index // 64
-    return word < len(ack_set) and bool(ack_set[word] >> (index % 64) & 1)

@@ -41,14 +41,17 @@ class UnacknowledgedEntries:
         del self._missing[position.entry]
         return True
 
-    def acknowledge_until(self, position: Position) -> tuple[int, int] | None:
-        """Acknowledge everything up to a message; return the last complete entry, if any.
+    def acknowledge_until(
+        self, position: Position, *, before: tuple[int, int] | None = None
+    ) -> tuple[int, int] | None:
+        """Acknowledge everything up to a message, or up to ``before``, which must not be; return
+        the last complete entry, if any.
 
         Entries are in the order of their storage: the segment is read by one consumer.
         """
         last: tuple[int, int] | None = None
         for entry in list(self._missing):
-            if entry > position.entry:
+            if entry > position.entry or (before is not None and entry > before):
                 break
             if entry == position.entry:
                 indexes = self._missing[entry]

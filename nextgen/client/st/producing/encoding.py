@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from nextgen.client.st.domain.outbox import Batch, Waiting
 from nextgen.client.st.domain.positions import MessageId
+from nextgen.client.st.errors import MessageTooLarge
+from nextgen.kernel.limits.scalable import ST_CHUNKS_PER_MESSAGE_MAX
 from nextgen.pulsar.compression import compressed
 from nextgen.pulsar.payload import message_payload
 from protos.pulsar import PulsarApi_pb2 as pulsar
@@ -55,12 +57,25 @@ class Outgoing:
 class SentBatch:
     """A batch on its way: what is needed to send it again, and to know its receipt."""
 
-    __slots__ = ("first_sequence_id", "last_sequence_id", "messages", "payload")
+    __slots__ = (
+        "first_sequence_id",
+        "last_sequence_id",
+        "messages",
+        "payloads",
+        "receipts_missing",
+    )
 
     def __init__(
-        self, payload: bytes, first_sequence_id: int, last_sequence_id: int, messages: int
+        self,
+        payloads: Sequence[bytes],
+        first_sequence_id: int,
+        last_sequence_id: int,
+        messages: int,
     ) -> None:
-        self.payload = payload
+        self.payloads = payloads
+        """One, or the chunks of one message."""
+
+        self.receipts_missing = len(payloads)
         self.first_sequence_id = first_sequence_id
         self.last_sequence_id = last_sequence_id
         self.messages = messages
@@ -71,6 +86,8 @@ class SentBatch:
             sequence_id=self.first_sequence_id,
             num_messages=self.messages,
         )
+        if len(self.payloads) > 1:
+            send.is_chunk = True
         if self.last_sequence_id != self.first_sequence_id:
             send.highest_sequence_id = self.last_sequence_id
         return pulsar.BaseCommand(type=pulsar.BaseCommand.SEND, send=send)
@@ -83,8 +100,13 @@ def encode_batch(
     next_sequence_id: int,
     schema_version: bytes,
     compression: pulsar.CompressionType,
+    chunk_bytes: int = 0,
 ) -> SentBatch:
-    """Return a batch ready to be sent.
+    """Return a batch ready to be sent. ``chunk_bytes``: the most of one message in an entry, if
+    there is a limit.
+
+    Raises:
+        MessageTooLarge: It needs too many chunks.
 
     Messages without a sequence id of the application get ``next_sequence_id`` and the following.
     """
@@ -109,7 +131,26 @@ def encode_batch(
         metadata.compression = compression
         metadata.uncompressed_size = len(body)
         body = compressed(compression, body)
-    return SentBatch(message_payload(metadata, body), first, last, len(contents))
+    if len(contents) == 1 and chunk_bytes and len(body) > chunk_bytes:
+        return SentBatch(_chunks(metadata, body, chunk_bytes), first, last, 1)
+    return SentBatch((message_payload(metadata, body),), first, last, len(contents))
+
+
+def _chunks(metadata: pulsar.MessageMetadata, body: bytes, chunk_bytes: int) -> list[bytes]:
+    count = -(-len(body) // chunk_bytes)
+    if count > ST_CHUNKS_PER_MESSAGE_MAX:
+        raise MessageTooLarge(
+            f"a message needs {count} chunks, it may have {ST_CHUNKS_PER_MESSAGE_MAX}"
+        )
+    metadata.uuid = f"{metadata.producer_name}-{metadata.sequence_id}"
+    metadata.num_chunks_from_msg = count
+    metadata.total_chunk_msg_size = len(body)
+    payloads = []
+    for number in range(count):
+        metadata.chunk_id = number
+        start = number * chunk_bytes
+        payloads.append(message_payload(metadata, body[start : start + chunk_bytes]))
+    return payloads
 
 
 def size_of(waiting: Sequence[Waiting]) -> int:

@@ -27,7 +27,6 @@ from nextgen.client.st.producing.segment_producer import SegmentProducer
 from nextgen.client.st.producing.settings import AccessMode, ProducerSettings
 from nextgen.client.st.schemas.schema import Schema
 from nextgen.client.st.watching.layout_watch import LayoutWatch
-from nextgen.kernel.limits.pulsar import PULSAR_MESSAGE_BYTES_MAX
 from nextgen.kernel.limits.scalable import ST_MEMORY_PER_MESSAGE_BYTES
 from nextgen.tasks.timeouts import timeout
 
@@ -35,9 +34,6 @@ Value = TypeVar("Value")
 
 TIMEOUT_CHECKS = 10
 """How often in the time-out of a send it is checked."""
-
-METADATA_BYTES_MAX = 64 * 1024
-"""Room that is left for a message's key, properties and the rest of its metadata."""
 
 
 class Producer(Generic[Value]):
@@ -301,12 +297,19 @@ class Producer(Generic[Value]):
     def _size(self, payload: bytes) -> int:
         if self.is_closed:
             raise AlreadyClosed("the producer is closed")
-        if len(payload) > PULSAR_MESSAGE_BYTES_MAX - METADATA_BYTES_MAX:
+        if len(payload) > self.settings.payload_bytes_max:
             raise MessageTooLarge(
                 f"the payload has {len(payload)} bytes, at most "
-                f"{PULSAR_MESSAGE_BYTES_MAX - METADATA_BYTES_MAX} fit into a message"
+                f"{self.settings.payload_bytes_max} fit into a message"
             )
         return len(payload) + ST_MEMORY_PER_MESSAGE_BYTES
+
+    def _has_chunks(self, payload: bytes) -> bool:
+        """Whether a payload may need more than one entry."""
+        settings = self.settings
+        return settings.chunking_enabled and len(payload) > (
+            settings.chunk_bytes or settings.batch_bytes_max
+        )
 
     @staticmethod
     def _due(deliver_after_ms: int | None, deliver_at_ms: int | None) -> int | None:
@@ -355,7 +358,7 @@ class Producer(Generic[Value]):
             content,
             None if key is None else key_hash(key),
             size,
-            is_alone=content.deliver_at_ms is not None,
+            is_alone=content.deliver_at_ms is not None or self._has_chunks(content.payload),
         )
         lane = self.outbox.add(waiting)
         self._pending[waiting] = None

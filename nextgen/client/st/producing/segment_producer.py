@@ -18,6 +18,7 @@ from nextgen.client.st.domain.outbox import Batch, Lane, Outbox
 from nextgen.client.st.domain.positions import Position
 from nextgen.client.st.errors import (
     ConnectionFailed,
+    MessageTooLarge,
     ScalableTopicError,
     SegmentGone,
     TopicNotFound,
@@ -268,13 +269,19 @@ class SegmentProducer:
             batch = self._owner.outbox.take(self._lane)
             if batch is None:
                 return
-            sent = encode_batch(
-                batch,
-                producer_name=self._name,
-                next_sequence_id=self._next_sequence_id,
-                schema_version=self._schema_version,
-                compression=self._owner.settings.compression.value,
-            )
+            settings = self._owner.settings
+            try:
+                sent = encode_batch(
+                    batch,
+                    producer_name=self._name,
+                    next_sequence_id=self._next_sequence_id,
+                    schema_version=self._schema_version,
+                    compression=settings.compression.value,
+                    chunk_bytes=settings.chunk_bytes_at(link.message_bytes_max),
+                )
+            except MessageTooLarge as error:
+                self._owner.refused(self._lane, batch, error)
+                continue
             self._next_sequence_id = max(self._next_sequence_id, sent.last_sequence_id + 1)
             batch.content = sent
             self._write(sent)
@@ -283,11 +290,17 @@ class SegmentProducer:
         assert self._link is not None
         if self._link.is_open:
             command = sent.command(self._producer_id)
-            self._link.send(frame_head(command, len(sent.payload)) + sent.payload)
+            sent.receipts_missing = len(sent.payloads)
+            for payload in sent.payloads:
+                self._link.send(frame_head(command, len(payload)) + payload)
 
     def _receipt(self, receipt: pulsar.CommandSendReceipt) -> None:
         batch = self._sent_as(receipt.sequence_id)
         if batch is None:
+            return
+        batch.content.receipts_missing -= 1
+        if batch.content.receipts_missing > 0:
+            # Of a message in chunks, each has a receipt; the last one says where it is.
             return
         message_id = receipt.message_id
         is_known = not receipt.HasField("message_id") or message_id.ledgerId == UNSTORED

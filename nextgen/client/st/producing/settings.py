@@ -9,9 +9,12 @@ from typing import Any
 
 from nextgen.client.st.errors import InvalidSettings, NotSupported
 from nextgen.client.st.settings import not_negative, positive, refuse_unsupported, texts
+from nextgen.kernel.limits.pulsar import PULSAR_MESSAGE_BYTES_MAX
 from nextgen.kernel.limits.scalable import (
     ST_BATCH_BYTES_MAX,
     ST_BATCH_MESSAGES_MAX,
+    ST_CHUNKED_MESSAGE_BYTES_MAX,
+    ST_CHUNKS_PER_MESSAGE_MAX,
     ST_SEND_TIMEOUT_MS_DEFAULT,
 )
 from protos.pulsar import PulsarApi_pb2 as pulsar
@@ -20,10 +23,15 @@ UNSUPPORTED = {
     "encryption_keys": "encrypt the payload in a custom schema",
     "crypto_key_reader": "encrypt the payload in a custom schema",
     "transaction": "this client has no transactions",
-    "chunking_enabled": "a message has to fit into one entry",
     "message_router": "the layout of the topic routes; choose the key",
 }
 """Settings of the Java client that this one does not have, and what to do."""
+
+
+METADATA_BYTES_MAX = 64 * 1024
+"""Room that is left for a message's key, properties and the rest of its metadata."""
+
+ENTRY_PAYLOAD_BYTES_MAX = PULSAR_MESSAGE_BYTES_MAX - METADATA_BYTES_MAX
 
 
 class AccessMode(Enum):
@@ -62,6 +70,8 @@ class ProducerSettings:
     batch_messages_max: int = ST_BATCH_MESSAGES_MAX
     batch_bytes_max: int = ST_BATCH_BYTES_MAX
     send_timeout_ms: int = ST_SEND_TIMEOUT_MS_DEFAULT
+    chunking_enabled: bool = False
+    chunk_bytes: int = 0
     properties: Mapping[str, str] = field(default_factory=dict)
     create_if_missing: bool = True
 
@@ -79,6 +89,21 @@ class ProducerSettings:
         settings._check()
         return settings
 
+    @property
+    def payload_bytes_max(self) -> int:
+        """The largest payload that a message may have."""
+        if not self.chunking_enabled:
+            return ENTRY_PAYLOAD_BYTES_MAX
+        chunk_bytes = self.chunk_bytes or ENTRY_PAYLOAD_BYTES_MAX
+        return min(ST_CHUNKED_MESSAGE_BYTES_MAX, ST_CHUNKS_PER_MESSAGE_MAX * chunk_bytes)
+
+    def chunk_bytes_at(self, message_bytes_max: int) -> int:
+        """Return how many bytes of a payload go into an entry of a server; 0 is no limit."""
+        if not self.chunking_enabled:
+            return 0
+        largest = max(message_bytes_max - METADATA_BYTES_MAX, 1)
+        return min(self.chunk_bytes, largest) if self.chunk_bytes else largest
+
     def _check(self) -> None:
         if not isinstance(self.name, str):
             raise InvalidSettings(f"name is {self.name!r}, it must be a string")
@@ -88,6 +113,9 @@ class ProducerSettings:
             raise InvalidSettings(f"compression is {self.compression!r}, not a Compression")
         not_negative("batching_delay_ms", self.batching_delay_ms)
         not_negative("send_timeout_ms", self.send_timeout_ms)
+        not_negative("chunk_bytes", self.chunk_bytes)
+        if self.chunk_bytes and not self.chunking_enabled:
+            raise InvalidSettings("chunk_bytes needs chunking_enabled")
         texts("properties", self.properties)
         positive("batch_messages_max", self.batch_messages_max)
         positive("batch_bytes_max", self.batch_bytes_max)

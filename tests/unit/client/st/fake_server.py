@@ -78,6 +78,7 @@ class FakeServer:
     ) -> None:
         self.features = features or pulsar.FeatureFlags(supports_scalable_topics=True)
         self.version = "Pulsar NextGen"
+        self.message_bytes_max = 5 * 1024 * 1024
         self.sends_start_entry = False
         """Whether a reader gets the whole entry that it begins behind, as from this project's."""
         self.topics: dict[str, FakeTopic] = {}
@@ -320,6 +321,7 @@ class FakeConnection(asyncio.Protocol):
                 type=Command.CONNECTED,
                 connected=pulsar.CommandConnected(
                     server_version=self.server.version,
+                    max_message_size=self.server.message_bytes_max,
                     protocol_version=21,
                     feature_flags=self.server.features,
                 ),

@@ -244,7 +244,9 @@ async def test_at_most_ST_CONSUMERS_OPENING_MAX_segments_are_subscribed_at_a_tim
 
     server.answers = hold
     opening = asyncio.ensure_future(queue(client))
-    await asyncio.sleep(0.1)
+    while len(held) < ST_CONSUMERS_OPENING_MAX:
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.02)
     assert len(held) == ST_CONSUMERS_OPENING_MAX
     server.answers = lambda connection, command: False
     for connection, command in held:

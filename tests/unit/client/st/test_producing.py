@@ -21,7 +21,7 @@ from nextgen.client.st.errors import (
     TimedOut,
     TopicNotFound,
 )
-from nextgen.client.st.producing.producer import METADATA_BYTES_MAX
+from nextgen.client.st.producing.settings import METADATA_BYTES_MAX
 from nextgen.client.st.schemas import schema as schemas
 from nextgen.kernel.limits.pulsar import PULSAR_MESSAGE_BYTES_MAX
 from nextgen.kernel.limits.scalable import ST_MEMORY_PER_MESSAGE_BYTES
@@ -299,11 +299,11 @@ async def test_a_producer_may_wait_until_it_is_the_only_one(
         return True
 
     server.answers = not_yet
-    async with st.PulsarClient(server.url, operation_timeout_ms=50) as client:
+    async with st.PulsarClient(server.url, operation_timeout_ms=400) as client:
         making = asyncio.create_task(
             client.create_producer(TOPIC, access_mode=st.AccessMode.WAIT_FOR_EXCLUSIVE)
         )
-        done, _ = await asyncio.wait([making], timeout=0.2)
+        done, _ = await asyncio.wait([making], timeout=0.5)
         assert not done
         server.answers = lambda connection, command: False
         connection, command = waiting[0]
@@ -468,7 +468,7 @@ async def test_a_layout_without_active_segment_is_an_error_of_its_own(
     [
         ({"encryption_keys": ["k"]}, NotSupported),
         ({"transaction": object()}, NotSupported),
-        ({"chunking_enabled": True}, NotSupported),
+        ({"message_router": object()}, NotSupported),
         ({"access_mode": "Exclusive"}, NotSupported),
         ({"nonsense": 1}, InvalidSettings),
         ({"batch_messages_max": 0}, InvalidSettings),

@@ -17,7 +17,7 @@ from nextgen.client.st.errors import SchemaMismatch
 from nextgen.kernel.limits.scalable import ST_SCHEMA_ATTEMPTS_MAX, ST_SCHEMA_VERSIONS_MAX
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.unit.client.st.conftest import TOPIC
-from tests.unit.client.st.fake_server import FakeServer
+from tests.unit.client.st.fake_server import FakeConnection, FakeServer
 
 Command = pulsar.BaseCommand
 EARLIEST = st.InitialPosition.EARLIEST
@@ -98,6 +98,36 @@ async def test_messages_wait_for_their_version_in_order_and_come_once(
 
     assert [(await reader.receive(3_000)).value.number for _ in range(4)] == [0, 0, 1, 1]
     assert not await reader.has_message_available()
+
+
+async def test_a_known_version_waits_behind_an_unknown_one(
+    server: FakeServer, client: st.PulsarClient
+) -> None:
+    server.create(TOPIC)
+    older = await client.create_producer(TOPIC, schema=schemas.avro(Older))
+    newer = await client.create_producer(TOPIC, schema=schemas.avro(Order))
+    await older.send(Older(1))
+    consumer = await queue(client, Older)
+    assert (await consumer.receive(3_000)).value == Older(1)
+    asked: list[tuple[FakeConnection, pulsar.BaseCommand]] = []
+
+    def keeps(connection: FakeConnection, command: pulsar.BaseCommand) -> bool:
+        if command.type == Command.GET_SCHEMA:
+            asked.append((connection, command))
+        return command.type == Command.GET_SCHEMA
+
+    server.answers = keeps
+    await newer.send(Order(2))
+    await older.send(Older(3))
+    while not asked:
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.02)
+    assert consumer.receive_nowait() is None
+
+    server.answers = lambda connection, command: False
+    connection, command = asked[0]
+    connection.handle(command, b"")
+    assert [(await consumer.receive(3_000)).value for _ in range(2)] == [Older(2), Older(3)]
 
 
 async def test_a_version_that_is_lost_is_an_error_of_its_messages_only(
