@@ -9,6 +9,7 @@ import pytest
 
 from nextgen.client import st
 from nextgen.client.st.errors import (
+    AlreadyClosed,
     ConnectionFailed,
     InvalidSettings,
     MalformedLayout,
@@ -203,6 +204,35 @@ async def test_a_server_that_accepts_and_never_answers_costs_the_operation_timeo
 
     # Far less than any default: each of the few steps has the one time-out.
     assert time.monotonic() - began < 5
+
+
+async def test_closing_costs_the_operation_timeout_when_the_server_keeps_silent(
+    server: FakeServer,
+) -> None:
+    """What was not stored fails; nothing is left running, as the fixture checks."""
+    server.create(TOPIC, 2)
+    client = st.PulsarClient(server.url, operation_timeout_ms=200)
+    producer = await client.create_producer(TOPIC, send_timeout_ms=0)
+    await producer.send(b"0", key="k")
+    # One of each kind; a queue and a stream cannot share a subscription's segments.
+    reader = await client.reader(TOPIC)
+    await client.queue_consumer(TOPIC, "queue")
+    await client.stream_consumer(TOPIC, "stream")
+    await reader.receive(3_000)
+    server.answers = lambda connection, command: True
+    waiting = producer.submit_nowait(b"1", key="k")
+    receiving = asyncio.ensure_future(reader.receive())
+    await asyncio.sleep(0.02)
+
+    began = time.monotonic()
+    await client.close()
+
+    assert time.monotonic() - began < 5
+    for each in (waiting, receiving):
+        with pytest.raises(AlreadyClosed):
+            await each
+    with pytest.raises(AlreadyClosed):
+        await client.create_producer(TOPIC)
 
 
 async def test_a_silent_connection_is_given_up_and_another_one_is_opened(
