@@ -36,7 +36,9 @@ class ScalableClient:
         self, contents: Iterable[bytes], *, key: str | None, in_flight_max: int = IN_FLIGHT_MAX
     ) -> Iterator[Acknowledged]:
         """Do as ``StockClient.send``."""
-        producer: BlockingProducer[bytes] = self._client.create_producer(self._topic)
+        producer: BlockingProducer[bytes] = self._client.create_producer(
+            self._topic, chunking_enabled=True
+        )
         in_flight: deque[tuple[int, Future[MessageId]]] = deque()
         for number, content in enumerate(contents):
             in_flight.append((number, producer.submit(content, key=key)))

@@ -103,6 +103,7 @@ def _waiting(
 class BlockingProducer(_Blocking[Producer[Value]]):
     """``Producer`` for threads."""
 
+    shutdown = _waiting(Producer.shutdown)
     send = _waiting(Producer.send)
     flush = _waiting(Producer.flush)
 
@@ -163,6 +164,12 @@ class BlockingPulsarClient(_Blocking[PulsarClient]):
     def close(self) -> None:
         super().close()
         if not self._thread.is_stopped:
+            self._thread.stop()
+
+    def shutdown(self) -> None:
+        """As ``PulsarClient.shutdown``: end at once."""
+        if not self._thread.is_stopped:
+            self._thread.wait(self._wrapped.shutdown())
             self._thread.stop()
 
     def create_producer(

@@ -68,11 +68,18 @@ class LinkPool:
         return await self.get(address, proxied_to, number=self._last_number)
 
     async def close(self) -> None:
-        """Close all connections, once what was sent is written."""
+        """Close all connections, once what was sent is written or the operation's time-out is
+        over: a server may have stopped reading."""
         self._is_closed = True
         links = list(self._links.values())
         for link in links:
             link.close()
+        if links:
+            await asyncio.wait(
+                [link.closed for link in links], timeout=self._settings.operation_timeout_ms / 1_000
+            )
+        for link in links:
+            link.abort()
         await asyncio.gather(*(link.closed for link in links))
 
     def abort(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 from nextgen.cli.messages.commands import _as_dict
 from nextgen.cli.messages.scalable_client import scalable_client
 from nextgen.kernel.errors import DeadlineExceeded, Refused, Unavailable
+from nextgen.kernel.limits.pulsar import PULSAR_MESSAGE_BYTES_MAX
 from tests.unit.client.st.fake_server import FakeServer
 
 TOPIC = "topic://public/default/t"
@@ -36,6 +37,19 @@ async def test_messages_are_sent_consumed_and_read() -> None:
     assert [each["data"] for each in shown] == ["a", "b", "c"]
     assert {each["key"] for each in shown} == {"k"}
     assert shown[0]["topic"].startswith("segment://public/default/t/")
+
+
+async def test_what_is_larger_than_an_entry_is_sent_and_shown_whole() -> None:
+    large = b"x" * (PULSAR_MESSAGE_BYTES_MAX + 1)
+
+    def send_and_read(url: str) -> list[bytes]:
+        with scalable_client(url, TOPIC) as client:
+            list(client.send([large], key=None))
+            return [each.data() for each in client.read(earliest=True, follow=False, count=0)]
+
+    async with FakeServer() as server:
+        server.create(TOPIC)
+        assert await asyncio.to_thread(send_and_read, server.url) == [large]
 
 
 def read_absent(url: str) -> None:

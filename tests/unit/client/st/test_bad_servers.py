@@ -235,6 +235,31 @@ async def test_closing_costs_the_operation_timeout_when_the_server_keeps_silent(
         await client.create_producer(TOPIC)
 
 
+@pytest.mark.parametrize("ends", ["close", "shutdown"])
+async def test_closing_ends_though_the_server_reads_nothing_any_more(
+    server: FakeServer, ends: str
+) -> None:
+    """More waits to be written than sockets hold, so the connection cannot be flushed."""
+    server.create(TOPIC)
+    client = st.PulsarClient(server.url, operation_timeout_ms=400)
+    producer = await client.create_producer(TOPIC)
+    await producer.send(b"0")
+    (connection,) = server.connections
+    connection._transport.pause_reading()
+    futures = [producer.submit_nowait(bytes(4_000_000)) for _ in range(8)]
+    await asyncio.sleep(0)
+    began = time.monotonic()
+
+    await getattr(client, ends)()
+
+    # Flushing and writing have the operation's time-out each.
+    assert time.monotonic() - began < 10
+    for future in futures:
+        with pytest.raises(AlreadyClosed):
+            await future
+    connection._transport.resume_reading()
+
+
 async def test_a_silent_connection_is_given_up_and_another_one_is_opened(
     server: FakeServer,
 ) -> None:

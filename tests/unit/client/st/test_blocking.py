@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
 from nextgen.client import st
 from nextgen.client.st.errors import AlreadyClosed, InvalidSettings, TimedOut, TopicNotFound
+from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.unit.client.st.conftest import TOPIC
 from tests.unit.client.st.fake_server import FakeServer
 
@@ -59,6 +60,23 @@ async def test_threads_may_produce_and_consume(server: FakeServer) -> None:
     server.create(TOPIC, 2)
 
     await asyncio.to_thread(produce_and_consume, server.url)
+
+    assert not any(each.name == "nextgen-scalable-client" for each in threading.enumerate())
+
+
+async def test_shutdown_ends_at_once_and_fails_what_waits(server: FakeServer) -> None:
+    server.create(TOPIC)
+    server.answers = lambda connection, command: command.type == pulsar.BaseCommand.SEND
+
+    def shut_down() -> None:
+        client = st.BlockingPulsarClient(server.url)
+        stored = client.create_producer(TOPIC).submit(b"x")
+        client.shutdown()
+        with pytest.raises((AlreadyClosed, CancelledError)):
+            stored.result(1)
+        client.close()
+
+    await asyncio.to_thread(shut_down)
 
     assert not any(each.name == "nextgen-scalable-client" for each in threading.enumerate())
 
