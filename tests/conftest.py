@@ -24,6 +24,10 @@ os.environ.pop("COLUMNS", None)
 STUCK_AFTER = 1.5
 """Times its time limit a test may take, cleaning up included, before its process is ended."""
 
+GARBAGE_THRESHOLDS = (1_000, 20, 100)
+"""How seldom Python looks for garbage among objects that stayed for long: by default it looks so
+often that it takes some hundredths of the processor time of unit tests."""
+
 STARTED = pytest.StashKey[float]()
 """When a test began, by the monotonic clock."""
 
@@ -72,6 +76,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*GARBAGE_THRESHOLDS)
         gc.enable()
 
 
