@@ -10,6 +10,10 @@ from nextgen.client.st.blocking import BlockingPulsarClient
 from nextgen.client.st.client import PulsarClient
 from nextgen.client.st.consuming.checkpoint_consumer import CheckpointConsumer
 from nextgen.client.st.consuming.message import Message
+from nextgen.client.st.consuming.namespace_consumer import (
+    NamespaceQueueConsumer,
+    NamespaceStreamConsumer,
+)
 from nextgen.client.st.consuming.queue_consumer import QueueConsumer
 from nextgen.client.st.consuming.settings import DeadLetterPolicy, InitialPosition
 from nextgen.client.st.consuming.stream_consumer import StreamConsumer
@@ -30,6 +34,8 @@ __all__ = [
     "InitialPosition",
     "Message",
     "MessageId",
+    "NamespaceQueueConsumer",
+    "NamespaceStreamConsumer",
     "Producer",
     "PulsarClient",
     "QueueConsumer",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
@@ -15,6 +15,10 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 from nextgen.client.st.client import PulsarClient
 from nextgen.client.st.consuming.checkpoint_consumer import CheckpointConsumer
 from nextgen.client.st.consuming.message import Message
+from nextgen.client.st.consuming.namespace_consumer import (
+    NamespaceQueueConsumer,
+    NamespaceStreamConsumer,
+)
 from nextgen.client.st.consuming.queue_consumer import QueueConsumer
 from nextgen.client.st.consuming.receiving import Receiving
 from nextgen.client.st.consuming.stream_consumer import StreamConsumer
@@ -140,6 +144,21 @@ class BlockingStreamConsumer(_BlockingConsumer[StreamConsumer[Value]]):
     acknowledge_cumulative = _waiting(StreamConsumer.acknowledge_cumulative)
 
 
+class BlockingNamespaceQueueConsumer(_BlockingConsumer[NamespaceQueueConsumer[Value]]):
+    """``NamespaceQueueConsumer`` for threads."""
+
+    receive = _waiting(NamespaceQueueConsumer.receive)
+    acknowledge = _waiting(NamespaceQueueConsumer.acknowledge)
+    negative_acknowledge = _waiting(NamespaceQueueConsumer.negative_acknowledge)
+
+
+class BlockingNamespaceStreamConsumer(_BlockingConsumer[NamespaceStreamConsumer[Value]]):
+    """``NamespaceStreamConsumer`` for threads."""
+
+    receive = _waiting(NamespaceStreamConsumer.receive)
+    acknowledge_cumulative = _waiting(NamespaceStreamConsumer.acknowledge_cumulative)
+
+
 class BlockingCheckpointConsumer(_BlockingConsumer[CheckpointConsumer[Value]]):
     """``CheckpointConsumer`` for threads."""
 
@@ -192,6 +211,36 @@ class BlockingPulsarClient(_Blocking[PulsarClient]):
         """As ``PulsarClient.stream_consumer``."""
         made = self._wrapped.stream_consumer(topic, subscription, schema=schema, **settings)
         return BlockingStreamConsumer(self._thread, self._thread.wait(made))
+
+    def namespace_queue_consumer(
+        self,
+        namespace: str,
+        subscription: str,
+        *,
+        property_filters: Mapping[str, str] | None = None,
+        schema: Schema[Value] | None = None,
+        **settings: Any,
+    ) -> BlockingNamespaceQueueConsumer[Value]:
+        """As ``PulsarClient.namespace_queue_consumer``."""
+        made = self._wrapped.namespace_queue_consumer(
+            namespace, subscription, property_filters=property_filters, schema=schema, **settings
+        )
+        return BlockingNamespaceQueueConsumer(self._thread, self._thread.wait(made))
+
+    def namespace_stream_consumer(
+        self,
+        namespace: str,
+        subscription: str,
+        *,
+        property_filters: Mapping[str, str] | None = None,
+        schema: Schema[Value] | None = None,
+        **settings: Any,
+    ) -> BlockingNamespaceStreamConsumer[Value]:
+        """As ``PulsarClient.namespace_stream_consumer``."""
+        made = self._wrapped.namespace_stream_consumer(
+            namespace, subscription, property_filters=property_filters, schema=schema, **settings
+        )
+        return BlockingNamespaceStreamConsumer(self._thread, self._thread.wait(made))
 
     def checkpoint_consumer(
         self, topic: str, *, schema: Schema[Value] | None = None, **settings: Any

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol, Self, TypeVar
 
 from nextgen.client.st.connection.brokers import Brokers
 from nextgen.client.st.connection.memory import Memory
 from nextgen.client.st.connection.pool import LinkPool
 from nextgen.client.st.consuming.checkpoint_consumer import CheckpointConsumer, ReadingStart
+from nextgen.client.st.consuming.namespace_consumer import (
+    NamespaceQueueConsumer,
+    NamespaceStreamConsumer,
+)
 from nextgen.client.st.consuming.queue_consumer import QueueConsumer
 from nextgen.client.st.consuming.settings import (
+    NOT_OF_NAMESPACES,
     QUEUE_ONLY,
     ConsumerSettings,
     DeadLetterPolicy,
     InitialPosition,
+    checked_filters,
+    checked_namespace,
     checked_subscription,
 )
 from nextgen.client.st.consuming.stream_consumer import StreamConsumer
@@ -204,6 +213,63 @@ class PulsarClient:
         self._keep(consumer)
         return consumer
 
+    async def namespace_queue_consumer(
+        self,
+        namespace: str,
+        subscription: str,
+        *,
+        property_filters: Mapping[str, str] | None = None,
+        schema: Schema[Value] | None = None,
+        **settings: Any,
+    ) -> NamespaceQueueConsumer[Value]:
+        """Return a queue of all scalable topics of ``tenant/namespace`` that have the properties in
+        ``property_filters``, as they come and go.
+
+        The settings are those of ``queue_consumer``, without ``create_if_missing``, for each topic.
+        With ``initial_position`` EARLIEST nothing is missed of a topic that comes later.
+
+        Raises as ``create_producer`` does.
+        """
+        self._check_open()
+        consumer: NamespaceQueueConsumer[Value] = NamespaceQueueConsumer(
+            checked_namespace(namespace),
+            checked_filters(property_filters),
+            checked_subscription(subscription),
+            _schema_or_bytes(schema),
+            _of_existing(ConsumerSettings.of(settings, refused=NOT_OF_NAMESPACES)),
+            brokers=self._brokers,
+            timeout_ms=self._settings.operation_timeout_ms,
+            make_letter_producer=self._letter_producer,
+        )
+        await consumer.start()
+        self._keep(consumer)
+        return consumer
+
+    async def namespace_stream_consumer(
+        self,
+        namespace: str,
+        subscription: str,
+        *,
+        property_filters: Mapping[str, str] | None = None,
+        schema: Schema[Value] | None = None,
+        **settings: Any,
+    ) -> NamespaceStreamConsumer[Value]:
+        """Do as ``namespace_queue_consumer``, with a ``stream_consumer`` of each topic."""
+        self._check_open()
+        refused = QUEUE_ONLY | NOT_OF_NAMESPACES
+        consumer: NamespaceStreamConsumer[Value] = NamespaceStreamConsumer(
+            checked_namespace(namespace),
+            checked_filters(property_filters),
+            checked_subscription(subscription),
+            _schema_or_bytes(schema),
+            _of_existing(ConsumerSettings.of(settings, refused=refused)),
+            brokers=self._brokers,
+            timeout_ms=self._settings.operation_timeout_ms,
+        )
+        await consumer.start()
+        self._keep(consumer)
+        return consumer
+
     async def checkpoint_consumer(
         self,
         topic: str,
@@ -289,6 +355,11 @@ class PulsarClient:
         for each in [each for each in self._open if each.is_closed]:
             del self._open[each]
         self._open[opened] = None
+
+
+def _of_existing(settings: ConsumerSettings) -> ConsumerSettings:
+    """Return the settings for a topic that the server has named: it creates none."""
+    return replace(settings, create_if_missing=False)
 
 
 def _schema_or_bytes(schema: Schema[Any] | None) -> Schema[Any]:

@@ -211,6 +211,13 @@ ST_LOOKUP_REDIRECTS_MAX = 20
 ST_CONSUMERS_OPENING_MAX = 16
 """Segments of one consumer that are subscribed at the same time: each takes two requests."""
 
+ST_NAMESPACE_TOPICS_MAX = 10_000
+"""Topics that one consumer of a namespace consumes: as many as one connection may watch at this
+project's servers."""
+
+ST_TOPICS_OPENING_MAX = 16
+"""Topics of a namespace whose consumers are made at the same time."""
+
 ST_UNACKNOWLEDGED_ENTRIES_MAX = 100_000
 """Delivered and unacknowledged entries of one segment; beyond it no more messages are requested."""
 

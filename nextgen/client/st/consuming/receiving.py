@@ -55,7 +55,7 @@ class Receiving(Generic[Value]):
         self.versions = SchemaVersions(schema, timeout_ms=timeout_ms)
         self.timeout_ms = timeout_ms
         self.segments: dict[str, SegmentConsumer] = {}
-        self.inbox: Inbox[Arrival] = inbox or Inbox()
+        self.inbox: Inbox[Arrival] = Inbox() if inbox is None else inbox
         self.is_closed = False
         self._is_vanished = False
         self.opening = asyncio.Semaphore(ST_CONSUMERS_OPENING_MAX)
@@ -87,6 +87,14 @@ class Receiving(Generic[Value]):
     def layout(self) -> Layout | None:
         """The newest layout of the topic."""
         return self.watch.layout
+
+    async def start(self) -> None:
+        """Begin to receive.
+
+        Raises:
+            ScalableTopicError: That is not possible. Nothing is left open.
+        """
+        raise NotImplementedError
 
     # Hooks ------------------------------------------------------------------------------------
 
@@ -127,7 +135,7 @@ class Receiving(Generic[Value]):
             async with timeout(None if timeout_ms is None else timeout_ms / 1_000):
                 while True:
                     arrival = await self.inbox.get()
-                    if (message := self._take(arrival)) is not None:
+                    if (message := self.take(arrival)) is not None:
                         return message
         except TimeoutError as error:
             raise TimedOut(f"no message within {timeout_ms} ms") from error
@@ -135,7 +143,7 @@ class Receiving(Generic[Value]):
     def receive_nowait(self) -> Message[Value] | None:
         """Return the next message, or None if none is here. Raises as ``receive`` does."""
         while (arrival := self.inbox.get_nowait()) is not None:
-            if (message := self._take(arrival)) is not None:
+            if (message := self.take(arrival)) is not None:
                 return message
         return None
 
@@ -147,7 +155,8 @@ class Receiving(Generic[Value]):
                 return
             yield message
 
-    def _take(self, arrival: Arrival) -> Message[Value] | None:
+    def take(self, arrival: Arrival) -> Message[Value] | None:
+        """Return the message of an item of the queue, None if it is not for the application."""
         if not arrival.is_valid:
             return None
         consumer, _, message = arrival

@@ -12,6 +12,8 @@ from nextgen.client.st.domain.redelivery import RedeliveryBackoff
 from nextgen.client.st.errors import InvalidSettings
 from nextgen.client.st.settings import not_negative, positive, refuse_unsupported, texts
 from nextgen.kernel.limits.scalable import ST_RECEIVER_QUEUE_DEFAULT, ST_RECEIVER_QUEUE_MAX
+from nextgen.kernel.routing.names import InvalidName, NamespaceName, parse_namespace
+from nextgen.kernel.routing.property_filter import InvalidFilter, PropertyFilter, property_filter
 
 UNSUPPORTED = {
     "crypto_key_reader": "decrypt the payload in a custom schema",
@@ -38,6 +40,9 @@ QUEUE_ONLY = frozenset(
     }
 )
 """Settings of consumers that acknowledge each message by itself."""
+
+NOT_OF_NAMESPACES = frozenset({"create_if_missing"})
+"""Settings that consumers of a namespace do not have."""
 
 
 class InitialPosition(Enum):
@@ -136,6 +141,31 @@ def _check_dead_letter(policy: Any) -> None:
     for name in ("topic", "initial_subscription"):
         if not isinstance(getattr(policy, name), str):
             raise InvalidSettings(f"{name} of dead_letter is no name")
+
+
+def checked_namespace(text: str) -> NamespaceName:
+    """Return the name of a namespace.
+
+    Raises:
+        InvalidSettings: It is none.
+    """
+    try:
+        return parse_namespace(text)
+    except (InvalidName, AttributeError) as error:
+        raise InvalidSettings(f"namespace is {text!r}, not tenant/namespace") from error
+
+
+def checked_filters(given: Mapping[str, str] | None) -> PropertyFilter:
+    """Return the properties that topics must have.
+
+    Raises:
+        InvalidSettings: They are none, or more than a topic may have.
+    """
+    texts("property_filters", given or {})
+    try:
+        return property_filter((given or {}).items())
+    except InvalidFilter as error:
+        raise InvalidSettings(f"property_filters: {error}") from error
 
 
 def checked_subscription(name: str) -> str:

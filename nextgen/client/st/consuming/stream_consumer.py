@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from itertools import count
 from typing import Any, TypeVar
 
 from nextgen.client.st.connection.brokers import Brokers
@@ -42,7 +44,9 @@ class StreamConsumer(Receiving[Value]):
         brokers: Brokers,
         timeout_ms: int,
         inbox: Inbox[Arrival] | None = None,
+        numbers: Iterator[int] | None = None,
     ) -> None:
+        """``numbers``: of messages in the order of the queue, if other consumers share it."""
         super().__init__(
             topic,
             schema,
@@ -53,7 +57,8 @@ class StreamConsumer(Receiving[Value]):
         )
         self._subscription = subscription
         self._settings = settings
-        self._delivered = DeliveredPositions()
+        self._numbers = count(1) if numbers is None else numbers
+        self._delivered = DeliveredPositions(self._numbers)
         self._taken_number = 0
         self._leaving: dict[str, SegmentConsumer] = {}
         self._wanted: dict[str, AssignedSegment] = {}
@@ -89,7 +94,11 @@ class StreamConsumer(Receiving[Value]):
 
     async def acknowledge_cumulative(self, message: Message[Value]) -> None:
         """Acknowledge the message and, in every segment, what was enqueued before it."""
-        for segment, positions in self._delivered.acknowledged_until(message.number).items():
+        self.acknowledge_until(message.number)
+
+    def acknowledge_until(self, number: int) -> None:
+        """Acknowledge what was enqueued up to a message's number."""
+        for segment, positions in self._delivered.acknowledged_until(number).items():
             consumer = self.segments.get(segment) or self._leaving.get(segment)
             if consumer is None:
                 continue
@@ -116,7 +125,7 @@ class StreamConsumer(Receiving[Value]):
     # Hooks ------------------------------------------------------------------------------------
 
     def topic_recreated(self) -> None:
-        self._delivered = DeliveredPositions()
+        self._delivered = DeliveredPositions(self._numbers)
         self._drained.set()
         self._registration.topic_recreated()
 

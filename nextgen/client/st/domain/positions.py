@@ -7,7 +7,9 @@ vector may cover several of them.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import NamedTuple
 
 NO_BATCH = -1
@@ -51,8 +53,10 @@ class DeliveredPositions:
     of the application before that message: the vector of positions when the message was enqueued.
     """
 
-    def __init__(self) -> None:
-        self._number = 0
+    def __init__(self, numbers: Iterator[int] | None = None) -> None:
+        """``numbers``: ascending ones, which several of these may share: then a number stands for
+        the vector of all of them."""
+        self._numbers = numbers if numbers is not None else count(1)
         self._delivered: dict[str, deque[tuple[int, Position]]] = {}
 
     def __len__(self) -> int:
@@ -60,12 +64,12 @@ class DeliveredPositions:
 
     def delivered(self, segment: str, position: Position) -> int:
         """A message is enqueued. Return the number that stands for the vector at this moment."""
-        self._number += 1
+        number = next(self._numbers)
         queue = self._delivered.get(segment)
         if queue is None:
             queue = self._delivered[segment] = deque()
-        queue.append((self._number, position))
-        return self._number
+        queue.append((number, position))
+        return number
 
     def acknowledged_until(self, number: int) -> dict[str, list[Position]]:
         """Take and return what the vector of ``number`` covers, by segment, oldest first."""
