@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -61,21 +62,24 @@ async def send(producer: st.Producer[bytes], first: int, last: int) -> list[st.M
     return list(await asyncio.gather(*futures))
 
 
-async def take(consumer: Receiving[bytes], count: int) -> Numbers:
+Consumer = Receiving[bytes] | st.NamespaceQueueConsumer[bytes] | st.NamespaceStreamConsumer[bytes]
+
+
+async def take(consumer: Consumer, count: int) -> Numbers:
     """Receive so many messages, acknowledge them, and return their numbers by key."""
     found: Numbers = {}
     message = None
     for _ in range(count):
         message = await consumer.receive(ARRIVES_MS)
         found.setdefault(message.key, []).append(int(message.data))
-        if isinstance(consumer, st.QueueConsumer):
+        if isinstance(consumer, st.QueueConsumer | st.NamespaceQueueConsumer):
             await consumer.acknowledge(message)
-    if isinstance(consumer, st.StreamConsumer) and message is not None:
+    if isinstance(consumer, st.StreamConsumer | st.NamespaceStreamConsumer) and message is not None:
         await consumer.acknowledge_cumulative(message)
     return found
 
 
-async def nothing_arrives(consumer: Receiving[bytes]) -> None:
+async def nothing_arrives(consumer: Consumer) -> None:
     with pytest.raises(TimedOut):
         await consumer.receive(QUIET_MS)
 
@@ -299,6 +303,53 @@ async def streams_share_the_segments(server: Server, name: str) -> None:
         assert found == expected(0, 100)
 
 
+async def a_queue_follows_the_topics_of_a_namespace(server: Server, name: str) -> None:
+    mark = {"check": name}
+    first = await server.create_with(f"{name}-1", mark | {"more": "x"})
+    other = await server.create_with(f"{name}-2", {"check": "another"})
+    async with server.client() as client:
+        consumer = await client.namespace_queue_consumer(
+            "public/default", "s", property_filters=mark, initial_position=EARLIEST
+        )
+        producer = await client.create_producer(first)
+        await send(await client.create_producer(other), 0, 10)
+        await send(producer, 0, 50)
+        assert await take(consumer, 50) == expected(0, 50)
+        later = await server.create_with(f"{name}-3", mark)
+        await send(await client.create_producer(later), 50, 100)
+        assert await take(consumer, 50) == expected(50, 100)
+
+        await producer.close()
+        await server.delete(f"{name}-1")
+        await until(lambda: consumer.topics == (later,))
+        await nothing_arrives(consumer)
+
+
+async def a_stream_of_a_namespace_acknowledges_in_all_topics(server: Server, name: str) -> None:
+    mark = {"check": name}
+    topics = [await server.create_with(f"{name}-{number}", mark) for number in range(2)]
+    settings: dict[str, Any] = {"property_filters": mark, "consumer_name": "same"}
+    async with server.client() as client:
+        producers = [await client.create_producer(topic) for topic in topics]
+        async with await client.namespace_stream_consumer(
+            "public/default", "s", initial_position=EARLIEST, **settings
+        ) as consumer:
+            for number in range(10):
+                producer = producers[number % 2]
+                await send(producer, 10 * number, 10 * number + 10)
+            assert await take_sorted(consumer, 100) == expected(0, 100)
+            await send(producers[0], 100, 110)
+    async with server.client() as client:
+        consumer = await client.namespace_stream_consumer("public/default", "s", **settings)
+        assert await take(consumer, 10) == expected(100, 110)
+        await nothing_arrives(consumer)
+
+
+async def take_sorted(consumer: Consumer, count: int) -> Numbers:
+    """Do as ``take``, of topics that have no order among them."""
+    return {key: sorted(numbers) for key, numbers in (await take(consumer, count)).items()}
+
+
 async def readers_of_a_group_share_the_segments(server: Server, name: str) -> None:
     topic = await server.create(name, 2)
     async with server.client() as client:
@@ -518,6 +569,8 @@ CHECKS: tuple[Check, ...] = (
     reading_begins_at_a_time,
     a_stream_acknowledges_all_before_a_message,
     streams_share_the_segments,
+    a_queue_follows_the_topics_of_a_namespace,
+    a_stream_of_a_namespace_acknowledges_in_all_topics,
     readers_of_a_group_share_the_segments,
     queues_and_readers_over_splits,
     streams_over_splits,

@@ -57,6 +57,15 @@ class Server:
         await self._scalable("PUT", f"{name}?numInitialSegments={segments}", f"{segments} segments")
         return topic
 
+    async def create_with(self, name: str, properties: dict[str, str]) -> str:
+        """Create a scalable topic of one segment with properties; return its full name."""
+        await self._call("PUT", f"scalable/public/default/{name}", json=properties)
+        return f"topic://public/default/{name}"
+
+    async def delete(self, name: str) -> None:
+        """Delete a scalable topic, although it is in use."""
+        await self._call("DELETE", f"scalable/public/default/{name}?force=true", json=None)
+
     async def create_partitioned(self, name: str, partitions: int) -> str:
         """Create a classic topic; return its full name."""
         await self._call("PUT", f"persistent/public/default/{name}/partitions", json=partitions)

@@ -12,6 +12,7 @@ from nextgen.client import st
 from nextgen.client.st.errors import AlreadyClosed, InvalidSettings, TimedOut, TopicNotFound
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.unit.client.st.conftest import TOPIC
+from tests.unit.client.st.fake_namespaces import Namespaces
 from tests.unit.client.st.fake_server import FakeServer
 
 EARLIEST = st.InitialPosition.EARLIEST
@@ -42,6 +43,14 @@ def produce_and_consume(url: str) -> None:
         stream = client.stream_consumer(TOPIC, "s", initial_position=EARLIEST)
         message = [stream.receive(1_000) for _ in range(25)][-1]
         stream.acknowledge_cumulative(message)
+        every = client.namespace_queue_consumer("public/default", "all", initial_position=EARLIEST)
+        for _ in range(25):
+            every.acknowledge(every.receive(1_000))
+        ordered = client.namespace_stream_consumer(
+            "public/default", "ordered", initial_position=EARLIEST
+        )
+        message = [ordered.receive(1_000) for _ in range(25)][-1]
+        ordered.acknowledge_cumulative(message)
         reader = client.reader(TOPIC)
         assert reader.has_message_available()
         reader.receive()
@@ -58,6 +67,7 @@ def produce_and_consume(url: str) -> None:
 
 async def test_threads_may_produce_and_consume(server: FakeServer) -> None:
     server.create(TOPIC, 2)
+    Namespaces(server, has_all=True)
 
     await asyncio.to_thread(produce_and_consume, server.url)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.client.st.fake_namespaces import Namespaces
 from tests.unit.client.st.fake_server import FakeServer
 
 ROOT = Path(__file__).parents[4]
@@ -19,7 +20,8 @@ DOCUMENTED_URL = "pulsar://127.0.0.1:6650"
 async def test_every_example_runs_one_after_the_other(
     server: FakeServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert len(EXAMPLES) == 6
+    assert len(EXAMPLES) == 7
+    Namespaces(server, has_all=True)
     for number, example in enumerate(EXAMPLES):
         source = example.replace(DOCUMENTED_URL, server.url)
         code = compile(source, f"example {number}", "exec")
@@ -28,6 +30,7 @@ async def test_every_example_runs_one_after_the_other(
     printed = capsys.readouterr().out
     assert "first customer-7" in printed
     assert "b'99'" in printed
+    assert "topic://public/default/orders b'first'" in printed
     assert "Order(number=1" in printed
     assert "ReadingWithUnit(sensor='s1', value=20.5, unit='°C')" in printed
 
