@@ -82,7 +82,7 @@ class SubscriptionCursors:
         await self._units.at_owner(
             segment, set_it, may_be_planned=segment.segment_id not in topic.segments
         )
-        if is_seeking and segment.is_sealed and place is not None:
+        if is_seeking and place is not None and _may_have_ended(topic, segment):
             # Its owner may have reported it drained before, and the report may still arrive. Only
             # those of the present assignment count (ADR 0111).
             await self._units.unload(segment)
@@ -106,6 +106,14 @@ def _segments(topic: ScalableTopic) -> Iterable[Segment]:
     yield from topic.segments.values()
     if topic.operation is not None:
         yield from topic.operation.children
+
+
+def _may_have_ended(topic: ScalableTopic, segment: Segment) -> bool:
+    """Whether a segment is sealed, or a parent that an operation may have ended already."""
+    operation = topic.operation
+    if operation is not None and operation.are_children_ready:
+        return segment.is_sealed or segment.segment_id in operation.parents
+    return segment.is_sealed
 
 
 def _place_in(segment: Segment, subscription: Subscription) -> int | None:

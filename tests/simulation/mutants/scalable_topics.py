@@ -26,7 +26,7 @@ from shards.domain.scalable import distribution, groups, layout_changes
 from shards.domain.scalable import restore as scalable_restore
 from shards.domain.scalable.distribution import Layout
 from shards.inventory.topic_deletion import TopicDeletion
-from shards.scalable import settled_commands, unknown_subscriptions
+from shards.scalable import settled_commands, subscription_cursors, unknown_subscriptions
 from shards.scalable.attachments import Attachments
 from shards.scalable.consumer_grace import ConsumerGrace
 from shards.scalable.controller import ScalableController
@@ -591,8 +591,22 @@ MUTANTS = (
             Edit(
                 SubscriptionCursors,
                 "_set_in",
-                "if is_seeking and segment.is_sealed and place is not None:",
+                "if is_seeking and place is not None and _may_have_ended(topic, segment):",
                 "if False:",
+            ),
+        ),
+        _CURSORS,
+    ),
+    Mutant(
+        "seeks-leave-ended-parents",
+        "S8",
+        "a report of before a seek does not count for a parent that has ended meanwhile either",
+        (
+            Edit(
+                subscription_cursors,
+                "_may_have_ended",
+                "segment.is_sealed or segment.segment_id in operation.parents",
+                "segment.is_sealed",
             ),
         ),
         _CURSORS,

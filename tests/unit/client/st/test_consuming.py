@@ -364,16 +364,7 @@ async def test_a_shared_segment_is_subscribed_by_buckets_and_acknowledged_one_by
     server: FakeServer, client: st.PulsarClient
 ) -> None:
     server.create(TOPIC)
-    plain = server.assignment
-
-    def shared(topic: Any, consumer_id: int) -> pulsar.ScalableConsumerAssignment:
-        assignment = plain(topic, consumer_id)
-        for segment in assignment.segments:
-            for first, last in BUCKETS:
-                segment.bucket_ranges.add(start=first, end=last)
-        return assignment
-
-    server.assignment = shared  # type: ignore[method-assign]
+    server.assignment = shared_by(server)  # type: ignore[method-assign]
     await send(client, 0, 10)
     consumer = await stream(client)
     await take(consumer, 10)
@@ -419,6 +410,49 @@ async def test_a_segment_that_leaves_is_closed_when_what_it_delivered_is_acknowl
     assert len(consumer.assigned) == 1
     taken = {each.position.entry_id for each in messages if each.segment == leaving}
     assert server.segments[leaving].subscriptions["s"].acknowledged == taken
+
+
+async def test_a_segment_changes_its_mode_once_all_that_it_delivered_is_acknowledged(
+    server: FakeServer, client: st.PulsarClient
+) -> None:
+    """There and back again: positions of before the first change hold up none of later ones."""
+    topic = server.create(TOPIC)
+    plain, shared = server.assignment, shared_by(server)
+    await send(client, 0, 9, batching=False)
+    consumer = await stream(client)
+    kinds = [pulsar.CommandSubscribe.Exclusive]
+
+    for mode, kind in (
+        (shared, pulsar.CommandSubscribe.Key_Shared),
+        (plain, pulsar.CommandSubscribe.Exclusive),
+    ):
+        messages = [await consumer.receive(1_000) for _ in range(3)]
+        server.assignment = mode  # type: ignore[method-assign]
+        server.assign(topic)
+        await asyncio.sleep(0.05)
+        assert consumer.receive_nowait() is None
+        assert [each.subscribe.subType for each in sent(server, Command.SUBSCRIBE)] == kinds
+
+        await consumer.acknowledge_cumulative(messages[-1])
+        kinds.append(kind)
+        await until(lambda: server.count(Command.SUBSCRIBE) == len(kinds))
+        assert [each.subscribe.subType for each in sent(server, Command.SUBSCRIBE)] == kinds
+
+    assert sum(map(len, (await take(consumer, 3)).values())) == 3
+
+
+def shared_by(server: FakeServer) -> Any:
+    """Return assignments of all segments by buckets."""
+    plain = server.assignment
+
+    def shared(topic: FakeTopic, consumer_id: int) -> pulsar.ScalableConsumerAssignment:
+        assignment = plain(topic, consumer_id)
+        for segment in assignment.segments:
+            for first, last in BUCKETS:
+                segment.bucket_ranges.add(start=first, end=last)
+        return assignment
+
+    return shared
 
 
 async def test_an_unchanged_assignment_subscribes_nothing_again(

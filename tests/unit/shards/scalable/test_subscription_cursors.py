@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits.scalable import SEGMENTS_AT_ONCE_MAX
+from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.inventory_pb2 import UnitAssignment
 from tests.support.scalable.shard import NAME, ScalableShard, endpoint_of, in_scalable_shard
 from tests.support.scenarios import run_by
 
@@ -121,6 +124,57 @@ async def test_a_seek_reaches_every_segment(
     # A report of before the seek is of an assignment that has ended.
     assert bool(shard.owner("s0")) is is_at_end
     assert shard.owner("s1")
+
+
+def test_a_report_of_before_a_seek_does_not_count_for_a_parent_that_ended_and_is_not_sealed_yet(
+    tmp_path: Path,
+) -> None:
+    """1. One parent of a merge has ended, and its owner reports it drained. 2. The shard keeps the
+    report back, as the layout has the parent as active. 3. A seek sets the cursor back. 4. The
+    merge ends, and the report comes again."""
+
+    async def story(shard: ScalableShard) -> None:
+        is_silent = True
+
+        def silent(step: str, *_: object) -> None:
+            if is_silent and step == "seal s1 is sent":
+                raise Unavailable("the broker of the other parent does not answer")
+
+        await shard.subscribe("s")
+        shard.segments.on_step = silent
+        merging = asyncio.create_task(shard.change("merge", 0, 1))
+        await asyncio.sleep(0.5)
+        assert shard.segments.ledger("s0").is_terminated
+        report = await report_of(shard, "s0")
+        assert await shard.harness.leader.drained_marks.mark([report]) == [False]
+
+        seek = pb.SeekScalableSubscription(name=NAME, subscription="s", seek_to_ms=1)
+        await shard.run(seek_scalable_subscription=seek)
+        is_silent = False
+        await merging
+
+        assert await shard.harness.leader.drained_marks.mark([report]) == [True]
+        assert shard.topic.subscriptions["s"].drained == frozenset()
+
+    in_scalable_shard(tmp_path, story, segments=2)
+
+
+async def report_of(shard: ScalableShard, unit: str) -> pb.DrainedMark:
+    """Return what the present owner of a segment reports."""
+    (name,) = [
+        each.name_in(parse_topic(NAME))
+        for each in shard.topic.segments.values()
+        if each.unit.text == unit
+    ]
+    (answer,) = await shard.harness.lookup(name)
+    assigned = UnitAssignment(
+        topic_id=answer.topic_id,
+        unit=unit,
+        name=name,
+        epoch=answer.epoch,
+        session_id=answer.session_id,
+    )
+    return pb.DrainedMark(unit=assigned, subscription="s")
 
 
 @pytest.mark.parametrize("kind", ["cursor", "drop"])
