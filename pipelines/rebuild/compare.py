@@ -12,6 +12,7 @@ from pyspark.sql import types as t
 from pipelines.rebuild import tables
 
 ASSIGNMENT = "assignment"
+SCALABLE_TOPIC = "scalable_topic"
 
 MISSING_LIVE = "the cluster does not have it"
 MISSING_REBUILT = "the events do not give it"
@@ -33,6 +34,7 @@ _STATE: dict[str, t.DataType] = {
     "epoch": t.LongType(),
     "broker_id": t.StringType(),
     "session_id": t.StringType(),
+    "layout": tables.LAYOUT_STATE,
 }
 """The compared columns. A column that a kind of object does not have is null on both sides."""
 
@@ -68,7 +70,7 @@ def comparable_tables(folded: Mapping[str, DataFrame]) -> DataFrame:
     """
     objects = [_objects(folded[table.name], table) for table in tables.OBJECT_TABLES]
     assigned = folded[tables.ASSIGNMENTS].where("broker_id != ''")
-    return reduce(DataFrame.unionByName, [*objects, _assignments(assigned)])
+    return reduce(DataFrame.unionByName, [*objects, _assignments(assigned), _layouts(folded)])
 
 
 def comparable_live(live: DataFrame) -> DataFrame:
@@ -106,6 +108,32 @@ def _assignments(rows: DataFrame) -> DataFrame:
         "shard_id",
         _unit_key(F.col("topic_id")).alias("key"),
         _state({"object_id": F.col("topic_id")}, rows.columns),
+    )
+
+
+def _layouts(folded: Mapping[str, DataFrame]) -> DataFrame:
+    """Return a row for each layout, with its segments and subscriptions."""
+    rows = folded[tables.LAYOUTS]
+    for name, key in ((tables.SEGMENTS, "segment_id"), (tables.SUBSCRIPTIONS, "subscription")):
+        table = folded[name]
+        of_layout = tables.LAYOUT_STATE[name].dataType
+        assert isinstance(of_layout, t.ArrayType)
+        assert isinstance(of_layout.elementType, t.StructType)
+        assert of_layout.elementType.names[0] == key, "they are sorted by it"
+        parts = table.groupBy("shard_id", "topic_id").agg(
+            F.array_sort(F.collect_list(F.struct(*of_layout.elementType.names))).alias(name)
+        )
+        rows = rows.join(parts, ["shard_id", "topic_id"], "left").withColumn(
+            name, F.coalesce(name, F.array().cast(of_layout))
+        )
+    layout = F.struct(
+        *(F.col(field.name).cast(field.dataType) for field in tables.LAYOUT_STATE.fields)
+    )
+    return rows.select(
+        F.lit(SCALABLE_TOPIC).alias("kind"),
+        "shard_id",
+        F.col("name").alias("key"),
+        _state({"object_id": F.col("topic_id"), "layout": layout}, rows.columns),
     )
 
 

@@ -15,7 +15,7 @@ from nextgen.export.format.manifest import ExportFile
 from nextgen.export.format.schema import UNKNOWN_TYPE
 from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export
 from pipelines.iso_time import unix_ms
-from pipelines.rebuild import tables, transform
+from pipelines.rebuild import layouts, tables, transform
 from pipelines.rebuild.as_of import END, AsOf, check_positions
 from pipelines.running.output import replaced_folder
 from pipelines.running.summary import Summary
@@ -119,6 +119,9 @@ def write_tables(spark: SparkSession, chosen: FoldInput, folder: Path, summary: 
     }
     folded[tables.ASSIGNMENTS] = transform.fold_assignments(events)
     folded[tables.SESSIONS] = transform.fold_sessions(events, unborn[tables.SESSIONS])
+    folded[tables.LAYOUTS] = layouts.fold_layouts(events)
+    folded[tables.SEGMENTS] = layouts.fold_segments(events)
+    folded[tables.SUBSCRIPTIONS] = layouts.fold_subscriptions(events)
     for name, rows in folded.items():
         _write(rows, folder / name, written[name])
     # Read the written tables, so that nothing is folded twice.

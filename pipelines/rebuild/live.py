@@ -26,8 +26,9 @@ from nextgen.runtime.security.cluster_proof import (
     use_credentials,
 )
 from pipelines.rebuild.shard_snapshot import Snapshot, spool_snapshot, spooled_items
-from pipelines.rebuild.tables import ACTIVE, DELETING
+from pipelines.rebuild.tables import ACTIVE, DELETING, LAYOUT_STATE
 from protos.nextgen.v1.inventory_pb2 import LIFE_STATE_DELETING, Item
+from protos.nextgen.v1.layouts_pb2 import ScalableSubscription, ScalableTopic, TopicSegment
 
 FORMAT = "nextgen-live"
 
@@ -54,10 +55,12 @@ LIVE_SCHEMA = t.StructType(
         t.StructField("epoch", t.LongType()),
         t.StructField("broker_id", t.StringType()),
         t.StructField("session_id", t.StringType()),
+        t.StructField("layout", LAYOUT_STATE),
     ]
 )
-"""``kind`` is tenant, namespace, topic, assignment, or ``COMPLETE``. ``as_of_position`` is the
-position of the snapshot. ``object_id`` of an assignment is its topic's id."""
+"""``kind`` is tenant, namespace, topic, assignment, scalable_topic, or ``COMPLETE``.
+``as_of_position`` is the position of the snapshot. ``object_id`` of an assignment and of a layout
+is its topic's id."""
 
 _WIDTH = len(LIVE_SCHEMA)
 
@@ -143,7 +146,8 @@ def _row(shard_id: int, snapshot: Snapshot, item: Item) -> tuple[Any, ...]:
     return (shard_id, snapshot.position, kind, None, item.name, *_VALUES[kind](item))
 
 
-_NOT_ASSIGNED = (None,) * 4
+_NOT_ASSIGNED = (None,) * 5
+"""Of an object without unit, epoch, broker, session and layout."""
 
 
 def _tenant(item: Item) -> tuple[Any, ...]:
@@ -187,7 +191,70 @@ def _common_columns(value: Any) -> tuple[Any, ...]:
 def _assignment(item: Item) -> tuple[Any, ...]:
     value = item.assignment
     unset = (None,) * 8
-    return (value.topic_id, *unset, value.unit, value.epoch, value.broker_id, value.session_id)
+    owner = (value.unit, value.epoch, value.broker_id, value.session_id)
+    return (value.topic_id, *unset, *owner, None)
+
+
+def _scalable_topic(item: Item) -> tuple[Any, ...]:
+    value = item.scalable_topic
+    before, behind = (None,) * 4, (None,) * 3
+    layout = layout_of(value)
+    return (value.topic_id, *before, value.version, *behind, None, value.epoch, None, None, layout)
+
+
+def layout_of(value: ScalableTopic) -> tuple[Any, ...]:
+    """Return a layout as a value of ``LAYOUT_STATE``."""
+    operation = value.operation
+    return (
+        value.next_segment_id,
+        value.last_operation_id,
+        operation.operation_id,
+        operation.kind or None,
+        [*operation.parents],
+        [each.segment_id for each in operation.children],
+        operation.are_children_ready,
+        sorted(each.segment_id for each in operation.sealed),
+        sorted(each.segment_id for each in value.removals),
+        [_segment(value, each) for each in value.segments],
+        [_subscription(each) for each in value.subscriptions],
+    )
+
+
+def _segment(topic: ScalableTopic, value: TopicSegment) -> tuple[Any, ...]:
+    has_end = value.HasField("end")
+    return (
+        value.segment_id,
+        value.hash_start,
+        value.hash_end,
+        value.is_sealed,
+        value.created_at_epoch,
+        value.created_at_ms,
+        value.sealed_at_epoch,
+        value.sealed_at_ms,
+        [*value.parents],
+        [*value.children],
+        value.end.ledger_id if has_end else None,
+        value.end.entry_id if has_end else None,
+        [*value.bucket_starts],
+        value.merge_depth,
+        value.legacy_topic_name,
+        topic.sealed_bytes.get(value.segment_id, 0),
+        topic.postponed.get(value.segment_id, 0),
+    )
+
+
+def _subscription(value: ScalableSubscription) -> tuple[Any, ...]:
+    return (
+        value.name,
+        value.type,
+        value.phase,
+        value.created_at_ms,
+        value.seek_to_ms,
+        value.skips_all,
+        [(each.name, each.takes_buckets) for each in value.consumers],
+        sorted(value.drained),
+        [(each.consumer_name, [*each.segments], [*each.shared]) for each in value.assigned],
+    )
 
 
 def _unknown(_: Item) -> tuple[Any, ...]:
@@ -199,5 +266,6 @@ _VALUES = {
     "namespace": _namespace,
     "topic": _topic,
     "assignment": _assignment,
+    "scalable_topic": _scalable_topic,
     "unknown": _unknown,
 }

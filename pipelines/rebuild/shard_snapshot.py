@@ -25,6 +25,7 @@ from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_ASSIGNMENT,
     KIND_NAMESPACE,
+    KIND_SCALABLE_TOPIC,
     KIND_TENANT,
     KIND_TOPIC,
     Item,
@@ -36,7 +37,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     WatchShardUpdate,
 )
 
-KINDS = (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC, KIND_ASSIGNMENT)
+KINDS = (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC, KIND_ASSIGNMENT, KIND_SCALABLE_TOPIC)
 
 CALL_TIMEOUT_MS = 15_000
 """Time-out for a discovery node's list of shards."""

@@ -17,6 +17,9 @@ TOPICS = "topics"
 POLICIES = "policies"
 ASSIGNMENTS = "assignments"
 SESSIONS = "sessions"
+LAYOUTS = "layouts"
+SEGMENTS = "segments"
+SUBSCRIPTIONS = "subscriptions"
 
 ACTIVE = "active"
 DELETING = "deleting"
@@ -90,7 +93,61 @@ GRANTED = "capacity_granted"
 DRAIN_SET = "broker_drain_set"
 SESSION_TYPES = (ESTABLISHED, ENDED, GRANTED, DRAIN_SET)
 
-TABLE_NAMES = (TENANTS, NAMESPACES, TOPICS, POLICIES, ASSIGNMENTS, SESSIONS)
+LAYOUT_CREATED = "scalable_topic_created"
+LAYOUT_RESTORED = "scalable_topic_restored"
+LAYOUT_DELETED = "scalable_topic_deleted"
+PLANNED = "layout_change_planned"
+CHILDREN_READY = "segment_children_ready"
+SEALED = "segment_sealed"
+LAYOUT_CHANGED = "layout_changed"
+ABANDONED = "layout_change_abandoned"
+STORAGE_REMOVED = "segment_storage_removed"
+POSTPONED = "segment_prune_postponed"
+LAYOUT_TYPES = (
+    LAYOUT_CREATED,
+    LAYOUT_RESTORED,
+    LAYOUT_DELETED,
+    PLANNED,
+    CHILDREN_READY,
+    SEALED,
+    LAYOUT_CHANGED,
+    ABANDONED,
+    STORAGE_REMOVED,
+    POSTPONED,
+)
+
+SUBSCRIBED = "scalable_subscription_created"
+SOUGHT = "scalable_subscription_sought"
+READY = "scalable_subscription_ready"
+DELETION_STARTED = "scalable_subscription_deletion_started"
+UNSUBSCRIBED = "scalable_subscription_deleted"
+DRAINED = "segment_drained"
+REGISTERED = "scalable_consumer_registered"
+LEFT = "scalable_consumer_left"
+SEGMENTS_ASSIGNED = "segments_assigned"
+SUBSCRIPTION_TYPES = (
+    SUBSCRIBED,
+    SOUGHT,
+    READY,
+    DELETION_STARTED,
+    UNSUBSCRIBED,
+    DRAINED,
+    REGISTERED,
+    LEFT,
+    SEGMENTS_ASSIGNED,
+)
+
+TABLE_NAMES = (
+    TENANTS,
+    NAMESPACES,
+    TOPICS,
+    POLICIES,
+    ASSIGNMENTS,
+    SESSIONS,
+    LAYOUTS,
+    SEGMENTS,
+    SUBSCRIPTIONS,
+)
 
 FOLDED_TYPES = (
     *(event_type for table in OBJECT_TABLES for event_type in table.event_types),
@@ -98,6 +155,8 @@ FOLDED_TYPES = (
     POLICY_CLEARED,
     *ASSIGNMENT_TYPES,
     *SESSION_TYPES,
+    *LAYOUT_TYPES,
+    *SUBSCRIPTION_TYPES,
 )
 """Event types that change a row of some table. All others leave no trace in these tables."""
 
@@ -108,6 +167,68 @@ def _fields(*columns: tuple[str, t.DataType]) -> t.StructType:
 
 _PROPERTIES = ("properties", t.MapType(t.StringType(), t.StringType()))
 _POLICIES = (("policies", t.BinaryType()), ("policies_version", t.LongType()))
+
+_IDS = t.ArrayType(t.LongType())
+
+OPERATION_FIELDS = (
+    ("operation_id", t.LongType()),
+    ("operation_kind", t.StringType()),
+    ("operation_parents", _IDS),
+    ("operation_children", _IDS),
+    ("are_children_ready", t.BooleanType()),
+    ("operation_sealed", _IDS),
+)
+"""The operation that is under way: id 0, no kind and no segments if there is none."""
+
+SEGMENT_FIELDS = (
+    ("segment_id", t.LongType()),
+    ("hash_start", t.LongType()),
+    ("hash_end", t.LongType()),
+    ("is_sealed", t.BooleanType()),
+    ("created_at_epoch", t.LongType()),
+    ("created_at_ms", t.LongType()),
+    ("sealed_at_epoch", t.LongType()),
+    ("sealed_at_ms", t.LongType()),
+    ("parents", _IDS),
+    ("children", _IDS),
+    ("end_ledger_id", t.LongType()),
+    ("end_entry_id", t.LongType()),
+    ("bucket_starts", _IDS),
+    ("merge_depth", t.LongType()),
+    ("legacy_topic_name", t.StringType()),
+    ("stored_bytes", t.LongType()),
+    ("postponed_until_ms", t.LongType()),
+)
+
+SUBSCRIPTION_FIELDS = (
+    ("subscription", t.StringType()),
+    ("type", t.StringType()),
+    ("phase", t.StringType()),
+    ("created_at_ms", t.LongType()),
+    ("seek_to_ms", t.LongType()),
+    ("skips_all", t.BooleanType()),
+    (
+        "consumers",
+        t.ArrayType(_fields(("name", t.StringType()), ("takes_buckets", t.BooleanType()))),
+    ),
+    ("drained", _IDS),
+    (
+        "assigned",
+        t.ArrayType(
+            _fields(("consumer_name", t.StringType()), ("segments", _IDS), ("shared", _IDS))
+        ),
+    ),
+)
+
+LAYOUT_STATE = _fields(
+    ("next_segment_id", t.LongType()),
+    ("last_operation_id", t.LongType()),
+    *OPERATION_FIELDS,
+    ("removals", _IDS),
+    ("segments", t.ArrayType(_fields(*SEGMENT_FIELDS))),
+    ("subscriptions", t.ArrayType(_fields(*SUBSCRIPTION_FIELDS))),
+)
+"""A whole layout as one value, as it is compared: segments by id, subscriptions by name."""
 
 POLICIES_SCHEMA = _fields(
     ("shard_id", t.IntegerType()),
@@ -180,6 +301,32 @@ SCHEMAS: dict[str, t.StructType] = {
         ("drain_units_per_second", t.LongType()),
         ("revision", t.LongType()),
         ("started_at_ms", t.ArrayType(t.LongType())),
+        ("position", t.LongType()),
+    ),
+    LAYOUTS: _fields(
+        ("shard_id", t.IntegerType()),
+        ("name", t.StringType()),
+        ("topic_id", t.StringType()),
+        ("epoch", t.LongType()),
+        ("next_segment_id", t.LongType()),
+        ("version", t.LongType()),
+        ("last_operation_id", t.LongType()),
+        *OPERATION_FIELDS,
+        ("removals", _IDS),
+        ("position", t.LongType()),
+    ),
+    SEGMENTS: _fields(
+        ("shard_id", t.IntegerType()),
+        ("name", t.StringType()),
+        ("topic_id", t.StringType()),
+        *SEGMENT_FIELDS,
+        ("position", t.LongType()),
+    ),
+    SUBSCRIPTIONS: _fields(
+        ("shard_id", t.IntegerType()),
+        ("name", t.StringType()),
+        ("topic_id", t.StringType()),
+        *SUBSCRIPTION_FIELDS,
         ("position", t.LongType()),
     ),
 }

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from nextgen.kernel.limits.placement import SESSIONS_STARTED_MAX
 from pipelines.columns.name_parts import tenant_of
 from pipelines.rebuild import tables
+from pipelines.rebuild.layouts import removed_units
 from pipelines.rebuild.tables import (
     ACTIVE,
     ASSIGNED,
@@ -81,7 +82,7 @@ def fold_assignments(events: DataFrame) -> DataFrame:
     """Return the rows of ``SCHEMAS["assignments"]``: one for every unit that was ever assigned.
 
     ``broker_id`` and ``session_id`` of an unowned unit are empty. When a topic is deleted, its
-    units and their epochs are removed too.
+    units and their epochs are removed too; likewise a segment whose messages are gone.
     """
     changes = _assignment_changes(events)
     order = F.col("position")
@@ -92,7 +93,9 @@ def fold_assignments(events: DataFrame) -> DataFrame:
         F.max_by("epoch", order).alias("epoch"),
         F.max(order).alias("position"),
     )
-    there = latest.join(_deleted_topics(events), ["shard_id", "topic_id"], "left_anti")
+    there = latest.join(_deleted_topics(events), ["shard_id", "topic_id"], "left_anti").join(
+        removed_units(events), ["shard_id", "topic_id", "unit"], "left_anti"
+    )
     known = there.join(F.broadcast(_owners(changes)), "owner", "left")
     return _with_columns_of(
         known.withColumns(

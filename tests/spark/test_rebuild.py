@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from nextgen.export.stores.local import LocalStore
 from nextgen.export.writing.run import export_log
 from pipelines.exports.input import open_export
-from pipelines.rebuild import tables, transform
+from pipelines.rebuild import layouts, tables, transform
 from pipelines.rebuild.as_of import AsOf
 from pipelines.rebuild.job import choose_input, read_table, run
 from protos.nextgen.v1.events_pb2 import Event, TopicCreated, TopicPropertiesSet
@@ -88,10 +88,17 @@ async def test_the_folds_read_once_sort_once_and_run_no_python(
     plan = fold_plan_of(transform.fold_sessions(events))
     assert plan.count("FileScan") == 1, plan
     plan = fold_plan_of(transform.fold_assignments(events))
-    # Units, the topics that are gone, and who is meant by which hash.
-    assert plan.count("FileScan") == 3, plan
+    # Units, the topics and the segments that are gone, and who is meant by which hash.
+    assert plan.count("FileScan") == 4, plan
     assert "HashAggregate(keys=[shard_id" in plan, plan
     assert "SortAggregate(key=[shard_id" not in plan, plan
+    for fold, scans in (
+        (layouts.fold_layouts, 2),
+        (layouts.fold_segments, 2),
+        (layouts.fold_subscriptions, 3),
+    ):
+        # The events, the topics that are gone, and the segments that marks of count no more.
+        assert fold_plan_of(fold(events)).count("FileScan") == scans, fold
 
 
 def fold_plan_of(rows: DataFrame) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from nextgen.client.wire.policies import pack_policies
 from nextgen.export.stores.local import LocalStore
 from nextgen.export.writing.run import export_log
 from nextgen.export.writing.shard_files import FileLimits
+from nextgen.kernel.events.decider import Accepted, Rejected, fold
+from nextgen.kernel.events.generations import GENERATION_BITS
 from nextgen.kernel.governance.lookup_slo import LookupWindow
 from nextgen.kernel.governance.policies import Policies
 from nextgen.kernel.routing.hashing import slot_of
@@ -27,6 +30,16 @@ from nextgen.kernel.routing.ids import ID_ENTROPY_BYTES, mint_id
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import initial_table
 from protos.nextgen.v1 import events_pb2 as e
+from shards.domain.scalable.commands import (
+    CreateScalableTopic,
+    DeleteScalableTopic,
+    ScalableTopicCommand,
+)
+from shards.domain.scalable.decider import decide
+from shards.domain.scalable.events import ScalableTopicEvent
+from shards.domain.scalable.restore import restore_scalable
+from shards.domain.scalable.state import ScalableTopic, ScalableTopicState, evolve
+from shards.wire.event import encode_decided
 from tests.support.logs.export_logs import FakeLog
 
 TOLD_FROM_MS = 1_764_000_000_000
@@ -58,6 +71,8 @@ class History:
         self.sessions: dict[str, str] = {}
         """Latest session by broker."""
         self.session_epochs: dict[str, int] = {}
+        self.layouts: dict[str, ScalableTopic] = {}
+        """Of the scalable topics that there are."""
         for shard_id in self.shard_ids:
             ranges = [e.SlotRange(first=a, last=b) for a, b in self.table.ranges_of(shard_id)]
             self.add(shard_id, slots_adopted=e.SlotsAdopted(ranges=ranges, shard_map_version=1))
@@ -132,6 +147,42 @@ class History:
         grown = e.TopicPartitionsGrown(name=name, topic_id=self.ids[name], partitions=partitions)
         self.add(self.home(name), by_command=True, topic_partitions_grown=grown)
 
+    def create_scalable(self, name: str, segments: int = 1, **properties: str) -> str:
+        """Create a scalable topic, which begins with ``segments``."""
+        topic_id = self.create_topic(name, **properties)
+        self.change_layout(name, CreateScalableTopic(name, topic_id, segments, self.now_ms))
+        return topic_id
+
+    def change_layout(self, name: str, command: ScalableTopicCommand) -> list[Any]:
+        """Decide a command about a scalable topic; return its events, none if it was refused."""
+        return self._add_layout(name, decide(self.layouts.get(name), command))
+
+    def restore_scalable(self, name: str, wanted: ScalableTopic) -> str:
+        """Create a scalable topic with the layout of another one, as a restore does."""
+        topic_id = self.create_topic(name)
+        layout = replace(wanted, name=name, topic_id=topic_id)
+        restored = restore_scalable(None, layout, topic_id, 1 << GENERATION_BITS, self.now_ms)
+        self._add_layout(name, restored)
+        return topic_id
+
+    def _add_layout(
+        self, name: str, decision: Accepted[ScalableTopicEvent] | Rejected
+    ) -> list[Any]:
+        if not isinstance(decision, Accepted) or not decision.events:
+            return []
+        state: ScalableTopicState = self.layouts.get(name)
+        state = fold(evolve, state, decision.events)
+        if state is None:
+            del self.layouts[name]
+        else:
+            self.layouts[name] = state
+        packed = encode_decided(decision.events, command_id=b"", outcome=b"", time_ms=self.now_ms)
+        added = []
+        for event in e.DecidedCommand.FromString(packed).events:
+            payload = event.WhichOneof("payload")
+            added.append(self.add(self.home(name), **{payload: getattr(event, payload)}))
+        return added
+
     def delete_topic(self, name: str) -> None:
         topic_id = self.ids.pop(name)
         for (of_topic, unit), epoch in sorted(self.epochs.items()):
@@ -139,6 +190,8 @@ class History:
                 self.unassign(name, unit, reason="topic_deleted", topic_id=topic_id)
         deleted = e.TopicDeleted(name=name, topic_id=topic_id)
         self.add(self.home(name), by_command=True, topic_deleted=deleted)
+        if name in self.layouts:
+            self.change_layout(name, DeleteScalableTopic(name, topic_id))
 
     def delete_namespace(self, name: str) -> None:
         """Delete a namespace that has no topics: gates close in every shard first."""
@@ -284,7 +337,7 @@ class History:
         assigned = e.TopicAssigned(
             topic_id=topic_id,
             unit=unit,
-            name=_unit_name(name, unit),
+            name=_unit_name(name, unit, self.layouts.get(name)),
             epoch=epoch,
             broker_id=broker_id,
             session_id=self.sessions[broker_id],
@@ -301,7 +354,7 @@ class History:
         unassigned = e.TopicUnassigned(
             topic_id=key[0],
             unit=unit,
-            name=_unit_name(name, unit),
+            name=_unit_name(name, unit, self.layouts.get(name)),
             epoch=self.epochs[key],
             reason=reason,
         )
@@ -442,6 +495,11 @@ def _tell_an_end(history: History) -> None:
     history.record_lookups("discovery-1", GOOD_COUNTS)
 
 
-def _unit_name(name: str, unit: str) -> str:
-    """Return the canonical name of a unit: that of the topic, or of the partition."""
-    return f"{name}-partition-{unit[1:]}" if unit else name
+def _unit_name(name: str, unit: str, layout: ScalableTopic | None) -> str:
+    """Return the canonical name of a unit: that of the topic, the partition or the segment."""
+    if layout is None:
+        return f"{name}-partition-{unit[1:]}" if unit else name
+    planned = () if layout.operation is None else layout.operation.children
+    known = (*layout.segments.values(), *planned, *layout.removals)
+    (segment,) = [each for each in known if each.unit.text == unit]
+    return segment.name_in(parse_topic(name))

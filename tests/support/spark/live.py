@@ -29,14 +29,12 @@ Items = dict[int, list[Item]]
 
 
 def items_of(states: States) -> Items:
-    """Return what the change streams of these views begin with, by shard: no layouts of scalable
-    topics, which no table is made of."""
+    """Return what the change streams of these views begin with, by shard, layouts included."""
     found: Items = {}
     for shard_id, held in states.items():
         items = [
             item_message(inventory_pb2.Kind.ValueType(number), state.name, state)
             for number, kind in KINDS.items()
-            if kind in held
             for state in held[kind]
         ]
         topics = {topic.topic_id for topic in held[StateKind.TOPIC] if isinstance(topic, Topic)}

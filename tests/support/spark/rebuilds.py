@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,43 @@ from sqlalchemy import create_engine
 
 from nextgen.kernel.governance.policies import Policies
 from nextgen.kernel.limits.placement import SESSIONS_STARTED_MAX
+from nextgen.kernel.scalable.segments import Segment, SegmentEnd
 from nextgen.replication.ports import Entry, Record
 from pipelines.rebuild.job import read_table
-from pipelines.rebuild.tables import ASSIGNMENTS, NAMESPACES, SESSIONS, TENANTS, TOPICS
+from pipelines.rebuild.tables import (
+    ASSIGNMENTS,
+    LAYOUTS,
+    NAMESPACES,
+    SEGMENTS,
+    SESSIONS,
+    SUBSCRIPTIONS,
+    TENANTS,
+    TOPICS,
+)
 from protos.nextgen.v1.events_pb2 import DecidedCommand, Event
 from shards.domain.assignment import Assignment
 from shards.domain.broker_session import BrokerSession
 from shards.domain.namespace import Namespace
+from shards.domain.scalable.commands import (
+    AbandonLayoutChange,
+    CreateSubscription,
+    DeleteSubscription,
+    FinishSubscriptionDeletion,
+    MarkChildrenReady,
+    MarkDrained,
+    MarkSubscriptionReady,
+    PlanLayoutChange,
+    PostponePrune,
+    PruneSegments,
+    RegisterConsumer,
+    RemoveConsumer,
+    RemoveSegmentStorage,
+    ScalableTopicCommand,
+    SealSegment,
+    SeekSubscription,
+)
+from shards.domain.scalable.state import ScalableTopic
+from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionType
 from shards.domain.states import StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
@@ -70,6 +100,10 @@ class _Story:
             self._hesitate,
             *[self._broker] * 3,
             self._load,
+            *[self._create_scalable] * 3,
+            *[self._change_layout] * 12,
+            *[self._remove_storage] * 2,
+            *[self._assign_segment] * 4,
         ]
 
     def _create_tenant(self) -> None:
@@ -93,6 +127,89 @@ class _Story:
                 partitions = self._rng.choice([0, 0, 3])
                 self._history.create_topic(name, partitions, **self._properties())
                 self._born("topic", name)
+
+    # Scalable topics ------------------------------------------------------------------------
+
+    def _create_scalable(self) -> None:
+        if self._live["namespace"]:
+            space = self._rng.choice(self._live["namespace"])
+            name = f"topic://{space}/scåled-{self._rng.randrange(3)}"
+            if name not in self._live["topic"]:
+                others = list(self._history.layouts.values())
+                if others and self._rng.random() < 0.3:
+                    self._history.restore_scalable(name, self._rng.choice(others))
+                else:
+                    self._history.create_scalable(name, self._rng.choice([1, 2]))
+                self._born("topic", name)
+
+    def _change_layout(self) -> None:
+        """Carry a layout on by what may come next, or by anything."""
+        if self._history.layouts:
+            name = self._rng.choice(list(self._history.layouts))
+            for command in self._rng.choices(self._commands(self._history.layouts[name]), k=3):
+                self._history.change_layout(name, command)
+
+    def _commands(self, topic: ScalableTopic) -> list[ScalableTopicCommand]:
+        rng, now_ms = self._rng, self._history.now_ms
+        subscription = rng.choice(["s", "t"])
+        type_ = rng.choice(list(SubscriptionType))
+        at = rng.randrange(len(topic.active))
+        active = topic.active[at].segment_id
+        number = rng.choice(list(topic.segments))
+        consumer = rng.choice("abc")
+        commands: list[ScalableTopicCommand] = [
+            PlanLayoutChange(ChangeKind.SPLIT, (active,), now_ms),
+            PlanLayoutChange(ChangeKind.REBUCKET, (active,), now_ms, rng.randrange(1, 4)),
+            PruneSegments((number,)),
+            PostponePrune(number, now_ms + rng.randrange(9)),
+            CreateSubscription(subscription, type_, now_ms),
+            RegisterConsumer(subscription, consumer, type_, rng.random() < 0.5, now_ms),
+            RemoveConsumer(subscription, consumer, "left"),
+            SeekSubscription(subscription, rng.randrange(1, 9), rng.random() < 0.5),
+            DeleteSubscription(subscription),
+            FinishSubscriptionDeletion(subscription),
+            MarkDrained(subscription, number),
+            MarkDrained(subscription, min(topic.segments)),
+            *self._next(topic),
+        ]
+        if at:
+            parents = (topic.active[at - 1].segment_id, active)
+            commands.append(PlanLayoutChange(ChangeKind.MERGE, parents, now_ms))
+        planned = () if topic.operation is None else topic.operation.children
+        numbers = tuple(_ids([*topic.segments.values(), *planned]))
+        for each in topic.subscriptions.values():
+            ready = MarkSubscriptionReady(each.name, numbers, each.seek_to_ms, each.skips_all)
+            commands.append(ready)
+        return commands
+
+    def _next(self, topic: ScalableTopic) -> list[ScalableTopicCommand]:
+        operation = topic.operation
+        if operation is None:
+            return []
+        number = operation.operation_id
+        if not operation.are_children_ready:
+            ready = MarkChildrenReady(number, tuple(topic.subscriptions))
+            return [*[ready] * 5, AbandonLayoutChange(number, "asked")]
+        left = [each for each in operation.parents if each not in operation.sealed]
+        end = SegmentEnd(self._rng.randrange(-9, 9), self._rng.randrange(-1, 9))
+        size = self._rng.choice([0, 4_711])
+        return [SealSegment(number, left[0], end, self._history.now_ms, size)] * 6
+
+    def _remove_storage(self) -> None:
+        for name, topic in self._history.layouts.items():
+            if topic.removals:
+                segment = self._rng.choice(topic.removals)
+                if self._history.epochs.get((topic.topic_id, segment.unit.text), 0) > 0:
+                    self._history.unassign(name, segment.unit.text, "segment_removed")
+                self._history.change_layout(name, RemoveSegmentStorage(segment.segment_id))
+                return
+
+    def _assign_segment(self) -> None:
+        if self._history.layouts and self._brokers:
+            name = self._rng.choice(list(self._history.layouts))
+            segment = self._rng.choice(list(self._history.layouts[name].segments.values()))
+            broker_id = self._rng.choice(list(self._brokers))
+            self._history.assign(name, broker_id, segment.unit.text, reason="moved")
 
     def _born(self, scope: str, name: str) -> None:
         self._live[scope].append(name)
@@ -163,8 +280,9 @@ class _Story:
         return f"p{self._rng.randrange(partitions)}" if partitions else ""
 
     def _assign(self) -> None:
-        if self._live["topic"] and self._brokers:
-            name = self._rng.choice(self._live["topic"])
+        classic = [name for name in self._live["topic"] if name not in self._history.layouts]
+        if classic and self._brokers:
+            name = self._rng.choice(classic)
             broker_id = self._rng.choice(list(self._brokers))
             self._history.assign(name, broker_id, self._unit(name), reason="moved")
 
@@ -226,7 +344,7 @@ def view_states(logs: Mapping[int, Iterable[Event]], directory: Path) -> States:
 
 def view_rows(states: States) -> Rows:
     """Return the states in the words of the rebuilt tables, by table."""
-    return {
+    rows: Rows = {
         table: [
             {"shard_id": shard_id, **words(state)}
             for shard_id, held in states.items()
@@ -234,6 +352,14 @@ def view_rows(states: States) -> Rows:
         ]
         for kind, (table, words) in _WORDS.items()
     }
+    for table, parts in ((SEGMENTS, _segments), (SUBSCRIPTIONS, _subscriptions)):
+        rows[table] = [
+            {"shard_id": shard_id, **row}
+            for shard_id, held in states.items()
+            for topic in held[StateKind.SCALABLE_TOPIC]
+            for row in parts(topic)
+        ]
+    return rows
 
 
 def _entries(log: list[Event]) -> list[Entry]:
@@ -316,12 +442,84 @@ def _session(state: BrokerSession) -> dict[str, Any]:
     }
 
 
+def _layout(state: ScalableTopic) -> dict[str, Any]:
+    operation = state.operation
+    planned = {
+        "operation_id": 0 if operation is None else operation.operation_id,
+        "operation_kind": None if operation is None else operation.kind.value,
+        "operation_parents": [] if operation is None else [*operation.parents],
+        "operation_children": [] if operation is None else _ids(operation.children),
+        "are_children_ready": operation is not None and operation.are_children_ready,
+        "operation_sealed": [] if operation is None else sorted(operation.sealed),
+    }
+    return {
+        "name": state.name,
+        "topic_id": state.topic_id,
+        "epoch": state.epoch,
+        "next_segment_id": state.next_segment_id,
+        "version": state.version,
+        "last_operation_id": state.last_operation_id,
+        "removals": sorted(_ids(state.removals)),
+        **planned,
+    }
+
+
+def _ids(segments: Iterable[Segment]) -> list[int]:
+    return [each.segment_id for each in segments]
+
+
+def _segments(state: ScalableTopic) -> Iterator[dict[str, Any]]:
+    plain = (
+        "segment_id",
+        "hash_start",
+        "hash_end",
+        "is_sealed",
+        "created_at_epoch",
+        "created_at_ms",
+        "sealed_at_epoch",
+        "sealed_at_ms",
+        "merge_depth",
+        "legacy_topic_name",
+    )
+    for each in state.segments.values():
+        yield {
+            "name": state.name,
+            "topic_id": state.topic_id,
+            **{name: getattr(each, name) for name in plain},
+            **{name: [*getattr(each, name)] for name in ("parents", "children", "bucket_starts")},
+            "end_ledger_id": None if each.end is None else each.end.ledger_id,
+            "end_entry_id": None if each.end is None else each.end.entry_id,
+            "stored_bytes": state.sealed_bytes.get(each.segment_id, 0),
+            "postponed_until_ms": state.postponed.get(each.segment_id, 0),
+        }
+
+
+def _subscriptions(state: ScalableTopic) -> Iterator[dict[str, Any]]:
+    for each in state.subscriptions.values():
+        yield {
+            "name": state.name,
+            "topic_id": state.topic_id,
+            "subscription": each.name,
+            "type": each.type.value,
+            "phase": each.phase.value,
+            "created_at_ms": each.created_at_ms,
+            "seek_to_ms": each.seek_to_ms,
+            "skips_all": each.skips_all,
+            "consumers": [tuple(pair) for pair in each.consumers.items()],
+            "drained": sorted(each.drained),
+            "assigned": [
+                (one.consumer_name, [*one.segments], [*one.shared]) for one in each.assigned
+            ],
+        }
+
+
 _WORDS: dict[StateKind, tuple[str, Callable[[Any], dict[str, Any]]]] = {
     StateKind.TENANT: (TENANTS, _tenant),
     StateKind.NAMESPACE: (NAMESPACES, _namespace),
     StateKind.TOPIC: (TOPICS, _topic),
     StateKind.ASSIGNMENT: (ASSIGNMENTS, _assignment),
     StateKind.BROKER_SESSION: (SESSIONS, _session),
+    StateKind.SCALABLE_TOPIC: (LAYOUTS, _layout),
 }
 
 
@@ -333,6 +531,9 @@ FOLDED = (
     TOPICS,
     ASSIGNMENTS,
     SESSIONS,
+    LAYOUTS,
+    SEGMENTS,
+    SUBSCRIPTIONS,
 )
 
 
@@ -349,6 +550,9 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     if "created_time" in row:
         created = row.pop("created_time").astimezone(UTC)
         row["created_time_ms"] = round(created.timestamp() * 1_000)
+    for name in ("consumers", "assigned"):
+        if name in row:
+            row[name] = [tuple(each) for each in row[name]]
     if row.get("policies") is not None:
         row["policies"] = bytes(row["policies"])
     return row
