@@ -33,11 +33,30 @@ BROKER_TYPES = (ESTABLISHED, ENDED, GRANTED, DRAIN, LOAD, LEASED, RELEASED, RECO
 WINDOW, MAP, QUOTAS = "lookup_window_recorded", "shard_map_changed", "quotas_set"
 ADOPTED = "slots_adopted"
 
+LAYOUT_CREATED, LAYOUT_RESTORED = "scalable_topic_created", "scalable_topic_restored"
+LAYOUT_DELETED, LAYOUT_CHANGED = "scalable_topic_deleted", "layout_changed"
+PLANNED, ABANDONED = "layout_change_planned", "layout_change_abandoned"
+CHILDREN_READY, SEALED = "segment_children_ready", "segment_sealed"
+STORAGE_REMOVED = "segment_storage_removed"
+LAYOUT_TYPES = (
+    LAYOUT_CREATED,
+    LAYOUT_RESTORED,
+    LAYOUT_DELETED,
+    LAYOUT_CHANGED,
+    PLANNED,
+    ABANDONED,
+    CHILDREN_READY,
+    SEALED,
+    STORAGE_REMOVED,
+)
+"""Events about the segments of scalable topics."""
+
 _OBJECT_IDS = (
     *(f"{scope}_{what}.{scope}_id" for scope in _LIFE_OF for what in ("created", "deleted")),
     f"{GROWN}.topic_id",
     *(f"{policy}.object_id" for policy in POLICY_TYPES),
     *(f"{unit}.topic_id" for unit in UNIT_TYPES),
+    *(f"{layout}.topic_id" for layout in LAYOUT_TYPES),
 )
 _PARENT_IDS = (
     "namespace_created.tenant_id",
@@ -59,6 +78,8 @@ _NUMBERS = (
     f"{WINDOW}.began_at_ms",
     f"{MAP}.version",
     f"{QUOTAS}.version",
+    f"{LAYOUT_RESTORED}.epoch",
+    f"{LAYOUT_CHANGED}.epoch",
 )
 _UNITS = (f"{LEASED}.units", f"{ESTABLISHED}.capacity_units")
 
@@ -88,6 +109,9 @@ def facts_of(events: DataFrame) -> DataFrame:
     details         struct, fields that few events have: used_epoch of an assignment that was
                     raised, term and expires_at_ms of a lease, revision and is_live of a broker's
                     record, slots of the map and of a shard
+    layout          struct, of scalable topics: operation, next_segment_id, segments as they are
+                    from here on or are planned (id, range, whether it takes messages), gone (what
+                    leaves the layout; the one that an assignment is of)
     ==============  ==============================================================================
 
     A field that an event does not have is null. Reads the events once, and nothing else.
@@ -115,12 +139,14 @@ def facts_of(events: DataFrame) -> DataFrame:
         _first_of([f"{LEASED}.shard_id", f"{RELEASED}.shard_id"]).alias("of_shard"),
         _first_of([f"{unit}.reason" for unit in UNIT_TYPES]).alias("reason"),
         _details().alias("details"),
+        _layout().alias("layout"),
     )
 
 
 def named_events(events: DataFrame) -> DataFrame:
     """Return shard_id, position, event_type and name (of the event's object) of ``events``."""
-    names = [f"{event_type}.name" for event_type in (*LIFE_TYPES, *POLICY_TYPES, *UNIT_TYPES)]
+    named = (*LIFE_TYPES, *POLICY_TYPES, *UNIT_TYPES, *LAYOUT_TYPES)
+    names = [f"{event_type}.name" for event_type in named]
     names += [f"{event_type}.broker_id" for event_type in BROKER_TYPES]
     names += [f"{event_type}.parent_name" for event_type in GATE_TYPES]
     return events.select("shard_id", "position", "event_type", _first_of(names).alias("name"))
@@ -208,3 +234,40 @@ def _details() -> Column:
     )
     is_raised = f.coalesce(f.col("topic_assigned.used_epoch") > 0, f.lit(False))
     return f.when(is_raised | f.col("event_type").isin(LEASED, RECORDED, MAP, ADOPTED), details)
+
+
+def _layout() -> Column:
+    """Return what an event tells of a scalable topic's segments, null for all other events."""
+    kind = f.col("event_type")
+    segments = f.coalesce(
+        f"{LAYOUT_CREATED}.segments",
+        f"{LAYOUT_RESTORED}.segments",
+        f"{LAYOUT_CHANGED}.changed",
+        f"{PLANNED}.children",
+    )
+    slim = f.transform(
+        segments,
+        lambda each: f.struct(
+            each["segment_id"].alias("segment_id"),
+            each["hash_start"].alias("hash_start"),
+            each["hash_end"].alias("hash_end"),
+            (~each["is_sealed"]).alias("is_active"),
+        ),
+    )
+    operations = (CHILDREN_READY, SEALED, LAYOUT_CHANGED, PLANNED, ABANDONED)
+    used = f.substring(f.col("topic_assigned.unit"), 2, 20).try_cast("bigint")
+    is_used = f.col("topic_assigned.unit").startswith("s")
+    layout = f.struct(
+        f.coalesce(
+            *(f.col(f"{one}.operation_id") for one in operations),
+            f.col(f"{LAYOUT_RESTORED}.last_operation_id"),
+        ).alias("operation"),
+        f.coalesce(
+            f.col(f"{LAYOUT_RESTORED}.next_segment_id"),
+            f.size(f"{LAYOUT_CREATED}.segments").cast("bigint"),
+            f.array_max(f.transform(f"{PLANNED}.children", lambda each: each["segment_id"])) + 1,
+        ).alias("next_segment_id"),
+        slim.alias("segments"),
+        f.when(is_used, f.array(used)).otherwise(f.col(f"{LAYOUT_CHANGED}.removed")).alias("gone"),
+    )
+    return f.when(kind.isin(*LAYOUT_TYPES) | is_used, layout)

@@ -72,6 +72,15 @@ RULES: dict[str, tuple[Basis, str]] = {
     "session_of_another": (Basis.ALL_SHARDS, "assigned to a broker that never had the session"),
     "ended_session": (Basis.ALL_SHARDS, "assigned to a session that had ended"),
     "not_lost": (Basis.ALL_SHARDS, "taken as lost from a session that had not ended"),
+    # Layouts of scalable topics.
+    "layout_epoch": (Basis.SHARD, "the layout's epoch is not one more than the last"),
+    "ranges_uneven": (Basis.SHARD, "a hash has no active segment, or more than one"),
+    "segment_id_again": (Basis.SHARD, "a segment has an id that was used before"),
+    "unknown_segment": (Basis.SHARD, "a segment came that was never planned"),
+    "unlisted_segment": (Basis.SHARD, "assigned, and no segment of the layout"),
+    "operation_beside_another": (Basis.SHARD, "begun while another operation was under way"),
+    "operation_id": (Basis.SHARD, "the operation's id is not one more than the last"),
+    "no_such_operation": (Basis.SHARD, "about an operation that is not under way"),
     # Brokers.
     "session_epoch": (Basis.SHARD, "the broker's epoch is not one more than the last"),
     "session_overlap": (Basis.SHARD, "two live sessions of one broker"),

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from pipelines.audit.finding import RULES, Basis
-from pipelines.audit.rules import commands, inventory, ledger, ownership, slot_homes
+from pipelines.audit.rules import commands, inventory, layouts, ledger, ownership, slot_homes
 from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID
 
 
@@ -46,6 +46,7 @@ def rule_findings(facts: DataFrame, clocks: Clocks, *, has_ledger: bool) -> Data
         ownership.unit_findings(of_shards, sessions, settled_ms, lag_ms),
         ownership.assigned_sessions(of_shards, sessions, settled_ms, lag_ms),
         ownership.broker_findings(of_shards),
+        layouts.layout_findings(of_shards),
     ]
     if has_ledger:
         parts.append(ledger.ledger_findings(facts, settled_ms))

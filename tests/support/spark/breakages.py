@@ -12,10 +12,11 @@ import sys
 from pathlib import Path
 
 from tests.support.spark.file_breakages import FILE_BREAKAGES
+from tests.support.spark.layout_breakages import LAYOUT_BREAKAGES
 from tests.support.spark.log_breakages import INVENTORY_BREAKAGES, history_with_map
 from tests.support.spark.owner_breakages import OWNER_BREAKAGES
 
-LOG_BREAKAGES = (*INVENTORY_BREAKAGES, *OWNER_BREAKAGES)
+LOG_BREAKAGES = (*INVENTORY_BREAKAGES, *OWNER_BREAKAGES, *LAYOUT_BREAKAGES)
 
 SPOILT_SHARD = 1
 

@@ -126,7 +126,9 @@ class _Mover:
             return self._key(name)
         topic = parse_topic(name)
         moved = self._key(topic.routing_key)
-        return f"{topic.domain.value}://{moved}{name.removeprefix(topic.base_text)}"
+        # A partition's number or a segment stands behind the key.
+        rest = name.removeprefix(f"{topic.domain.value}://{topic.routing_key}")
+        return f"{topic.domain.value}://{moved}{rest}"
 
     def _key(self, key: str) -> str:
         """Return a name for a routing key whose slot is in the shard that took its shard's place.
