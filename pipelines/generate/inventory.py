@@ -39,6 +39,9 @@ NAMESPACE_WORDS = (
     "stock",
     "users",
 )
+SCALABLE = "topic://"
+"""What the name of a scalable topic begins with."""
+
 TOPIC_WORDS = ("created", "changed", "paid", "sent", "failed", "clicks", "views", "updates", "dlq")
 
 OBJECTS_PER_TASK = 100_000
@@ -50,6 +53,8 @@ _TENANTS_DELETED_SHARE = 0.04
 _NAMESPACES_DELETED_SHARE = 0.04
 _TOPICS_DELETED_SHARE = 0.12
 _NON_PERSISTENT_SHARE = 0.05
+_SCALABLE_SHARE = 0.03
+"""Of topics without partitions."""
 _IMPORT_SHARE = 0.3
 _BURST_SHARE = 0.35
 
@@ -112,6 +117,11 @@ def namespaces(tenants: DataFrame, world: World) -> DataFrame:
     made = made.withColumn("created_even_ms", created.cast("long"))
     made = made.withColumn("deleted_even_ms", _namespace_deleted(world))
     return made.drop("tenant_created", "tenant_deleted", "place")
+
+
+def is_scalable(name: Column) -> Column:
+    """Return whether a topic is scalable."""
+    return name.startswith(SCALABLE)
 
 
 def brokers(spark: SparkSession, world: World) -> DataFrame:
@@ -297,8 +307,11 @@ def _partitions(world: World) -> Column:
 
 def _topic_name(world: World) -> Column:
     number = f.col("topic_no")
-    domain = f.when(
-        happens(world, _NON_PERSISTENT_SHARE, "topic's domain", number), "non-persistent://"
-    ).otherwise("persistent://")
+    may_be_scalable = happens(world, _SCALABLE_SHARE, "topic is scalable", number)
+    domain = (
+        f.when((f.col("partitions") == 0) & may_be_scalable, SCALABLE)
+        .when(happens(world, _NON_PERSISTENT_SHARE, "topic's domain", number), "non-persistent://")
+        .otherwise("persistent://")
+    )
     word = one_of(world, TOPIC_WORDS, "topic's word", number)
     return f.concat(domain, "namespace_name", f.lit("/"), word, f.lit("-"), number)

@@ -23,6 +23,7 @@ from pipelines.generate.clock import (
     session_ends,
     spread,
 )
+from pipelines.generate.inventory import is_scalable
 from pipelines.generate.world import BROKERS_MAX, IDLE_SHARE, OUTAGE_MS, USED_SHARE, World
 
 WHOLE = -1
@@ -175,9 +176,13 @@ def assignments(
 
 
 def unit_history(topics: DataFrame, sessions: DataFrame, world: World) -> DataFrame:
-    """Return ``assignments`` of all units of ``topics``; ``sessions`` are ``session_numbers``."""
+    """Return ``assignments`` of all units of ``topics``; ``sessions`` are ``session_numbers``.
+
+    Segments of scalable topics have none.
+    """
     over = outages(topics.sparkSession, world)
-    return assignments(stays(units(topics, world), world), over, sessions, world)
+    classic = topics.where(~is_scalable(f.col("name")))
+    return assignments(stays(units(classic, world), world), over, sessions, world)
 
 
 def _with_the_stay(outages: DataFrame) -> DataFrame:

@@ -9,7 +9,7 @@
 | `detail` | reason, scope or kind of parent |
 | `number` | epoch, version, partitions, units or attempt |
 | `broker`, `session` | numbers; a session's number is its epoch |
-| `rate` | bytes a second |
+| `rate` | bytes a second; of a split, when its parent was created |
 | `busiest`, `ranges` | busiest units of a load report, slots of a shard |
 """
 
@@ -64,11 +64,19 @@ RANKS = {
     "topic_created": 40,
     "topic_properties_set": 41,
     "topic_partitions_grown": 42,
+    "scalable_topic_created": 43,
+    "scalable_subscription_created": 44,
+    "scalable_subscription_ready": 44,
     "policy_set": 45,
     "policy_cleared": 45,
+    "layout_change_planned": 46,
+    "segment_children_ready": 47,
+    "segment_sealed": 48,
+    "layout_changed": 49,
     "topic_assigned": 50,
     "topic_unassigned": 50,
     "topic_deleted": 60,
+    "scalable_topic_deleted": 61,
     "namespace_deletion_started": 70,
     "tenant_deletion_started": 71,
     "parent_gate_closed": 72,

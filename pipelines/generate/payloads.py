@@ -19,6 +19,7 @@ from pipelines.durations import DAY_MS, HOUR_MS
 from pipelines.exports.event_schema import ENVELOPE_COLUMNS, spark_schema
 from pipelines.generate.chance import below, fraction, hex_digits, one_of
 from pipelines.generate.cluster_events import NODES, latency_counts, window_errors
+from pipelines.generate.layout_events import layout_payloads
 from pipelines.generate.world import STARTS_MS, World
 
 EVENT_VERSION = 1
@@ -141,6 +142,7 @@ def _payloads(world: World) -> dict[str, dict[str, Column]]:
         **_inventory_payloads(world),
         **_session_payloads(world),
         **_cluster_payloads(world),
+        **layout_payloads(),
         "topic_assigned": {**_unit_fields(), "decision": _decision(world)}
         | {"broker_id": f.col("broker_id"), "session_id": f.col("session_id")},
         "topic_unassigned": _unit_fields(),

@@ -17,6 +17,7 @@ from pipelines.durations import DAY_MS
 from pipelines.generate.broker_events import session_events
 from pipelines.generate.cluster_events import first_events, lookup_windows
 from pipelines.generate.inventory_events import inventory_events
+from pipelines.generate.layout_events import layout_events
 from pipelines.generate.lives import UNASSIGNED
 from pipelines.generate.narrow import ORDER, narrow, together
 from pipelines.generate.world import STARTS_MS, World
@@ -43,6 +44,7 @@ def narrow_events(spark: SparkSession, cast: Cast, world: World) -> DataFrame:
             first_events(spark, world),
             session_events(cast.brokers, cast.sessions, world),
             inventory_events(cast.tenants, cast.namespaces, cast.topics, world),
+            layout_events(cast.topics, world),
             unit_events(cast.lives),
             cast.reports,
             lookup_windows(spark, world),

@@ -11,9 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from nextgen.client.scalable_topics.fold import LAYOUT_EVENTS, fold_events
 from nextgen.export.checking.check import check_export
 from nextgen.export.format.rows import events_of
 from nextgen.harness.history.checks.log_check import check_log
+from nextgen.harness.history.checks.segment_check import check_segments
 from nextgen.harness.history.log_events import log_event_of
 from nextgen.harness.history.log_fold import index_log
 from nextgen.kernel.governance.lookup_slo import LookupWindow
@@ -28,6 +30,7 @@ from pipelines.generate.payloads import events as events_of_narrow
 from pipelines.generate.transform import numbered, unit_events
 from pipelines.generate.world import STARTS_MS, World
 from pipelines.running.summary import Summary
+from protos.nextgen.v1.layouts_pb2 import ScalableTopic
 from tests.support.spark.plans import plan_of, unwanted_in
 
 WORLD = World(topics=250, days=2, seed=11, shards=2, brokers=3)
@@ -62,6 +65,26 @@ def test_a_generated_history_breaks_no_rule_of_the_log(events: list[Any]) -> Non
     assert list(check_log(index_log(told), is_complete=True)) == []
 
 
+def test_scalable_topics_are_split_by_the_rules(events: list[Any]) -> None:
+    told = [log_event_of(event) for event in events if event.shard_id > 0]
+    assert list(check_segments(index_log(told))) == []
+    splits = [event.layout_changed for event in events if event.HasField("layout_changed")]
+    assert {split.epoch for split in splits} == {1, 2}
+    layouts: dict[str, ScalableTopic | None] = {}
+    for event in events:
+        kind = event.WhichOneof("payload")
+        if kind in LAYOUT_EVENTS:
+            name = getattr(event, kind).name
+            layouts[name] = fold_events(layouts.get(name), [event])
+    there = [layout for layout in layouts.values() if layout is not None]
+    assert there
+    assert all(not layout.HasField("operation") for layout in there)
+    deepest = max(there, key=lambda layout: layout.epoch)
+    created = {each.segment_id: each.created_at_ms for each in deepest.segments}
+    assert sorted(created) == [0, 1, 2, 3, 4]
+    assert created[0] < created[1] < created[3]
+
+
 def test_every_object_is_at_home(events: list[Any]) -> None:
     table = WORLD.slot_table
     for event in events:
@@ -88,7 +111,7 @@ def test_children_live_within_the_lives_of_their_parents(events: list[Any]) -> N
             parents[payload.namespace_id] = payload.tenant_id
         if kind == "topic_created":
             parents[payload.topic_id] = payload.namespace_id
-        if kind.endswith("_created"):
+        if kind in ("tenant_created", "namespace_created", "topic_created"):
             born[getattr(payload, f"{kind.partition('_')[0]}_id")] = event.time_ms
         if kind in ("tenant_deleted", "namespace_deleted", "topic_deleted"):
             gone[getattr(payload, f"{kind.partition('_')[0]}_id")] = event.time_ms
