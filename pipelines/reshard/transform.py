@@ -8,6 +8,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from nextgen.client.scalable_topics.fold import LAYOUT_EVENTS
 from nextgen.kernel.limits.cluster import SLOT_COUNT
 from nextgen.kernel.routing.slots import SlotTable
 from pipelines.columns.slots import slot_owners, topic_routing_key, unit_routing_key, with_slot
@@ -207,8 +208,9 @@ def _key() -> Column:
     ]
     topics = [
         topic_routing_key(f.col(f"topic_{change}.name"))
-        for change in ("created", "properties_set", "deleted")
+        for change in ("created", "properties_set", "partitions_grown", "deleted")
     ]
+    layouts = [topic_routing_key(f.col(f"{change}.name")) for change in sorted(LAYOUT_EVENTS)]
     units = [
         unit_routing_key(f.col(f"{change}.name"), f.col(f"{change}.unit"))
         for change in ("topic_assigned", "topic_unassigned")
@@ -219,7 +221,7 @@ def _key() -> Column:
         ).otherwise(f.col(f"{change}.name"))
         for change in ("policy_set", "policy_cleared")
     ]
-    return f.coalesce(*topics, *units, *plain, *policies)
+    return f.coalesce(*topics, *units, *plain, *policies, *layouts)
 
 
 def _unit() -> Column:
