@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from nextgen.client.st.connection.brokers import Brokers
 from nextgen.client.st.consuming.message import Message
-from nextgen.client.st.consuming.receiving import Receiving, now_ms
+from nextgen.client.st.consuming.receiving import Receiving
 from nextgen.client.st.consuming.segment_consumer import SegmentConsumer
 from nextgen.client.st.consuming.settings import ConsumerSettings, InitialPosition
 from nextgen.client.st.consuming.subscribing import Place, SegmentSubscription
@@ -249,7 +249,6 @@ class CheckpointConsumer(Receiving[Value]):
                 self.open_segment(self._how(each))
 
     def _how(self, segment: LayoutSegment) -> SegmentSubscription:
-        place, rollback_seconds = self._place_of(segment)
         return SegmentSubscription(
             topic=self.topic,
             segment=segment.topic,
@@ -259,25 +258,22 @@ class CheckpointConsumer(Receiving[Value]):
             receiver_queue=self._settings.receiver_queue,
             properties=self._settings.properties,
             is_durable=False,
-            place=place,
-            rollback_seconds=rollback_seconds,
+            place=self._place_of(segment),
+            since_ms=self._start.timestamp_ms,
             is_legacy=segment.is_legacy,
         )
 
-    def _place_of(self, segment: LayoutSegment) -> tuple[Place, int]:
+    def _place_of(self, segment: LayoutSegment) -> Place:
         mark = self._marks.get(segment.topic)
         if mark is not None and mark.created_at_ms == segment.created_at_ms:
             # It was read before, and comes back from another consumer of the group.
-            return mark.place, 0
+            return mark.place
         if self._start.checkpoint is not None:
-            return self._start.checkpoint.start_of(segment), 0
-        since = self._start.timestamp_ms
-        if since is not None:
-            # Seconds are all that the protocol has; the rest is left out on arrival.
-            age_ms = max(now_ms() - since, 0)
-            return Edge.LATEST, age_ms // 1_000 + 2
+            return self._start.checkpoint.start_of(segment)
+        if self._start.timestamp_ms is not None:
+            return Edge.LATEST
         is_late = self._has_begun or self._start.position is InitialPosition.EARLIEST
-        return (Edge.START if is_late else Edge.LATEST), 0
+        return Edge.START if is_late else Edge.LATEST
 
     async def _has_more(self, consumer: SegmentConsumer) -> bool:
         last = await consumer.last_position()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
@@ -241,7 +240,3 @@ class Receiving(Generic[Value]):
     def _topic_vanished(self) -> None:
         self._is_vanished = True
         self.inbox.fail(TopicNotFound(f"{self.topic} was deleted"))
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -323,7 +323,7 @@ class SegmentConsumer:
             self.opened.set_result(None)
         for command in self._early:
             self.received(link, command, b"")
-        if self._link is link and self.place is Edge.LATEST and not self.how.rollback_seconds:
+        if self._link is link and self.place is Edge.LATEST and self.how.since_ms is None:
             # Nothing comes before the first FLOW.
             last = await self.last_position()
             is_empty = last.entry_id == _NOTHING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,8 +41,12 @@ class SegmentSubscription:
     priority_level: int = 0
     properties: Mapping[str, str] = field(default_factory=dict)
     subscription_properties: Mapping[str, str] = field(default_factory=dict)
-    rollback_seconds: int = 0
-    """How far before now to begin, if ``place`` is ``Edge.LATEST``."""
+    since_ms: int | None = None
+    """Publish time to begin at, if ``place`` is ``Edge.LATEST``."""
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def subscribe_command(
@@ -62,8 +67,10 @@ def subscribe_command(
     )
     if not how.is_durable:
         subscribe.start_message_id.CopyFrom(_start_of(place))
-        if place is Edge.LATEST and how.rollback_seconds:
-            subscribe.start_message_rollback_duration_sec = how.rollback_seconds
+        if place is Edge.LATEST and how.since_ms is not None:
+            # Seconds before now are all that the protocol has; the rest is left out on arrival.
+            age_ms = max(now_ms() - how.since_ms, 0)
+            subscribe.start_message_rollback_duration_sec = age_ms // 1_000 + 2
     if how.bucket_ranges:
         meta = subscribe.keySharedMeta
         meta.keySharedMode = pulsar.STICKY

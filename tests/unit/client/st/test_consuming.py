@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from nextgen.client import st
-from nextgen.client.st.consuming import segment_consumer
+from nextgen.client.st.consuming import segment_consumer, subscribing
 from nextgen.client.st.consuming.receiving import Receiving
 from nextgen.client.st.errors import (
     AlreadyClosed,
@@ -792,6 +792,21 @@ async def test_reading_from_a_time_leaves_out_earlier_messages(
 
     (subscribe,) = [each.subscribe for each in sent(server, Command.SUBSCRIBE)]
     assert subscribe.start_message_rollback_duration_sec > 1_000_000
+
+
+async def test_reading_from_a_time_begins_there_after_a_lost_connection(
+    server: FakeServer, client: st.PulsarClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The protocol has the age of the time, which grows."""
+    server.create(TOPIC)
+    monkeypatch.setattr(subscribing, "now_ms", lambda: 100_000)
+    await client.checkpoint_consumer(TOPIC, start_at_ms=90_000)
+    monkeypatch.setattr(subscribing, "now_ms", lambda: 700_000)
+    server.connections[0].abort()
+    await until(lambda: server.count(Command.SUBSCRIBE) == 2)
+
+    subscribed = [each.subscribe for each in sent(server, Command.SUBSCRIBE)]
+    assert [each.start_message_rollback_duration_sec for each in subscribed] == [12, 612]
 
 
 async def test_reading_from_a_time_goes_on_behind_a_segment_that_is_older(
