@@ -73,7 +73,9 @@ def _fold(topics: dict[str, _Topic], events: Iterable[LogEvent]) -> Iterator[Fin
         if event.type == "scalable_topic_created":
             topics[event.key] = _Topic(event.key, event.shard)
         topic = topics.get(event.key)
-        if topic is not None and event.facts:
+        if topic is not None and event.type == "scalable_topic_deleted":
+            topic.under_way = None  # It went with its topic.
+        elif topic is not None and event.facts:
             yield from _take(topic, event, event.facts)
 
 

@@ -25,6 +25,7 @@ from nextgen.harness.history.model import (
 )
 from shards.domain.scalable.commands import (
     AbandonLayoutChange,
+    DeleteScalableTopic,
     DeleteSubscription,
     FinishSubscriptionDeletion,
     RegisterConsumer,
@@ -153,6 +154,9 @@ def test_a_change_that_has_not_ended_is_found_once_the_run_is_over() -> None:
 
     assert "operation 1 of topic://acme/orders/paid has not ended" in found.message
     assert findings([split(1, 0, UNKNOWN)], log, drained=()) == []
+    deleted = log_of([create(1), plan(SPLIT, 0), DeleteScalableTopic(NAME, "topic-1")])
+    assert deleted[-1].type == "scalable_topic_deleted"
+    assert findings([split(1, 0, UNKNOWN)], with_causes(deleted)) == []
 
 
 Spoil = Callable[[list[LogEvent]], None]
