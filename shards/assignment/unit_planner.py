@@ -108,10 +108,6 @@ class UnitPlanner:
                 if not self._raise_epoch(flight, topic, assignment, plan):
                     self._look_at_owner(flight, topic, assignment, plan)
                 continue
-            gone = self._check_kept(flight)
-            if gone is not None:
-                plan.settled.append((flight, self._units.answers.refused(flight.text, gone)))
-                continue
             parents = self._policies.known(flight.name.namespace_text)
             if parents is None:
                 parents = flight.parents
@@ -119,6 +115,7 @@ class UnitPlanner:
                 plan.unread.append(flight)
             else:
                 cold.append((flight, topic, assignment, parents))
+        cold = self._kept(cold, plan)
         if cold:
             self._place(cold, plan)
         return plan
@@ -135,12 +132,24 @@ class UnitPlanner:
             return refusal if twin is None else taken_by_twin(name)
         return refusal
 
-    def _check_kept(self, flight: Flight) -> Rejected | None:
-        """Return why an idle unit is not assigned again: it was of a topic that became scalable."""
-        name = flight.name
-        if name.domain is not Domain.PERSISTENT or not self._has_scalable():
-            return None
-        return check_kept(name, self._reads.load_scalable(twin_of(name)))
+    def _kept(self, cold: list[_Cold], plan: Plan) -> list[_Cold]:
+        """Return the units that may be assigned: none that was of a topic which became scalable and
+        has left its layout."""
+        if not cold or not self._has_scalable():
+            return cold
+        twins = [twin_of(each[0].name) for each in cold]
+        present = iter(self._reads.load_topics([twin for twin in twins if twin]))
+        kept: list[_Cold] = []
+        for each, twin in zip(cold, twins, strict=True):
+            flight = each[0]
+            gone = None
+            if twin and next(present) is not None and flight.name.domain is Domain.PERSISTENT:
+                gone = check_kept(flight.name, self._reads.load_scalable(twin))
+            if gone is not None:
+                plan.settled.append((flight, self._units.answers.refused(flight.text, gone)))
+            else:
+                kept.append(each)
+        return kept
 
     def _has_scalable(self) -> bool:
         return self._reads.total(StateKind.SCALABLE_TOPIC) > 0

@@ -103,7 +103,7 @@ MUTANTS = (
         "pruned-partitions-begin-anew",
         "SC8",
         "a classic unit that left the layout is not assigned again",
-        (Edit(UnitPlanner, "plan", "if gone is not None:", "if False:"),),
+        (Edit(UnitPlanner, "_kept", "if gone is not None:", "if False:"),),
         _MIGRATION,
     ),
     Mutant(
