@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from nextgen.cli.scalable.drawing import draw_layout, share_of
+from nextgen.kernel.events.decider import Accepted
 from nextgen.kernel.limits.scalable import SEGMENTS_PER_TOPIC_MAX
 from shards.domain.scalable.commands import PruneSegments
-from shards.domain.scalable.state import ScalableTopic
+from shards.domain.scalable.restore import restore_scalable
+from shards.domain.scalable.state import ScalableTopic, evolve
 from tests.support.scalable.ten_changes import DRAWN, TEN_CHANGES
 from tests.support.shards.scalable import (
     REBUCKET,
@@ -46,6 +48,21 @@ def test_partitions_of_a_classic_topic_stand_beside_each_other() -> None:
         "epoch  0000        8000",
         "0      ┣━━━━ 0 ━━━━┣━━━━ 1 ━━━━┫",
         "1      ┣━━━━ 2 ━━━━┣━━━━ 3 ━━━━┫  migrate 0, 1 → 2, 3",
+    ]
+
+
+def test_a_restore_replaces_every_active_segment() -> None:
+    topic: ScalableTopic | None = None
+    restored = restore_scalable(None, new_topic(2), "topic-1", 7, 9_000)
+    assert isinstance(restored, Accepted)
+    for event in restored.events:
+        topic = evolve(topic, event)
+    assert topic is not None
+
+    assert drawn(finish(topic)) == [
+        "epoch  0000        8000",
+        "0      ┣━━━━ 0 ━━━━┣━━━━ 1 ━━━━┫",
+        "8      ┣━━━━ 7 ━━━━┣━━━━ 8 ━━━━┫  restore 0, 1 → 7, 8",
     ]
 
 

@@ -19,7 +19,7 @@ from nextgen.harness.history.log_events import log_event_of
 from nextgen.harness.history.log_fold import index_log
 from nextgen.harness.history.model import LogEvent, Run
 from nextgen.harness.history.record_file import encode, load_history
-from nextgen.kernel.events.decider import Accepted
+from nextgen.kernel.events.decider import Accepted, Rejected
 from protos.nextgen.v1.events_pb2 import DecidedCommand
 from shards.domain.scalable.commands import (
     DeleteSubscription,
@@ -31,7 +31,9 @@ from shards.domain.scalable.commands import (
     SeekSubscription,
 )
 from shards.domain.scalable.decider import decide
-from shards.domain.scalable.state import ScalableTopicState, evolve
+from shards.domain.scalable.events import ScalableTopicEvent
+from shards.domain.scalable.restore import restore_scalable
+from shards.domain.scalable.state import ScalableTopic, ScalableTopicState, evolve
 from shards.wire.event import encode_decided
 from tests.support.shards.scalable import (
     CHECKPOINT,
@@ -42,29 +44,48 @@ from tests.support.shards.scalable import (
     STREAM,
     MarkChildrenReady,
     SealSegment,
+    changed,
     create,
     histories,
+    new_topic,
     plan,
 )
 
 Spoil = Callable[[dict[str, Any]], None]
 
 
-def log_of(commands: Sequence[ScalableTopicCommand]) -> list[LogEvent]:
-    """Return the log of a shard that carried ``commands`` out, as a history has it."""
+def log_of(
+    commands: Sequence[ScalableTopicCommand], restored: ScalableTopic | None = None
+) -> list[LogEvent]:
+    """Return the log of a shard that carried ``commands`` out, as a history has it.
+
+    It begins with the restore of a layout, if there is one.
+    """
     topic: ScalableTopicState = None
     log: list[LogEvent] = []
+    if restored is not None:
+        decision = restore_scalable(None, restored, restored.topic_id, LEAST, 4_000)
+        topic = _told(log, topic, decision)
     for command in commands:
-        decision = decide(topic, command)
-        if not isinstance(decision, Accepted):
-            continue
-        for event in decision.events:
-            topic = evolve(topic, event)
-        packed = encode_decided(decision.events, command_id=b"", outcome=b"", time_ms=1)
-        for stored in DecidedCommand.FromString(packed).events:
-            stored.shard_id, stored.position = 1, len(log) + 1
-            log.append(log_event_of(stored))
+        topic = _told(log, topic, decide(topic, command))
     return log
+
+
+def _told(
+    log: list[LogEvent],
+    topic: ScalableTopicState,
+    decision: Accepted[ScalableTopicEvent] | Rejected,
+) -> ScalableTopicState:
+    """Add the events of a decision to the log; return the topic afterwards."""
+    if not isinstance(decision, Accepted):
+        return topic
+    for event in decision.events:
+        topic = evolve(topic, event)
+    packed = encode_decided(decision.events, command_id=b"", outcome=b"", time_ms=1)
+    for stored in DecidedCommand.FromString(packed).events:
+        stored.shard_id, stored.position = 1, len(log) + 1
+        log.append(log_event_of(stored))
+    return topic
 
 
 def findings(log: Sequence[LogEvent]) -> list[Finding]:
@@ -103,11 +124,22 @@ STORY: list[ScalableTopicCommand] = [
     DeleteSubscription("s"),
 ]
 LOG = log_of(STORY)
+LEAST = 1 << 32
+"""Where a restored layout's epoch begins."""
 
 
 def test_what_shards_decide_is_green() -> None:
     assert {each.type for each in LOG} >= {"layout_changed", "segment_drained", "segments_assigned"}
     assert findings(LOG) == []
+
+
+def test_a_restored_layout_goes_on_from_any_epoch() -> None:
+    backed_up = changed(new_topic(2), SPLIT, 0)
+    ready = MarkChildrenReady(2, ())
+    log = log_of([ready, *[SealSegment(2, each, END, 5_000) for each in range(4)]], backed_up)
+
+    assert [each.epoch for each in log if "segments" in each.facts] == [LEAST, LEAST + 1]
+    assert findings(log) == []
 
 
 @given(history=histories())
