@@ -12,6 +12,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -81,6 +82,10 @@ _points = Table(
     Column("log_index", Integer, nullable=False),
     Column("digest", Integer, nullable=False),
 )
+_DIGEST_TABLES = tuple(
+    str(CreateTable(table, if_not_exists=True).compile(dialect=sqlite_dialect.dialect()))
+    for table in _digest_metadata.sorted_tables
+)
 _STORE_DIGEST = "INSERT OR REPLACE INTO view_digest VALUES (1, ?, ?, ?)"
 _STORE_POINT = "INSERT OR REPLACE INTO digest_points VALUES (?, ?, ?)"
 _FORGET_POINTS = (
@@ -120,15 +125,30 @@ def sqlite_errors() -> Iterator[None]:
         raise
 
 
+@lru_cache(maxsize=8)
 def fingerprint(metadata: MetaData, version: int) -> int:
     """Return a number that changes with the tables or with ``version``; 31 bits, not 0."""
+    statements = (
+        f"version {version}",
+        *table_statements(metadata),
+        *table_statements(_own_metadata),
+    )
+    return (crc32c("\n".join(statements).encode()) & 0x7FFFFFFF) or 1
+
+
+@lru_cache(maxsize=8)
+def table_statements(metadata: MetaData) -> tuple[str, ...]:
+    """Return the statements that make the tables with their indexes.
+
+    To compile them takes longer than SQLite needs to carry them out.
+    """
     dialect = sqlite_dialect.dialect()
-    statements = [f"version {version}"]
-    for table in (*metadata.sorted_tables, _applied):
+    statements: list[str] = []
+    for table in metadata.sorted_tables:
         statements.append(str(CreateTable(table).compile(dialect=dialect)))
         indexes = sorted(table.indexes, key=lambda index: str(index.name))
         statements += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
-    return (crc32c("\n".join(statements).encode()) & 0x7FFFFFFF) or 1
+    return tuple(statements)
 
 
 def read_only(path: Path) -> sqlite3.Connection:
@@ -318,8 +338,8 @@ class ViewDatabase:
     def _prepare(self) -> AppliedPoint:
         found = self.writer.exec_driver_sql("PRAGMA user_version").scalar_one()
         if found == 0:
-            self._metadata.create_all(self.writer)
-            _own_metadata.create_all(self.writer)
+            for statement in (*table_statements(self._metadata), *table_statements(_own_metadata)):
+                driver_of(self.writer).execute(statement).close()
             row = {"id": 1, "log_index": 0, "term": 0, "position": 0}
             self.writer.execute(insert(_applied).values(row))
             self.writer.exec_driver_sql(f"PRAGMA user_version={self._fingerprint}")
@@ -335,8 +355,9 @@ class ViewDatabase:
 
     def _prepare_digest(self) -> tuple[int, ViewDigest | None]:
         """Return the stored digest; a view without one, of an older program, is scanned."""
-        _digest_metadata.create_all(self.writer)
         connection = driver_of(self.writer)
+        for statement in _DIGEST_TABLES:
+            connection.execute(statement).close()
         stored = connection.execute("SELECT log_index, scheme FROM view_digest").fetchone()
         if stored == (self.applied.index, self.scheme):
             return read_digest(connection), _newest_point(connection, self.scheme)

@@ -17,6 +17,7 @@ from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import AppliedPoint, Entry, GroupId
+from nextgen.replication.view.database import driver_of, table_statements
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, LIFE_STATE_DELETING
 from shards.domain.assignment import Assignment
@@ -69,7 +70,8 @@ class MemoryView:
 
     def __init__(self) -> None:
         self._connection = create_engine("sqlite://", poolclass=StaticPool).connect()
-        METADATA.create_all(self._connection, checkfirst=False)
+        for statement in table_statements(METADATA):
+            driver_of(self._connection).execute(statement).close()
         self._connection.commit()
         self._applied = AppliedPoint(0, 0, 0)
 
