@@ -11,6 +11,7 @@ from brokers.service.subscriptions.subscription import Subscription
 from brokers.service.topics.drained_units import DrainedUnits
 from nextgen.backup import objects as backup_objects
 from nextgen.client.scalable_topics import attached, consumers
+from nextgen.client.st import client
 from nextgen.client.st.connection.brokers import Brokers
 from nextgen.client.st.connection.pool import LinkPool
 from nextgen.client.st.consuming.dead_letters import DeadLetters
@@ -20,6 +21,7 @@ from nextgen.client.st.consuming.stream_consumer import StreamConsumer
 from nextgen.client.st.domain import layout as st_layout
 from nextgen.client.st.domain.outbox import Lane, Outbox
 from nextgen.client.st.producing.segment_producer import SegmentProducer
+from nextgen.client.st.watching.namespace_watch import NamespaceWatch
 from nextgen.client.st.watching.registration import Registration
 from shards.assignment.unit_planner import UnitPlanner
 from shards.domain.scalable import distribution, groups, layout_changes
@@ -38,6 +40,7 @@ from shards.scalable.subscription_cursors import SubscriptionCursors
 from shards.sessions.drained_forwarding import DrainedForwarding
 from tests.simulation.mutants.mutant import Edit, Mutant
 
+_NAMESPACE_CONSUMERS = ("tests/unit/client/st/test_namespaces.py",)
 _BUCKETS = ("tests/unit/brokers/service/subscriptions/dispatch/test_entry_buckets.py",)
 _OWNERS = ("tests/unit/brokers/domain/subscriptions/test_entry_buckets.py",)
 _DISTRIBUTION = ("tests/unit/shards/domain/scalable/test_distribution.py",)
@@ -778,5 +781,26 @@ MUTANTS = (
         "a message in chunks is stored when each chunk has its receipt",
         (Edit(SegmentProducer, "_receipt", "if batch.content.receipts_missing > 0:", "if False:"),),
         ("tests/unit/client/st/test_chunked_messages.py",),
+    ),
+    Mutant(
+        "namespace-consumer-creates-topics",
+        "CS9",
+        "a topic that is listed and absent is not created by its consumer",
+        (Edit(client, "_of_existing", "create_if_missing=False", "create_if_missing=True"),),
+        _NAMESPACE_CONSUMERS,
+    ),
+    Mutant(
+        "namespace-watch-is-not-opened-again",
+        "CS9",
+        "a watch that a server refuses later is opened again",
+        (
+            Edit(
+                NamespaceWatch,
+                "received",
+                "self._end(error_of(update.error, update.message))",
+                "pass",
+            ),
+        ),
+        _NAMESPACE_CONSUMERS,
     ),
 )

@@ -210,8 +210,7 @@ class NamespaceConsumer(Generic[Value, Kind]):
     # Inside -----------------------------------------------------------------------------------
 
     def _take(self, arrival: _TopicArrival) -> Message[Value] | None:
-        if self.consumer_of(arrival.consumer.topic) is not arrival.consumer:
-            return None  # The topic has left, or its consumer was made anew.
+        # What waits of a consumer that was closed is none for the application.
         message: Message[Value] | None = arrival.consumer.take(arrival.arrival)
         return message
 
