@@ -57,6 +57,9 @@ class Producer(Generic[Value]):
             batch_messages_max=settings.batch_messages_max if settings.batching_enabled else 1,
             batch_bytes_max=settings.batch_bytes_max,
         )
+        self._payload_bytes_max = settings.payload_bytes_max
+        # A larger one may need several entries, and then has them for itself.
+        self._alone_from = settings.chunk_bytes or settings.batch_bytes_max
         self._codec = schema
         self._memory = memory
         self._loop = asyncio.get_running_loop()
@@ -297,19 +300,12 @@ class Producer(Generic[Value]):
     def _size(self, payload: bytes) -> int:
         if self.is_closed:
             raise AlreadyClosed("the producer is closed")
-        if len(payload) > self.settings.payload_bytes_max:
+        if len(payload) > self._payload_bytes_max:
             raise MessageTooLarge(
                 f"the payload has {len(payload)} bytes, at most "
-                f"{self.settings.payload_bytes_max} fit into a message"
+                f"{self._payload_bytes_max} fit into a message"
             )
         return len(payload) + ST_MEMORY_PER_MESSAGE_BYTES
-
-    def _has_chunks(self, payload: bytes) -> bool:
-        """Whether a payload may need more than one entry."""
-        settings = self.settings
-        return settings.chunking_enabled and len(payload) > (
-            settings.chunk_bytes or settings.batch_bytes_max
-        )
 
     @staticmethod
     def _due(deliver_after_ms: int | None, deliver_at_ms: int | None) -> int | None:
@@ -358,7 +354,7 @@ class Producer(Generic[Value]):
             content,
             None if key is None else key_hash(key),
             size,
-            is_alone=content.deliver_at_ms is not None or self._has_chunks(content.payload),
+            is_alone=content.deliver_at_ms is not None or len(content.payload) > self._alone_from,
         )
         lane = self.outbox.add(waiting)
         self._pending[waiting] = None
