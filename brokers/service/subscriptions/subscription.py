@@ -3,8 +3,7 @@
 Everything runs on one event loop. Only reads from disk and writes of the cursor wait. Every event
 that may make dispatch possible (an append, permits, an acknowledgement, a consumer that connects,
 leaves or can be written to again) schedules one turn. A turn sends a bounded number of entries and
-schedules the next behind everything else that is ready, so that subscriptions share the loop
-evenly.
+schedules the next behind everything else that is ready, so that subscriptions share the loop.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from brokers.service.subscriptions.consumer import (
     KeySharedRequest,
 )
 from brokers.service.subscriptions.cursor_writer import CursorWriter, cursor_key, settled
+from brokers.service.subscriptions.departures import Departures
 from brokers.service.subscriptions.dispatch.dispatcher import Dispatcher
 from brokers.service.subscriptions.dispatch.kinds import new_dispatcher
 from brokers.service.subscriptions.end_of_topic import EndOfTopic
@@ -95,6 +95,7 @@ class Subscription:
         self._is_seeking = False
         self._is_closed = False
         self._end_of_topic = EndOfTopic()
+        self.departures = Departures()
         self._messages_out_before = 0
         self._bytes_out_before = 0
         self.rate = Rate()
@@ -155,10 +156,8 @@ class Subscription:
         )
 
     def __repr__(self) -> str:
-        return (
-            f"<Subscription {self.name!r} {self.kind.name} consumers={len(self.consumers)} "
-            f"mark_delete={self.mark_delete} backlog={self.backlog_entries}>"
-        )
+        state = f"consumers={len(self.consumers)} backlog={self.backlog_entries}"
+        return f"<Subscription {self.name!r} {self.kind.name} {state}>"
 
     @property
     def consumers(self) -> Sequence[Consumer]:
@@ -262,6 +261,7 @@ class Subscription:
         self._bytes_out_before += consumer.bytes_out
         self._dispatcher.detach(consumer)
         self._turns.ask()
+        self.departures.note()
 
     def flow(self, consumer: Consumer, permits: int) -> None:
         """Add permits to ``consumer``.

@@ -35,6 +35,7 @@ from brokers.service.topics.termination import Termination
 from brokers.service.topics.unit import TopicDependencies, TopicUnit
 from brokers.service.traffic import Traffic
 from nextgen.kernel.limits.pulsar import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPIC_DRAIN_MS_MAX
+from nextgen.kernel.limits.scalable import SEGMENT_HANDOVER_MS_MAX
 from nextgen.tasks.background import join
 
 CURSOR_PREFIX = "cursor/"
@@ -249,6 +250,8 @@ class Topic:
     ) -> tuple[Subscription, Consumer]:
         """Add a consumer to a subscription, which is created if it does not exist.
 
+        An Exclusive one of a segment waits ``SEGMENT_HANDOVER_MS_MAX`` for another one to leave.
+
         Raises:
             Refusal: The consumer may not connect.
         """
@@ -258,6 +261,11 @@ class Topic:
         if not self.unit.is_persistent and start.is_durable:
             start = SubscriptionStart(is_durable=False)
         subscription = await self._subscription(name, start, request.kind)
+        if self.unit.is_segment and request.kind is SubscriptionKind.EXCLUSIVE:
+            # The shard gives a segment to another member of a group by telling both of them.
+            await subscription.departures.wait(
+                lambda: not subscription.consumers, SEGMENT_HANDOVER_MS_MAX
+            )
         self._check_usable()
         if self.subscriptions.get(name) is not subscription:
             raise Refusal(ServerError.METADATA, f"subscription {name} has just ended: try again")

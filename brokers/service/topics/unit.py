@@ -10,6 +10,9 @@ from brokers.domain.storage_policy import StoragePolicy
 from brokers.service.producing.producers import NameMaker
 from brokers.service.subscriptions.subscription import Subscription
 from brokers.service.traffic import Latency, Traffic
+from nextgen.kernel.routing.names import Domain
+
+_SEGMENT = f"{Domain.SEGMENT.value}://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,11 @@ class TopicUnit:
     partition: int
     """-1 if it is not a partition."""
     is_persistent: bool
+
+    @property
+    def is_segment(self) -> bool:
+        """Whether it is a segment of a scalable topic, which has not a classic topic's name."""
+        return self.name.startswith(_SEGMENT)
 
     @property
     def key(self) -> UnitKey:

@@ -84,6 +84,10 @@ SCALABLE_CONSUMER_GRACE_MS = 60_000
 """Time for which a registered consumer without a connection keeps its segments: Pulsar's default
 for ``scalableTopicConsumerSessionGracePeriodSeconds``."""
 
+SEGMENT_HANDOVER_MS_MAX = 10_000
+"""Time for which the new consumer of a segment waits for the former one to disconnect, which may
+hear of the assignments later. A stock client gives up a request after 30 s."""
+
 SCALABLE_NODE_SILENCE_MS = 15_000
 """Silence of a node after which its consumers count as without a connection: three renewals."""
 

@@ -9,6 +9,7 @@ from brokers.service.subscriptions.dispatch.key_shared import KeySharedDispatche
 from brokers.service.subscriptions.end_of_topic import EndOfTopic
 from brokers.service.subscriptions.subscription import Subscription
 from brokers.service.topics.drained_units import DrainedUnits
+from brokers.service.topics.topic import Topic
 from nextgen.backup import objects as backup_objects
 from nextgen.client.scalable_topics import attached, consumers
 from nextgen.client.st import client
@@ -382,6 +383,13 @@ MUTANTS = (
             ),
         ),
         _LAYOUT_CHANGES,
+    ),
+    Mutant(
+        "segments-refuse-new-members-at-once",
+        "SC17",
+        "the new consumer of a segment waits for the former one",
+        (Edit(Topic, "subscribe", "if self.unit.is_segment and", "if False and"),),
+        ("tests/unit/brokers/service/topics/test_segment_handover.py",),
     ),
     Mutant(
         "children-without-subscriptions-of-clients",
