@@ -23,6 +23,8 @@ final class Paced extends Thread {
     private final Producer<String> producer;
     private final int perSecond;
     private final CompletableFuture<?>[] last;
+    /** The number that was acknowledged last, by key; -1 for none. */
+    private final int[] numbers;
     private volatile boolean isEnded;
 
     private int acknowledged;
@@ -38,6 +40,8 @@ final class Paced extends Thread {
         for (int key = 0; key < keys; key++) {
             last[key] = CompletableFuture.completedFuture(null);
         }
+        this.numbers = new int[keys];
+        Arrays.fill(numbers, -1);
     }
 
     @Override
@@ -67,16 +71,17 @@ final class Paced extends Thread {
                 .key("key-" + key)
                 .value(String.valueOf(number))
                 .send()
-                .whenComplete((id, error) -> count(began, error));
+                .whenComplete((id, error) -> count(key, number, began, error));
     }
 
-    private synchronized void count(long began, Throwable error) {
+    private synchronized void count(int key, int number, long began, Throwable error) {
         if (error != null) {
             failed = Context.story(error);
             return;
         }
         long now = System.nanoTime();
         acknowledged++;
+        numbers[key] = number;
         longestGapNs = Math.max(longestGapNs, now - lastAcknowledgedNs);
         slowestNs = Math.max(slowestNs, now - began);
         lastAcknowledgedNs = now;
@@ -92,6 +97,11 @@ final class Paced extends Thread {
         longestGapNs = 0;
         slowestNs = 0;
         return taken;
+    }
+
+    /** The number that was acknowledged last, by key. */
+    synchronized String numbers() {
+        return Arrays.toString(numbers);
     }
 
     /** End it; return how many keys have a message that is never answered. */
@@ -126,8 +136,9 @@ final class Paced extends Thread {
                 Context.print(paced.take());
             }
             int unanswered = paced.end();
-            Context.print(
-                    paced.take().replace("{", "{\"unanswered_keys\":" + unanswered + ","));
+            String ends =
+                    "{\"unanswered_keys\":" + unanswered + ",\"last\":" + paced.numbers() + ",";
+            Context.print(paced.take().replace("{", ends));
         }
         // Threads of a client may linger.
         System.exit(0);
