@@ -348,6 +348,7 @@ def _decide_abandon(topic: ScalableTopic, command: AbandonLayoutChange) -> _Deci
 
 def _decide_prune(topic: ScalableTopic, command: PruneSegments) -> _Decision:
     gone: set[int] = set()
+    drained = topic.drained
     for segment_id in command.segments:
         segment = topic.segments.get(segment_id)
         if segment is None:
@@ -356,7 +357,7 @@ def _decide_prune(topic: ScalableTopic, command: PruneSegments) -> _Decision:
             continue  # It was pruned before, or never came into the layout.
         if not segment.is_sealed:
             return _not_allowed(topic, segment, "is active")
-        if not topic.is_drained(segment):
+        if segment_id not in drained:
             return _not_allowed(topic, segment, "is not drained for every subscription")
         if _is_parent(topic, segment_id):
             return _not_allowed(topic, segment, "is a parent of the operation that is under way")

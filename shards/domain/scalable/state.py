@@ -134,6 +134,13 @@ class ScalableTopic:
         return any(each.consumers for each in self.subscriptions.values())
 
     @property
+    def drained(self) -> frozenset[int]:
+        """The sealed segments that every subscription with cursors has drained."""
+        sealed = frozenset([each.segment_id for each in self.segments.values() if each.is_sealed])
+        groups = [each.drained for each in self.subscriptions.values() if each.has_cursors]
+        return sealed.intersection(*groups)
+
+    @property
     def prunable(self) -> list[Segment]:
         """The segments that may be pruned once their retention is over, by id.
 
@@ -142,8 +149,11 @@ class ScalableTopic:
         """
         if self.removals:
             return []
+        drained = self.drained
         return [
-            each for each in self.segments.values() if not each.parents and self.is_drained(each)
+            each
+            for each in self.segments.values()
+            if not each.parents and each.segment_id in drained
         ]
 
     @property
@@ -151,14 +161,6 @@ class ScalableTopic:
         """When the next of the ``prunable`` segments is to be examined; 0 if there is none."""
         times = [max(1, self.postponed.get(each.segment_id, 0)) for each in self.prunable]
         return min(times, default=0)
-
-    def is_drained(self, segment: Segment) -> bool:
-        """Whether a segment is sealed, and drained for every subscription that has cursors."""
-        return segment.is_sealed and all(
-            segment.segment_id in each.drained
-            for each in self.subscriptions.values()
-            if each.has_cursors
-        )
 
 
 ScalableTopicState = ScalableTopic | None

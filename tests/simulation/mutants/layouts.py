@@ -150,7 +150,7 @@ MUTANTS = (
         "prunes-what-is-not-drained",
         "SC11",
         "a segment is pruned when every subscription with cursors has drained it",
-        (Edit(layout_changes, "_decide_prune", "if not topic.is_drained(segment):", "if False:"),),
+        (Edit(layout_changes, "_decide_prune", "if segment_id not in drained:", "if False:"),),
         (*_DOMAIN, *_PRUNING),
     ),
     Mutant(
