@@ -144,16 +144,15 @@ class ScalableTopic:
     def prunable(self) -> list[Segment]:
         """The segments that may be pruned once their retention is over, by id.
 
-        These are the sealed ones that every subscription with cursors has drained and that have no
-        parents in the layout. There are none while earlier ones are being removed.
+        These are the sealed ones that every subscription with cursors has drained, that have no
+        parents in the layout, and that are not parents of the operation under way. There are none
+        while earlier ones are being removed.
         """
         if self.removals:
             return []
-        drained = self.drained
+        free = self.drained.difference(() if self.operation is None else self.operation.parents)
         return [
-            each
-            for each in self.segments.values()
-            if not each.parents and each.segment_id in drained
+            each for each in self.segments.values() if not each.parents and each.segment_id in free
         ]
 
     @property

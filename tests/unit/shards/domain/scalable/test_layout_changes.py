@@ -32,7 +32,7 @@ from shards.domain.scalable.events import (
     SegmentSealed,
     SegmentStorageRemoved,
 )
-from shards.domain.scalable.state import evolve
+from shards.domain.scalable.state import LayoutOperation, evolve
 from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionType
 from tests.support.shards.scalable import (
     END,
@@ -366,6 +366,15 @@ def test_a_postponed_segment_is_due_at_its_time_and_the_first_of_several_counts(
     assert after(topic, PruneSegments((1,))).postponed == {0: 700}
     assert refused(topic, PostponePrune(2, 9)).code is RejectionCode.NOT_ALLOWED
     assert accepted(topic, PostponePrune(99, 9)) == []
+
+
+def test_a_sealed_parent_of_an_operation_is_not_examined():
+    """A restore replaces the sealed segments of a backup, too."""
+    topic = changed(new_topic(2), SPLIT, 0)
+    restore = LayoutOperation(9, ChangeKind.RESTORE, (0, 1, 2, 3), (), "restore", 1)
+
+    assert [each.segment_id for each in topic.prunable] == [0]
+    assert replace(topic, operation=restore).prunable == []
 
 
 def test_nothing_else_is_pruned_while_messages_are_being_removed():
