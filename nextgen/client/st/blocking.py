@@ -121,6 +121,7 @@ class BlockingProducer(_Blocking[Producer[Value]]):
 
 class _BlockingConsumer(_Blocking[Wrapped]):
     receive = _waiting(Receiving.receive)
+    receive_many = _waiting(Receiving.receive_many)
 
     def __iter__(self) -> Iterator[Message[Any]]:
         while True:

@@ -15,6 +15,7 @@ from nextgen.client.st.consuming.subscribing import SegmentSubscription
 from nextgen.client.st.domain.layout import Layout
 from nextgen.client.st.errors import AlreadyClosed, ScalableTopicError, TimedOut, TopicNotFound
 from nextgen.client.st.schemas.schema import Schema
+from nextgen.client.st.settings import positive
 from nextgen.client.st.watching.layout_watch import LayoutWatch
 from nextgen.kernel.limits.scalable import ST_CONSUMERS_OPENING_MAX
 from nextgen.tasks.timeouts import timeout
@@ -145,6 +146,27 @@ class Receiving(Generic[Value]):
             if (message := self.take(arrival)) is not None:
                 return message
         return None
+
+    async def receive_many(self, most: int, timeout_ms: int | None = None) -> list[Message[Value]]:
+        """Return up to so many messages as soon as there is one; none if ``timeout_ms`` is over.
+
+        Raises as ``receive`` does, except for ``TimedOut``.
+        """
+        positive("most", most)
+        try:
+            messages = [await self.receive(timeout_ms)]
+        except TimedOut:
+            return []
+        while len(messages) < most:
+            try:
+                message = self.receive_nowait()
+            except ScalableTopicError:
+                # The next call raises it.
+                break
+            if message is None:
+                break
+            messages.append(message)
+        return messages
 
     async def __aiter__(self) -> AsyncIterator[Message[Value]]:
         while True:

@@ -144,6 +144,29 @@ async def test_one_ack_has_at_most_ST_ACKNOWLEDGEMENTS_PER_COMMAND_MAX_entries(
     assert [len(each.ack.message_id) for each in sent(server, Command.ACK)] == [count - 1, 1]
 
 
+async def test_messages_are_received_many_at_a_time(
+    server: FakeServer, client: st.PulsarClient
+) -> None:
+    server.create(TOPIC)
+    await send(client, 0, 5, keys=1)
+    consumer = await queue(client)
+    while len(consumer.inbox) < 5:
+        await asyncio.sleep(0.005)
+
+    found = [await consumer.receive_many(most, 20) for most in (2, 10, 1)]
+
+    assert [[int(each.data) for each in some] for some in found] == [[0, 1], [2, 3, 4], []]
+    with pytest.raises(InvalidSettings):
+        await consumer.receive_many(0)
+    await send(client, 5, 7, keys=1)
+    while len(consumer.inbox) < 2:
+        await asyncio.sleep(0.005)
+    consumer.inbox.fail(TopicNotFound("it was deleted"))
+    assert len(await consumer.receive_many(10)) == 2
+    with pytest.raises(TopicNotFound):
+        await consumer.receive_many(10)
+
+
 async def test_a_negatively_acknowledged_message_comes_again_alone(
     server: FakeServer, client: st.PulsarClient
 ) -> None:
