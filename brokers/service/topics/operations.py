@@ -77,19 +77,22 @@ async def create_subscription(
     _check_properties(properties)
     check_persistent(topic)
     mark_delete = await mark_delete_of(place, topic.ledger)
-    if topic.has_subscription(name):
-        raise Refused(
-            RejectionCode.ALREADY_EXISTS, f"{topic.unit.name} has a subscription {name!r}"
-        )
-    if not topic.is_usable:
+    was_there = topic.has_subscription(name)
+    if not (was_there or topic.is_usable):
         raise _closing(topic)
     start = SubscriptionStart(mark_delete=mark_delete, properties=properties)
     try:
-        await topic.create_subscription(name, start)
+        if name not in topic.subscriptions:
+            # One that is being created may not come to be: it is there once it is stored.
+            await topic.create_subscription(name, start)
     except Refusal as refusal:
         if topic.is_usable:
             raise
         raise ProposalLost(f"{topic.unit.name} closed meanwhile: {refusal.message}") from refusal
+    if was_there:
+        raise Refused(
+            RejectionCode.ALREADY_EXISTS, f"{topic.unit.name} has a subscription {name!r}"
+        )
 
 
 async def delete_subscription(topic: Topic, name: str, *, is_forced: bool) -> None:

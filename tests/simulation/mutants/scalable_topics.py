@@ -8,6 +8,7 @@ from brokers.service.session.agent import BrokerAgent
 from brokers.service.subscriptions.dispatch.key_shared import KeySharedDispatcher
 from brokers.service.subscriptions.end_of_topic import EndOfTopic
 from brokers.service.subscriptions.subscription import Subscription
+from brokers.service.topics import operations
 from brokers.service.topics.drained_units import DrainedUnits
 from brokers.service.topics.topic import Topic
 from nextgen.backup import objects as backup_objects
@@ -810,5 +811,19 @@ MUTANTS = (
             ),
         ),
         _NAMESPACE_CONSUMERS,
+    ),
+    Mutant(
+        "subscriptions-exist-before-they-are-stored",
+        "SC9",
+        "a subscription that is being created is said to exist once it is stored",
+        (
+            Edit(
+                operations,
+                "create_subscription",
+                "if name not in topic.subscriptions:",
+                "if not was_there:",
+            ),
+        ),
+        ("tests/unit/brokers/adapters/test_topic_admin.py",),
     ),
 )

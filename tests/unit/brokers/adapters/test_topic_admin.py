@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -198,6 +199,27 @@ async def test_a_subscription_of_a_taken_name_is_refused_and_stays(admin: Admin)
     )
     (subscription,) = (await admin.stats()).subscriptions
     assert dict(subscription.properties) == {"first": "1"}
+
+
+async def test_a_subscription_is_not_said_to_exist_before_it_is_stored(
+    world: BrokerWorld, admin: Admin
+):
+    """Who creates it anew, such as a growth that broke off, takes it for durable then."""
+    await admin.stats()
+    world.broker().ledger().hold_facts()
+    first = asyncio.ensure_future(admin.create())
+    await asyncio.sleep(0)
+    request = wire.CreateSubscriptionRequest(subscription="sub", start=EARLIEST)
+    again = asyncio.ensure_future(admin.refusal("CreateSubscription", request))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not first.done()
+    assert not again.done()
+
+    world.broker().ledger().release_facts()
+
+    await first
+    assert code_of(await again) == RejectionCode.ALREADY_EXISTS
 
 
 async def test_a_non_persistent_topic_has_no_durable_subscriptions(world: BrokerWorld):
