@@ -345,11 +345,11 @@ async def test_layouts_are_watched_and_what_is_not_served_is_refused_in_its_own_
         client.send_command(
             BaseCommand(type=BaseCommand.SCALABLE_TOPIC_LOOKUP, scalableTopicLookup=asked)
         )
-        watch = pulsar.CommandWatchScalableTopics(watch_id=8, namespace="t/n")
+        watch = pulsar.CommandWatchTcAssignments(watch_id=8)
         client.send_command(
-            BaseCommand(type=BaseCommand.WATCH_SCALABLE_TOPICS, watchScalableTopics=watch)
+            BaseCommand(type=BaseCommand.WATCH_TC_ASSIGNMENTS, watchTcAssignments=watch)
         )
-        watched = (await heard.get()).watchScalableTopicsUpdate
+        watched = (await heard.get()).watchTcAssignmentsUpdate
         update = (await heard.get()).scalableTopicUpdate
 
         assert (update.session_id, update.resolved_topic_name) == (9, "topic://t/n/x")
