@@ -20,6 +20,7 @@ from tests.support.scalable_client.checks import (
     nothing_arrives,
     send,
     take,
+    until,
 )
 from tests.support.scalable_client.servers import NotThere, OwnServer
 
@@ -45,6 +46,7 @@ async def test_a_classic_topic_becomes_scalable(system: PulsarSystem, stock: pul
     topic = "persistent://public/default/to-be-migrated"
     migrate = ("scalable-topics", "migrate", topic)
     system.create_topic(topic, partitions=2)
+    system.command("policies", "set", topic, "retention.time_ms=0", "retention.size_bytes=0")
 
     def begin() -> pulsar.Producer:
         orders = stock.subscribe(topic, "orders", pulsar.ConsumerType.Failover)
@@ -85,3 +87,5 @@ async def test_a_classic_topic_becomes_scalable(system: PulsarSystem, stock: pul
         async with await client.queue_consumer(name, "jobs") as jobs:
             assert sum(map(len, (await take(jobs, 150)).values())) == 150
             await nothing_arrives(jobs)
+        await until(lambda: not system.has_topic(topic))
+        assert len(system.segments_of(name)) == 2

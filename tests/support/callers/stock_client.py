@@ -125,6 +125,9 @@ class PulsarSystem:
     def create_topic(self, name: str, *, partitions: int = 0) -> None:
         self.command("topics", "create", name, "--partitions", str(partitions))
 
+    def has_topic(self, name: str) -> bool:
+        return self._admin.get_topic(name) is not None
+
     def create_scalable(self, name: str, segments: int) -> None:
         (created,) = self._admin.create_topics([NewTopic(name, segments=segments)])
         assert created.is_created, created
