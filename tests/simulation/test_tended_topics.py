@@ -80,6 +80,23 @@ def test_a_topic_that_shrinks_or_has_an_owner_beyond_its_partitions_is_seen(log:
     assert any("the topic has 2 partitions" in each for each in log.violations)
 
 
+def test_an_owner_of_a_segment_that_no_layout_has_is_seen(log: Log) -> None:
+    log.session()
+    create(log, "t-1")
+    made = pb.ScalableTopicCreated(name=NAME, topic_id="t-1")
+    made.segments.add(segment_id=0)
+    log.commit(1, scalable_topic_created=made)
+    for unit, is_seen in (("s0", False), ("s1", True), ("", True)):
+        log.violations.clear()
+        log.commit(
+            1,
+            topic_assigned=pb.TopicAssigned(
+                topic_id="t-1", name=NAME, unit=unit, epoch=1, broker_id="a"
+            ),
+        )
+        assert any("the topic has {'s0'}" in each for each in log.violations) is is_seen
+
+
 def test_an_acknowledged_growth_that_is_lost_is_seen(log: Log) -> None:
     create(log, "t-1", 2)
     ledger = Ledger(partitions={NAME: ("t-1", 3)})

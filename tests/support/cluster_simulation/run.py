@@ -25,14 +25,17 @@ from nextgen.tasks.background import failures
 from nextgen.tasks.timeouts import timeout
 from shards.assignment.lease_keeper import _RETRY_SECONDS_MAX as LEASE_GROWTH_S_MAX
 from tests.simulation.report import SeedReport
+from tests.support.cluster_simulation.clients import contenders
 from tests.support.cluster_simulation.clients.administrators import Administrator
 from tests.support.cluster_simulation.clients.contenders import Contender, Records, judge
+from tests.support.cluster_simulation.clients.grower import Grower, grower
 from tests.support.cluster_simulation.clients.tender import Tender
 from tests.support.cluster_simulation.clients.workload import Ledger, Workload, check_at_end
 from tests.support.cluster_simulation.cluster_secret import proven_calls
 from tests.support.cluster_simulation.components import ClusterPlan, limits_of
 from tests.support.cluster_simulation.faults.injection import Faults
 from tests.support.cluster_simulation.faults.ledgers import LedgerFaults
+from tests.support.cluster_simulation.judges import settled
 from tests.support.cluster_simulation.judges.freshness import Seeker
 from tests.support.cluster_simulation.judges.ledgers import shared_storage
 from tests.support.cluster_simulation.judges.liveness import LOOK_S, Liveness
@@ -71,7 +74,7 @@ CURRENT_S_MAX = 20.0
 LINES_KEPT = 60
 
 Echo = Callable[[str], None]
-Work = Workload | Contender | Administrator | Seeker | Tender
+Work = Workload | Contender | Administrator | Seeker | Tender | Grower
 
 _FULL = frozenset({"NO_CAPACITY", "SHARE_EXCEEDED"})
 """Why a topic may be served nowhere for long: brokers have too few units, or none idle."""
@@ -162,11 +165,15 @@ class ClusterRun:
         clients: list[tuple[SimulatedProcess, Work]] = [
             self._workload(simulation, number) for number in range(1, CLIENTS + 1)
         ]
-        clients += [self._contender(simulation, number) for number in range(1, CONTENDERS + 1)]
+        clients += [
+            contenders.contender(simulation, number, self.seed, self.records)
+            for number in range(1, CONTENDERS + 1)
+        ]
         clients += [
             self._administrator(simulation, number) for number in range(1, ADMINISTRATORS + 1)
         ]
         clients += [self._seeker(simulation), self._tender(simulation)]
+        clients.append(grower(simulation, self.seed, self.records))
         running = [process.run(self._loop.create_task, work.run()) for process, work in clients]
         await asyncio.sleep(2)
         await self._break(simulation, faults, running)
@@ -175,6 +182,7 @@ class ClusterRun:
             work.stopping = True
         await asyncio.gather(*running)
         await self._become_whole(simulation)
+        await settled.wait_unchanging(simulation, WHOLE_S_MAX)
         await self._settle(simulation)
         await self._become_current(simulation)
         await self._become_served(simulation)
@@ -271,16 +279,6 @@ class ClusterRun:
             simulation.storage,
             simulation.violate,
         )
-
-    def _contender(
-        self, simulation: ClusterSimulation, number: int
-    ) -> tuple[SimulatedProcess, Contender]:
-        process = simulation.client(f"contender-{number}")
-        endpoints = [f"{name}:7000" for name in simulation.plan.discovery_names]
-        first = number % len(endpoints)
-        endpoints = [*endpoints[first:], *endpoints[:first]]
-        chance = random.Random(f"contender {number} {self.seed}")
-        return process, process.run(Contender, f"k{number}", endpoints, chance, self.records)
 
     async def _wait_ready(self, simulation: ClusterSimulation) -> None:
         """Wait until every shard has a leader and every broker a session."""

@@ -28,10 +28,12 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.replication.ports import Entry
 from protos.nextgen.v1.events_pb2 import DecidedCommand
 from protos.nextgen.v1.policies_pb2 import Policies
+from tests.support.cluster_simulation.process import SimulatedProcess
+from tests.support.cluster_simulation.simulation import ClusterSimulation
 
 TENANT, NAMESPACE = "contended", "contended/hot"
 TOPICS = tuple(f"persistent://{NAMESPACE}/topic-{number}" for number in range(3))
-SCOPES = (TENANT, f"persistent://{TENANT}/")
+SCOPES = (TENANT, f"persistent://{TENANT}/", f"topic://{TENANT}/")
 CALL_MS = 6_000
 PAUSE_S_MAX = 0.5
 IMPATIENT_MS = (60, 400, CALL_MS)
@@ -204,8 +206,20 @@ class Contender:
         return {"by": f"{self._calls.name}#{self._number}"}
 
 
+def contender(
+    simulation: ClusterSimulation, number: int, seed: int, records: Records
+) -> tuple[SimulatedProcess, Contender]:
+    """Return one of a simulation, and its process."""
+    process = simulation.client(f"contender-{number}")
+    endpoints = [f"{name}:7000" for name in simulation.plan.discovery_names]
+    first = number % len(endpoints)
+    endpoints = [*endpoints[first:], *endpoints[:first]]
+    chance = random.Random(f"contender {number} {seed}")
+    return process, process.run(Contender, f"k{number}", endpoints, chance, records)
+
+
 def judge(records: Records, entries: Mapping[int, Mapping[int, Entry]]) -> tuple[Finding, ...]:
-    """Return what is wrong with the answers to contenders, and with the shards' ``entries``."""
+    """Return what is wrong with the answers in ``records``, and with the shards' ``entries``."""
     ended_ns = max(
         (each.returned_ns or each.invoked_ns for each in records if isinstance(each, Operation)),
         default=0,

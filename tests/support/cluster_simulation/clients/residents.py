@@ -21,6 +21,7 @@ from brokers.adapters.pulsar.front import PulsarFront
 from brokers.domain.position import Position, epoch_of
 from brokers.domain.producing.access import AccessMode
 from brokers.domain.refusal import Refusal
+from brokers.ports.client_info import ClientInfo
 from brokers.ports.ledger import LedgerDamaged
 from brokers.ports.producer import Publication
 from brokers.service.producing.producers import Producer, ProducerRequest
@@ -203,6 +204,10 @@ class _Connected:
     @property
     def connection(self) -> object:
         return self
+
+    @property
+    def client(self) -> ClientInfo:
+        return ClientInfo("resident", "")
 
     def send(self) -> asyncio.Future[bool]:
         """Send a message; the future resolves to whether it was acknowledged."""

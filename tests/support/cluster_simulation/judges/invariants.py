@@ -11,6 +11,7 @@ OnlyOwnersAcknowledge        a broker answers producers in epochs that were comm
 NamesRest                    behind a forced deletion no name comes back on demand at once
 UnforcedSparesClients        a topic is deleted without force when no producer is connected to it
 PartitionsOnlyGrow           and none is assigned that its topic does not have
+SegmentsAreListed            a segment is assigned only while a layout or an operation has it
 OpenTopicsObey               an open topic acts on the policies that its broker holds
 EffectiveIsEverywhere        no broker with a session has less than what is effective
 LookupsAreRecent             see ``freshness``, with what else lookups promise
@@ -30,6 +31,7 @@ from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import Entry, Role, RoleChange
 from protos.nextgen.v1.events_pb2 import DecidedCommand, Event, ShardPlacement
 from tests.support.cluster_simulation.judges.freshness import Freshness
+from tests.support.cluster_simulation.judges.layouts import Layouts
 from tests.support.cluster_simulation.raft_environment import Witness
 
 Violate = Callable[[str], None]
@@ -79,7 +81,7 @@ class Unit:
     session_id: str = ""
 
 
-class Invariants(Witness):
+class Invariants(Layouts, Witness):
     """Folds what all replicas of all groups commit, each entry when it is first seen."""
 
     def __init__(
@@ -89,6 +91,7 @@ class Invariants(Witness):
         wall_offsets_ms: Mapping[str, int] = NO_OFFSETS,
     ) -> None:
         """``wall_offsets_ms`` has, by node, how far its wall clock is ahead of the true time."""
+        super().__init__()
         self._violate = violate
         self._wall_offsets_ms = wall_offsets_ms
         self._offset_ms = 0
@@ -106,9 +109,8 @@ class Invariants(Witness):
         self.owners: dict[tuple[str, str, int], tuple[str, str]] = {}
         """(topic id, canonical name, epoch) -> (broker, session)."""
         self.topics: dict[str, str] = {}
-        self.deleted_topics: dict[str, float] = {}
-        """Ids of topics whose deletion is committed, and since when that is known: only their
-        messages may be removed."""
+        self.deleted_topics: dict[str | tuple[str, str], float] = {}
+        """Ids of deleted topics, and segments that left layouts, with when that was seen."""
         self.partitions: dict[str, int] = {}
         """By the id of a topic that there ever was; 0 of one without partitions."""
         self.spares_clients: Callable[[str], None] = lambda topic_id: None
@@ -292,9 +294,10 @@ class Invariants(Witness):
 
     def _topic_assigned(self, shard_id: int, event: Any) -> None:
         unit = self.units.setdefault((event.topic_id, event.unit), Unit(shard_id))
-        partitions = self.partitions.get(event.topic_id, 0)
-        if event.unit and not int(event.unit.removeprefix("p")) < partitions:
-            self._violate(f"{event.name} was assigned, the topic has {partitions} partitions")
+        if not self._has_unit(event.topic_id, event.unit):
+            known = self.segments.get(event.topic_id)
+            has = f"{self.partitions.get(event.topic_id, 0)} partitions" if known is None else known
+            self._violate(f"{event.name} was assigned, the topic has {has}")
         if event.epoch != max(unit.epoch, event.used_epoch) + 1:
             self._violate(f"{event.name} got epoch {event.epoch} after {unit.epoch}")
         self._let_go(unit)
@@ -319,6 +322,11 @@ class Invariants(Witness):
                 f"shard {shard_id} has {assigned} units at {event.session_id}, "
                 f"its lease is {session.leases.get(shard_id, 0)}"
             )
+
+    def _has_unit(self, topic_id: str, unit: str) -> bool:
+        if topic_id in self.segments:
+            return unit in self.segments[topic_id]
+        return not unit or int(unit.removeprefix("p")) < self.partitions.get(topic_id, 0)
 
     def _topic_unassigned(self, _shard: int, event: Any) -> None:
         self._let_go(self.units[(event.topic_id, event.unit)])

@@ -75,9 +75,9 @@ class Storage:
     """Since the disk was new: there is one copy, and a lost disk takes it along."""
     rotten: dict[UnitKey, Rot] = field(default_factory=dict)
     """Units that may refuse to be served: their damage is for a person to look at."""
-    deleted: Mapping[str, float] = field(default_factory=dict)
-    """Ids of topics whose deletion is committed, and since when that is known. Brokers remove their
-    messages."""
+    deleted: Mapping[str | UnitKey, float] = field(default_factory=dict)
+    """Ids of topics whose deletion is committed, and segments that left their layouts, each with
+    the time since when that is known. Brokers remove their messages."""
     subscribed: set[UnitKey] = field(default_factory=set)
     """Units with a durable subscription that was acknowledged."""
     terminated: dict[UnitKey, float] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Storage:
         """Yield what was acknowledged and is not stored, or not in one order."""
         disk = self.disk.durable_copy()
         for key, acknowledged in self.acknowledged.items():
-            if key[0] in self.deleted:
+            if self._is_deleted(key):
                 continue
             try:
                 stored, torn = stored_in(UnitDirectory(LEDGERS, *key, disk))
@@ -152,10 +152,13 @@ class Storage:
 
     def may_be_missing(self, key: UnitKey, position: Position, *, is_reported: bool) -> bool:
         """Return whether the model lets an acknowledged entry be missing."""
-        if key[0] in self.deleted:
+        if self._is_deleted(key):
             return True
         rot = self.rotten.get(key)
         return rot is not None and rot.may_take(position, is_reported=is_reported)
+
+    def _is_deleted(self, key: UnitKey) -> bool:
+        return key[0] in self.deleted or key in self.deleted
 
     def is_damaged(self, topic_id: str) -> bool:
         return any(key[0] == topic_id for key in self.rotten)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from sqlalchemy import text
 
+from nextgen.tasks.timeouts import timeout
 from tests.support.cluster_simulation.simulation import ClusterSimulation
 
 
@@ -55,3 +57,15 @@ def _rows(store: Any) -> dict[str, list[str]]:
             name: sorted(map(repr, connection.execute(text(f"SELECT * FROM {name}"))))
             for (name,) in names.all()
         }
+
+
+async def wait_unchanging(simulation: ClusterSimulation, within_s: float) -> None:
+    """Wait until no change of a layout is under way, which takes a bounded time."""
+    changing = simulation.invariants.changing
+    try:
+        async with timeout(within_s):
+            while changing:
+                await asyncio.sleep(0.5)
+    except TimeoutError:
+        few = [each.name for each in changing.values()][:4]
+        simulation.violate(f"changes of {few} have not ended {within_s} s after the last fault")
