@@ -75,16 +75,33 @@ final class Context implements AutoCloseable {
     static void send(Producer<String> producer, int first, int count) throws Exception {
         List<CompletableFuture<?>> sent = new ArrayList<>();
         for (int number = first; number < first + count; number++) {
-            sent.add(
-                    producer.async()
-                            .newMessage()
-                            .key("key-" + number % KEYS)
-                            .value(String.valueOf(number))
-                            .send());
+            sent.add(send(producer, "key-" + number % KEYS, number));
         }
         for (CompletableFuture<?> each : sent) {
             each.get();
         }
+    }
+
+    /**
+     * Send one message. A layout that comes between the client's choice of a segment and its look for
+     * the segment's producer fails the message, unsent: it is sent again.
+     */
+    static CompletableFuture<Void> send(Producer<String> producer, String key, int number) {
+        return producer.async()
+                .newMessage()
+                .key(key)
+                .value(String.valueOf(number))
+                .send()
+                .handle((id, error) -> error)
+                .thenCompose(
+                        error -> {
+                            if (error == null) {
+                                return CompletableFuture.completedFuture(null);
+                            }
+                            return story(error).contains("not found in active segments")
+                                    ? send(producer, key, number)
+                                    : CompletableFuture.failedFuture(error);
+                        });
     }
 
     /** Numbers received, by key: each once and ascending. */

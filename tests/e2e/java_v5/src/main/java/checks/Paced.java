@@ -66,11 +66,7 @@ final class Paced extends Thread {
 
     private CompletableFuture<?> sent(int key, int number) {
         long began = System.nanoTime();
-        return producer.async()
-                .newMessage()
-                .key("key-" + key)
-                .value(String.valueOf(number))
-                .send()
+        return Context.send(producer, "key-" + key, number)
                 .whenComplete((id, error) -> count(key, number, began, error));
     }
 
