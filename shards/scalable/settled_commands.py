@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.names import InvalidName, parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionPhase
@@ -40,7 +40,10 @@ async def settle_all(
 async def _settle(
     controller: ScalableController, body: Any, result: pb.CommandResult, is_settled: _IsSettled
 ) -> None:
-    name = parse_topic(body.name).base_text
+    try:
+        name = parse_topic(body.name).base_text
+    except InvalidName:
+        return  # The id was used before: this is the outcome of another command.
     topic = await controller.wait(
         name,
         lambda topic: topic is None or topic.topic_id != result.id or is_settled(topic),
@@ -61,7 +64,10 @@ async def _settle_migrations(
     for spec, outcome in zip(body.topics, result.topics, strict=False):
         if not spec.migrates or outcome.rejection_code:
             continue
-        name = parse_topic(spec.name).base_text
+        try:
+            name = parse_topic(spec.name).base_text
+        except InvalidName:
+            continue
         topic = await controller.wait(name, _has_no_migration)
         result.position = max(result.position, controller.position)
         if topic is None or topic.topic_id != outcome.topic_id:

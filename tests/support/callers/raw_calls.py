@@ -201,13 +201,11 @@ def random_message(kind: type[Message], chooser: random.Random, depth: int = 0) 
         if chooser.random() < 0.3:
             continue
         if descriptor.message_type is not None and descriptor.message_type.GetOptions().map_entry:
+            key, value = (descriptor.message_type.fields_by_name[each] for each in ("key", "value"))
             for _ in range(chooser.randrange(3)):
-                getattr(message, descriptor.name)[_text(chooser)] = (
-                    chooser.randrange(9)
-                    if descriptor.message_type.fields_by_name["value"].type
-                    != descriptor.TYPE_STRING
-                    else _text(chooser)
-                )
+                made = chooser.randrange(9) if value.type != value.TYPE_STRING else _text(chooser)
+                # A key that is a number is any that its type has.
+                getattr(message, descriptor.name)[_value(key, chooser, depth)] = made
         elif descriptor.is_repeated:
             values = [_value(descriptor, chooser, depth) for _ in range(chooser.randrange(3))]
             getattr(message, descriptor.name).extend(values)
