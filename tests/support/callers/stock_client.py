@@ -123,7 +123,14 @@ class PulsarSystem:
             pass
 
     def create_topic(self, name: str, *, partitions: int = 0) -> None:
-        self.command("topics", "create", name, "--partitions", str(partitions))
+        """Create a topic, and return when no discovery node remembers that it is absent.
+
+        A client may have looked for it a moment ago, at a node that learns of it later (ADR 0061).
+        """
+        endpoints = list(self._cluster.plan.discovery_endpoints)
+        with BlockingClient(endpoints, timeout_ms=ADMIN_TIMEOUT_MS, effective=True) as client:
+            (created,) = client.create_topics([NewTopic(name, partitions=partitions)])
+        assert created.is_created, created
 
     def has_topic(self, name: str) -> bool:
         return self._admin.get_topic(name) is not None
@@ -185,8 +192,11 @@ class PulsarSystem:
         return [topic.name for topic in self._admin.list_topics(namespace)]
 
     def owner(self, topic: str) -> str:
-        """Return the id of the broker that serves the topic."""
-        (location,) = self._admin.lookup([topic])
+        """Return the id of the broker that serves the topic.
+
+        The shard is asked: a client may have had a broker create the topic a moment ago (ADR 0061).
+        """
+        (location,) = self._admin.lookup([topic], fresh=True)
         assert location.is_found, location
         return location.broker_id
 
