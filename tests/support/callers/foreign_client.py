@@ -8,6 +8,7 @@ cluster is to be disturbed; it goes on when it gets a line back. A line with "me
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -59,11 +60,21 @@ def require_tools(*names: str) -> None:
 
 
 def built(name: str, sources: Sequence[Path], command: Callable[[Path], list[str]]) -> Path:
-    """Return the folder that ``command(folder)`` filled, from these sources; made once."""
+    """Return the folder that ``command(folder)`` filled, from these sources; made once.
+
+    Several files of tests may need it at the same time, each in a process of its own.
+    """
     digest = hashlib.sha256()
     for source in sources:
         digest.update(source.read_bytes())
     folder = BUILD / f"{name}-{digest.hexdigest()[:12]}"
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with open(BUILD / f"{name}.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _built(name, folder, command)
+
+
+def _built(name: str, folder: Path, command: Callable[[Path], list[str]]) -> Path:
     done = folder / ".done"
     if done.exists():
         return folder
