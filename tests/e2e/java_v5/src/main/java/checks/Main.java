@@ -15,19 +15,15 @@ public final class Main {
         void run(Context context) throws Exception;
     }
 
+    private static final long CHECK_MS_MAX = 60_000;
+
     private Main() {}
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader answers =
                 new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (Map.Entry<String, Check> each : checks(arguments[2]).entrySet()) {
-            String error = "";
-            try (Context own =
-                    new Context(arguments[0], arguments[1] + each.getKey(), answers)) {
-                each.getValue().run(own);
-            } catch (Throwable failed) {
-                error = Context.story(failed);
-            }
+            String error = run(each.getValue(), arguments[0], arguments[1] + each.getKey(), answers);
             Context.print(
                     "{\"check\":"
                             + Context.quoted(each.getKey())
@@ -37,6 +33,30 @@ public final class Main {
         }
         // Threads of a client may linger.
         System.exit(0);
+    }
+
+    /** Run a check; return what went wrong, or where it stands if it does not end. */
+    private static String run(Check check, String url, String topic, BufferedReader answers)
+            throws InterruptedException {
+        String[] error = {""};
+        Thread running =
+                new Thread(
+                        () -> {
+                            try (Context own = new Context(url, topic, answers)) {
+                                check.run(own);
+                            } catch (Throwable failed) {
+                                error[0] = Context.story(failed);
+                            }
+                        });
+        running.setDaemon(true);
+        running.start();
+        running.join(CHECK_MS_MAX);
+        if (running.isAlive()) {
+            Throwable stands = new IllegalStateException("no end");
+            stands.setStackTrace(running.getStackTrace());
+            return Context.story(stands);
+        }
+        return error[0];
     }
 
     private static Map<String, Check> checks(String suite) {
