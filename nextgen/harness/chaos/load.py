@@ -59,8 +59,8 @@ STOP_TIMEOUT_MS = 90_000
 
 DRAIN_TIMEOUT_MS = 120_000
 SCALABLE_STOP_TIMEOUT_MS = 240_000
-"""Grace for everything that a scalable topic's clients do once they are told to stop: changes of
-layouts end, sends end, and all is read twice."""
+"""How long the clients of scalable topics may go on after the order to stop: they finish layout
+changes and sends, and read every message twice."""
 
 KEPT_FOR_EVER = Policies(retention=RetentionPolicy(time_ms=-1, size_bytes=-1))
 """Retention of the messages: all are read again, and a broker whose clock leaps finds them old."""

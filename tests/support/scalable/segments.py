@@ -83,7 +83,8 @@ class Segments:
     async def subscriptions(
         self, unit: SegmentUnit, *, timeout_ms: int
     ) -> Mapping[str, SubscriptionType]:
-        # No step of its own: it changes nothing, and whoever is gone here is gone at the next step.
+        # The table of crashes has no row for this call: it changes nothing, and a process that
+        # crashes here is down in the row of the next call too.
         try:
             async with timeout(timeout_ms / 1_000):
                 await asyncio.sleep(LATENCY_S)

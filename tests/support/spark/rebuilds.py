@@ -143,7 +143,7 @@ class _Story:
                 self._born("topic", name)
 
     def _change_layout(self) -> None:
-        """Carry a layout on by what may come next, or by anything."""
+        """Give a layout three commands at random, whether its state allows them or not."""
         if self._history.layouts:
             name = self._rng.choice(list(self._history.layouts))
             for command in self._rng.choices(self._commands(self._history.layouts[name]), k=3):

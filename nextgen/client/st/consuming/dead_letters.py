@@ -68,7 +68,8 @@ class DeadLetters:
             start("st-dead-letters", self._forward_all(), self._tasks)
 
     async def close(self) -> None:
-        """End. What is not stored yet comes again to whoever consumes next."""
+        """Stop forwarding. A message that has no dead letter yet stays unacknowledged: the broker
+        delivers it again to the next consumer of the subscription."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

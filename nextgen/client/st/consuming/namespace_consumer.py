@@ -81,17 +81,22 @@ class _Topic(Generic[Kind]):
 
 
 class NamespaceConsumer(Generic[Value, Kind]):
-    """What consumers of a namespace share. Derived by each kind."""
+    """What consumers of a namespace share.
+
+    ``make`` returns a consumer of one topic, not started.
+    """
 
     def __init__(
         self,
         namespace: NamespaceName,
         properties: PropertyFilter,
+        make: Callable[[str, Inbox[Arrival]], Kind],
         *,
         brokers: Brokers,
         timeout_ms: int,
     ) -> None:
         self.is_closed = False
+        self._make = make
         self._error: ScalableTopicError | None = None
         self._topics: dict[str, _Topic[Kind]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
@@ -194,10 +199,6 @@ class NamespaceConsumer(Generic[Value, Kind]):
 
     # For the kinds ----------------------------------------------------------------------------
 
-    def make(self, topic: str, inbox: Inbox[Arrival]) -> Kind:
-        """Return a consumer of one topic, not started."""
-        raise NotImplementedError
-
     def consumers(self) -> list[Kind]:
         """Return the consumers of all topics."""
         return [each.consumer for each in self._topics.values() if each.consumer is not None]
@@ -242,7 +243,7 @@ class NamespaceConsumer(Generic[Value, Kind]):
         backoff = Backoff()
         while True:
             inbox = _TopicInbox(self._inbox)
-            consumer = self.make(name, inbox)
+            consumer = self._make(name, inbox)
             # Its first messages come before all its segments are subscribed.
             inbox.consumer = topic.consumer = consumer
             try:
@@ -279,8 +280,6 @@ class NamespaceQueueConsumer(NamespaceConsumer[Value, QueueConsumer[Any]]):
         timeout_ms: int,
         make_letter_producer: MakeProducer | None = None,
     ) -> None:
-        super().__init__(namespace, properties, brokers=brokers, timeout_ms=timeout_ms)
-
         def make(topic: str, inbox: Inbox[Arrival]) -> QueueConsumer[Any]:
             return QueueConsumer(
                 topic,
@@ -293,10 +292,7 @@ class NamespaceQueueConsumer(NamespaceConsumer[Value, QueueConsumer[Any]]):
                 make_letter_producer=make_letter_producer,
             )
 
-        self._make: Callable[[str, Inbox[Arrival]], QueueConsumer[Any]] = make
-
-    def make(self, topic: str, inbox: Inbox[Arrival]) -> QueueConsumer[Any]:
-        return self._make(topic, inbox)
+        super().__init__(namespace, properties, make, brokers=brokers, timeout_ms=timeout_ms)
 
     async def acknowledge(self, message: Message[Value]) -> None:
         """The message is done with. Of a topic that has left nothing happens: it comes again."""
@@ -326,7 +322,6 @@ class NamespaceStreamConsumer(NamespaceConsumer[Value, StreamConsumer[Any]]):
         brokers: Brokers,
         timeout_ms: int,
     ) -> None:
-        super().__init__(namespace, properties, brokers=brokers, timeout_ms=timeout_ms)
         numbers = itertools.count(1)
 
         def make(topic: str, inbox: Inbox[Arrival]) -> StreamConsumer[Any]:
@@ -341,10 +336,7 @@ class NamespaceStreamConsumer(NamespaceConsumer[Value, StreamConsumer[Any]]):
                 numbers=numbers,
             )
 
-        self._make: Callable[[str, Inbox[Arrival]], StreamConsumer[Any]] = make
-
-    def make(self, topic: str, inbox: Inbox[Arrival]) -> StreamConsumer[Any]:
-        return self._make(topic, inbox)
+        super().__init__(namespace, properties, make, brokers=brokers, timeout_ms=timeout_ms)
 
     async def acknowledge_cumulative(self, message: Message[Value]) -> None:
         """Acknowledge the message and, in every segment of every topic, what was enqueued before

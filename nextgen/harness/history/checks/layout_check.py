@@ -1,4 +1,4 @@
-"""Checks that changes of layouts end once, as their callers were told.
+"""Checks that every layout change ends once, and as it was answered to its caller.
 
 A change begins with its plan, and ends with a new layout or is abandoned; meanwhile there is no
 other one of its topic. When a run is over none is under way. An acknowledged change is in the

@@ -93,7 +93,8 @@ class Group:
 
 @dataclass(slots=True)
 class Stage:
-    """What all members are told. ``errors``: by kind of member and error, how often each."""
+    """Orders to all members of the groups, and counts of what they report. ``errors``: failures,
+    by kind of member and error."""
 
     staying: asyncio.Event = field(default_factory=asyncio.Event)
     ending: asyncio.Event = field(default_factory=asyncio.Event)

@@ -1,4 +1,4 @@
-"""Operations on layouts as metrics show them: by what became of them, and by what steps took."""
+"""Metrics of layout changes: counters by outcome, and durations by step."""
 
 from __future__ import annotations
 

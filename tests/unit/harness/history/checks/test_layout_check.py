@@ -1,4 +1,5 @@
-"""Changes of layouts end once, as their callers were told: doctored histories are found out."""
+"""The check of layout changes finds each history in which a change ends twice, never, or otherwise
+than it was answered."""
 
 from __future__ import annotations
 
