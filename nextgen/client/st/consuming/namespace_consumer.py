@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from nextgen.client.st.connection.brokers import Brokers
 from nextgen.client.st.consuming.dead_letters import MakeProducer
 from nextgen.client.st.consuming.inbox import Inbox
 from nextgen.client.st.consuming.message import Message
 from nextgen.client.st.consuming.queue_consumer import QueueConsumer
+from nextgen.client.st.consuming.receiver import Receiver
 from nextgen.client.st.consuming.receiving import Arrival, Receiving
 from nextgen.client.st.consuming.settings import ConsumerSettings
 from nextgen.client.st.consuming.stream_consumer import StreamConsumer
@@ -27,7 +28,6 @@ from nextgen.client.st.errors import (
     AlreadyClosed,
     NotSupported,
     ScalableTopicError,
-    TimedOut,
     TopicNotFound,
 )
 from nextgen.client.st.schemas.schema import Schema
@@ -37,7 +37,6 @@ from nextgen.kernel.limits.scalable import ST_NAMESPACE_TOPICS_MAX, ST_TOPICS_OP
 from nextgen.kernel.routing.names import NamespaceName
 from nextgen.kernel.routing.property_filter import PropertyFilter
 from nextgen.tasks.background import start
-from nextgen.tasks.timeouts import timeout
 
 Value = TypeVar("Value")
 Kind = TypeVar("Kind", bound=Receiving[Any])
@@ -80,7 +79,7 @@ class _Topic(Generic[Kind]):
         self.task: asyncio.Task[None] | None = None
 
 
-class NamespaceConsumer(Generic[Value, Kind]):
+class NamespaceConsumer(Receiver[Value, _TopicArrival], Generic[Value, Kind]):
     """What consumers of a namespace share.
 
     ``make`` returns a consumer of one topic, not started.
@@ -100,7 +99,7 @@ class NamespaceConsumer(Generic[Value, Kind]):
         self._error: ScalableTopicError | None = None
         self._topics: dict[str, _Topic[Kind]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self._inbox: Inbox[_TopicArrival] = Inbox()
+        self.inbox: Inbox[_TopicArrival] = Inbox()
         self._opening = asyncio.Semaphore(ST_TOPICS_OPENING_MAX)
         self._watch = NamespaceWatch(
             brokers,
@@ -112,12 +111,6 @@ class NamespaceConsumer(Generic[Value, Kind]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.namespace}, {len(self._topics)} topics>"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     @property
     def namespace(self) -> str:
@@ -152,39 +145,6 @@ class NamespaceConsumer(Generic[Value, Kind]):
             await self.close()
             raise
 
-    async def receive(self, timeout_ms: int | None = None) -> Message[Value]:
-        """Return the next message of any topic.
-
-        Raises:
-            TimedOut: None came within ``timeout_ms``.
-            AlreadyClosed: The consumer was closed.
-            NotSupported: The namespace has more than ``ST_NAMESPACE_TOPICS_MAX`` topics.
-        """
-        if (message := self.receive_nowait()) is not None:
-            return message
-        try:
-            async with timeout(None if timeout_ms is None else timeout_ms / 1_000):
-                while True:
-                    if (message := self._take(await self._inbox.get())) is not None:
-                        return message
-        except TimeoutError as error:
-            raise TimedOut(f"no message within {timeout_ms} ms") from error
-
-    def receive_nowait(self) -> Message[Value] | None:
-        """Return the next message, or None if none is here. Raises as ``receive`` does."""
-        while (arrival := self._inbox.get_nowait()) is not None:
-            if (message := self._take(arrival)) is not None:
-                return message
-        return None
-
-    async def __aiter__(self) -> AsyncIterator[Message[Value]]:
-        while True:
-            try:
-                message = await self.receive()
-            except AlreadyClosed:
-                return
-            yield message
-
     async def close(self) -> None:
         """End. Nothing is acknowledged by that. Harmless when closed already."""
         if self.is_closed:
@@ -193,7 +153,7 @@ class NamespaceConsumer(Generic[Value, Kind]):
         self._watch.close()
         for name in list(self._topics):
             self._leave(name)
-        self._inbox.fail(AlreadyClosed("the consumer was closed"))
+        self.inbox.fail(AlreadyClosed("the consumer was closed"))
         await asyncio.gather(*self._leaving, return_exceptions=True)
         await self._watch.wait_closed()
 
@@ -210,7 +170,7 @@ class NamespaceConsumer(Generic[Value, Kind]):
 
     # Inside -----------------------------------------------------------------------------------
 
-    def _take(self, arrival: _TopicArrival) -> Message[Value] | None:
+    def take(self, arrival: _TopicArrival) -> Message[Value] | None:
         # What waits of a consumer that was closed is none for the application.
         message: Message[Value] | None = arrival.consumer.take(arrival.arrival)
         return message
@@ -224,7 +184,7 @@ class NamespaceConsumer(Generic[Value, Kind]):
                     f"{self.namespace} has more than {ST_NAMESPACE_TOPICS_MAX} topics of these "
                     "properties: further ones are not consumed"
                 )
-                self._inbox.fail(self._error)
+                self.inbox.fail(self._error)
                 return
             topic = self._topics[name] = _Topic()
             topic.task = start("st-topic-of-namespace", self._consume(name, topic))
@@ -242,7 +202,7 @@ class NamespaceConsumer(Generic[Value, Kind]):
         """Consume a topic until this task is cancelled."""
         backoff = Backoff()
         while True:
-            inbox = _TopicInbox(self._inbox)
+            inbox = _TopicInbox(self.inbox)
             consumer = self._make(name, inbox)
             # Its first messages come before all its segments are subscribed.
             inbox.consumer = topic.consumer = consumer

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar
 
 from nextgen.client.st.connection.brokers import Brokers
 from nextgen.client.st.consuming.inbox import Inbox
 from nextgen.client.st.consuming.message import Message
+from nextgen.client.st.consuming.receiver import Receiver
 from nextgen.client.st.consuming.schema_versions import SchemaVersions
 from nextgen.client.st.consuming.segment_consumer import SegmentConsumer
 from nextgen.client.st.consuming.subscribing import SegmentSubscription
 from nextgen.client.st.domain.layout import Layout
 from nextgen.client.st.errors import AlreadyClosed, ScalableTopicError, TimedOut, TopicNotFound
 from nextgen.client.st.schemas.schema import Schema
-from nextgen.client.st.settings import positive
 from nextgen.client.st.watching.layout_watch import LayoutWatch
 from nextgen.kernel.limits.scalable import ST_CONSUMERS_OPENING_MAX
 from nextgen.tasks.timeouts import timeout
@@ -36,7 +36,7 @@ class Arrival(NamedTuple):
         return self.consumer.generation == self.generation
 
 
-class Receiving(Generic[Value]):
+class Receiving(Receiver[Value, Arrival]):
     """Derived by each kind of consumer. Hooks: ``topic_recreated``, ``layout_changed``, ``taken``,
     ``was_reset``, ``reached_end``, ``segment_ended``."""
 
@@ -71,12 +71,6 @@ class Receiving(Generic[Value]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.topic}, {len(self.segments)} segments>"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     @property
     def topic(self) -> str:
@@ -119,62 +113,6 @@ class Receiving(Generic[Value]):
         """The application has taken the last message of a sealed segment."""
 
     # Receiving --------------------------------------------------------------------------------
-
-    async def receive(self, timeout_ms: int | None = None) -> Message[Value]:
-        """Return the next message.
-
-        Raises:
-            TimedOut: None came within ``timeout_ms``.
-            AlreadyClosed: The consumer was closed.
-            TopicNotFound: The topic was deleted.
-            ScalableTopicError: A segment refuses the consumer.
-        """
-        if (message := self.receive_nowait()) is not None:
-            return message
-        try:
-            async with timeout(None if timeout_ms is None else timeout_ms / 1_000):
-                while True:
-                    arrival = await self.inbox.get()
-                    if (message := self.take(arrival)) is not None:
-                        return message
-        except TimeoutError as error:
-            raise TimedOut(f"no message within {timeout_ms} ms") from error
-
-    def receive_nowait(self) -> Message[Value] | None:
-        """Return the next message, or None if none is here. Raises as ``receive`` does."""
-        while (arrival := self.inbox.get_nowait()) is not None:
-            if (message := self.take(arrival)) is not None:
-                return message
-        return None
-
-    async def receive_many(self, most: int, timeout_ms: int | None = None) -> list[Message[Value]]:
-        """Return up to so many messages as soon as there is one; none if ``timeout_ms`` is over.
-
-        Raises as ``receive`` does, except for ``TimedOut``.
-        """
-        positive("most", most)
-        try:
-            messages = [await self.receive(timeout_ms)]
-        except TimedOut:
-            return []
-        while len(messages) < most:
-            try:
-                message = self.receive_nowait()
-            except ScalableTopicError:
-                # The next call raises it.
-                break
-            if message is None:
-                break
-            messages.append(message)
-        return messages
-
-    async def __aiter__(self) -> AsyncIterator[Message[Value]]:
-        while True:
-            try:
-                message = await self.receive()
-            except AlreadyClosed:
-                return
-            yield message
 
     def take(self, arrival: Arrival) -> Message[Value] | None:
         """Return the message of an item of the queue, None if it is not for the application."""

@@ -143,7 +143,7 @@ async def test_what_waits_of_a_topic_that_left_is_dropped_and_nothing_acknowledg
     queue: st.NamespaceQueueConsumer[str],
 ):
     await send(client, A, "1", "2")
-    await until(lambda: len(queue._inbox) == 2)
+    await until(lambda: len(queue.inbox) == 2)
     namespaces.change(removed=(A,))
     await until(lambda: queue.topics == (B,))
     await send(client, B, "3")
