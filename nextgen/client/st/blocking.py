@@ -20,7 +20,7 @@ from nextgen.client.st.consuming.namespace_consumer import (
     NamespaceStreamConsumer,
 )
 from nextgen.client.st.consuming.queue_consumer import QueueConsumer
-from nextgen.client.st.consuming.receiving import Receiving
+from nextgen.client.st.consuming.receiver import Receiver
 from nextgen.client.st.consuming.stream_consumer import StreamConsumer
 from nextgen.client.st.domain.checkpoints import Checkpoint
 from nextgen.client.st.domain.positions import MessageId
@@ -120,8 +120,8 @@ class BlockingProducer(_Blocking[Producer[Value]]):
 
 
 class _BlockingConsumer(_Blocking[Wrapped]):
-    receive = _waiting(Receiving.receive)
-    receive_many = _waiting(Receiving.receive_many)
+    receive = _waiting(Receiver.receive)
+    receive_many = _waiting(Receiver.receive_many)
 
     def __iter__(self) -> Iterator[Message[Any]]:
         while True:
@@ -148,7 +148,6 @@ class BlockingStreamConsumer(_BlockingConsumer[StreamConsumer[Value]]):
 class BlockingNamespaceQueueConsumer(_BlockingConsumer[NamespaceQueueConsumer[Value]]):
     """``NamespaceQueueConsumer`` for threads."""
 
-    receive = _waiting(NamespaceQueueConsumer.receive)
     acknowledge = _waiting(NamespaceQueueConsumer.acknowledge)
     negative_acknowledge = _waiting(NamespaceQueueConsumer.negative_acknowledge)
 
@@ -156,7 +155,6 @@ class BlockingNamespaceQueueConsumer(_BlockingConsumer[NamespaceQueueConsumer[Va
 class BlockingNamespaceStreamConsumer(_BlockingConsumer[NamespaceStreamConsumer[Value]]):
     """``NamespaceStreamConsumer`` for threads."""
 
-    receive = _waiting(NamespaceStreamConsumer.receive)
     acknowledge_cumulative = _waiting(NamespaceStreamConsumer.acknowledge_cumulative)
 
 
