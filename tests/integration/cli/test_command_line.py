@@ -367,7 +367,15 @@ def pulsar_of(nextgen: CommandLine) -> str:
     return plan.of_kind("discovery")[0].pulsar
 
 
-@pytest.mark.parametrize("options", [[], ["--partition-metadata", "--workers", "2"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--partition-metadata", "--workers", "2"],
+        ["--absent-percent", "50"],
+        ["--absent-percent", "50", "--absent-new", "--partition-metadata"],
+    ],
+)
 def test_perf_pulsar_lookup_agrees_with_discovery_and_no_answer_is_wrong(
     nextgen: CommandLine, options: list[str]
 ):

@@ -44,10 +44,12 @@ class _Generator:
         self.cpu_seconds = 0.0
         self._checks: asyncio.Queue[Sequence[Answer]] = asyncio.Queue(CHECKS_WAITING_MAX)
         names = TopicRange.from_json(job["topics"]).names()
+        absent = TopicRange.from_json(job["absent"]).names() if job.get("absent") else []
+        names += absent
         random.Random(SHUFFLE_SEED).shuffle(names)
         is_metadata = job["is_partition_metadata"]
         make = RequestDeck.of_partition_metadata if is_metadata else RequestDeck.of_lookups
-        self.deck = make(names)
+        self.deck = make(names, absent)
 
     async def run(self) -> float:
         """Return the seconds measured.
@@ -90,6 +92,7 @@ class _Generator:
                 self.tally,
                 check_every=job["check_every"],
                 on_answers=self._take,
+                renames=job.get("renames", False),
             )
             try:
                 async with timeout(CONNECT_TIMEOUT_MS / 1000):
@@ -130,7 +133,9 @@ class _Generator:
     async def _check(self) -> None:
         while True:
             answers = await self._checks.get()
-            topics = {self.deck.topic_of(one.request_id) or "": one.broker_url for one in answers}
+            named = [(self.deck.topic_of(one.request_id) or "", one.broker_url) for one in answers]
+            # An absent topic is at no broker, whichever one its lookup leads to.
+            topics = {topic: url for topic, url in named if topic not in self.deck.absent}
             try:
                 await self.checker.check(topics)
             finally:
@@ -151,6 +156,8 @@ async def _sleep_unless(finished: asyncio.Future[Any], seconds: float) -> None:
 
 async def pulsar_lookup(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Look up a range of topics repeatedly for some time, over ``connections`` connections.
+
+    The topics of the range ``absent`` do not exist; with ``renames`` each round has other ones.
 
     The measurement begins after ``warm_seconds``, and after one answer per topic. A request's time
     runs from before its write until its answer was read. A request waits only for room in its

@@ -53,7 +53,8 @@ class LookupTally:
 class LookupConnection(asyncio.Protocol):
     """Sends its part of the deck repeatedly; ``finished`` when stopped or broken.
 
-    The answers of one in ``check_every`` reads go to ``on_answers``; 0: none.
+    The answers of one in ``check_every`` reads go to ``on_answers``; 0: none. With ``renames``,
+    each round through the deck has other names of absent topics.
     """
 
     def __init__(
@@ -65,9 +66,13 @@ class LookupConnection(asyncio.Protocol):
         *,
         check_every: int = 0,
         on_answers: OnAnswers | None = None,
+        renames: bool = False,
     ) -> None:
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._deck = deck
+        self._part = part
+        self._renames = renames
+        self._round = 0
         self._frames = deck.frames[part]
         self._ids = deck.ids[part]
         self._window = min(window, len(self._ids))
@@ -161,6 +166,9 @@ class LookupConnection(asyncio.Protocol):
         self._place = place + count
         if self._place >= len(self._ids):
             self._place -= len(self._ids)
+            if self._renames:
+                self._round += 1
+                self._frames = self._deck.renamed(self._part, self._round)
             ids = [*ids, *self._ids[: self._place]]
             frames = [*frames, *self._frames[: self._place]]
         if not sent_at.keys().isdisjoint(ids):
@@ -184,11 +192,12 @@ class LookupConnection(asyncio.Protocol):
         if self._deck.topic_of(answer.request_id) is None:
             self._unexpected(f"an answer to request {answer.request_id}, which was never sent")
             return 0
-        if answer.complaint:
+        complaint = self._deck.complaint(answer)
+        if complaint:
             tally = self._tally
             tally.errors += 1
             topic = self._deck.topic_of(answer.request_id)
-            tally.first_error = tally.first_error or f"{topic}: {answer.complaint}"
+            tally.first_error = tally.first_error or f"{topic}: {complaint}"
         elif len(self._known) < self._known_max:
             self._known[frame] = answer.request_id
         return answer.request_id

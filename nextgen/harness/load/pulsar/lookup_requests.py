@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nextgen.pulsar.frames import SIZE_BYTES, encode_command, parse_command
-from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandLookupTopicResponse
+from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandLookupTopicResponse, ServerError
 from protos.pulsar.PulsarApi_pb2 import CommandPartitionedTopicMetadataResponse as PartitionsAnswer
 
 PROTOCOL_VERSION = 20
@@ -41,6 +41,15 @@ def pong_frame() -> bytes:
     return encode_command(command)
 
 
+FIRST_ABSENT_STEM = "absent-00000"
+"""Beginning of the local names of absent topics, with the number of the round."""
+
+
+def absent_stem(number: int) -> str:
+    """Return the stem of the names of one round: as long as every other one."""
+    return f"absent-{number:05d}"
+
+
 @dataclass(frozen=True, slots=True)
 class RequestDeck:
     """One request for each topic; its id is ``FIRST_REQUEST_ID`` plus the topic's number."""
@@ -48,18 +57,23 @@ class RequestDeck:
     topics: Sequence[str]
     frames: Sequence[bytes]
     ids: Sequence[int]
+    absent: frozenset[str] = frozenset()
+    """The topics that do not exist."""
 
     @staticmethod
-    def of_lookups(topics: Sequence[str]) -> RequestDeck:
-        return RequestDeck._of(topics, BaseCommand(type=BaseCommand.LOOKUP), "lookupTopic")
+    def of_lookups(topics: Sequence[str], absent: Iterable[str] = ()) -> RequestDeck:
+        command = BaseCommand(type=BaseCommand.LOOKUP)
+        return RequestDeck._of(topics, absent, command, "lookupTopic")
 
     @staticmethod
-    def of_partition_metadata(topics: Sequence[str]) -> RequestDeck:
-        kind = BaseCommand(type=BaseCommand.PARTITIONED_METADATA)
-        return RequestDeck._of(topics, kind, "partitionMetadata")
+    def of_partition_metadata(topics: Sequence[str], absent: Iterable[str] = ()) -> RequestDeck:
+        command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA)
+        return RequestDeck._of(topics, absent, command, "partitionMetadata")
 
     @staticmethod
-    def _of(topics: Sequence[str], command: BaseCommand, field: str) -> RequestDeck:
+    def _of(
+        topics: Sequence[str], absent: Iterable[str], command: BaseCommand, field: str
+    ) -> RequestDeck:
         request: Any = getattr(command, field)
         frames = []
         ids = range(FIRST_REQUEST_ID, FIRST_REQUEST_ID + len(topics))
@@ -67,7 +81,21 @@ class RequestDeck:
             request.topic = topic
             request.request_id = request_id
             frames.append(encode_command(command))
-        return RequestDeck(topics, frames, list(ids))
+        return RequestDeck(topics, frames, list(ids), frozenset(absent))
+
+    def renamed(self, part: slice, number: int) -> list[bytes]:
+        """Return the frames of a part, with the names of absent topics of another round."""
+        first, other = FIRST_ABSENT_STEM.encode(), absent_stem(number).encode()
+        return [frame.replace(first, other) for frame in self.frames[part]]
+
+    def complaint(self, answer: Answer) -> str:
+        """Return what is wrong with an answer; empty if it is as expected."""
+        if self.topic_of(answer.request_id) not in self.absent:
+            return answer.complaint
+        if answer.is_not_found or answer.broker_url:
+            # A lookup of an absent topic leads to any broker.
+            return ""
+        return answer.complaint or "an absent topic was found"
 
     def topic_of(self, request_id: int) -> str | None:
         """Return the topic of the request with this id, None if there is none."""
@@ -82,6 +110,7 @@ class Answer:
     request_id: int
     broker_url: str
     complaint: str
+    is_not_found: bool = False
 
 
 def answer_of(command: BaseCommand) -> Answer | None:
@@ -101,5 +130,7 @@ def answer_of(command: BaseCommand) -> Answer | None:
             complaint = f"response {metadata.response}, error {metadata.error}: {metadata.message}"
         elif metadata.partitions:
             complaint = f"{metadata.partitions} partitions of a topic that has none"
-        return Answer(metadata.request_id, "", complaint)
+        return Answer(
+            metadata.request_id, "", complaint, metadata.error == ServerError.TopicNotFound
+        )
     return None

@@ -49,6 +49,13 @@ def pulsar_lookup(
     partition_metadata: Annotated[
         bool, typer.Option("--partition-metadata", help="PARTITIONED_METADATA, not LOOKUP.")
     ] = False,
+    absent_percent: Annotated[
+        float,
+        typer.Option("--absent-percent", min=0, max=100, help="Topics that do not exist."),
+    ] = 0,
+    absent_new: Annotated[
+        bool, typer.Option("--absent-new", help="Look each absent topic up once only.")
+    ] = False,
     shards: Annotated[int, typer.Option("--shards", min=1, help="Of a cluster of its own.")] = 4,
     target: Target = None,
     pulsar: Pulsar = "",
@@ -67,6 +74,8 @@ def pulsar_lookup(
             workers=workers,
             moving_percent=moving_percent,
             is_partition_metadata=partition_metadata,
+            absent_percent=absent_percent,
+            are_absent_new=absent_new,
         )
         return await measure_pulsar_lookup(bench, load)
 

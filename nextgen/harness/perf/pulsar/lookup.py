@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nextgen.cli.calls.discovery_client import DiscoveryClient
+from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
 from nextgen.harness.load.measure import summary_of_counts
 from nextgen.harness.load.process import LoadProcess
 from nextgen.harness.load.pulsar.answer_check import KnownBroker
+from nextgen.harness.load.pulsar.lookup_requests import FIRST_ABSENT_STEM
 from nextgen.harness.load.topic_range import TopicRange
 from nextgen.harness.perf.bench import (
     SETUP_TIMEOUT_MS,
@@ -23,9 +24,10 @@ from nextgen.harness.perf.bench import (
 )
 from nextgen.harness.perf.lookup import prepare_assigned
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest
+from nextgen.kernel.governance.auto_creation import ALLOW_PROPERTY
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
 from nextgen.tasks.timeouts import timeout
-from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
+from protos.nextgen.v1.discovery_service_pb2 import CreateNamespaceRequest, GetClusterRequest
 
 WARM_SECONDS = 2
 CHECK_EVERY_STILL = 200
@@ -48,6 +50,15 @@ class LookupLoad:
     workers: int
     moving_percent: float
     is_partition_metadata: bool
+    absent_percent: float = 0
+    """Share of the topics that do not exist."""
+
+    are_absent_new: bool = False
+    """Whether each lookup of an absent topic is the first one of its name."""
+
+    @property
+    def absent(self) -> int:
+        return round(self.topics * self.absent_percent / 100)
 
     def check(self) -> None:
         """Check that there are enough topics to fill every window with different ones.
@@ -68,12 +79,14 @@ class LookupLoad:
 
 @dataclass(slots=True)
 class Window:
-    """The server's CPU time from the first generator's beginning to the last one's end."""
+    """The CPU time from the first generator's beginning to the last one's end: that of the measured
+    process, and that of all servers."""
 
-    cpu_of: Callable[[], float | None]
+    cpu_of: Callable[[], tuple[float | None, float]]
     generators: int
     cpu_seconds: float | None = None
-    _before: float | None = None
+    cluster_cpu_seconds: float | None = None
+    _before: tuple[float | None, float] | None = None
     _begun: int = 0
     _ended: int = 0
 
@@ -86,9 +99,13 @@ class Window:
                 self._before = self.cpu_of()
         elif event == "measured":
             self._ended += 1
-            after = self.cpu_of() if self._ended == self.generators else None
-            if after is not None and self._before is not None:
-                self.cpu_seconds = after - self._before
+            if self._ended < self.generators or self._before is None:
+                return
+            own, all_servers = self.cpu_of()
+            own_before, all_before = self._before
+            if own is not None and own_before is not None:
+                self.cpu_seconds = own - own_before
+                self.cluster_cpu_seconds = all_servers - all_before
 
 
 async def measure_pulsar_lookup(bench: Bench, load: LookupLoad) -> dict[str, Any]:
@@ -99,13 +116,16 @@ async def measure_pulsar_lookup(bench: Bench, load: LookupLoad) -> dict[str, Any
             arrived.
     """
     load.check()
-    wanted = bench.topics("topic", load.topics)
-    prepared = await prepare_assigned(bench, wanted)
+    wanted = bench.topics("topic", load.topics - load.absent)
+    prepared = await prepare_assigned(bench, wanted) if wanted.count else {}
+    absent = await _absent(bench, load)
     target = bench.targets[0]
     brokers = await known_brokers(bench.targets)
     before = await bench.counters((target,))
-    window = Window(lambda: bench.cpu_seconds("discovery-1"), load.workers)
-    jobs = [_job(bench, load, wanted, brokers, number) for number in range(load.workers)]
+    window = Window(
+        lambda: (bench.cpu_seconds("discovery-1"), bench.cluster_cpu_seconds()), load.workers
+    )
+    jobs = [_job(bench, load, wanted, absent, brokers, number) for number in range(load.workers)]
     async with started_mover(bench, wanted, load.moving_percent) as moves:
         results = await _run_all(jobs, window, load)
     counter = PARTITION_METADATA_COUNTER if load.is_partition_metadata else LOOKUP_COUNTER
@@ -147,6 +167,7 @@ def _report(results: Sequence[dict[str, Any]], window: Window, load: LookupLoad)
         "answers_per_discovery_core_second": (
             round(answers / window.cpu_seconds) if window.cpu_seconds else None
         ),
+        "all_servers_cpu_seconds": _rounded(window.cluster_cpu_seconds),
         "generator_cpu_seconds": _rounded(generator_cpu_s),
         "run": {
             "command": "PARTITIONED_METADATA" if load.is_partition_metadata else "LOOKUP",
@@ -157,6 +178,8 @@ def _report(results: Sequence[dict[str, Any]], window: Window, load: LookupLoad)
             "generator_processes": load.workers,
             "discovery_processes": 1,
             "moving_percent_per_second": load.moving_percent,
+            "absent_percent": load.absent_percent,
+            "are_absent_new": load.are_absent_new,
         },
     }
 
@@ -183,19 +206,37 @@ async def known_brokers(targets: tuple[str, ...]) -> list[KnownBroker]:
     return brokers
 
 
+async def _absent(bench: Bench, load: LookupLoad) -> TopicRange | None:
+    """Return the topics that do not exist, in a namespace that creates none on demand."""
+    if not load.absent:
+        return None
+    namespace = f"{bench.namespace}-absent"
+    async with DiscoveryClient(bench.targets) as client:
+        request = CreateNamespaceRequest(
+            command_id=new_command_id(), name=namespace, properties={ALLOW_PROPERTY: "false"}
+        )
+        await client.call("CreateNamespace", request)
+    return TopicRange(namespace, FIRST_ABSENT_STEM, 0, load.absent)
+
+
 def _job(
-    bench: Bench, load: LookupLoad, topics: TopicRange, brokers: list[KnownBroker], number: int
+    bench: Bench,
+    load: LookupLoad,
+    topics: TopicRange,
+    absent: TopicRange | None,
+    brokers: list[KnownBroker],
+    number: int,
 ) -> dict[str, Any]:
     """Return the job of one generator: an equal share of topics and connections."""
-    first, end = (topics.count * n // load.workers for n in (number, number + 1))
-    mine = TopicRange(topics.namespace, topics.stem, topics.first + first, end - first)
     connections = [load.connections * n // load.workers for n in (number, number + 1)]
     every = CHECK_EVERY_MOVING if load.moving_percent else CHECK_EVERY_STILL
     return {
         "kind": "pulsar_lookup",
         "pulsar": bench.pulsar,
         "brokers": [broker.as_json() for broker in brokers],
-        "topics": mine.as_json(),
+        "topics": _share(topics, number, load.workers).as_json(),
+        "absent": absent and _share(absent, number, load.workers).as_json(),
+        "renames": load.are_absent_new,
         "is_partition_metadata": load.is_partition_metadata,
         "connections": connections[1] - connections[0],
         "in_flight": load.in_flight,
@@ -203,6 +244,11 @@ def _job(
         "seconds": load.seconds,
         "check_every": 0 if load.is_partition_metadata else every,
     }
+
+
+def _share(topics: TopicRange, number: int, workers: int) -> TopicRange:
+    first, end = (topics.count * n // workers for n in (number, number + 1))
+    return TopicRange(topics.namespace, topics.stem, topics.first + first, end - first)
 
 
 async def _run_all(
