@@ -45,6 +45,7 @@ from nextgen.kernel.limits.discovery import (
     ABSENT_ANSWER_BYTES_MAX,
     ABSENT_NAME_MS_MAX,
     ABSENT_NAMES_MAX,
+    ABSENT_SHARD_IDLE_MS,
 )
 from nextgen.kernel.limits.pulsar import PARTITION_COUNTS_MAX
 from nextgen.pulsar.lookups import lookup_answer_beginnings
@@ -88,6 +89,7 @@ class LookupCore:
             names_max=ABSENT_NAMES_MAX,
             answer_bytes_max=ABSENT_ANSWER_BYTES_MAX,
             ttl_ms=ABSENT_NAME_MS_MAX,
+            idle_ms=ABSENT_SHARD_IDLE_MS,
         )
         self.partition_counts = PartitionCounts(counts_max=PARTITION_COUNTS_MAX)
         self.counters = DiscoveryCounters()

@@ -11,30 +11,38 @@ about brokers (ADR 0061):
 An absence as of position p is cached only if no creation up to p is missing here (p >= position, p
 >= floor): the watch will name every creation behind p, or this process carries it out. Either ends
 the absence. It ends with the lease, and after ``ttl_ms`` in any case.
+
+A shard names creations soon only while its absences are in use, because that costs it an update for
+each of them. After ``idle_ms`` without a use no absence of the shard is given: the next lookup goes
+to the shard and begins the use again.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from nextgen.kernel.routing.names import Domain
 
 NEVER = float("-inf")
 
 _NO_POSITIONS: Mapping[int, int] = {}
+_SCALABLE: Final = f"{Domain.TOPIC}://"
+_PERSISTENT: Final = f"{Domain.PERSISTENT}://"
 
 
 class _Followed:
     """The positions between which all creations of one shard are known. Replaced as a whole."""
 
-    __slots__ = ("position", "remembered_until", "shard_id", "until")
+    __slots__ = ("position", "shard_id", "until", "used_until")
 
     def __init__(self, shard_id: int, position: int) -> None:
         self.shard_id = shard_id
         self.position = position
         self.until = NEVER
-        self.remembered_until = NEVER
-        """When the last absence of the shard expires."""
+        self.used_until = NEVER
+        """Up to when the shard's absences count as in use."""
 
 
 class _Absence(NamedTuple):
@@ -52,10 +60,11 @@ class AbsentNames:
     first, which are the first that expire. Owned by one event loop.
     """
 
-    def __init__(self, *, names_max: int, answer_bytes_max: int, ttl_ms: int) -> None:
+    def __init__(self, *, names_max: int, answer_bytes_max: int, ttl_ms: int, idle_ms: int) -> None:
         self._names_max = names_max
         self._answer_bytes_max = answer_bytes_max
         self._ttl_s = ttl_ms / 1_000
+        self._idle_s = idle_ms / 1_000
         self._absences: OrderedDict[str, _Absence] = OrderedDict()
         self._answer_bytes = 0
         self._partitions: dict[str, set[str]] = {}
@@ -82,10 +91,14 @@ class AbsentNames:
         later.
         """
         absence = self._absences.get(name)
-        if absence is None or absence.until <= now or absence.shard.until <= now:
+        if absence is None or absence.until <= now:
             return None
-        if known and known.get(absence.shard.shard_id, 0) > absence.shard.position:
+        shard = absence.shard
+        if shard.until <= now or shard.used_until <= now:
             return None
+        if known and known.get(shard.shard_id, 0) > shard.position:
+            return None
+        shard.used_until = now + self._idle_s
         self.answered += 1
         return absence.answer
 
@@ -128,13 +141,12 @@ class AbsentNames:
             self._drop(next(iter(self._absences)))
         if len(answer) > self._answer_bytes_max:
             return False
-        until = now + self._ttl_s
-        self._absences[name] = _Absence(answer, shard, until, base)
+        self._absences[name] = _Absence(answer, shard, now + self._ttl_s, base)
         self._answer_bytes += len(answer)
         if base != name:
             self._partitions.setdefault(base, set()).add(name)
-        is_first = shard.remembered_until <= now
-        shard.remembered_until = until
+        is_first = shard.used_until <= now
+        shard.used_until = now + self._idle_s
         if is_first and shard_id in self._listeners:
             self._listeners[shard_id]()
         return True
@@ -175,17 +187,17 @@ class AbsentNames:
         if shard is not None:
             shard.until = until
 
-    def remembers(self, shard_id: int, now: float) -> bool:
-        """Return whether an absence of the shard may be remembered: if so, its
-        watch has to name creations soon.
+    def is_used(self, shard_id: int, now: float) -> bool:
+        """Return whether absences of the shard are in use: if so, its watch has to name creations
+        soon.
 
-        While it is False, no absence is remembered, so creations may be named late.
+        While it is False, no absence is given, so creations may be named late.
         """
         shard = self._shards.get(shard_id)
-        return shard is not None and shard.remembered_until > now
+        return shard is not None and shard.used_until > now
 
-    def on_remembered(self, shard_id: int, listener: Callable[[], None]) -> None:
-        """Call ``listener`` whenever ``remembers`` becomes True for the shard."""
+    def on_used(self, shard_id: int, listener: Callable[[], None]) -> None:
+        """Call ``listener`` whenever ``is_used`` becomes True for the shard."""
         self._listeners[shard_id] = listener
 
     def reset(self, shard_id: int) -> None:
@@ -209,9 +221,15 @@ class AbsentNames:
             # As nearly always: of each topic that is created not even the name is decoded.
             return
         for name in names:
-            self._drop(name)
-            for partition in self._partitions.pop(name, ()):
-                self._drop(partition)
+            self._end_topic(name)
+            if name.startswith(_SCALABLE):
+                # Its persistent name leads to the same topic, and is not named.
+                self._end_topic(_PERSISTENT + name.removeprefix(_SCALABLE))
+
+    def _end_topic(self, name: str) -> None:
+        self._drop(name)
+        for partition in self._partitions.pop(name, ()):
+            self._drop(partition)
 
     def _drop(self, name: str) -> None:
         absence = self._absences.pop(name, None)

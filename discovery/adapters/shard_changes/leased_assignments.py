@@ -55,7 +55,7 @@ class LeasedAssignments:
         self._begins_anew = False
         self._ended: asyncio.Event = asyncio.Event()
         stream.let_creations_wait_with(self._may_creations_wait)
-        absent.on_remembered(self.shard_id, stream.renew_lease)
+        absent.on_used(self.shard_id, stream.renew_lease)
         counts.on_remembered(stream.renew_lease)
 
     def __repr__(self) -> str:
@@ -129,9 +129,9 @@ class LeasedAssignments:
             self._absent.created(self.shard_id, names, position=position)
 
     def _may_creations_wait(self) -> bool:
-        """Return whether creations would end nothing here: no absence, no count."""
+        """Return whether creations would end nothing that is given here: no absence, no count."""
         now = asyncio.get_running_loop().time()
-        return not (self._absent.remembers(self.shard_id, now) or self._counts.remembers(now))
+        return not (self._absent.is_used(self.shard_id, now) or self._counts.remembers(now))
 
     def _renew(self, confirmed_at_ms: int, ttl_ms: int) -> None:
         self.heard_at = asyncio.get_running_loop().time()

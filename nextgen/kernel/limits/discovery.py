@@ -6,9 +6,14 @@ ABSENT_NAMES_MAX = 100_000
 ABSENT_ANSWER_BYTES_MAX = 32 * 1024 * 1024
 """Bytes of the answers about them: a name may have a kilobyte, and an answer holds it twice."""
 
-ABSENT_NAME_MS_MAX = 2_000
-"""How long a name is cached as absent: as long as an assignment without updates. A name that is
-looked up continuously costs its shard one lookup in this time."""
+ABSENT_NAME_MS_MAX = 60_000
+"""How long a name is cached as absent. The watch ends an absence; this bounds how long a name that
+nobody looks up any more takes room. A name that is looked up continuously costs its shard one
+lookup in this time: 10,000 such names take 2 % of a core of discovery."""
+
+ABSENT_SHARD_IDLE_MS = 2_000
+"""How long a shard names creations soon (``ASSIGNMENT_CREATIONS_MS``) after the last use of one of
+its absences. Behind it the next lookup of a remembered name goes to the shard."""
 
 DISCOVERY_TURN_BYTES_MAX = 32 * 1024
 """Bytes that one connection has answered at a time, some 540 lookups in half a millisecond. The

@@ -7,6 +7,7 @@ from nextgen.kernel.limits.discovery import (
     ABSENT_ANSWER_BYTES_MAX,
     ABSENT_NAME_MS_MAX,
     ABSENT_NAMES_MAX,
+    ABSENT_SHARD_IDLE_MS,
 )
 from tests.support.discovery.absent_names import absent_names
 
@@ -15,6 +16,7 @@ NAME = "persistent://t/n/x"
 PARTITION = f"{NAME}-partition-5"
 ANSWER = b"absent"
 TTL_S = ABSENT_NAME_MS_MAX / 1_000
+IDLE_S = ABSENT_SHARD_IDLE_MS / 1_000
 
 
 def followed(**limits):
@@ -29,48 +31,69 @@ def put(names, name=NAME, *, base=NAME, position=10, now=0.0, answer=ANSWER):
     return names.put(SHARD, name, base, answer, position=position, now=now)
 
 
+def find_until(names, end, name=NAME):
+    """Look the name up once a second before ``end``, so that its shard stays in use."""
+    for second in range(int(end)):
+        assert names.find(name, float(second)) == ANSWER
+
+
 def test_an_absence_is_given_until_its_time_is_over():
     names = followed()
     assert put(names)
 
+    find_until(names, TTL_S)
     assert names.find(NAME, TTL_S - 0.001) == ANSWER
     assert names.find(NAME, TTL_S) is None
     assert names.find("persistent://t/n/y", 0.0) is None
 
 
-def test_a_shard_is_remembered_from_its_first_absence_to_the_end_of_the_last():
+def test_a_name_of_a_shard_that_is_not_in_use_is_looked_up_there():
+    """Its creations are named late, so an absence would be older than usual."""
+    names = followed()
+    put(names)
+
+    assert names.find(NAME, IDLE_S - 0.001) == ANSWER
+    assert names.find(NAME, 2 * IDLE_S - 0.002) == ANSWER, "the lookup is a use"
+    assert names.find(NAME, 3 * IDLE_S) is None
+
+    put(names, "persistent://t/n/y", base="persistent://t/n/y", now=3 * IDLE_S)
+    assert names.find(NAME, 3 * IDLE_S) == ANSWER, "the shard is in use again"
+
+
+def test_a_shard_is_in_use_from_its_first_absence_until_some_time_after_the_last_lookup():
     names = followed()
     heard: list[str] = []
-    names.on_remembered(SHARD, lambda: heard.append("first"))
-    names.on_remembered(2, lambda: heard.append("of another shard"))
-    assert not names.remembers(SHARD, 0.0)
+    names.on_used(SHARD, lambda: heard.append("first"))
+    names.on_used(2, lambda: heard.append("of another shard"))
+    assert not names.is_used(SHARD, 0.0)
 
     put(names, now=0.0)
     put(names, name=PARTITION, now=1.0)
+    names.find(NAME, 2.0)
 
-    assert heard == ["first"], "the second one changes nothing"
-    assert names.remembers(SHARD, 1.0 + TTL_S - 0.001)
-    assert not names.remembers(SHARD, 1.0 + TTL_S)
-    assert not names.remembers(2, 0.0)
+    assert heard == ["first"], "the others change nothing"
+    assert names.is_used(SHARD, 2.0 + IDLE_S - 0.001)
+    assert not names.is_used(SHARD, 2.0 + IDLE_S)
+    assert not names.is_used(2, 0.0)
 
-    put(names, now=1.0 + TTL_S)
+    put(names, now=2.0 + IDLE_S)
     assert heard == ["first", "first"]
 
 
-def test_a_reset_shard_is_remembered_again_with_its_next_absence():
+def test_a_reset_shard_is_in_use_again_with_its_next_absence():
     names = followed()
     heard: list[str] = []
-    names.on_remembered(SHARD, lambda: heard.append("first"))
+    names.on_used(SHARD, lambda: heard.append("first"))
     put(names)
     names.reset(SHARD)
-    assert not names.remembers(SHARD, 0.0)
+    assert not names.is_used(SHARD, 0.0)
     assert not put(names)
 
     names.created(SHARD, (), position=10)
     put(names)
 
     assert heard == ["first", "first"]
-    assert names.remembers(SHARD, 0.0)
+    assert names.is_used(SHARD, 0.0)
 
 
 def test_an_absence_does_not_outlive_the_lease_of_the_watch():
@@ -110,6 +133,17 @@ def test_a_created_topic_ends_the_absence_of_its_partitions():
     names.created(SHARD, [NAME], position=10)
 
     assert names.find(PARTITION, 0.0) is None
+    assert len(names) == 0
+
+
+def test_a_created_scalable_topic_ends_the_absence_of_its_persistent_name():
+    names = followed()
+    put(names)
+    put(names, PARTITION)
+    put(names, "topic://t/n/x", base="topic://t/n/x")
+
+    names.created(SHARD, ["topic://t/n/x"], position=10)
+
     assert len(names) == 0
 
 
@@ -182,6 +216,7 @@ def test_an_absence_that_is_taken_in_again_lasts_from_then_on():
     put(names)
     put(names, now=1.0)
 
+    find_until(names, TTL_S)
     assert names.find(NAME, TTL_S + 0.5) == ANSWER
     assert len(names) == 1
 
@@ -229,6 +264,7 @@ def test_absent_name_ms_max_is_given_and_one_more_is_not():
     names = followed()
     put(names)
 
+    find_until(names, TTL_S)
     assert names.find(NAME, (ABSENT_NAME_MS_MAX - 1) / 1_000) == ANSWER
     assert names.find(NAME, (ABSENT_NAME_MS_MAX + 1) / 1_000) is None
 
