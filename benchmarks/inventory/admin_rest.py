@@ -25,8 +25,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,6 +35,8 @@ import grpc.aio
 import psutil
 import uvloop
 
+from benchmarks.support import block_generator
+from benchmarks.support.block_generator import Generator, WrongAnswer, serve_blocks
 from benchmarks.support.stock_broker import NoPeer, StockBroker
 from nextgen.cli.local.plan import MINIMAL, ClusterSize
 from nextgen.harness.perf.bench import Bench, bench
@@ -52,10 +54,6 @@ STOCK_WARM_SECONDS = 30.0
 """For its compiler; ours needs none."""
 
 REQUEST_S_MAX = 30.0
-
-
-class WrongAnswer(Exception):
-    """The server answered something else than was expected."""
 
 
 class Connection(Protocol):
@@ -156,88 +154,20 @@ class GrpcConnection:
 
 
 async def generate(job: dict[str, Any]) -> None:
-    """Carry out one block for each line of input; answer it with a line of latencies."""
+    """Carry out blocks over connections that all go one way."""
     opened = RestConnection.open if job["way"] == "rest" else GrpcConnection.open
     connections: list[Connection] = [
         await opened(job["target"], job["namespace"], job["way"]) for _ in range(job["connections"])
     ]
-    loop = asyncio.get_running_loop()
-    print(json.dumps({"ready": True}), flush=True)
-    while line := await loop.run_in_executor(None, sys.stdin.readline):
-        print(json.dumps(await block(connections, json.loads(line))), flush=True)
+    await serve_blocks(connections)
 
 
-async def block(connections: list[Connection], wanted: dict[str, Any]) -> dict[str, Any]:
-    """Return how long each operation of a block took, or what was wrong."""
-    numbers = iter(range(wanted["first"], wanted["first"] + wanted["operations"]))
-    latencies_ms: list[float] = []
-    clock = time.perf_counter
-    ends_at = clock() + wanted.get("seconds", REQUEST_S_MAX * 20)
-
-    async def work(connection: Connection) -> None:
-        operation = getattr(connection, wanted["operation"])
-        for number in numbers:
-            began = clock()
-            if began >= ends_at:
-                return
-            await operation(number)
-            latencies_ms.append(round((clock() - began) * 1_000, 3))
-
-    began = clock()
-    wrong = ""
-    try:
-        await asyncio.gather(*map(work, connections))
-    except (WrongAnswer, grpc.aio.AioRpcError, OSError, asyncio.IncompleteReadError) as error:
-        wrong = repr(error)
-    return {"seconds": clock() - began, "latencies_ms": sorted(latencies_ms), "wrong": wrong}
-
-
-class Generator:
-    """A process that sends requests one way."""
-
-    def __init__(self, process: asyncio.subprocess.Process, way: str) -> None:
-        self._process = process
-        self.way = way
-
-    async def run(self, operation: str, first: int, operations: int, **more: Any) -> dict[str, Any]:
-        """Have a block carried out.
-
-        Raises:
-            WrongAnswer: An answer was wrong.
-        """
-        wanted = {"operation": operation, "first": first, "operations": operations, **more}
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
-        result = await self.line()
-        if result["wrong"]:
-            raise WrongAnswer(f"{self.way} {operation}: {result['wrong']}")
-        return result
-
-    async def line(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        answered: dict[str, Any] = json.loads(await self._process.stdout.readline())
-        return answered
-
-
-@asynccontextmanager
-async def generator(
+def generator(
     way: str, target: str, namespace: str, connections: int
-) -> AsyncIterator[Generator]:
+) -> AbstractAsyncContextManager[Generator]:
+    """Start a process that sends requests one way."""
     job = {"way": way, "target": target, "namespace": namespace, "connections": connections}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "benchmarks.inventory.admin_rest", "--generate", json.dumps(job)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=2**26,
-    )
-    started = Generator(process, way)
-    try:
-        await started.line()
-        yield started
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        await process.wait()
+    return block_generator.generator("benchmarks.inventory.admin_rest", job)
 
 
 class Costs:

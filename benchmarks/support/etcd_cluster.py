@@ -120,6 +120,10 @@ class EtcdCluster:
             process.wait()
         self._temporary.cleanup()
 
+    @property
+    def process_ids(self) -> list[int]:
+        return [process.pid for process in self._processes]
+
     async def leader(self) -> EtcdClient:
         """Return a client of the leader, once there is one."""
         deadline = time.monotonic() + START_DEADLINE_S
@@ -154,6 +158,7 @@ class EtcdClient:
 
     def __init__(self, endpoint: str) -> None:
         options = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
+        self.endpoint = endpoint
         self._channel = grpc.aio.insecure_channel(endpoint, options=options)
         self._put = self._method("KV/Put", "PutRequest", "PutResponse")
         self._txn = self._method("KV/Txn", "TxnRequest", "TxnResponse")
