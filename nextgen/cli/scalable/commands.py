@@ -21,6 +21,7 @@ from nextgen.cli.console.output import (
 from nextgen.cli.scalable import change_commands
 from nextgen.cli.scalable.names import Name, Names, full_name, layout_of
 from nextgen.cli.topics.inventory_commands import (
+    Effective,
     Limit,
     Prefix,
     Properties,
@@ -67,6 +68,7 @@ def create(
         ),
     ] = 1,
     properties: Properties = None,
+    effective: Effective = True,
     target: Target = None,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
@@ -75,7 +77,8 @@ def create(
     each = f" with {_counted(segments)}{' each' if len(names) > 1 else ''}"
     spec = {"segments": segments, "properties": parse_properties(properties)}
     full = [full_name(name) for name in names]
-    create_all(full, spec, each, endpoints(target, data_dir), json_output=json_output)
+    nodes = endpoints(target, data_dir)
+    create_all(full, spec, each, nodes, effective=effective, json_output=json_output)
 
 
 def list_topics(

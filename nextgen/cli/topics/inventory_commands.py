@@ -32,6 +32,16 @@ PageToken = Annotated[
     str, typer.Option("--page-token", help="Go on where a listing with --limit ended.")
 ]
 Limit = Annotated[int, typer.Option("--limit", min=0, help="At most so many; 0: all.")]
+Effective = Annotated[
+    bool,
+    typer.Option(
+        "--effective/--committed",
+        help="Return once every discovery node finds them, or as soon as they are durable.",
+    ),
+]
+
+EFFECTIVE_TIMEOUT_MS = 30_000
+"""An effective write waits for subscribers that are slow, at most for the end of their sessions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +137,7 @@ def create_topics(
     names: Names,
     partitions: Annotated[int, typer.Option("--partitions", min=0, help="0: not partitioned.")] = 0,
     properties: Properties = None,
+    effective: Effective = True,
     target: Target = None,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
@@ -134,7 +145,8 @@ def create_topics(
     """Create topics in namespaces that exist. Each is accepted or refused by itself."""
     each = f" with {partitions} partitions{' each' if len(names) > 1 else ''}" if partitions else ""
     spec = {"partitions": partitions, "properties": parse_properties(properties)}
-    create_all(names, spec, each, endpoints(target, data_dir), json_output=json_output)
+    nodes = endpoints(target, data_dir)
+    create_all(names, spec, each, nodes, effective=effective, json_output=json_output)
 
 
 def create_all(
@@ -143,6 +155,7 @@ def create_all(
     with_what: str,
     nodes: Sequence[str],
     *,
+    effective: bool,
     json_output: bool,
 ) -> None:
     """Create a topic of each name by one request, and show which were refused.
@@ -151,15 +164,23 @@ def create_all(
     """
     from nextgen.cli.calls.discovery_client import DiscoveryClient, new_command_id
     from protos.nextgen.v1.discovery_service_pb2 import CreateTopicsRequest
-    from protos.nextgen.v1.shard_service_pb2 import TopicSpec
+    from protos.nextgen.v1.shard_service_pb2 import (
+        CONSISTENCY_ASYNC,
+        CONSISTENCY_EFFECTIVE,
+        TopicSpec,
+    )
 
     if len(names) > TOPICS_PER_CREATE_MAX:
         raise typer.BadParameter(f"{len(names)} names, at most {TOPICS_PER_CREATE_MAX} at once")
     specs = [TopicSpec(name=name, **spec) for name in names]
 
     async def work() -> Any:
-        async with DiscoveryClient(nodes) as client:
-            request = CreateTopicsRequest(command_id=new_command_id(), topics=specs)
+        async with DiscoveryClient(nodes, timeout_ms=EFFECTIVE_TIMEOUT_MS) as client:
+            request = CreateTopicsRequest(
+                command_id=new_command_id(),
+                topics=specs,
+                consistency=CONSISTENCY_EFFECTIVE if effective else CONSISTENCY_ASYNC,
+            )
             return await client.call("CreateTopics", request)
 
     response = run_command(work())

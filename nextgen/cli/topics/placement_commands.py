@@ -12,7 +12,7 @@ import typer
 from nextgen.cli.console.command_run import run_blocking, run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target
 from nextgen.cli.console.output import as_dict, print_json, print_line
-from nextgen.cli.topics.inventory_commands import endpoints, topics_group
+from nextgen.cli.topics.inventory_commands import EFFECTIVE_TIMEOUT_MS, endpoints, topics_group
 from nextgen.kernel.errors import DeadlineExceeded, PositionCompacted, Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.routing.names import TopicName, parse_topic
@@ -92,7 +92,7 @@ class _Rule:
 async def _put_back(nodes: Sequence[str], name: TopicName, rule: _Rule) -> None:
     """Undo ``rule``, unless another one was set meanwhile."""
     from nextgen.cli.calls.discovery_client import DiscoveryClient
-    from nextgen.cli.topics.policy_commands import EFFECTIVE_TIMEOUT_MS, alter_policies
+    from nextgen.cli.topics.policy_commands import alter_policies
 
     def alter(policies: Policies) -> None:
         if tuple(policies.placement.pinned_brokers) == rule.after:
@@ -114,7 +114,7 @@ async def _set_rule(
 ) -> _Rule:
     """Let a topic be on these brokers only; on any, if there are none."""
     from nextgen.cli.calls.discovery_client import DiscoveryClient
-    from nextgen.cli.topics.policy_commands import EFFECTIVE_TIMEOUT_MS, alter_policies
+    from nextgen.cli.topics.policy_commands import alter_policies
 
     before: tuple[str, ...] = ()
 

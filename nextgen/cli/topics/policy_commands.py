@@ -9,7 +9,7 @@ import typer
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target
 from nextgen.cli.console.output import as_dict, print_json, print_line, print_table
-from nextgen.cli.topics.inventory_commands import endpoints
+from nextgen.cli.topics.inventory_commands import EFFECTIVE_TIMEOUT_MS, endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from nextgen.cli.calls.discovery_client import DiscoveryClient
     from protos.nextgen.v1.policies_pb2 import Policies
 
-EFFECTIVE_TIMEOUT_MS = 30_000
-"""An effective write waits for brokers that are slow, at most for the end of their sessions."""
 
 Holder = Annotated[
     str,

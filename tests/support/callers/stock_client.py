@@ -66,6 +66,11 @@ class PulsarSystem:
         return self._cluster.plan.manager_endpoints.split(",")
 
     @property
+    def discovery_endpoints(self) -> list[str]:
+        """Where each discovery node answers gRPC calls."""
+        return list(self._cluster.plan.discovery_endpoints)
+
+    @property
     def first_service_url(self) -> str:
         """The URL of one discovery node, for clients that take no list of addresses."""
         return self.service_url.partition(",")[0]
@@ -127,7 +132,7 @@ class PulsarSystem:
 
         A client may have looked for it a moment ago, at a node that learns of it later (ADR 0061).
         """
-        endpoints = list(self._cluster.plan.discovery_endpoints)
+        endpoints = self.discovery_endpoints
         with BlockingClient(endpoints, timeout_ms=ADMIN_TIMEOUT_MS, effective=True) as client:
             (created,) = client.create_topics([NewTopic(name, partitions=partitions)])
         assert created.is_created, created
