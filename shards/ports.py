@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from nextgen.client.changes.shard_watch import WatchListener
 from nextgen.kernel.events.decider import Rejected
+from nextgen.kernel.routing.names import TopicName
 from nextgen.kernel.scalable.segments import SegmentEnd
 from protos.nextgen.v1.cluster_service_pb2 import LeaseCapacityRequest, LeaseCapacityResponse
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport
@@ -31,6 +32,10 @@ from protos.nextgen.v1.shard_service_pb2 import (
 from shards.domain.parent_gate import ParentKind
 from shards.domain.scalable.retention import SegmentUsage
 from shards.domain.scalable.vocabulary import SubscriptionType
+
+AssignAhead = Callable[[Sequence[TopicName], str], None]
+"""Begins to assign units that are about to be looked up, to the broker with this id if it may have
+them. Call it in the step of the loop that proposed what the units need."""
 
 
 class Cancellable(Protocol):

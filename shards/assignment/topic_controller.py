@@ -24,6 +24,7 @@ from nextgen.kernel.errors import (
 )
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX, UNITS_IN_FLIGHT_MAX
+from nextgen.kernel.routing.names import TopicName
 from nextgen.replication.ports import Commit
 from nextgen.runtime.telemetry import tracing
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
@@ -149,6 +150,26 @@ class TopicController:
             answers.update(await self._wait(waiting, deadline))
         return [answers[text] for text in topics]
 
+    def assign_ahead(self, names: Iterable[TopicName], preferred_broker_id: str = "") -> None:
+        """Begin to assign units that are about to be looked up; their brokers open them at once.
+
+        Call it in the step of the loop that proposed what the units need: both records are then
+        committed together. The lookups find the work under way, and take up what is not. Units of
+        which the brokers may not be asked at this moment are left to their lookups.
+        """
+        now = self._clock.monotonic()
+        flights: list[Flight] = []
+        for name in names:
+            if self._flights.get(name.text) is None:
+                flight = self._flights.make(name, now)
+                flight.preferred_broker_id = preferred_broker_id
+                flight.may_be_planned = flight.opens_at_once = True
+                flights.append(flight)
+        try:
+            self._launch(flights)
+        except MetadataError as error:
+            _logger.debug("units not assigned ahead", shard=self._shard_id, why=str(error))
+
     # Starting --------------------------------------------------------------------------------
 
     def _launch(self, flights: Sequence[Flight]) -> dict[str, LookupAnswer]:
@@ -219,7 +240,10 @@ class TopicController:
     async def _hand_over_group(self, units: Sequence[tuple[Flight, Placed]]) -> bool:
         """Send units to their one broker; False if it has no room for all of them."""
         with tracing.span("assign", units=len(units)):
-            error = await self._sync.assign([placed for _, placed in units])
+            error = await self._sync.assign(
+                [placed for _, placed in units],
+                take_over=any(flight.opens_at_once for flight, _ in units),
+            )
         if isinstance(error, SessionExpired):
             await self._start_over([flight for flight, _ in units], RejectionCode.NO_BROKER, error)
             return True

@@ -42,6 +42,9 @@ class Flight:
     preferred_broker_id: str = ""
     """The broker that it goes to if it needs one and this one may take it; "" for any."""
 
+    opens_at_once: bool = False
+    """Whether its broker opens it as soon as it is assigned: its clients are about to come."""
+
     waits_until: float | None = None
     """Until when the unit waits for capacity; None if it never lacked any."""
 

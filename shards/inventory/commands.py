@@ -34,7 +34,7 @@ from shards.inventory.scalable.commands import OnScalableDecided, ScalableComman
 from shards.inventory.topic_bounds import NO_BOUNDS, NamespacePolicies, TopicBounds
 from shards.inventory.topic_creation import TopicCreation, namespaces_of
 from shards.inventory.topic_deletion import OnUnassigned, TopicDeletion
-from shards.ports import BrokerDirectory, ParentDirectory
+from shards.ports import AssignAhead, BrokerDirectory, ParentDirectory
 from shards.state.shard_state import ShardState
 from shards.wire.command import (
     OnGate,
@@ -66,6 +66,7 @@ class InventoryCommands:
         policies: NamespacePolicies | None,
         brokers: BrokerDirectory | None,
         on_scalable: OnScalableDecided | None = None,
+        assign_ahead: AssignAhead | None = None,
     ) -> None:
         self._state = state
         self._policies = policies
@@ -73,13 +74,15 @@ class InventoryCommands:
         self._gates = ParentGates(state, directory)
         self._bounds = None if policies is None else TopicBounds(state, policies)
         forced = ForcedDeletions(state)
-        self._creation = TopicCreation(state, self._gates, self._bounds, forced, on_scalable)
+        self._creation = TopicCreation(
+            state, self._gates, self._bounds, forced, on_scalable, assign_ahead
+        )
         turns = BulkTurns(state)
         self.bulk = BulkCreation(state, self._gates, self._bounds, turns)
         """Counts against the same bounds as ordinary creates."""
         self.restoration = Restoration(state, turns, self._bounds)
         self._deletion = ParentDeletion(state, directory)
-        self._scalable = ScalableCommands(state, on_scalable)
+        self._scalable = ScalableCommands(state, on_scalable, assign_ahead)
         self._topic_deletion = TopicDeletion(state, on_unassigned, self._bounds, forced)
 
     def start(self, command: ParsedCommand) -> Work:

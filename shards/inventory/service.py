@@ -48,7 +48,7 @@ from shards.inventory.restoration import Restoration
 from shards.inventory.scalable.commands import OnScalableDecided
 from shards.inventory.topic_bounds import NamespacePolicies
 from shards.inventory.topic_deletion import OnUnassigned
-from shards.ports import BrokerDirectory, ParentDirectory
+from shards.ports import AssignAhead, BrokerDirectory, ParentDirectory
 from shards.projections.reading import RecordedOutcome
 from shards.state.command_outcomes import PendingOutcome
 from shards.state.shard_state import ShardState
@@ -91,7 +91,8 @@ class InventoryService:
     committed: their brokers have to release them. ``on_scalable`` is called with the name of a
     scalable topic, once a command about it is committed. ``policies`` bound the number of topics in
     a namespace; without them there is no bound. Placement rules are checked by ``brokers``, and by
-    ``policies``; without ``brokers`` all are accepted.
+    ``policies``; without ``brokers`` all are accepted. ``assign_ahead`` is called with units that
+    are about to be looked up, once what they need is proposed.
     """
 
     def __init__(
@@ -104,11 +105,12 @@ class InventoryService:
         policies: NamespacePolicies | None = None,
         brokers: BrokerDirectory | None = None,
         admission: WriteAdmission | None = None,
+        assign_ahead: AssignAhead | None = None,
     ) -> None:
         self._state = state
         self._admission = admission or WriteAdmission(state.shard_id)
         self._commands = InventoryCommands(
-            state, directory, on_unassigned, policies, brokers, on_scalable
+            state, directory, on_unassigned, policies, brokers, on_scalable, assign_ahead
         )
         self._executing: dict[bytes, asyncio.Task[CommandResult]] = {}
         self._tasks: set[asyncio.Task[CommandResult]] = set()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
-from nextgen.kernel.routing.names import Domain, TopicName
+from nextgen.kernel.routing.names import Domain, TopicName, parse_topic
 from protos.nextgen.v1.shard_service_pb2 import CommandResult, TopicOutcome
 from shards.domain import topic
 from shards.domain.parent_gate import ParentKind
@@ -31,6 +31,7 @@ from shards.inventory.forced_deletions import ForcedDeletions
 from shards.inventory.parent_gates import Admission, ParentGates, ParentRead
 from shards.inventory.scalable.commands import OnScalableDecided, note_decided
 from shards.inventory.topic_bounds import PoliciesByNamespace, TopicBounds
+from shards.ports import AssignAhead
 from shards.state.shard_state import ShardState
 from shards.wire.command import NewTopic, OnNewTopics
 from shards.wire.event import DomainEvent, to_properties
@@ -50,13 +51,16 @@ class TopicCreation:
         bounds: TopicBounds | None,
         forced: ForcedDeletions,
         on_scalable: OnScalableDecided | None = None,
+        assign_ahead: AssignAhead | None = None,
     ) -> None:
-        """``on_scalable`` is called with each topic that a migration was begun of."""
+        """``on_scalable`` is called with each topic that a migration was begun of,
+        ``assign_ahead`` with the units of topics on demand."""
         self._state = state
         self._gates = gates
         self._bounds = bounds
         self._forced = forced
         self._on_scalable = on_scalable
+        self._assign_ahead = assign_ahead
 
     def attempt(
         self, command: OnNewTopics, policies: PoliciesByNamespace, reads: dict[str, ParentRead]
@@ -89,6 +93,7 @@ class TopicCreation:
         added: Counter[str] = Counter()
         events: list[DomainEvent] = []
         outcomes: list[TopicOutcome] = []
+        created: list[Topic] = []
         for new in command.topics:
             if isinstance(new, Rejected):
                 outcomes.append(rejected_topic(new))
@@ -117,9 +122,14 @@ class TopicCreation:
                 events += admission.events
             events += decision.events
             outcomes.append(TopicOutcome(topic_id=topic_id))
+            after = present[name]
+            assert after is not None, "an accepted topic is there"
+            created.append(after)
         result = CommandResult(topics=outcomes)
         answer = record(self._state, command.command_id, events, result, time_ms=time_ms)
         self._note_migrations(topics, answer)
+        if command.on_demand and answer.commit is not None:
+            self._assign_units(created, command.preferred_broker_id)
         if self._bounds is not None:
             for namespace, count in added.items():
                 self._bounds.note(namespace, count)
@@ -145,6 +155,20 @@ class TopicCreation:
                 return TopicOutcome(topic_id=before.topic_id)
         exists = f"topic {before.name} already exists"
         return rejected_topic(Rejected(RejectionCode.ALREADY_EXISTS, exists))
+
+    def _assign_units(self, created: Sequence[Topic], preferred_broker_id: str) -> None:
+        """Assign the units of topics that clients have just begun to use.
+
+        Segments are left to their lookups, which follow the layout.
+        """
+        units = [
+            parse_topic(unit)
+            for topic in created
+            if parse_topic(topic.name).domain is not Domain.TOPIC
+            for unit in unit_names(topic)
+        ]
+        if units and self._assign_ahead is not None:
+            self._assign_ahead(units, preferred_broker_id)
 
     def _note_migrations(self, topics: Sequence[NewTopic], answer: Answer) -> None:
         if answer.commit is None or self._on_scalable is None:

@@ -223,6 +223,7 @@ class ShardLeader:
             on_scalable=self.scalable.resume,
             policies=self.policies,
             brokers=dependencies.directory,
+            assign_ahead=self.topics.assign_ahead,
             admission=WriteAdmission(
                 self.shard_id, self.metrics.write_refusals, dependencies.write_bounds
             ),

@@ -201,6 +201,11 @@ async def all_of(
             except MetadataError as error:
                 errors.append(error)
 
-    await asyncio.gather(*(carry_out() for _ in range(at_once)))
+    try:
+        await asyncio.gather(*(carry_out() for _ in range(at_once)))
+    finally:
+        # Cancelled, maybe before the first of them began.
+        for work in waiting:
+            work.close()
     for error in errors:
         raise error

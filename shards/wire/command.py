@@ -131,6 +131,7 @@ class OnNewTopics:
     command_id: bytes
     topics: tuple[NewTopic | Rejected, ...]
     on_demand: bool = False
+    preferred_broker_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +289,7 @@ def _create_topics(command_id: bytes, body: CreateTopics) -> ParsedCommand:
         # Its layout may fill a good part of a record.
         raise InvalidRequest("a topic that replaces a classic one is created alone")
     topics = tuple([_new_topic(spec) for spec in body.topics])
-    return OnNewTopics(command_id, topics, body.on_demand)
+    return OnNewTopics(command_id, topics, body.on_demand, body.preferred_broker_id)
 
 
 def _new_topic(spec: TopicSpec) -> NewTopic | Rejected:

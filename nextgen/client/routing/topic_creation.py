@@ -59,8 +59,12 @@ class TopicCreation:
     ``public/default``, and its tenant, are created when a topic of it is to be created.
     """
 
-    def __init__(self, shards: Shards, created: Created | None = None) -> None:
+    def __init__(
+        self, shards: Shards, created: Created | None = None, *, broker_id: str = ""
+    ) -> None:
+        """``broker_id``: of the broker that is to serve the topics if it may. "": any."""
         self._shards = shards
+        self._broker_id = broker_id
         self._note_created = created or _ignore_created
         self._default_is_there_until = float("-inf")
         self._reads = 0
@@ -248,7 +252,7 @@ class TopicCreation:
         self, shard_id: int, questions: Sequence[tuple[str, int]]
     ) -> Sequence[pb.TopicOutcome]:
         topics = [pb.TopicSpec(name=name, partitions=count) for name, count in questions]
-        body = pb.CreateTopics(topics=topics, on_demand=True)
+        body = pb.CreateTopics(topics=topics, on_demand=True, preferred_broker_id=self._broker_id)
         command = pb.Command(command_id=_command_id(), create_topics=body)
         result = await self._execute(shard_id, command)
         self._note_created(shard_id, result.position, [name for name, _ in questions])

@@ -39,7 +39,7 @@ class RoutedTopicDirectory:
         self._shards = shards
         self._broker_id = broker_id
         self._cluster = cluster
-        self.creation = TopicCreation(shards)
+        self.creation = TopicCreation(shards, broker_id=broker_id)
         """Creates topics on demand, for others of this process too."""
         self._listing = TopicListing(shards, cluster)
         self._urls = LiveBrokerUrls(cluster)

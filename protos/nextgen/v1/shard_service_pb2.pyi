@@ -302,12 +302,14 @@ class TopicSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., segments: _Optional[int] = ..., migrates: _Optional[bool] = ...) -> None: ...
 
 class CreateTopics(_message.Message):
-    __slots__ = ("topics", "on_demand")
+    __slots__ = ("topics", "on_demand", "preferred_broker_id")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     ON_DEMAND_FIELD_NUMBER: _ClassVar[int]
+    PREFERRED_BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[TopicSpec]
     on_demand: bool
-    def __init__(self, topics: _Optional[_Iterable[_Union[TopicSpec, _Mapping]]] = ..., on_demand: _Optional[bool] = ...) -> None: ...
+    preferred_broker_id: str
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicSpec, _Mapping]]] = ..., on_demand: _Optional[bool] = ..., preferred_broker_id: _Optional[str] = ...) -> None: ...
 
 class SetTopicProperties(_message.Message):
     __slots__ = ("name", "properties", "expected_version")

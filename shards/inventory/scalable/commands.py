@@ -9,6 +9,7 @@ from typing import assert_never
 
 from nextgen.kernel.errors import NotLeader
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
+from nextgen.kernel.routing.names import TopicName, parse_topic
 from nextgen.replication.ports import Commit
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
@@ -23,9 +24,10 @@ from shards.domain.scalable.commands import (
     ScalableTopicCommand,
     SeekSubscription,
 )
-from shards.domain.scalable.state import ScalableTopicState, evolve
+from shards.domain.scalable.state import ScalableTopic, ScalableTopicState, evolve
 from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionType
 from shards.inventory.command_answer import Answer, conclude
+from shards.ports import AssignAhead
 from shards.state.shard_state import ShardState
 from shards.wire.command import OnScalable, ScalableBody
 
@@ -38,9 +40,16 @@ _REASONS = frozenset({"left", "expired"})
 class ScalableCommands:
     """Decides for one shard, for one term."""
 
-    def __init__(self, state: ShardState, on_decided: OnScalableDecided | None = None) -> None:
+    def __init__(
+        self,
+        state: ShardState,
+        on_decided: OnScalableDecided | None = None,
+        assign_ahead: AssignAhead | None = None,
+    ) -> None:
+        """``assign_ahead`` is called with the children of each operation that is planned."""
         self._state = state
         self._on_decided = on_decided
+        self._assign_ahead = assign_ahead
 
     def carry_out(self, command: OnScalable) -> Answer:
         """Decide and propose.
@@ -61,6 +70,7 @@ class ScalableCommands:
             return conclude(self._state, command.command_id, unknown, CommandResult())
         decision = decider.decide(before, order)
         result = CommandResult(id=before.topic_id)
+        children: list[TopicName] = []
         if isinstance(decision, Accepted):
             state: ScalableTopicState = before
             after = fold(evolve, state, decision.events)
@@ -68,10 +78,20 @@ class ScalableCommands:
             result.version = after.version
             if isinstance(order, PlanLayoutChange):
                 result.operation_id = after.last_operation_id
+                children = _names_of_children(command.name, after)
         answer = conclude(self._state, command.command_id, decision, result, time_ms=time_ms)
         if answer.commit is not None and self._on_decided is not None:
             note_decided(self._on_decided, name, answer.commit)
+        if children and answer.commit is not None and self._assign_ahead is not None:
+            self._assign_ahead(children, "")
         return answer
+
+
+def _names_of_children(name: TopicName, topic: ScalableTopic) -> list[TopicName]:
+    """Return the names of the segments that the operation under way makes."""
+    operation = topic.operation
+    children = () if operation is None else operation.children
+    return [parse_topic(each.name_in(name)) for each in children]
 
 
 def note_decided(listener: OnScalableDecided, name: str, commit: asyncio.Future[Commit]) -> None:

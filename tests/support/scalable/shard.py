@@ -169,7 +169,8 @@ class ScalableShard:
 
     def _holds(self, unit: SegmentUnit) -> bool:
         broker = self.harness.brokers[unit.endpoint.partition(":")[0]]
-        epochs = [epoch for name, epoch in broker.assigned if name == unit.name]
+        held = [*broker.assigned, *broker.taken_over]
+        epochs = [epoch for name, epoch in held if name == unit.name]
         gone = [epoch for name, epoch, _ in broker.released if name == unit.name]
         return unit.epoch in epochs and all(epoch < unit.epoch for epoch in gone)
 

@@ -83,6 +83,10 @@ async def test_a_broker_prefers_itself_for_what_its_client_created_and_for_nothi
         ([TOPIC], ""),  # It is absent.
         ([TOPIC], "broker-7"),
     ]
+    (created,) = [
+        command.create_topics for request in world.requests for command in request.execute.commands
+    ]
+    assert (created.on_demand, created.preferred_broker_id) == (True, "broker-7")
     await at_broker.stop()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 from typing import Any
 
@@ -19,6 +20,7 @@ from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.domain.scalable.commands import AbandonLayoutChange
 from shards.ports import SegmentUnit
 from shards.scalable import topic_decisions
+from shards.scalable.layout_change import all_of
 from tests.support.scalable.shard import NAME, ScalableShard, endpoint_of, in_scalable_shard
 from tests.support.scenarios import run_by
 
@@ -490,3 +492,17 @@ async def test_a_step_that_is_refused_again_and_again_pauses(
 
     assert 5 < len(tried) < 20
     planned.cancel()
+
+
+async def test_works_that_are_cancelled_before_they_begin_leave_nothing_behind() -> None:
+    async def work() -> None:
+        await asyncio.sleep(1.0)
+
+    works = [work() for _ in range(3)]
+    carrying = asyncio.ensure_future(all_of(works, at_once=2))
+    await asyncio.sleep(0)  # It has begun, and none of the works has.
+
+    carrying.cancel()
+    await asyncio.wait([carrying])
+
+    assert [inspect.getcoroutinestate(each) for each in works] == [inspect.CORO_CLOSED] * 3
