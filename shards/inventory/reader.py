@@ -12,13 +12,23 @@ from nextgen.kernel.limits.cluster import (
     PAGE_ITEMS_DEFAULT,
     PAGE_ITEMS_MAX,
 )
-from nextgen.kernel.limits.listing import LIST_PREFIX_BYTES_MAX, NAME_IN_PAGE_BYTES_OVERHEAD
+from nextgen.kernel.limits.listing import (
+    FILTERED_PAGE_TOPICS_MAX,
+    LIST_PREFIX_BYTES_MAX,
+    NAME_IN_PAGE_BYTES_OVERHEAD,
+)
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import (
     InvalidName,
     parse_namespace,
     parse_tenant,
     parse_topic,
+)
+from nextgen.kernel.routing.property_filter import (
+    EVERY_TOPIC,
+    InvalidFilter,
+    PropertyFilter,
+    property_filter,
 )
 from nextgen.replication.ports import ReplicatedLog
 from nextgen.tasks.timeouts import timeout
@@ -48,6 +58,7 @@ from shards.projections.reading import (
     NamedCount,
     Range,
     prefix_range,
+    read_matching,
     read_names,
     read_page,
     read_shard_map_version,
@@ -125,6 +136,7 @@ class InventoryReader:
             )
         if len(request.prefix.encode()) > LIST_PREFIX_BYTES_MAX:
             raise InvalidRequest(f"a prefix has at most {LIST_PREFIX_BYTES_MAX} bytes")
+        properties = _filter_of(request)
         limit = request.limit or PAGE_ITEMS_DEFAULT
         bytes_max = min(request.bytes_max or PAGE_BYTES_MAX, PAGE_BYTES_MAX)
         kind, ranges = _page_ranges(request)
@@ -132,6 +144,16 @@ class InventoryReader:
         await self._wait(request.min_position)
         if request.count_only:
             return ListResponse(counted=_counted(await self._counts.count(kind, ranges)))
+        if properties:
+            matching, next_after = read_matching(
+                self._query,
+                ranges,
+                properties,
+                after=request.after,
+                limit=limit,
+                scanned_max=FILTERED_PAGE_TOPICS_MAX,
+            )
+            return _matching_page(matching, next_after, bytes_max)
         if request.names_only:
             names = read_names(self._query, kind, ranges, after=request.after, limit=limit + 1)
             return _names_page(names, limit, bytes_max)
@@ -230,6 +252,31 @@ def _page(kind: Kind, states: Sequence[State], limit: int, bytes_max: int) -> Li
             break
         items.append(item)
     return ListResponse(items=items, more_items=len(items) < len(states))
+
+
+def _filter_of(request: ListRequest) -> PropertyFilter:
+    """Return the filter of a listing by properties; ``EVERY_TOPIC`` without one.
+
+    Raises:
+        InvalidRequest: No topic can match it, or it is not for a page of topics.
+    """
+    if not request.properties:
+        return EVERY_TOPIC
+    if request.kind != KIND_TOPIC or request.count_only:
+        raise InvalidRequest("properties are for pages of topics")
+    try:
+        return property_filter(request.properties.items())
+    except InvalidFilter as error:
+        raise InvalidRequest(str(error)) from error
+
+
+def _matching_page(names: Sequence[NamedCount], next_after: str, bytes_max: int) -> ListResponse:
+    page = _names_page(names, len(names), bytes_max)
+    if page.more_items:
+        page.next_after = page.names[-1]
+    elif next_after:
+        page.more_items, page.next_after = True, next_after
+    return page
 
 
 def _names_page(names: Sequence[NamedCount], limit: int, bytes_max: int) -> ListResponse:

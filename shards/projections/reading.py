@@ -10,11 +10,20 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from nextgen.kernel.routing.names import Domain
+from nextgen.kernel.routing.property_filter import PropertyFilter
 from shards.domain.assignment import Assignment
 from shards.domain.broker_session import BrokerSession
 from shards.domain.parent_gate import ParentKind
 from shards.domain.states import State, StateKind
-from shards.projections.rows import MAPPINGS, Query, Row, pack_id, query_many
+from shards.projections.rows import (
+    MAPPINGS,
+    Query,
+    Row,
+    pack_id,
+    packed_pair,
+    query_many,
+    unpack_properties,
+)
 from shards.projections.tables import OUTCOMES, SHARD_META
 
 TOPIC_DOMAINS = tuple(sorted(domain.value for domain in Domain))
@@ -144,6 +153,47 @@ def read_names(
             wanted = limit - len(names)
             names += _rows_behind(query, select, mapping.key, within, after, wanted)
     return names
+
+
+def read_matching(
+    query: Query,
+    ranges: Sequence[Range],
+    properties: PropertyFilter,
+    *,
+    after: str,
+    limit: int,
+    scanned_max: int,
+) -> tuple[list[NamedCount], str]:
+    """Return up to ``limit`` topics with some properties behind ``after`` in ascending ranges.
+
+    At most ``scanned_max`` topics are looked at. The last result is the name to go on behind, "" if
+    there is none left.
+    """
+    mapping = MAPPINGS[StateKind.TOPIC]
+    select = f"SELECT {mapping.key} AS name, partitions, properties FROM {mapping.table}"
+    # Most topics are passed over by the text of their properties, which SQLite reads by itself.
+    has_pairs = " AND ".join("instr(properties, ?) > 0" for _ in properties.pairs)
+    pairs = [packed_pair(*pair) for pair in properties.pairs]
+    found: list[NamedCount] = []
+    for within in ranges:
+        if after >= within[1]:
+            continue
+        part, parameters = _behind(select, mapping.key, within, after, scanned_max)
+        rows = query(
+            f"SELECT name, partitions, properties FROM ({part}) WHERE {has_pairs} LIMIT ?",
+            (*parameters, *pairs, limit),
+        )
+        for name, partitions, packed in rows:
+            if properties.matches(dict(unpack_properties(packed))):
+                found.append((name, partitions))
+        if len(rows) == limit:
+            return found, rows[-1][0]
+        ((scanned, last),) = query(f"SELECT count(*), max(name) FROM ({part})", parameters)
+        if scanned == scanned_max:
+            return found, last
+        limit -= len(rows)
+        scanned_max -= scanned
+    return found, ""
 
 
 def count_names(

@@ -95,7 +95,13 @@ def _pack(properties: Properties) -> str:
     return json.dumps(dict(properties), ensure_ascii=False, separators=(",", ":"))
 
 
-def _unpack(packed: str) -> Properties:
+def packed_pair(key: str, value: str) -> str:
+    """Return a text that the stored properties of each object with this property contain."""
+    return _pack(((key, value),))[1:-1]
+
+
+def unpack_properties(packed: str) -> Properties:
+    """Return the properties that were stored as ``packed``."""
     return tuple(json.loads(packed).items())
 
 
@@ -117,7 +123,7 @@ def _unpack_times(packed: str) -> tuple[int, ...]:
 
 
 _ID: Conversion = (pack_id, _unpack_id)
-_PROPERTIES: Conversion = (_pack, _unpack)
+_PROPERTIES: Conversion = (_pack, unpack_properties)
 _EMPTY: dict[str, Any] = {"properties": (), "policies": NO_PACKED_POLICIES}
 _PARENT: dict[str, Conversion] = {"properties": _PROPERTIES, "life": (int, Life)}
 

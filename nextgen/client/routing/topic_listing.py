@@ -74,6 +74,7 @@ class TopicListing:
             domain=question.domain,
             prefix=prefix,
             names_only=not question.properties,
+            properties=dict(question.properties.pairs),
         )
         while True:
             response = await self._shards.call(
@@ -136,6 +137,8 @@ def _partitions_by_name(page: pb.ListResponse, properties: PropertyFilter) -> li
 
 
 def _last_name(page: pb.ListResponse) -> str:
+    if page.next_after:
+        return page.next_after
     if page.items:
         return page.items[-1].name
     return page.names[-1] if page.names else ""

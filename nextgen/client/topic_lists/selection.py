@@ -8,9 +8,8 @@ from typing import Protocol
 from nextgen.client.topic_lists.topic_changes import TopicChange
 from nextgen.kernel.limits.listing import LIST_PREFIX_BYTES_MAX
 from nextgen.kernel.routing.names import PARTITION_SUFFIX, Domain, NamespaceName
-from nextgen.kernel.routing.property_filter import PropertyFilter
+from nextgen.kernel.routing.property_filter import EVERY_TOPIC, PropertyFilter
 from nextgen.pulsar.topic_lists.pattern import SCHEME_SEPARATOR, TopicPattern
-from protos.nextgen.v1.inventory_pb2 import Item
 
 
 class Selection(Protocol):
@@ -36,11 +35,8 @@ class Selection(Protocol):
         """Memory that it takes beyond that of a short one."""
 
     @property
-    def needs_objects(self) -> bool:
-        """Whether a topic's name is not enough to tell whether it matches."""
-
-    def has(self, item: Item) -> bool:
-        """Return whether an object that was read matches, apart from its name."""
+    def properties(self) -> PropertyFilter:
+        """The properties that each topic of the list has."""
 
     def matches(self, base_name: str) -> bool:
         """Return whether a topic of this name may match."""
@@ -56,7 +52,7 @@ class PatternSelection:
     """The persistent topics that a pattern describes."""
 
     domain = Domain.PERSISTENT
-    needs_objects = False
+    properties = EVERY_TOPIC
     size_bytes = 0
 
     def __init__(self, namespace: NamespaceName, pattern: TopicPattern) -> None:
@@ -68,9 +64,6 @@ class PatternSelection:
 
     def __repr__(self) -> str:
         return repr(self._pattern.text)
-
-    def has(self, item: Item) -> bool:
-        return True
 
     def matches(self, base_name: str) -> bool:
         return base_name.startswith(self.beginning) and self._pattern.matches_path(
@@ -101,16 +94,12 @@ class PropertySelection:
     def __init__(self, namespace: NamespaceName, properties: PropertyFilter) -> None:
         self.key: Hashable = (Domain.TOPIC, properties)
         self.size_bytes = properties.size_bytes
-        self.needs_objects = bool(properties)
         self._scheme = f"{Domain.TOPIC}{SCHEME_SEPARATOR}"
         self.beginning = f"{self._scheme}{namespace.text}/"
-        self._properties = properties
+        self.properties = properties
 
     def __repr__(self) -> str:
-        return repr(self._properties.pairs)
-
-    def has(self, item: Item) -> bool:
-        return self._properties.matches(item.topic.properties)
+        return repr(self.properties.pairs)
 
     def matches(self, base_name: str) -> bool:
         return base_name.startswith(self.beginning)
@@ -118,7 +107,7 @@ class PropertySelection:
     def narrowed(self, change: TopicChange) -> TopicChange | None:
         if change.properties is None:
             return change
-        if self._properties.matches(change.properties):
+        if self.properties.matches(change.properties):
             return change._replace(created=(change.base_name,), deleted=())
         return change._replace(created=(), deleted=(change.base_name,))
 

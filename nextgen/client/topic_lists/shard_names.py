@@ -54,7 +54,8 @@ async def read_names(
         limit=PAGE_ITEMS_MAX,
         domain=selection.domain.value,
         prefix=selection.local_prefix,
-        names_only=not selection.needs_objects,
+        names_only=not selection.properties,
+        properties=dict(selection.properties.pairs),
     )
     while True:
         message = ShardRequest(list=request)
@@ -67,11 +68,13 @@ async def read_names(
             request.min_position = response.position
         page = response.list
         topics = list(zip(page.names, page.partitions, strict=True))
-        last = topics[-1][0] if topics else ""
+        last = page.next_after or (topics[-1][0] if topics else "")
         if page.items:
-            # A shard node of an earlier release answers with objects whatever is requested.
+            # A shard node of an earlier release answers with all objects whatever is requested.
             topics = [
-                (item.name, item.topic.partitions) for item in page.items if selection.has(item)
+                (item.name, item.topic.partitions)
+                for item in page.items
+                if selection.properties.matches(item.topic.properties)
             ]
             last = page.items[-1].name
         if page.more_items and not last:

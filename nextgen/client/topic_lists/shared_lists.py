@@ -149,7 +149,7 @@ class SharedTopicLists:
     ) -> WatchedNames:
         """See ``ScalableTopicLists.watch_scalable``."""
         selection = PropertySelection(namespace, properties)
-        if not selection.needs_objects or (namespace.text, selection.key) in self._lists:
+        if not selection.properties or (namespace.text, selection.key) in self._lists:
             return await self._place(namespace, selection, after)
         # Objects are many times as large as names, and anybody may send any number of filters.
         async with self._reads:

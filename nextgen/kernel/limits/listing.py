@@ -114,8 +114,12 @@ TOPIC_LIST_CHANGE_NAMES_MAX = 1_000
 together."""
 
 FILTERED_LISTS_READ_MAX = 2
-"""Lists of scalable topics by properties that one process reads from the shards at a time: whole
-objects, as often as there are different filters. Others wait, so that these are read in time."""
+"""Lists of scalable topics by properties that one process reads from the shards at a time, as often
+as there are different filters. Others wait, so that these are read in time."""
+
+FILTERED_PAGE_TOPICS_MAX = 10_000
+"""Topics that a shard looks at for one page of those with some properties, in a few milliseconds of
+its event loop. The page may have no name and yet be followed by others."""
 
 TOPIC_LIST_BACKLOG_EVENTS_MAX = 20_000
 """Events of a namespace that wait to be matched with its patterns; beyond it the namespace is read

@@ -605,7 +605,14 @@ class GetResponse(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ...) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("kind", "parent", "after", "limit", "domain", "min_position", "prefix", "names_only", "bytes_max", "count_only")
+    __slots__ = ("kind", "parent", "after", "limit", "domain", "min_position", "prefix", "names_only", "bytes_max", "count_only", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     KIND_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
@@ -616,6 +623,7 @@ class ListRequest(_message.Message):
     NAMES_ONLY_FIELD_NUMBER: _ClassVar[int]
     BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     COUNT_ONLY_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     kind: _inventory_pb2.Kind
     parent: str
     after: str
@@ -626,21 +634,24 @@ class ListRequest(_message.Message):
     names_only: bool
     bytes_max: int
     count_only: bool
-    def __init__(self, kind: _Optional[_Union[_inventory_pb2.Kind, str]] = ..., parent: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ..., domain: _Optional[str] = ..., min_position: _Optional[int] = ..., prefix: _Optional[str] = ..., names_only: _Optional[bool] = ..., bytes_max: _Optional[int] = ..., count_only: _Optional[bool] = ...) -> None: ...
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, kind: _Optional[_Union[_inventory_pb2.Kind, str]] = ..., parent: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ..., domain: _Optional[str] = ..., min_position: _Optional[int] = ..., prefix: _Optional[str] = ..., names_only: _Optional[bool] = ..., bytes_max: _Optional[int] = ..., count_only: _Optional[bool] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ListResponse(_message.Message):
-    __slots__ = ("items", "more_items", "names", "partitions", "counted")
+    __slots__ = ("items", "more_items", "names", "partitions", "counted", "next_after")
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     MORE_ITEMS_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     COUNTED_FIELD_NUMBER: _ClassVar[int]
+    NEXT_AFTER_FIELD_NUMBER: _ClassVar[int]
     items: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.Item]
     more_items: bool
     names: _containers.RepeatedScalarFieldContainer[str]
     partitions: _containers.RepeatedScalarFieldContainer[int]
     counted: CountedObjects
-    def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., more_items: _Optional[bool] = ..., names: _Optional[_Iterable[str]] = ..., partitions: _Optional[_Iterable[int]] = ..., counted: _Optional[_Union[CountedObjects, _Mapping]] = ...) -> None: ...
+    next_after: str
+    def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., more_items: _Optional[bool] = ..., names: _Optional[_Iterable[str]] = ..., partitions: _Optional[_Iterable[int]] = ..., counted: _Optional[_Union[CountedObjects, _Mapping]] = ..., next_after: _Optional[str] = ...) -> None: ...
 
 class CountedObjects(_message.Message):
     __slots__ = ("objects", "units", "position")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nextgen.client.discovery import topic_list
+from nextgen.client.topic_lists import shard_names
 from nextgen.client.topic_lists.namespace_changes import NamespaceChanges
 from nextgen.client.topic_lists.place import Place
 from nextgen.client.topic_lists.selection import PropertySelection
@@ -11,6 +12,8 @@ from nextgen.client.topic_lists.shared_lists import SharedTopicLists
 from nextgen.pulsar.scalable_topics.namespace_session import NamespaceSession
 from nextgen.pulsar.topic_lists.placement import WatcherPlaces
 from nextgen.pulsar.topic_lists.session import TopicListSession
+from shards.inventory import reader
+from shards.projections import reading
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _HISTORIES = ("tests/unit/client/topic_lists/test_histories.py",)
@@ -18,6 +21,7 @@ _SHARED = ("tests/unit/client/topic_lists/test_shared_lists.py",)
 _SESSION = ("tests/unit/pulsar/topic_lists/test_session.py",)
 _PROGRAM = ("tests/unit/client/discovery/test_topic_list.py",)
 _NAMESPACES = ("tests/unit/pulsar/scalable_topics/test_namespace_session.py",)
+_PAGES = ("tests/unit/shards/inventory/test_listing.py",)
 _PLACEMENT = ("tests/unit/pulsar/topic_lists/test_placement.py",)
 
 MUTANTS = (
@@ -185,16 +189,37 @@ MUTANTS = (
     Mutant(
         "namespace-watch-reads-topics-of-any-properties",
         "SC14",
-        "of the objects that are read those are kept that match",
+        "of the objects that a shard of an earlier release lists those are kept that match",
         (
             Edit(
-                PropertySelection,
-                "has",
-                "return self._properties.matches(item.topic.properties)",
-                "return True",
+                shard_names,
+                "read_names",
+                "if selection.properties.matches(item.topic.properties)",
+                "if True",
             ),
         ),
-        _NAMESPACES,
+        _SHARED,
+    ),
+    Mutant(
+        "shards-list-topics-by-the-text-of-their-properties",
+        "SC14",
+        "a topic is listed by its properties, not by a text that looks like them",
+        (
+            Edit(
+                reading,
+                "read_matching",
+                "if properties.matches(dict(unpack_properties(packed))):",
+                "if True:",
+            ),
+        ),
+        _PAGES,
+    ),
+    Mutant(
+        "filtered-pages-end-with-their-last-name",
+        "SC14",
+        "a page by properties is followed by another one until every topic was looked at",
+        (Edit(reader, "_matching_page", "elif next_after:", "elif False:"),),
+        _PAGES,
     ),
     Mutant(
         "namespace-watch-goes-on-from-too-late",

@@ -43,6 +43,8 @@ class LoggedShard:
         self.events: list[Event] = []
         self.topics: list[dict[str, int]] = [{}]
         self.properties: list[dict[str, dict[str, str]]] = [{}]
+        self.filters = True
+        """False: its node is of a release that answers with all objects."""
         # A shard's log begins with its slots.
         self.touch("persistent://another/one/topic")
 
@@ -86,6 +88,13 @@ class LoggedShard:
         behind = names[bisect_right(names, request.after) :]
         response = ShardResponse(position=position)
         for name in behind[: request.limit]:
+            if self.filters and request.properties:
+                has = self.properties[position].get(name, {}).items()
+                if request.properties.items() <= has:
+                    response.list.names.append(name)
+                    response.list.partitions.append(topics[name])
+                response.list.next_after = name
+                continue
             if request.names_only:
                 response.list.names.append(name)
                 response.list.partitions.append(topics[name])
@@ -94,6 +103,8 @@ class LoggedShard:
             item.topic.partitions = topics[name]
             item.topic.properties.update(self.properties[position].get(name, {}))
         response.list.more_items = len(behind) > request.limit
+        if not response.list.more_items:
+            response.list.ClearField("next_after")
         return response
 
 

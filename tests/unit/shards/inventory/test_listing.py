@@ -23,6 +23,7 @@ from protos.nextgen.v1.shard_service_pb2 import ListRequest, ListResponse
 from shards.domain.states import StateKind
 from shards.domain.topic import TopicCreated
 from shards.inventory import name_counts
+from shards.inventory import reader as reader_module
 from shards.inventory.name_counts import NameCount, NameCounts
 from shards.inventory.reader import InventoryReader
 from shards.projections.fold import fold
@@ -115,6 +116,110 @@ async def test_a_page_ends_before_bytes_max_but_has_one_name(reader, names_only,
     assert len(smallest.names or smallest.items) == 1
     assert page.more_items
     assert smallest.more_items
+
+
+# By properties ------------------------------------------------------------------------------
+
+TRICKY = 'x"part'
+"""As a key its packed pair ends like that of ``part``."""
+
+WITH_PROPERTIES = {
+    "p0": {"part": "0", "b": "ü"},
+    "p1": {"part": "1"},
+    "p2": {"part": "0"},
+    "p3": {TRICKY: "0"},
+    "p4": {"b": '"part":"0"'},
+    "p5": {"part": "0", "b": "ü", "c": "\\"},
+}
+
+
+@pytest.fixture
+def filtered(view: ViewStore, reader: InventoryReader) -> InventoryReader:
+    topics = [
+        TopicCreated(name, name, 0, "ns-1", TIME_MS, tuple(WITH_PROPERTIES[local].items()))
+        for domain in ("persistent", "topic")
+        for local, name in zip(WITH_PROPERTIES, names(*WITH_PROPERTIES, domain=domain), strict=True)
+    ]
+    at = view.applied()
+    view.apply(
+        entries_of([[record_of(topics)]], from_index=at.index + 1, from_position=at.position + 1)
+    )
+    return reader
+
+
+async def all_matching(
+    reader: InventoryReader, properties: dict[str, str], **fields: object
+) -> tuple[list[str], int]:
+    """Return the names of all pages, and how many pages there were."""
+    found: list[str] = []
+    after, pages = "", 0
+    while True:
+        page = await listed(reader, properties=properties, after=after, **fields)
+        assert not page.items
+        assert len(page.names) == len(page.partitions)
+        found += page.names
+        pages += 1
+        if not page.more_items:
+            return found, pages
+        assert page.next_after > after
+        after = page.next_after
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 3])
+@pytest.mark.parametrize("scanned_max", [1, 4, 1_000])
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ({"part": "0"}, ["p0", "p2", "p5"]),
+        ({"part": "0", "b": "ü"}, ["p0", "p5"]),
+        ({TRICKY: "0"}, ["p3"]),
+        ({"c": "\\"}, ["p5"]),
+        ({"part": ""}, []),
+    ],
+)
+async def test_pages_by_properties_have_exactly_the_names_of_topics_that_have_them_all(
+    filtered, monkeypatch, properties, expected, limit, scanned_max
+):
+    monkeypatch.setattr(reader_module, "FILTERED_PAGE_TOPICS_MAX", scanned_max)
+
+    found, pages = await all_matching(filtered, properties, limit=limit)
+
+    assert found == [*names(*expected), *names(*expected, domain="topic")]
+    assert pages > 1 or scanned_max > len(WITH_PROPERTIES)
+
+
+async def test_a_page_by_properties_ends_before_bytes_max_and_the_next_goes_on_there(filtered):
+    found, pages = await all_matching(filtered, {"part": "0"}, domain="topic", bytes_max=1)
+
+    assert found == names("p0", "p2", "p5", domain="topic")
+    assert pages == 3
+
+
+async def test_filtered_page_topics_max_are_looked_at_for_a_page_and_one_more_is_not(
+    filtered, monkeypatch
+):
+    monkeypatch.setattr(reader_module, "FILTERED_PAGE_TOPICS_MAX", 3)
+
+    page = await listed(filtered, properties={"part": "0"}, domain="topic")
+
+    assert list(page.names) == names("p0", "p2", domain="topic")
+    assert page.next_after == names("p2", domain="topic")[0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ListRequest(kind=KIND_TENANT),
+        ListRequest(kind=KIND_TOPIC, parent=NAMESPACE, count_only=True),
+        ListRequest(kind=KIND_TOPIC, parent=NAMESPACE, properties={"a": "x" * 100_000}),
+    ],
+)
+async def test_properties_that_no_page_can_have_are_refused(reader, wrong):
+    wrong.min_position = 1
+    wrong.properties["part"] = "0"
+
+    with pytest.raises(InvalidRequest, match="properties"):
+        await reader.list(wrong)
 
 
 @pytest.mark.parametrize("kind", [KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC])
