@@ -66,8 +66,8 @@ class RaftConfig:
     """The same deadline while the process stops."""
 
     entries_in_flight_max: int = 4
-    """Entries that a leader has appended and not committed; later records share the next entry.
-    benchmarks/engine/raft_commit.py."""
+    """Entries that a leader has appended and not committed: the second and later ones only when
+    many records wait, see ``group_commit``. benchmarks/engine/raft_commit.py."""
 
     view_lag_ms_max: int = VIEW_LAG_MS_MAX
     """When a majority of views is older than this, the leader stops filling entries."""

@@ -1,7 +1,9 @@
 """Group commit: records wait together and share an entry.
 
-At most ``entries_in_flight_max`` entries are appended and not yet committed; records that are
-proposed meanwhile share the next entry. The queue is bounded: beyond it, ``Overloaded``.
+An entry costs every replica messages, a sync and a transaction, however few records it holds. So
+records wait while an entry is in flight, and share the next one. It is appended when nothing is in
+flight any more, or beside the ones in flight, up to ``entries_in_flight_max``, when it would be
+large. The queue is bounded: beyond it, ``Overloaded``.
 """
 
 from __future__ import annotations
@@ -24,6 +26,12 @@ from nextgen.replication.protocol.entry_codec import (
     check_record,
     encode_records,
 )
+
+GATHERED_RECORDS_MAX = 64
+"""Records that wait for the commit of the entries in flight; so many get an entry beside them."""
+
+GATHERED_BYTES_MAX = 64 * 1024
+"""The same in bytes."""
 
 Pending = tuple[Record, "asyncio.Future[Commit]"]
 
@@ -65,7 +73,13 @@ class GroupCommit:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._queue) and len(self._in_flight) < self._entries_in_flight_max
+        if not self._queue or len(self._in_flight) >= self._entries_in_flight_max:
+            return False
+        return (
+            not self._in_flight
+            or len(self._queue) >= GATHERED_RECORDS_MAX
+            or self._queue_bytes >= GATHERED_BYTES_MAX
+        )
 
     def propose(self, record: Record) -> asyncio.Future[Commit]:
         """Queue ``record``.

@@ -5,8 +5,12 @@ import pytest
 from nextgen.kernel.errors import Overloaded, ProposalLost
 from nextgen.kernel.limits.cluster import ENTRY_BYTES_MAX, ENTRY_RECORDS_MAX, RECORD_BYTES_MAX
 from nextgen.replication.ports import Commit, GroupId, Record
-from nextgen.replication.protocol.entry_codec import decode_records
-from nextgen.replication.raft.group_commit import GroupCommit
+from nextgen.replication.protocol.entry_codec import RECORD_OVERHEAD_BYTES, decode_records
+from nextgen.replication.raft.group_commit import (
+    GATHERED_BYTES_MAX,
+    GATHERED_RECORDS_MAX,
+    GroupCommit,
+)
 
 
 class Appender:
@@ -29,6 +33,11 @@ def commits_with(window: int = 2) -> GroupCommit:
     return GroupCommit(GroupId(1), window)
 
 
+def propose_many(commits: GroupCommit, records: int) -> None:
+    for _ in range(records):
+        commits.propose(Record(b"a", 1))
+
+
 async def test_what_waits_shares_an_entry_and_keeps_its_order() -> None:
     commits, append = commits_with(), Appender()
     records = [Record(b"a", 2), Record(b"b", 0), Record(b"c", 1)]
@@ -49,7 +58,7 @@ async def test_what_waits_shares_an_entry_and_keeps_its_order() -> None:
 async def test_the_window_bounds_the_entries_in_flight() -> None:
     commits, append = commits_with(window=2), Appender()
     for _ in range(3):
-        commits.propose(Record(b"a", 1))
+        propose_many(commits, GATHERED_RECORDS_MAX)
         commits.fill(append)
     assert len(append.payloads) == 2
 
@@ -60,14 +69,46 @@ async def test_the_window_bounds_the_entries_in_flight() -> None:
 
 
 @pytest.mark.parametrize(
-    ("records", "entries"), [(ENTRY_RECORDS_MAX, 1), (ENTRY_RECORDS_MAX + 1, 2)]
+    ("records", "entries"), [(GATHERED_RECORDS_MAX - 1, 1), (GATHERED_RECORDS_MAX, 2)]
 )
-async def test_an_entry_holds_so_many_records_and_no_more(records: int, entries: int) -> None:
+async def test_few_records_wait_for_the_commit_of_the_entry_in_flight(
+    records: int, entries: int
+) -> None:
     commits, append = commits_with(), Appender()
-    for _ in range(records):
-        commits.propose(Record(b"a", 1))
+    commits.propose(Record(b"a", 1))
+    commits.fill(append)
 
-    assert commits.fill(append) == entries
+    propose_many(commits, records)
+    commits.fill(append)
+    assert len(append.payloads) == entries
+
+    commits.commit(1)
+    commits.fill(append)
+    assert len(append.payloads) == 2
+    assert len(decode_records(append.payloads[1])) == records
+
+
+@pytest.mark.parametrize("missing_bytes", [1, 0])
+async def test_few_large_records_do_not_wait(missing_bytes: int) -> None:
+    commits, append = commits_with(), Appender()
+    commits.propose(Record(b"a", 1))
+    commits.fill(append)
+
+    commits.propose(Record(bytes(GATHERED_BYTES_MAX - RECORD_OVERHEAD_BYTES - missing_bytes), 1))
+    commits.fill(append)
+
+    assert len(append.payloads) == 2 - missing_bytes
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_an_entry_holds_so_many_records_and_no_more(more: int) -> None:
+    commits, append = commits_with(), Appender()
+    propose_many(commits, ENTRY_RECORDS_MAX + more)
+
+    commits.fill(append)
+
+    assert len(decode_records(append.payloads[0])) == ENTRY_RECORDS_MAX
+    assert commits.records_waiting == more
 
 
 async def test_an_entry_stays_below_its_limit_in_bytes() -> None:
