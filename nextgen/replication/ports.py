@@ -358,7 +358,8 @@ class ReplicatedLog(Protocol):
         ...
 
     def expedite_commits(self) -> Callable[[], None]:
-        """Have the leader send commits to this replica at once, not with its next message.
+        """Have the leader send commits to this replica at once, not with its next message, which
+        may be a heartbeat.
 
         Each commit may cost one more message, for as long as a reader follows the log here.
         Returns a function that ends it.

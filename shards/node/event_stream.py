@@ -92,11 +92,16 @@ async def _reach(replica: Replica, position: int) -> None:
         if position > log.commit_position + 1:
             raise PositionAhead(position, log.commit_position, is_final=True)
         return
-    with contextlib.suppress(TimeoutError):
+    stop_expediting = log.expedite_commits()
+    try:
         async with timeout(FOLLOWER_READ_WAIT_MS / 1000):
             while position > log.commit_position + 1:
                 _check_running(replica)
                 await replica.wait_commit()
+    except TimeoutError:
+        pass
+    finally:
+        stop_expediting()
     if position > log.commit_position + 1:
         raise PositionAhead(position, log.commit_position)
 

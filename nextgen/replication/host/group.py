@@ -189,7 +189,14 @@ class PySyncObjGroup:
 
     async def wait_position(self, position: int) -> None:
         self._check_running()
-        await self._view_reaches(self._position_waiters, position)
+        if position <= self._replica.commit_position:
+            await self._view_reaches(self._position_waiters, position)
+            return
+        stop_expediting = self.expedite_commits()
+        try:
+            await self._view_reaches(self._position_waiters, position)
+        finally:
+            stop_expediting()
 
     def read(self, from_position: int, *, events_max: int, bytes_max: int) -> Sequence[Entry]:
         replica, journal = self._replica, self._replica.journal

@@ -121,7 +121,7 @@ TERM_IS_KNOWN_FIELD = "term_is_known"
 """In the answer to a probe: False from a replica that lost its own term."""
 
 EXPEDITE_FIELD = "hurry"
-"""In ``append_answer``: a reader follows this replica's log, so the leader expedites its commits.
+"""In ``append_answer``: a reader waits for commits here, so the leader expedites them.
 The key keeps its name, because it is part of the protocol between releases."""
 
 _DIGEST_BOUNDS = (_DIGEST_MAX, RAFT_NUMBER_MAX, RAFT_NUMBER_MAX, _DIGEST_MAX)

@@ -57,7 +57,10 @@ class Following:
     def expedite(self) -> Callable[[], None]:
         """Have the leader send commits at once; see ``ReplicatedLog.expedite_commits``."""
         wish = object()
+        is_first = not self._expedited
         self._expedited.add(wish)
+        if is_first and not (self._replica.stopped or self._replica.installing):
+            self._report()
         return lambda: self._expedited.discard(wish)
 
     def forget_behind(self, index: int) -> None:
@@ -177,8 +180,13 @@ class Following:
         """Report to the leader that this view, which it counts as behind, has caught up."""
         if self._reported_lag_ms <= self._replica.config.view_lag_ms_max:
             return
+        if self._replica.applier.lag_ms <= self._replica.config.view_lag_ms_max:
+            self._report()
+
+    def _report(self) -> None:
+        """Answer the leader without a question."""
         leader_id = self._replica.core.leader_id
-        if leader_id is None or self._replica.applier.lag_ms > self._replica.config.view_lag_ms_max:
-            return
         agreed = min(self._agreed_index, self._replica.journal.durable_index)
-        self._answer(leader_id, success=True, index=agreed)
+        # Without an entry that both have, a success would end the leader's search for one.
+        if leader_id is not None and agreed and not self._replica.core.leads:
+            self._answer(leader_id, success=True, index=agreed)

@@ -22,11 +22,13 @@ from nextgen.replication.raft.divergence import DIGEST_FIELD, DigestComparison
 from nextgen.replication.raft.leadership import Leadership
 from nextgen.replication.statistics import ReplicaStatistics
 
-COMMIT_NOTICE_S = 0.01
-"""Delay until a commit that no later entry carries is sent to the followers."""
-
 EXPEDITED_NOTICE_S = 0.001
-"""The same for a follower with a log reader: the commits of a millisecond share one message."""
+"""Delay until a commit is sent to a follower that requested it; those of a millisecond share one
+message. Other followers learn it with the next entry or heartbeat."""
+
+SUCCESSOR_LOOK_S = 0.01
+"""Delay until a leader that was removed asks whether its successor leads: that one sends it
+nothing, and answers with the later term."""
 
 
 class LeadingReplica(Protocol):
@@ -59,13 +61,12 @@ class Leading:
         self._replica = replica
         self._sync_watch = sync_watch
         self._loop = asyncio.get_running_loop()
-        self._commit_notice: asyncio.TimerHandle | None = None
         self._expedited_notice: asyncio.TimerHandle | None = None
-        self._committed_at = 0.0
         self._leave_deadline: asyncio.TimerHandle | None = None
+        self._successor_look: asyncio.TimerHandle | None = None
 
     def stop(self) -> None:
-        for timer in (self._commit_notice, self._expedited_notice, self._leave_deadline):
+        for timer in (self._expedited_notice, self._leave_deadline, self._successor_look):
             if timer is not None:
                 timer.cancel()
 
@@ -103,6 +104,8 @@ class Leading:
         if message["read_round"] > leadership.reads.round:
             raise RemoteProtocolError("an answer confirms reads that were not begun yet")
         leadership.replicator.answered(sender, message)
+        # It may have begun to wait for a commit that is here already.
+        self._notice_commit_soon(leadership)
         replica.divergence.heard(sender, message.get(DIGEST_FIELD))
         replica.kick()
 
@@ -138,6 +141,10 @@ class Leading:
         )
         if successor is not None:
             replica.send(successor, {"type": "timeout_now", "term": leadership.term})
+            if not replicator.counts_itself:
+                self._successor_look = self._loop.call_later(
+                    SUCCESSOR_LOOK_S, self._look_for_successor, leadership
+                )
         if replica.configuration.index <= replica.commit_index and not replicator.counts_itself:
             self._leave(leadership)
 
@@ -196,6 +203,11 @@ class Leading:
         )
         self._replica.kick()
 
+    def _look_for_successor(self, leadership: Leadership) -> None:
+        replica = self._replica
+        if replica.leadership is leadership and not replica.stopped:
+            leadership.replicator.send_heartbeats(replica.commit_index, leadership.reads.round)
+
     def _left(self, leadership: Leadership) -> None:
         self._leave_deadline = None
         if self._replica.leadership is leadership:
@@ -245,10 +257,8 @@ class Leading:
             self._replica.send(best, {"type": "timeout_now", "term": term})
 
     def _notice_commit_soon(self, leadership: Leadership) -> None:
-        self._committed_at = self._loop.time()
-        if leadership.replicator.followers and self._commit_notice is None:
-            self._commit_notice = self._loop.call_later(COMMIT_NOTICE_S, self._notice_commit)
-        if self._expedited_notice is None and leadership.replicator.is_expedited:
+        waits = leadership.replicator.any_waits_for(self._replica.commit_index)
+        if waits and self._expedited_notice is None:
             self._expedited_notice = self._loop.call_later(
                 EXPEDITED_NOTICE_S, self._notice_expedited
             )
@@ -260,15 +270,3 @@ class Leading:
             leadership.replicator.send_commit_expedited(
                 replica.commit_index, leadership.reads.round
             )
-
-    def _notice_commit(self) -> None:
-        self._commit_notice = None
-        replica, leadership = self._replica, self._replica.leadership
-        if leadership is None or replica.stopped:
-            return
-        due_at = self._committed_at + COMMIT_NOTICE_S
-        if due_at > self._loop.time():
-            # Commits follow each other: the next entry may well carry the news.
-            self._commit_notice = self._loop.call_at(due_at, self._notice_commit)
-        else:
-            leadership.replicator.send_commit(replica.commit_index, leadership.reads.round)

@@ -93,6 +93,14 @@ class FollowerProgress:
         self.match_index = 0
         self.restart_from(index)
 
+    def waits_for(self, commit_index: int) -> bool:
+        """Return whether the commit of an entry that it has is to be sent to it at once."""
+        return (
+            self.is_expedited
+            and self.connected
+            and self.sent_commit_index < min(commit_index, self.next_index - 1)
+        )
+
     @property
     def has_room(self) -> bool:
         if not self.in_flight:
@@ -240,22 +248,14 @@ class Replicator:
             if follower.connected:
                 self._send_heartbeat(follower, commit_index, read_round)
 
-    def send_commit(self, commit_index: int, read_round: int) -> None:
-        """Send the commit index to the followers that lack it."""
-        for follower in self.followers.values():
-            if follower.connected and follower.sent_commit_index < commit_index:
-                self._send_heartbeat(follower, commit_index, read_round)
-
-    @property
-    def is_expedited(self) -> bool:
-        """Whether some follower needs commits at once."""
-        return any(follower.is_expedited for follower in self.followers.values())
+    def any_waits_for(self, commit_index: int) -> bool:
+        """Return whether a follower that needs commits at once lacks one up to ``commit_index``."""
+        return any(follower.waits_for(commit_index) for follower in self.followers.values())
 
     def send_commit_expedited(self, commit_index: int, read_round: int) -> None:
         """Send the commit index to the followers that need it at once."""
         for follower in self.followers.values():
-            is_behind = follower.sent_commit_index < min(commit_index, follower.next_index - 1)
-            if follower.is_expedited and follower.connected and is_behind:
+            if follower.waits_for(commit_index):
                 self._send_heartbeat(follower, commit_index, read_round)
 
     def majority_durable_index(self) -> int:

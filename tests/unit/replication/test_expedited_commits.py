@@ -1,4 +1,4 @@
-"""Commits are announced at once to a follower whose log is being followed, and to no other."""
+"""Commits are announced at once to a follower where a reader waits for them, and to no other."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import asyncio
 
 import pytest
 
+from nextgen.replication.config import RaftConfig
 from nextgen.replication.mesh.frames import RemoteProtocolError
 from nextgen.replication.protocol.messages import EXPEDITE_FIELD, check_message
-from nextgen.replication.raft.leading import COMMIT_NOTICE_S, EXPEDITED_NOTICE_S
+from nextgen.replication.raft.leading import EXPEDITED_NOTICE_S
 from tests.support.scenarios import run_by
 from tests.support.simulated.raft import RaftSimulation, SimNode
 from tests.unit.replication.test_group import log_of, now, others_than, propose, simulated
+
+HEARTBEAT_S = RaftConfig().heartbeat_ms / 1000
 
 HEARD_S = 0.5
 """Some heartbeats: the leader has heard what a follower wishes."""
@@ -43,10 +46,38 @@ async def test_a_commit_is_announced_at_once_to_a_follower_that_requested_it(
     end = log_of(expedited).expedite_commits()
 
     assert await notice_s(leader, expedited) <= EXPEDITED_NOTICE_S + WAY_S
-    assert await notice_s(leader, other) >= COMMIT_NOTICE_S
+    assert await notice_s(leader, other) > EXPEDITED_NOTICE_S + WAY_S
 
     end()
-    assert await notice_s(leader, expedited) >= COMMIT_NOTICE_S
+    assert await notice_s(leader, expedited) > EXPEDITED_NOTICE_S + WAY_S
+
+
+@run_by(simulated)
+async def test_a_heartbeat_brings_a_commit_that_nobody_requested(
+    simulation: RaftSimulation,
+) -> None:
+    leader = await simulation.leader()
+    follower, _ = others_than(simulation, leader)
+
+    assert await notice_s(leader, follower) <= HEARTBEAT_S + WAY_S
+
+
+@run_by(simulated)
+async def test_a_follower_requests_the_commit_that_a_reader_waits_for(
+    simulation: RaftSimulation,
+) -> None:
+    leader = await simulation.leader()
+    follower, _ = others_than(simulation, leader)
+    await asyncio.sleep(HEARD_S)
+    commit = await propose(leader)
+    assert log_of(follower).commit_position < commit.first_position
+    began_at = now()
+
+    await log_of(follower).wait_position(commit.first_position)
+
+    assert now() - began_at <= EXPEDITED_NOTICE_S + 2 * WAY_S
+    # The wish ends with the wait.
+    assert await notice_s(leader, follower) > EXPEDITED_NOTICE_S + WAY_S
 
 
 @run_by(simulated)
