@@ -51,6 +51,7 @@ class Following:
         self._replica = replica
         self._sync_watch = sync_watch
         self._agreed_index = 0  # Up to here this log is the present leader's.
+        self._view_may_reach = 0
         self._reported_lag_ms = 0
         self._expedited: set[object] = set()
 
@@ -115,7 +116,14 @@ class Following:
         else:
             durable = min(outcome.index, self._replica.journal.durable_index)
             self._answer(sender, success=True, index=durable, read_round=message["read_round"])
-        self._replica.kick()
+        self._let_view_follow()
+
+    def _let_view_follow(self) -> None:
+        """Run if the view may fold more than before."""
+        reached = min(self._replica.commit_index, self._replica.journal.durable_index)
+        if reached > self._view_may_reach:
+            self._view_may_reach = reached
+            self._replica.kick()
 
     def _learn_configuration(self, message: Message) -> None:
         data, index = message.get(CONFIGURATION_FIELD), message["previous_index"]
@@ -137,7 +145,7 @@ class Following:
                 index=outcome.index,
                 read_round=message["read_round"],
             )
-            self._replica.kick()
+            self._let_view_follow()
 
         self._replica.journal.when_durable(answer)
 

@@ -49,6 +49,16 @@ class Leadership:
                 future.set_result(configuration)
 
     @property
+    def is_quiet(self) -> bool:
+        """True while nothing waits: no proposal, no read, no change of members, no successor."""
+        return (
+            self.commits.is_empty
+            and self.reads.is_empty
+            and self._change is None
+            and self._successor is None
+        )
+
+    @property
     def hands_over(self) -> bool:
         """True while a successor catches up: no entry is appended, proposals wait."""
         return self._successor is not None

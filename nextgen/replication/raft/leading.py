@@ -107,7 +107,22 @@ class Leading:
         # It may have begun to wait for a commit that is here already.
         self._notice_commit_soon(leadership)
         replica.divergence.heard(sender, message.get(DIGEST_FIELD))
-        replica.kick()
+        if self._answer_matters(leadership, sender):
+            replica.kick()
+
+    def _answer_matters(self, leadership: Leadership, sender: NodeId) -> bool:
+        """Return whether an answer of ``sender`` may have given this leader something to do.
+
+        That of the last follower, after a majority had the entry, and those to heartbeats do not.
+        """
+        replica, replicator = self._replica, leadership.replicator
+        last_index = replica.journal.last_index
+        return (
+            not leadership.is_quiet
+            or replica.commit_index < last_index
+            or replicator.followers[sender].next_index <= last_index
+            or not replicator.counts_itself
+        )
 
     def run(self, leadership: Leadership) -> None:
         """Commit entries that a majority has, fill new ones, send them, confirm reads."""

@@ -28,6 +28,11 @@ class ReadRounds:
     def round(self) -> int:
         return self._round
 
+    @property
+    def is_empty(self) -> bool:
+        """True when no read waits."""
+        return not self._asking and not self._waiting
+
     def ask(self, commit_index: int) -> asyncio.Future[int]:
         """Return a future of ``commit_index``, resolved once leadership is confirmed.
 
