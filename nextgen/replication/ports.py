@@ -357,6 +357,14 @@ class ReplicatedLog(Protocol):
         """
         ...
 
+    def on_commit_positions(self, listener: Callable[[int, int], None]) -> Callable[[], None]:
+        """Call ``listener`` with the first and last position of each run of newly committed
+        entries, which are not read for it; the last is before the first if they hold no event.
+
+        Otherwise as ``on_commit``.
+        """
+        ...
+
     def expedite_commits(self) -> Callable[[], None]:
         """Have the leader send commits to this replica at once, not with its next message, which
         may be a heartbeat.

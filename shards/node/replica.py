@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import structlog
 
 from nextgen.client.log.wire import replica_status
 from nextgen.kernel.errors import MetadataError, NotLeader, Unavailable
 from nextgen.kernel.routing.slots import SlotTable
-from nextgen.replication.ports import Entry, NodeId, ReplicatedLog, Role, RoleChange
+from nextgen.replication.ports import NodeId, ReplicatedLog, Role, RoleChange
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ReplicaStatus
 from shards.inventory.reader import InventoryReader
@@ -69,7 +69,7 @@ class Replica:
             wait_commit=self.wait_commit,
         )
         self._unsubscribes = [
-            log.on_commit(self._on_commit),
+            log.on_commit_positions(self._on_commit),
             log.on_role_change(self._on_role_change),
         ]
 
@@ -133,8 +133,8 @@ class Replica:
         for unsubscribe in self._unsubscribes:
             unsubscribe()
 
-    def _on_commit(self, entries: Sequence[Entry]) -> None:
-        self._metrics.commits.inc(entries[-1].next_position - entries[0].first_position)
+    def _on_commit(self, first_position: int, last_position: int) -> None:
+        self._metrics.commits.inc(last_position + 1 - first_position)
         self._wake_for_commit()
 
     def _wake_for_commit(self) -> None:

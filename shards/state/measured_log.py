@@ -88,6 +88,9 @@ class MeasuredLog:
     def on_commit(self, listener: Callable[[Sequence[Entry]], None]) -> Callable[[], None]:
         return self._log.on_commit(listener)
 
+    def on_commit_positions(self, listener: Callable[[int, int], None]) -> Callable[[], None]:
+        return self._log.on_commit_positions(listener)
+
     def expedite_commits(self) -> Callable[[], None]:
         return self._log.expedite_commits()
 

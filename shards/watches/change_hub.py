@@ -60,7 +60,7 @@ class ChangeHub:
         self._matching: asyncio.Task[None] | None = None
         self._stop_expediting: Callable[[], None] | None = None
         self._closed: MetadataError | None = None
-        self._unsubscribe = log.on_commit(self._on_commit)
+        self._unsubscribe: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return (
@@ -126,7 +126,6 @@ class ChangeHub:
         if self._closed is not None:
             return
         self._closed = error
-        self._unsubscribe()
         self._end_all(error)
 
     def _end_all(self, error: MetadataError) -> None:
@@ -137,6 +136,8 @@ class ChangeHub:
     def _begin(self) -> None:
         self._seen = max(self._seen, self._log.commit_position)
         self.source.position = self._seen
+        # Without a stream nothing is read and decoded for this.
+        self._unsubscribe = self._log.on_commit(self._on_commit)
         self._stop_expediting = self._log.expedite_commits()
         self._matching = start("change_matching", self._match_all(), on_failure=self._broke)
 
@@ -148,6 +149,9 @@ class ChangeHub:
 
     def _pause(self) -> None:
         self._throw_away()
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
         if self._matching is not None:
             self._matching.cancel()
             self._matching = None

@@ -136,6 +136,26 @@ async def test_a_commit_listener_sees_every_entry_once_and_in_order(subject: Sub
     assert [entry.index for entry in seen] == list(range(seen[0].index, seen[0].index + len(seen)))
 
 
+async def test_a_listener_of_positions_hears_where_the_committed_events_are(
+    subject: Subject,
+) -> None:
+    before = subject.log.commit_position
+    seen: list[tuple[int, int]] = []
+    unsubscribe = subject.log.on_commit_positions(lambda first, last: seen.append((first, last)))
+
+    await propose_all(subject.log, Record(b"a", 2))
+    await propose_all(subject.log, Record(b"b", 0))
+    await propose_all(subject.log, Record(b"c", 1))
+    unsubscribe()
+    await propose_all(subject.log, Record(b"unseen", 1))
+
+    assert seen == [
+        (before + 1, before + 2),
+        (before + 3, before + 2),
+        (before + 3, before + 3),
+    ]
+
+
 async def test_a_failing_listener_disturbs_nobody(
     subject: Subject, caplog: pytest.LogCaptureFixture
 ) -> None:

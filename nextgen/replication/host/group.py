@@ -64,6 +64,7 @@ class PySyncObjGroup:
         self._on_stopped = on_stopped
         self._event_level_of = event_level_of
         self._commit_listeners: ListenerSet[Sequence[Entry]] = ListenerSet()
+        self._position_listeners: ListenerSet[tuple[int, int]] = ListenerSet()
         self._role_listeners: ListenerSet[RoleChange] = ListenerSet()
         self._index_waiters = ProgressWaiters(applied.index)
         self._position_waiters = ProgressWaiters(applied.position)
@@ -214,6 +215,9 @@ class PySyncObjGroup:
     def on_commit(self, listener: Callable[[Sequence[Entry]], None]) -> Callable[[], None]:
         return self._commit_listeners.add(listener)
 
+    def on_commit_positions(self, listener: Callable[[int, int], None]) -> Callable[[], None]:
+        return self._position_listeners.add(lambda positions: listener(*positions))
+
     def expedite_commits(self) -> Callable[[], None]:
         return self._replica.following.expedite()
 
@@ -273,13 +277,16 @@ class PySyncObjGroup:
     # From the engine --------------------------------------------------------------------------
 
     def committed(self, first: int, last: int, known: Mapping[int, Entry]) -> None:
-        if not len(self._commit_listeners):
-            return
-        entries = [
-            known.get(index) or _decoded(self._replica.journal.entry(index))
-            for index in range(first, last + 1)
-        ]
-        self._commit_listeners.tell(entries)
+        replica = self._replica
+        if len(self._position_listeners):
+            first_position = replica.journal.first_position_of(first)
+            self._position_listeners.tell((first_position, replica.commit_position))
+        if len(self._commit_listeners):
+            entries = [
+                known.get(index) or _decoded(replica.journal.entry(index))
+                for index in range(first, last + 1)
+            ]
+            self._commit_listeners.tell(entries)
 
     @property
     def is_view_awaited(self) -> bool:

@@ -105,6 +105,7 @@ class MemoryLog:
         self._role = Role.FOLLOWER
         self._leader_id: NodeId | None = None
         self._commit_listeners: ListenerSet[Sequence[Entry]] = ListenerSet()
+        self._position_listeners: ListenerSet[tuple[int, int]] = ListenerSet()
         self._role_listeners: ListenerSet[RoleChange] = ListenerSet()
         self._index_waiters = ProgressWaiters(self._base.index)
         self._position_waiters = ProgressWaiters(self._base.position)
@@ -277,6 +278,9 @@ class MemoryLog:
     def on_commit(self, listener: Callable[[Sequence[Entry]], None]) -> Callable[[], None]:
         return self._commit_listeners.add(listener)
 
+    def on_commit_positions(self, listener: Callable[[int, int], None]) -> Callable[[], None]:
+        return self._position_listeners.add(lambda positions: listener(*positions))
+
     def expedite_commits(self) -> Callable[[], None]:
         """Every commit is known at once here; what counts is that each call is ended."""
         self.expedited += 1
@@ -424,6 +428,7 @@ class MemoryLog:
     def _append(self, records: Sequence[Record]) -> Entry:
         entry = Entry(self._last_index + 1, self._term, self._next_position, tuple(records))
         self._entries.append(entry)
+        self._position_listeners.tell((entry.first_position, entry.next_position - 1))
         self._commit_listeners.tell((entry,))
         self._apply()
         return entry

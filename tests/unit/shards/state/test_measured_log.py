@@ -54,7 +54,9 @@ async def test_a_lost_proposal_is_not_observed() -> None:
 async def test_everything_else_is_the_logs_own() -> None:
     it = Measured()
     seen: list[Entry] = []
+    positions: list[tuple[int, int]] = []
     unsubscribe = it.log.on_commit(seen.extend)
+    ended = it.log.on_commit_positions(lambda first, last: positions.append((first, last)))
     roles: list[str] = []
     it.log.on_role_change(lambda change: roles.append(change.role))
     commit = await it.log.propose(Record(b"x", 1))
@@ -67,7 +69,9 @@ async def test_everything_else_is_the_logs_own() -> None:
     assert it.log.status == it.inner.status
     assert it.log.read(1, events_max=1, bytes_max=1) == it.inner.read(1, events_max=1, bytes_max=1)
     assert len(seen) == 1
+    assert positions == [(commit.first_position, commit.first_position)]
     unsubscribe()
+    ended()
     assert (await it.log.take_snapshot()).position == 1
     await it.log.transfer_leadership(NodeId("node-2"))
     await it.log.stop()
