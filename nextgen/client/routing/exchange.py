@@ -1,6 +1,9 @@
 """One multiplexed ``ShardService.Exchange`` stream per endpoint, shared by all requests to it.
 
-    request() ──▶ pending[request_id] ──▶ one writer ──▶ stream ──▶ one reader ──▶ future
+    request() ──▶ outbox ──▶ one writer ──▶ stream ──▶ one reader ──▶ future
+
+Requests share messages by Nagle's rule (RFC 896): while the latest message has no answer, further
+requests wait in ``RequestOutbox`` and go together. A lone request is sent at once.
 
 A stream that breaks fails all its pending requests at once; the next request connects anew.
 Nothing reconnects in the background: an idle pool does nothing.
@@ -9,7 +12,6 @@ Nothing reconnects in the background: an idle pool does nothing.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +20,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from nextgen.client.routing.request_outbox import RequestOutbox, is_slow
 from nextgen.client.transport.channel import close_channel, open_channel, wait_connected
 from nextgen.client.wire.errors import error_of_rpc, from_detail
 from nextgen.kernel.errors import (
@@ -30,11 +33,11 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.kernel.limits.cluster import (
-    EXCHANGE_IN_FLIGHT_MAX,
     GRPC_MESSAGE_BYTES_MAX,
     RECONNECT_PAUSE_MS,
     SILENT_CONNECTION_MS,
 )
+from nextgen.kernel.limits.stream import EXCHANGE_IN_FLIGHT_MAX
 from nextgen.tasks.background import cancel_and_wait, join, start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
@@ -67,10 +70,7 @@ class _Connection:
         self._loop = asyncio.get_running_loop()
         self._channel = open_channel(endpoint)
         self._pending: dict[int, _Pending] = {}
-        self._outbox: OrderedDict[int, bytes] = OrderedDict()
-        """By request id, oldest first. A request whose caller has given up is removed, so a slow
-        peer does no work for it."""
-        self._wake = asyncio.Event()
+        self._outbox = RequestOutbox()
         self._request_id = 0
         self._heard_at = self._loop.time()
         self._pending_since = self._heard_at  # Not after the oldest pending request was sent.
@@ -113,6 +113,7 @@ class _Connection:
         request_id = self._request_id
         request.request_id = request_id
         request.timeout_ms = timeout_ms
+        request.takes_batches = True
         data = request.SerializeToString()
         if len(data) > GRPC_MESSAGE_BYTES_MAX:
             raise InvalidRequest(
@@ -122,8 +123,7 @@ class _Connection:
         if not self._pending:
             self._pending_since = self._loop.time()
         self._pending[request_id] = _Pending(request.shard_id, future)
-        self._outbox[request_id] = data
-        self._wake.set()
+        self._outbox.put(request_id, data, is_slow=is_slow(request))
         sent_at = self._loop.time()
         try:
             async with timeout(timeout_ms / 1_000):
@@ -135,7 +135,7 @@ class _Connection:
             ) from error
         finally:
             self._pending.pop(request_id, None)
-            self._outbox.pop(request_id, None)
+            self._outbox.withdraw(request_id)
 
     def _suspect(self, sent_at: float) -> None:
         """Close the connection if nothing was received since ``sent_at``.
@@ -177,7 +177,7 @@ class _Connection:
             if not pending.future.done():
                 pending.future.set_exception(kind(reason))
         self._pending.clear()
-        self._outbox.clear()
+        self._outbox.close()
         for task in self._tasks:
             if task is not asyncio.current_task():
                 task.cancel()
@@ -192,11 +192,7 @@ class _Connection:
     async def _write_requests(self, call: Any) -> None:
         try:
             while True:
-                await self._wake.wait()
-                self._wake.clear()
-                while self._outbox:
-                    _, data = self._outbox.popitem(last=False)
-                    await call.write(data)
+                await call.write(await self._outbox.take())
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
             self._ended_by(error)
 
@@ -208,7 +204,11 @@ class _Connection:
                     self.close(f"{self.endpoint} ended the stream")
                     return
                 self._heard_at = self._loop.time()
-                self._dispatch(ShardResponse.FromString(data))
+                response = ShardResponse.FromString(data)
+                for encoded in response.batch:
+                    self._dispatch(ShardResponse.FromString(encoded))
+                if not response.batch:
+                    self._dispatch(response)
         except (grpc.RpcError, DecodeError) as error:
             self._ended_by(error)
 
@@ -223,6 +223,7 @@ class _Connection:
     def _dispatch(self, response: ShardResponse) -> None:
         if response.more:
             return  # A message of an earlier release's shard node: the answer follows.
+        self._outbox.answered(response.request_id, takes_batches=response.takes_batches)
         pending = self._pending.pop(response.request_id, None)
         if pending is None or pending.future.done():
             return  # Its caller stopped waiting.

@@ -67,9 +67,6 @@ PROPOSE_QUEUE_BYTES_MAX = 32 * 1024 * 1024
 VIEW_LAG_MS_MAX = 200
 """When a majority of views is older than this the leader stops taking entries for a while."""
 
-EXCHANGE_IN_FLIGHT_MAX = 4_096
-"""Requests in flight on one connection between two of our processes."""
-
 # Slots ---------------------------------------------------------------------------------------
 
 SLOT_COUNT = 16_384

@@ -1,4 +1,5 @@
-"""Limits of readers of the event log: event streams, change streams, the exporter."""
+"""Limits of streams: of readers of the event log (event streams, change streams, the exporter), and
+of the exchange of requests."""
 
 from __future__ import annotations
 
@@ -224,3 +225,23 @@ HELD_OBJECTS_PER_MESSAGE_MAX = 500
 
 HELD_BYTES_PER_MESSAGE_MAX = 1024 * 1024
 """The same in bytes: names may have some hundred, and a topic any number of units."""
+
+# The exchange of requests and answers (ADR 0013, 0089) --------------------------------------
+
+EXCHANGE_IN_FLIGHT_MAX = 4_096
+"""Requests in flight on one connection between two of our processes."""
+
+EXCHANGE_HOLD_MS = 20
+"""A request to a shard node waits at most this long for the first answer to the message before it,
+so that requests share messages. An idle shard answers within 3 ms."""
+
+EXCHANGE_HOLD_BEHIND_SLOW_MS = 2
+"""The same behind a message of requests that a shard may answer late, because they wait for more
+than a commit: for brokers or subscribers."""
+
+EXCHANGE_BATCH_REQUESTS_MAX = 32
+"""Requests in one message, and answers. They are begun in one turn of a shard node's loop, at up to
+a quarter of a millisecond each. With as many waiting, none waits any longer."""
+
+EXCHANGE_BATCH_BYTES_MAX = 64 * 1024
+"""Bytes of the requests or answers that share one message. A larger one is a message by itself."""

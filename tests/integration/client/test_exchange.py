@@ -17,7 +17,7 @@ from nextgen.kernel.errors import (
     Overloaded,
     Unauthenticated,
 )
-from nextgen.kernel.limits import cluster as limits
+from nextgen.kernel.limits.stream import EXCHANGE_BATCH_REQUESTS_MAX, EXCHANGE_IN_FLIGHT_MAX
 from nextgen.runtime.security.cluster_proof import (
     ClusterCredentials,
     credentials_in_use,
@@ -69,6 +69,12 @@ def lookup(*topics: str, shard_id: int = 1) -> pb.ShardRequest:
     return pb.ShardRequest(shard_id=shard_id, lookup=pb.ShardLookupRequest(topics=topics))
 
 
+def create(name: str) -> pb.ShardRequest:
+    body = pb.CreateTopics(topics=[pb.TopicSpec(name=name)])
+    command = pb.Command(command_id=name.encode().ljust(16), create_topics=body)
+    return pb.ShardRequest(shard_id=1, execute=pb.ExecuteRequest(commands=[command]))
+
+
 async def test_many_requests_share_one_stream_and_get_their_own_answers(server, pool):
     names = [f"persistent://t/n/x{number}" for number in range(500)]
     for name in names:
@@ -81,6 +87,67 @@ async def test_many_requests_share_one_stream_and_get_their_own_answers(server, 
     assert [response.lookup.answers[0].topic for response in responses] == names
     assert {request.shard_map_version for request in server.requests} == {7}
     assert repr(pool) == "<ExchangePool connections=1 in_flight=0>"
+
+
+async def test_requests_behind_one_without_an_answer_share_messages_in_their_order(server, pool):
+    server.takes_batches = True
+    release = asyncio.Event()
+
+    async def wait(_request):
+        await release.wait()
+
+    await pool.request(server.endpoint, create("first"), timeout_ms=TIMEOUT_MS)
+    server.hook = wait
+    ahead = asyncio.create_task(
+        pool.request(server.endpoint, create("ahead"), timeout_ms=TIMEOUT_MS)
+    )
+    await server.wait_requests(2)
+    names = [f"t{number}" for number in range(EXCHANGE_BATCH_REQUESTS_MAX)]
+    others = [
+        asyncio.create_task(pool.request(server.endpoint, create(name), timeout_ms=TIMEOUT_MS))
+        for name in names
+    ]
+    await server.wait_requests(2 + len(names))
+    release.set()
+    await asyncio.gather(ahead, *others)
+
+    assert server.requests_per_message == [1, 1, len(names)]
+    sent = [each.execute.commands[0].create_topics.topics[0].name for each in server.requests]
+    assert sent == ["first", "ahead", *names]
+
+
+async def test_a_node_of_an_earlier_release_gets_one_request_in_each_message(server, pool):
+    await asyncio.gather(
+        *(
+            pool.request(server.endpoint, create(f"t{number}"), timeout_ms=TIMEOUT_MS)
+            for number in range(100)
+        )
+    )
+
+    assert len(server.requests) == 100
+    assert not any(request.batch for request in server.requests)
+
+
+async def test_a_stream_that_breaks_fails_all_requests_of_a_message_indefinitely(server, pool):
+    """They may have been carried out: their callers repeat them with the same command ids."""
+    server.takes_batches = True
+    await pool.request(server.endpoint, create("first"), timeout_ms=TIMEOUT_MS)
+
+    async def never(_request):
+        await asyncio.Event().wait()
+
+    server.hook = never
+    waiting = [
+        asyncio.create_task(pool.request(server.endpoint, create(name), timeout_ms=TIMEOUT_MS))
+        for name in ("a", "b", "c")
+    ]
+    await server.wait_requests(4)
+    async with timeout(FAST_S_MAX):
+        await server.stop()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert server.requests_per_message == [1, 3]
+    assert {type(outcome) for outcome in outcomes} == {ConnectionLost}
 
 
 async def test_first_answer_of_an_earlier_release_is_skipped(server, pool):
@@ -191,7 +258,7 @@ async def test_one_more_than_may_be_in_flight_is_refused(server, pool, monkeypat
     await server.wait_requests(1)
     others = [
         asyncio.create_task(pool.request(server.endpoint, lookup("x"), timeout_ms=TIMEOUT_MS))
-        for _ in range(limits.EXCHANGE_IN_FLIGHT_MAX - 1)
+        for _ in range(EXCHANGE_IN_FLIGHT_MAX - 1)
     ]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -200,7 +267,7 @@ async def test_one_more_than_may_be_in_flight_is_refused(server, pool, monkeypat
         await pool.request(server.endpoint, lookup("x"), timeout_ms=TIMEOUT_MS)
 
     release.set()
-    assert len(await asyncio.gather(first, *others)) == limits.EXCHANGE_IN_FLIGHT_MAX
+    assert len(await asyncio.gather(first, *others)) == EXCHANGE_IN_FLIGHT_MAX
 
 
 async def test_a_deposed_leader_that_froze_is_given_up(server, pool):

@@ -1,16 +1,56 @@
-"""The guards of calls between processes: proofs of the cluster secret (ADR 0057)."""
+"""The guards of calls between processes: proofs of the cluster secret (ADR 0057), and messages of
+several requests (ADR 0089)."""
 
 from __future__ import annotations
 
+from nextgen.client.routing.request_outbox import RequestOutbox
 from nextgen.client.transport import channel
 from nextgen.client.transport.member_gate import Challenges, MemberGate
 from nextgen.client.transport.proving_channel import ProvingChannel
+from shards.adapters.exchange_stream import ExchangeStream
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _UNIT = ("tests/unit/client/transport/test_member_gate.py",)
 _SIMULATED = ("tests/simulation/test_cluster_secret.py",)
+_OUTBOX = ("tests/unit/client/routing/test_request_outbox.py",)
+_STREAM = ("tests/unit/shards/adapters/test_exchange_stream.py",)
 
 MUTANTS = (
+    Mutant(
+        "requests-share-messages-to-a-release-that-reads-none",
+        "R5",
+        "a node that says nothing of batches gets one request in each message",
+        (Edit(RequestOutbox, "_message", "not self._takes_batches", "False"),),
+        _OUTBOX,
+    ),
+    Mutant(
+        "answers-share-messages-to-a-release-that-reads-none",
+        "R5",
+        "a client that says nothing of batches gets one answer in each message",
+        (Edit(ExchangeStream, "_next_answers", "not self._takes_batches", "False"),),
+        _STREAM,
+    ),
+    Mutant(
+        "a-late-answer-holds-requests-back-without-bound",
+        "IN14",
+        "a request waits for the answer to another one for a bounded time",
+        (Edit(RequestOutbox, "_message", "hold_ms / 1_000", "3_600"),),
+        _OUTBOX,
+    ),
+    Mutant(
+        "answers-to-earlier-messages-release-requests",
+        "IN14",
+        "requests wait for an answer to the latest message",
+        (Edit(RequestOutbox, "answered", "request_id >= self._first_of_latest", "True"),),
+        _OUTBOX,
+    ),
+    Mutant(
+        "requests-of-much-work-begin-together",
+        "IN13",
+        "requests of one message that cost much for few bytes begin in turns",
+        (Edit(ExchangeStream, "_take", "self._begin(each, turns)", "self._begin(each)"),),
+        _STREAM,
+    ),
     Mutant(
         "gate-takes-calls-without-proof",
         "MO1",

@@ -100,8 +100,11 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
         self.leader_hint: str | None = None
         self.hook: Hook | None = None
         self.requests: list[pb.ShardRequest] = []
+        self.requests_per_message: list[int] = []
         self.keeps_requests = True
         self.is_silent = False
+        self.takes_batches = False
+        """Unset: as of the release that knows no messages of several requests."""
         self.port = 0
         self._update_ms = update_ms
         self._ttl_ms = ttl_ms
@@ -146,17 +149,25 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
                 await context.write(response)
 
         try:
-            async for request in request_iterator:
-                if self.keeps_requests and not _asks_position_only(request):
-                    self.requests.append(request)
-                    self._arrived.set()
-                task = asyncio.create_task(answer(request))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
+            async for message in request_iterator:
+                for request in self._requests_of(message):
+                    if self.keeps_requests and not _asks_position_only(request):
+                        self.requests.append(request)
+                        self._arrived.set()
+                    task = asyncio.create_task(answer(request))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _requests_of(self, message: pb.ShardRequest) -> list[pb.ShardRequest]:
+        if not self.takes_batches:
+            return [message]
+        requests = [pb.ShardRequest.FromString(each) for each in message.batch] or [message]
+        self.requests_per_message.append(len(requests))
+        return requests
 
     async def Watch(
         self, request_iterator: AsyncIterator[pb.WatchShardRequest], context: Any
@@ -231,6 +242,7 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
         except MetadataError as error:
             response = pb.ShardResponse(error=to_detail(error))
         response.request_id = request.request_id
+        response.takes_batches = self.takes_batches
         return response
 
     def _answer_from_dictionaries(self, request: pb.ShardRequest) -> pb.ShardResponse:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nextgen.kernel.limits.stream import EXCHANGE_BATCH_REQUESTS_MAX
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT
 from shards.adapters import exchange_stream
@@ -23,12 +24,17 @@ class Wire:
     def __init__(self) -> None:
         self.requests: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.answers: list[pb.ShardResponse] = []
+        self.messages: list[int] = []
+        """How many answers each message had."""
         self.unblocked = asyncio.Event()
         self.unblocked.set()
 
     async def write(self, data: bytes) -> None:
         await self.unblocked.wait()
-        self.answers.append(pb.ShardResponse.FromString(data))
+        message = pb.ShardResponse.FromString(data)
+        answers = [pb.ShardResponse.FromString(each) for each in message.batch] or [message]
+        self.answers += answers
+        self.messages.append(len(answers))
 
     async def read(self) -> AsyncIterator[bytes]:
         while (data := await self.requests.get()) is not None:
@@ -36,6 +42,9 @@ class Wire:
 
     def send(self, request: pb.ShardRequest) -> None:
         self.requests.put_nowait(request.SerializeToString())
+
+    def send_together(self, *requests: pb.ShardRequest) -> None:
+        self.send(pb.ShardRequest(batch=[each.SerializeToString() for each in requests]))
 
     def end(self) -> None:
         self.requests.put_nowait(None)
@@ -191,3 +200,155 @@ async def test_a_stream_that_breaks_gives_up_what_is_in_flight(shard: Harness) -
 
     gauge = shard.node_metrics.exchange_in_flight
     assert next(iter(gauge.collect())).samples[0].value == 0
+
+
+def batching(request_id: int, **fields: Any) -> pb.ShardRequest:
+    """Return a request of a client that takes batches."""
+    request = get(request_id, **fields)
+    request.takes_batches = True
+    return request
+
+
+async def begun_at(shard: Harness, *requests: pb.ShardRequest) -> list[tuple[int, int]]:
+    """Send requests in one message; return their ids and the turns of the loop they began in."""
+    begun: list[tuple[int, int]] = []
+    turn = 0
+
+    async def note(request: pb.ShardRequest, *_: Any) -> pb.ShardResponse:
+        begun.append((request.request_id, turn))
+        return pb.ShardResponse()
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            await asyncio.sleep(0)
+            turn += 1
+
+    shard.dispatcher.carry_out = note  # type: ignore[method-assign]
+    counting = asyncio.create_task(count_turns())
+    wire = Wire()
+    wire.send_together(*requests)
+    wire.end()
+    await serve(shard, wire)
+    counting.cancel()
+    return begun
+
+
+@run_by(in_shard)
+async def test_requests_of_one_message_are_begun_in_its_order_in_one_turn(shard: Harness) -> None:
+    begun = await begun_at(shard, get(1), get(2), get(3))
+
+    assert [request_id for request_id, _ in begun] == [1, 2, 3]
+    assert len({at for _, at in begun}) == 1
+
+
+@run_by(in_shard)
+async def test_requests_of_much_work_for_few_bytes_take_turns(shard: Harness) -> None:
+    pages = [pb.ShardRequest(request_id=each, shard_id=1, list=pb.ListRequest()) for each in (1, 2)]
+
+    begun = await begun_at(shard, *pages)
+
+    (_, first), (_, second) = begun
+    assert second > first
+
+
+@run_by(in_shard)
+async def test_an_error_in_a_message_fails_its_own_request_only(shard: Harness) -> None:
+    wire = Wire()
+    elsewhere = get(2)
+    elsewhere.shard_id = 99
+    requests = [get(1), elsewhere, get(3)]
+    encoded = [each.SerializeToString() for each in requests]
+    wire.send(pb.ShardRequest(batch=[encoded[0], b"\xff\xff\xff", *encoded[1:]]))
+    wire.end()
+    await serve(shard, wire)
+
+    reasons = {answer.request_id: answer.error.reason for answer in wire.answers}
+    assert reasons == {0: "INVALID_REQUEST", 1: "", 2: "STALE_SHARD_MAP", 3: ""}
+
+
+@run_by(in_shard)
+async def test_exchange_batch_requests_max_are_taken_in_a_message_and_no_more(
+    shard: Harness,
+) -> None:
+    wire = Wire()
+    numbers = range(1, EXCHANGE_BATCH_REQUESTS_MAX + 1)
+    wire.send_together(*map(get, numbers))
+    wire.send_together(*map(get, (*numbers, EXCHANGE_BATCH_REQUESTS_MAX + 1)))
+    wire.end()
+    await serve(shard, wire)
+
+    reasons = sorted((answer.request_id, answer.error.reason) for answer in wire.answers)
+    assert reasons == [(0, "INVALID_REQUEST"), *((number, "") for number in numbers)]
+
+
+@run_by(in_shard)
+async def test_answers_go_together_to_a_client_that_takes_batches(shard: Harness) -> None:
+    wire = Wire()
+    numbers = range(EXCHANGE_BATCH_REQUESTS_MAX + 1)
+    wire.unblocked.clear()
+    serving = serve(shard, wire)
+    wire.send(batching(1_000))
+    await asyncio.sleep(0.1)
+    for number in numbers:
+        wire.send(get(number))
+    await asyncio.sleep(0.1)
+    wire.unblocked.set()
+    wire.end()
+    await serving
+
+    assert [answer.request_id for answer in wire.answers] == [1_000, *numbers]
+    assert wire.messages == [1, EXCHANGE_BATCH_REQUESTS_MAX, 1]
+    assert all(answer.takes_batches for answer in wire.answers)
+
+
+@run_by(in_shard)
+async def test_a_client_of_an_earlier_release_gets_answers_one_by_one(shard: Harness) -> None:
+    wire = Wire()
+    for number in (1, 2, 3):
+        wire.send(get(number))
+    wire.end()
+    await serve(shard, wire)
+
+    assert wire.messages == [1, 1, 1]
+
+
+def test_answers_beyond_exchange_batch_bytes_max_go_in_further_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(shard: Harness) -> None:
+        async def answer(*_: Any) -> pb.ShardResponse:
+            return pb.ShardResponse()
+
+        shard.dispatcher.carry_out = answer  # type: ignore[method-assign]
+        answers = [pb.ShardResponse(request_id=each, takes_batches=True) for each in (1, 2, 3, 4)]
+        version = shard.dispatcher._view.shard_map_version
+        for each in answers:
+            each.shard_map_version = version
+        two = sum(len(each.SerializeToString()) for each in answers[:2])
+        for bytes_max, messages in ((two, [2, 2]), (two - 1, [1, 1, 1, 1])):
+            monkeypatch.setattr(exchange_stream, "EXCHANGE_BATCH_BYTES_MAX", bytes_max)
+            wire = Wire()
+            wire.send_together(*map(batching, (1, 2, 3, 4)))
+            wire.end()
+            await serve(shard, wire)
+            assert wire.messages == messages
+
+    in_shard(tmp_path, scenario)
+
+
+def test_the_limit_of_a_stream_counts_the_requests_of_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange_stream, "EXCHANGE_IN_FLIGHT_MAX", 2)
+
+    async def scenario(shard: Harness) -> None:
+        wire = Wire()
+        wire.send_together(*map(get, (1, 2, 3)))
+        wire.end()
+        await serve(shard, wire)
+
+        reasons = {answer.request_id: answer.error.reason for answer in wire.answers}
+        assert reasons == {1: "", 2: "", 3: "OVERLOADED"}
+
+    in_shard(tmp_path, scenario)
