@@ -16,12 +16,14 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from nextgen.client.discovery.known_map import KnownMap
 from nextgen.client.discovery.layout_writes import LayoutWrites
 from nextgen.client.discovery.listing import Listings
 from nextgen.client.discovery.lookup_stream import LookupStream
 from nextgen.client.discovery.lookups import look_up
 from nextgen.client.discovery.nodes import DiscoveryNodes, Response
 from nextgen.client.discovery.own_writes import OwnWrites
+from nextgen.client.discovery.shared_creates import SharedCreates
 from nextgen.client.discovery.topic_list import TopicListChanged, watch_topic_list
 from nextgen.client.discovery.watch import watch_changes, watch_shard_map
 from nextgen.client.discovery.write_requests import (
@@ -99,11 +101,11 @@ class Client(LayoutWrites, Listings):
         self._consistency = CONSISTENCY_EFFECTIVE if effective else CONSISTENCY_ASYNC
         self._positions: dict[int, int] = {}
         self._own_writes = OwnWrites()
-        self._slot_table: SlotTable | None = None
+        self._map = KnownMap(self._read_cluster)
+        self._creates = SharedCreates(self._create_batch, self._map.shard_of, timeout_ms)
 
     def __repr__(self) -> str:
-        version = self._slot_table.version if self._slot_table is not None else 0
-        return f"<Client node={self._nodes.endpoint} shard_map={version}>"
+        return f"<Client node={self._nodes.endpoint} shard_map={self._map.version}>"
 
     async def __aenter__(self) -> Client:
         return self
@@ -113,6 +115,8 @@ class Client(LayoutWrites, Listings):
 
     async def close(self) -> None:
         """Close all connections."""
+        await self._creates.stop()
+        await self._map.stop()
         await self._nodes.close()
 
     # Tenants ----------------------------------------------------------------------------------
@@ -176,14 +180,22 @@ class Client(LayoutWrites, Listings):
         """Create topics, scalable ones too, in any namespaces; each has an outcome of its own.
 
         More than ``TOPICS_PER_CREATE_MAX`` are sent as several requests, one after the other.
+        Calls for one topic each that meet at a shard share requests, unless they are effective.
         """
+        if len(topics) == 1 and self._consistency != CONSISTENCY_EFFECTIVE:
+            (topic,) = topics
+            return [
+                await self._creates.create(
+                    topic if isinstance(topic, NewTopic) else NewTopic(topic)
+                )
+            ]
         created: list[CreatedTopic] = []
         for start in range(0, len(topics), TOPICS_PER_CREATE_MAX):
             batch = [
                 topic if isinstance(topic, NewTopic) else NewTopic(topic)
                 for topic in topics[start : start + TOPICS_PER_CREATE_MAX]
             ]
-            created += await self._create_batch(batch)
+            created += await self._create_batch(batch, self._timeout_ms)
         return created
 
     async def set_topic_properties(
@@ -393,13 +405,10 @@ class Client(LayoutWrites, Listings):
 
     async def cluster(self) -> ClusterState:
         """Return shard map, leaders, brokers and nodes as a discovery node knows them."""
-        update = await self._call("GetCluster", pb.GetClusterRequest(), ClusterUpdate)
+        update = await self._map.state()
         slots: Counter[int] = Counter()
         if update.HasField("shard_map"):
-            self._slot_table = SlotTable.from_bytes(
-                update.shard_map.version, update.shard_map.slot_owners
-            )
-            slots.update(self._slot_table.owners)
+            slots.update(SlotTable.from_bytes(0, update.shard_map.slot_owners).owners)
         return cluster_of(update, slots)
 
     async def counters(self) -> dict[str, int]:
@@ -423,7 +432,7 @@ class Client(LayoutWrites, Listings):
             timeout_ms=self._timeout_ms,
         )
 
-    async def _create_batch(self, batch: list[NewTopic]) -> list[CreatedTopic]:
+    async def _create_batch(self, batch: list[NewTopic], timeout_ms: int) -> list[CreatedTopic]:
         request = pb.CreateTopicsRequest(
             command_id=new_command_id(),
             consistency=self._consistency,
@@ -437,14 +446,19 @@ class Client(LayoutWrites, Listings):
                 for topic in batch
             ],
         )
-        response = await self._call("CreateTopics", request, pb.CreateTopicsResponse)
+        response = await self._nodes.call(
+            "CreateTopics", request, pb.CreateTopicsResponse, timeout_ms=timeout_ms
+        )
         for written in response.positions:
             self._remember(written.shard_id, written.position)
-        self._notice(response.shard_map_version)
+        self._map.notice(response.shard_map_version)
         return [
             created_topic_of(topic.name, outcome)
             for topic, outcome in zip(batch, response.topics, strict=True)
         ]
+
+    async def _read_cluster(self) -> ClusterUpdate:
+        return await self._call("GetCluster", pb.GetClusterRequest(), ClusterUpdate)
 
     async def _call(self, method: str, request: Message, response_type: type[Response]) -> Response:
         return await self._nodes.call(method, request, response_type, timeout_ms=self._timeout_ms)
@@ -453,7 +467,7 @@ class Client(LayoutWrites, Listings):
         request.consistency = self._consistency
         response = await self._call(method, request, pb.WriteResponse)
         self._remember(response.shard_id, response.position)
-        self._notice(response.shard_map_version)
+        self._map.notice(response.shard_map_version)
         return written_of(response)
 
     async def _get(self, method: str, name: str, routing_key: str, min_position: int) -> Item:
@@ -467,19 +481,12 @@ class Client(LayoutWrites, Listings):
         """Return the position this client has written to in the key's shard, 0 if none."""
         if not self._positions:
             return 0
-        if self._slot_table is None:
-            await self.cluster()
-        if self._slot_table is None:
-            return 0
-        return self._positions.get(self._slot_table.shard_for_key(routing_key), 0)
+        shard_id = await self._map.wait_shard(routing_key)
+        return 0 if shard_id is None else self._positions.get(shard_id, 0)
 
     def _remember(self, shard_id: int, position: int) -> None:
         self._positions[shard_id] = max(position, self._positions.get(shard_id, 0))
         self._own_writes.note(shard_id, position)
-
-    def _notice(self, shard_map_version: int) -> None:
-        if self._slot_table is not None and shard_map_version > self._slot_table.version:
-            self._slot_table = None
 
 
 def _parsed(parse: Callable[[], str]) -> str:

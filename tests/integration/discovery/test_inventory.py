@@ -1,5 +1,6 @@
 """Tenants, namespaces and topics through a discovery node with fake shards behind it."""
 
+import asyncio
 from contextlib import aclosing
 
 import grpc
@@ -369,3 +370,27 @@ async def test_shards_max_positions_may_come_with_a_command_and_not_one_more(sit
             pb.CreateTenantRequest(**name, issued=[*most, most[0]]),
             pb.WriteResponse,
         )
+
+
+async def created_at_once(client, count):
+    """Create ``count`` topics by calls for one each, once the client knows which shard has what."""
+    await client.cluster()
+    names = [f"persistent://t/n/x{number}" for number in range(count)]
+    created = await asyncio.gather(*(client.create_topics([name]) for name in names))
+    assert [each.topic_id for (each,) in created] == [f"id-of-{name}" for name in names]
+
+
+async def test_creates_at_once_share_the_requests_to_their_shards(site):
+    await created_at_once(site.client, 30)
+
+    # Each shard has one create under way, and then the rest. The very first is in no line.
+    assert len(site.server.requests) <= 1 + 2 * len(site.server.shards)
+    assert (await site.client.counters())["topics_created"] == 30
+
+
+async def test_effective_creates_share_no_request(site):
+    """Each waits for the readers of its own topic alone."""
+    async with Client([site.endpoint], timeout_ms=TIMEOUT_MS, effective=True) as client:
+        await created_at_once(client, 5)
+
+    assert len(site.server.requests) == 5
