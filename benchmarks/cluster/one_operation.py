@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,9 @@ from benchmarks.support.tree_cluster import OWN_TREE, tree_bench
 from nextgen.cli.local.plan import ClusterSize
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
-OPERATIONS = ("create", "change", "delete", "lookup", "move")
-"""``change`` and ``delete`` take the names of the last ``create``, ``move`` those of the last
-``lookup``."""
+OPERATIONS = ("apart", "create", "change", "delete", "lookup", "move")
+"""``apart`` is a create by callers with a client each, which share nothing. ``change`` and
+``delete`` take the names of the last creates, ``move`` those of the last ``lookup``."""
 
 CALLERS = (1, 16, 64, 256)
 QUIET_S = 8.0
@@ -63,9 +64,10 @@ QUIET_S = 8.0
 CALIBRATION_ROUNDS = 1_000_000
 
 
-async def turns(contenders: Sequence[Contender], options: argparse.Namespace) -> list[float]:
-    """Carry out all blocks; return what the fixed loop took in each round, in milliseconds."""
-    calibrations = []
+async def turns(
+    contenders: Sequence[Contender], options: argparse.Namespace, calibrations: list[float]
+) -> None:
+    """Carry out all blocks; note what the fixed loop took in each round, in milliseconds."""
     for number in range(options.rounds):
         calibrations.append(calibration_ms())
         for callers in options.callers:
@@ -74,7 +76,6 @@ async def turns(contenders: Sequence[Contender], options: argparse.Namespace) ->
                     block = await one_block(contender, operation, callers, options.seconds)
                     contender.blocks.append(block)
                     note(f"round {number}, {contender.name}: {operation} x {callers}")
-    return calibrations
 
 
 def calibration_ms() -> float:
@@ -92,27 +93,16 @@ def report_of(contenders: Sequence[Contender], options: argparse.Namespace) -> d
         sought = (operation, callers)
         return [each for each in contender.blocks if (each.operation, each.callers) == sought]
 
-    figures: dict[str, Any] = {
-        contender.name: {
-            operation: {
-                str(callers): figures_of(chosen(contender, operation, callers), contender.kinds)
-                for callers in options.callers
-            }
-            for operation in options.only
-        }
-        for contender in contenders
-    }
-    ratios = {}
-    if len(contenders) > 1:
-        ratios = {
-            operation: {
-                str(callers): ratios_of(
-                    *(chosen(contender, operation, callers) for contender in contenders)
-                )
-                for callers in options.callers
-            }
-            for operation in options.only
-        }
+    figures: dict[str, Any] = {contender.name: {} for contender in contenders}
+    ratios: dict[str, Any] = {}
+    for operation, callers in product(options.only, options.callers):
+        blocks = [chosen(contender, operation, callers) for contender in contenders]
+        for contender, mine in zip(contenders, blocks, strict=True):
+            if mine:
+                of_operation = figures[contender.name].setdefault(operation, {})
+                of_operation[str(callers)] = figures_of(mine, contender.kinds)
+        if len(contenders) > 1 and all(blocks):
+            ratios.setdefault(operation, {})[str(callers)] = ratios_of(*blocks)
     return {"operations": figures, "ratios_to_beside": ratios}
 
 
@@ -139,30 +129,36 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
             contender.name: await measure_idle(contender, options.idle_seconds)
             for contender in contenders
         }
-        calibrations = await turns(contenders, options)
+        calibrations: list[float] = []
+        wrong = ""
+        calls: dict[str, Any] = {}
+        try:
+            await turns(contenders, options, calibrations)
+            for contender in contenders:
+                await check_names(contender)
+                if not options.quick:
+                    calls[contender.name] = await calls_of(contender, options)
+        except (WrongAnswer, CheckFailed) as error:
+            # What was measured before it is worth its minutes.
+            wrong = str(error)
         report = report_of(contenders, options)
-        for contender in contenders:
-            if not options.quick:
-                await add_calls(contender, report["operations"][contender.name], options)
-            await check_names(contender)
     for name, (tree, python) in wanted.items() if options.idle_shards else ():
         idle[name]["with_more_shards"] = await idle_with_shards(tree, python, options)
-    return {"calibration_ms": calibrations, "idle": idle, **report}
+    return {
+        "wrong": wrong,
+        "calibration_ms": calibrations,
+        "idle": idle,
+        "system_calls": calls,
+        **report,
+    }
 
 
-async def add_calls(
-    contender: Contender, operations: dict[str, Any], options: argparse.Namespace
-) -> None:
-    """Add calls to the system to the figures, or the reason why there are none."""
-    counted: dict[tuple[str, int], Any] = {}
-    reason = ""
+async def calls_of(contender: Contender, options: argparse.Namespace) -> dict[str, Any] | str:
+    """Return the calls to the system by operation and callers, or why they are not counted."""
     try:
-        counted = await count_calls(contender, options.only, options.callers, options.seconds)
-    except NoCounts as no_counts:
-        reason = f"not counted: {no_counts}"
-    for operation, by_callers in operations.items():
-        for callers, figures in by_callers.items():
-            figures["system_calls"] = counted.get((operation, int(callers)), reason)
+        return await count_calls(contender, options.only, options.callers, options.seconds)
+    except NoCounts as reason:
+        return f"not counted: {reason}"
 
 
 async def idle_with_shards(tree: Path, python: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -229,12 +225,12 @@ def main() -> int:
         except (WrongAnswer, CheckFailed) as wrong:
             print(json.dumps({"benchmark": "one_operation", "wrong": str(wrong)}))
             return 1
-    print("\n".join(table_of(result["operations"])))
+    print("\n".join(table_of(result["operations"], result["system_calls"])))
     for operation, by_callers in result["ratios_to_beside"].items():
         for callers, ratios in by_callers.items():
             print(f"{operation} x {callers}, here to beside: {json.dumps(ratios)}")
     print(json.dumps(result))
-    return 0
+    return int(bool(result["wrong"]))
 
 
 if __name__ == "__main__":

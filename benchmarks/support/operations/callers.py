@@ -1,7 +1,8 @@
 """Callers of one operation at a time, in a process of their own: of our cluster, and of etcd.
 
-All callers of a cluster share one client of ``nextgen.client`` at one discovery node; lookups go
-over Pulsar connections, one for each caller.
+All callers of a cluster share one client of ``nextgen.client`` at one discovery node, except those
+of ``apart``: a client may share requests among its callers. Lookups go over Pulsar connections, one
+for each caller.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import uvloop
 
 from benchmarks.support.block_generator import WrongAnswer, serve_blocks
 from benchmarks.support.etcd_cluster import EtcdClient
-from nextgen.client import Client
+from nextgen.client import Client, TopicLocation
 from nextgen.pulsar.client import PulsarClientConnection
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandLookupTopic, CommandLookupTopicResponse
 
 MODULE = "benchmarks.support.operations.callers"
 TIMEOUT_MS = 30_000
+RETRY_PAUSE_S = 0.1
 VALUE = b"." * 40
 
 
@@ -31,13 +33,30 @@ def topic_name(namespace: str, stem: str, number: int) -> str:
 class ClusterCaller:
     """Operations on topics of one namespace. Raises ``WrongAnswer`` or ``MetadataError``."""
 
-    def __init__(self, client: Client, connection: PulsarClientConnection, namespace: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        own_client: Client,
+        connection: PulsarClientConnection,
+        namespace: str,
+    ) -> None:
         self._client = client
+        self._own_client = own_client
         self._connection = connection
         self._namespace = namespace
 
+    def close(self) -> None:
+        self._connection.close()
+
     async def create(self, number: int) -> None:
-        (outcome,) = await self._client.create_topics([self._plain(number)])
+        await self._create(self._client, number)
+
+    async def apart(self, number: int) -> None:
+        """Create by a client of its own."""
+        await self._create(self._own_client, number)
+
+    async def _create(self, client: Client, number: int) -> None:
+        (outcome,) = await client.create_topics([self._plain(number)])
         if not outcome.is_created:
             raise WrongAnswer(f"a create is refused: {outcome.message}")
 
@@ -58,9 +77,16 @@ class ClusterCaller:
             raise WrongAnswer(f"a lookup is answered with {answer}")
 
     async def move(self, number: int) -> None:
-        (location,) = await self._client.move_topics({self._served(number): ""})
+        location = await self._moved(number)
+        while location.retryable:
+            await asyncio.sleep(RETRY_PAUSE_S)
+            location = await self._moved(number)
         if location.rejection_code:
             raise WrongAnswer(f"a move is refused: {location.message}")
+
+    async def _moved(self, number: int) -> TopicLocation:
+        (location,) = await self._client.move_topics({self._served(number): ""})
+        return location
 
     def _plain(self, number: int) -> str:
         return topic_name(self._namespace, "plain", number)
@@ -89,11 +115,18 @@ async def generate(job: dict[str, Any]) -> None:
             await peer.close()
         return
     host, _, port = job["pulsar"].rpartition(":")
-    async with Client([job["target"]], timeout_ms=TIMEOUT_MS) as client:
-        connections = [await PulsarClientConnection.open(host, int(port)) for _ in callers]
-        await serve_blocks([ClusterCaller(client, one, job["namespace"]) for one in connections])
-        for connection in connections:
-            connection.close()
+    clients = [Client([job["target"]], timeout_ms=TIMEOUT_MS) for _ in range(1 + job["callers"])]
+    started = []
+    for own_client in clients[1:]:
+        connection = await PulsarClientConnection.open(host, int(port))
+        started.append(ClusterCaller(clients[0], own_client, connection, job["namespace"]))
+    try:
+        await serve_blocks(started)
+    finally:
+        for caller in started:
+            caller.close()
+        for client in clients:
+            await client.close()
 
 
 def main() -> None:

@@ -98,7 +98,7 @@ class Contender:
     def numbers(self, operation: str) -> range:
         """Return the numbers that a block may take; it begins with the first."""
         match operation:
-            case "create":
+            case "create" | "apart":
                 return range(self.plain.stop, self.plain.stop + NUMBERS)
             case "change" | "delete":
                 return self.plain
@@ -107,7 +107,7 @@ class Contender:
 
     def note_done(self, operation: str, done: range) -> None:
         match operation:
-            case "create":
+            case "create" | "apart":
                 self.plain = done
                 self.names += len(done)
             case "delete":
@@ -186,7 +186,7 @@ async def warm(contender: Contender) -> None:
         [topic_name(contender.bench.namespace, "first", number) for number in range(100)]
     )
     contender.names += 100
-    for operation, callers in (("lookup", 256), ("move", 16), ("create", 256), ("create", 1)):
+    for operation, callers in (("lookup", 256), ("move", 16), ("apart", 256), ("create", 256)):
         await one_block(contender, operation, callers, 0.5)
 
 
@@ -220,8 +220,9 @@ async def measure_idle(contender: Contender, seconds: float) -> dict[str, Any]:
 
 async def count_calls(
     contender: Contender, operations: Sequence[str], callers: Sequence[int], seconds: float
-) -> dict[tuple[str, int], dict[str, dict[str, float]]]:
-    """Return the calls to the system of one operation, by kind of process, from blocks apart.
+) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    """Return the calls to the system of one operation, from blocks apart: by operation, callers
+    and kind of process.
 
     Raises:
         NoCounts: They cannot be counted here.
@@ -231,7 +232,7 @@ async def count_calls(
         groups.setdefault(kind, []).extend(contender.processes.trees[name])
     await asyncio.sleep(IDLE_CALLS_S)
     idle = await system_calls(groups, asyncio.sleep(IDLE_CALLS_S))
-    found = {}
+    found: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
     for number in callers:
         for operation in operations:
             counted: list[SystemCalls] = []
@@ -240,7 +241,8 @@ async def count_calls(
                 into.append(await system_calls(groups, work))
 
             block = await one_block(contender, operation, number, seconds, counted_calls=count)
-            found[operation, number] = counted[0].of_one(block.count, idle)
+            calls = counted[0].of_one(block.count, idle)
+            found.setdefault(operation, {})[str(number)] = calls
     return found
 
 

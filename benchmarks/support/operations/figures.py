@@ -101,10 +101,13 @@ def ratios_of(ours: Sequence[Block], others: Sequence[Block]) -> dict[str, Any]:
     }
 
 
-def table_of(named: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+def table_of(
+    named: Mapping[str, Mapping[str, Mapping[str, Any]]], calls: Mapping[str, Any]
+) -> list[str]:
     """Return the lines of a table of ``figures_of``: by name of a cluster, operation and callers.
 
-    Several clusters stand in one cell, in their order.
+    ``calls``: to the system, likewise, or why there are none. Several clusters stand in one cell,
+    in their order.
     """
     first = next(iter(named.values()))
     lines = [
@@ -115,13 +118,17 @@ def table_of(named: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     ]
     for operation, by_callers in first.items():
         for callers in by_callers:
-            found = [each[operation][callers] for each in named.values()]
+            found = [
+                each[operation][callers]
+                for each in named.values()
+                if callers in each.get(operation, {})
+            ]
             cells = (
                 [f"{one['per_second']:,}" for one in found],
                 [f"{one['p50_ms']:.1f} · {one['p99_ms']:.1f}" for one in found],
                 [_cpu_cell(one) for one in found],
                 [f"{one['waits']:.0f} · {one['preemptions']:.1f}" for one in found],
-                [_calls_cell(one) for one in found],
+                [_calls_cell(calls.get(name), operation, callers) for name in named],
             )
             row = " | ".join("; ".join(cell) for cell in cells)
             lines.append(f"| {operation} | {callers} | {row} |")
@@ -137,9 +144,8 @@ def _cpu_cell(found: Mapping[str, Any]) -> str:
     return f"{found['cpu_ms']:.2f} ({', '.join(parts)})"
 
 
-def _calls_cell(found: Mapping[str, Any]) -> str:
-    calls = found.get("system_calls")
-    if not isinstance(calls, dict):
+def _calls_cell(calls: Any, operation: str, callers: str) -> str:
+    if not isinstance(calls, Mapping):
         return "not counted"
-    of_all = calls["all processes"]
+    of_all = calls[operation][callers]["all processes"]
     return ", ".join(f"{of_all[name]:.1f}" for name in ("all", "futex", "fdatasync"))
