@@ -90,11 +90,12 @@ class ExchangeStream:
             large = f"{EXCHANGE_BATCH_REQUESTS_MAX} requests go in a message, not {len(batch)}"
             self._refuse(0, InvalidRequest(large))
             return
+        requests = [each for encoded in batch if (each := self._decoded(encoded)) is not None]
+        self._dispatcher.read_ahead(requests)
         turns = 0
-        for encoded in batch:
-            if (each := self._decoded(encoded)) is not None:
-                turns += each.WhichOneof("body") not in _BEGUN_TOGETHER
-                self._begin(each, turns)
+        for each in requests:
+            turns += each.WhichOneof("body") not in _BEGUN_TOGETHER
+            self._begin(each, turns)
 
     def _decoded(self, data: bytes) -> ShardRequest | None:
         """Return the request in ``data``; None if it was refused."""

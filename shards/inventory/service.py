@@ -10,7 +10,7 @@ waits until the state that it rests on is committed and leadership is confirmed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Coroutine, Sequence
+from collections.abc import Container, Coroutine, Iterable, Sequence
 from typing import Any
 
 import structlog
@@ -25,7 +25,11 @@ from nextgen.kernel.errors import (
     ProposalLost,
     StaleShardMap,
 )
-from nextgen.kernel.limits.cluster import COMMANDS_PER_EXECUTE_MAX, TOPICS_PER_EXECUTE_MAX
+from nextgen.kernel.limits.cluster import (
+    COMMANDS_PER_EXECUTE_MAX,
+    TOPIC_TEXT_CHARACTERS_MAX,
+    TOPICS_PER_EXECUTE_MAX,
+)
 from nextgen.kernel.limits.write import WRITE_READ_MS_MAX
 from nextgen.kernel.routing.names import InvalidName, parse_topic
 from nextgen.runtime.telemetry import tracing
@@ -40,6 +44,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     TopicUnitsResponse,
 )
 from shards.domain.lookup import kept_units, listed_units
+from shards.domain.states import StateKind
 from shards.domain.topic import twin_of
 from shards.inventory.command_answer import Answer, finish, repeated
 from shards.inventory.commands import InventoryCommands
@@ -148,6 +153,20 @@ class InventoryService:
                 position=max(each.position for each in results),
             )
         return ExecuteResponse(results=results)
+
+    def read_ahead(self, requests: Iterable[ExecuteRequest]) -> None:
+        """Read at once what ``execute`` looks up for each of ``requests``, which come next.
+
+        Raises:
+            NotLeader: The term is over.
+        """
+        commands = [command for request in requests for command in request.commands]
+        self._state.outcomes.read_ahead([each.command_id for each in commands if each.command_id])
+        names = [new.name for each in commands for new in each.create_topics.topics]
+        short = [each for each in names if len(each) <= TOPIC_TEXT_CHARACTERS_MAX]
+        if short:
+            # A name in another form than its key's is looked up again.
+            self._state.reads.load(StateKind.TOPIC, short)
 
     async def create_in_bulk(self, request: BulkCreateRequest) -> BulkCreateResponse:
         """Create topics of an inventory; see ``BulkCreation.create``."""

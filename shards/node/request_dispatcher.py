@@ -6,7 +6,7 @@ Knows no rules: it finds the replica, keeps the deadline and names what went wro
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import structlog
 
@@ -31,6 +31,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     CONSISTENCY_EFFECTIVE,
     Consistency,
     DetachConsumersResponse,
+    ExecuteRequest,
     MarkDrainedResponse,
     MoveResponse,
     ShardLookupResponse,
@@ -84,6 +85,23 @@ class RequestDispatcher:
         response.request_id = request.request_id
         response.shard_map_version = self._view.shard_map_version
         return response
+
+    def read_ahead(self, requests: Iterable[ShardRequest]) -> None:
+        """Read at once what requests will look up that begin in this turn of the loop."""
+        by_shard: dict[int, list[ExecuteRequest]] = {}
+        for request in requests:
+            if request.HasField("execute"):
+                by_shard.setdefault(request.shard_id, []).append(request.execute)
+        for shard_id, executes in by_shard.items():
+            replica = self._replicas.get(shard_id)
+            if len(executes) == 1 or replica is None or replica.leader is None:
+                continue
+            try:
+                replica.leader.inventory.read_ahead(executes)
+            except MetadataError:
+                pass  # Each request finds it out, and answers it, by itself.
+            except Exception:
+                _logger.exception("reading ahead failed", shard=shard_id)
 
     def local(self, shard_id: int) -> Callable[[ShardRequest], Awaitable[ShardResponse]] | None:
         """Return the short cut to a shard that this node leads: see ``ShardRouter``."""

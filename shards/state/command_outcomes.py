@@ -6,7 +6,7 @@ proposed ──▶ pending, in memory ──▶ recorded, in the view ──▶ 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from nextgen.replication.ports import Commit, ReplicatedLog
@@ -36,6 +36,8 @@ class CommandOutcomes:
         self._log = log
         self._query = query
         self._pending: dict[bytes, PendingOutcome] = {}
+        self._read_ahead: dict[bytes, RecordedOutcome | None] = {}
+        """The outcomes of the last ``read_ahead``, None of unknown commands."""
         self._retention = OutcomeRetention(monotonic, log.commit_position)
 
     def __len__(self) -> int:
@@ -45,6 +47,16 @@ class CommandOutcomes:
     def pending(self, command_id: bytes) -> PendingOutcome | None:
         """Return the outcome of a command whose record the view may not have yet."""
         return self._pending.get(command_id)
+
+    def read_ahead(self, command_ids: Sequence[bytes]) -> None:
+        """Read the outcomes of commands that ``find`` will be called with one by one.
+
+        Raises:
+            NotLeader: The term is over.
+        """
+        self._term.check()
+        unknown = [each for each in command_ids if each not in self._pending]
+        self._read_ahead = {**dict.fromkeys(unknown), **read_outcomes(self._query, unknown)}
 
     def find(self, command_ids: Iterable[bytes]) -> dict[bytes, PendingOutcome | RecordedOutcome]:
         """Return the first outcomes of those ``command_ids`` that are known; at most one read.
@@ -57,11 +69,14 @@ class CommandOutcomes:
         unknown: list[bytes] = []
         for command_id in command_ids:
             pending = self._pending.get(command_id)
-            if pending is None:
-                unknown.append(command_id)
-            else:
+            if pending is not None:
                 known[command_id] = pending
-        known.update(read_outcomes(self._query, unknown))
+            elif command_id not in self._read_ahead:
+                unknown.append(command_id)
+            elif (recorded := self._read_ahead[command_id]) is not None:
+                known[command_id] = recorded
+        if unknown:
+            known.update(read_outcomes(self._query, unknown))
         return known
 
     def forgotten_position(self) -> int:
@@ -87,6 +102,8 @@ class CommandOutcomes:
     def add(self, command_id: bytes, pending: PendingOutcome) -> None:
         """Keep the outcome of a command that was just proposed."""
         self._pending[command_id] = pending
+        # Once the view has it, only the view says so.
+        self._read_ahead.pop(command_id, None)
 
     def settle(self, command_id: bytes, commit: asyncio.Future[Commit]) -> None:
         """Forget a pending outcome: the view has applied the record of ``commit``."""

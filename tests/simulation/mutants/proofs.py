@@ -8,6 +8,7 @@ from nextgen.client.transport import channel
 from nextgen.client.transport.member_gate import Challenges, MemberGate
 from nextgen.client.transport.proving_channel import ProvingChannel
 from shards.adapters.exchange_stream import ExchangeStream
+from shards.state.command_outcomes import CommandOutcomes
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _UNIT = ("tests/unit/client/transport/test_member_gate.py",)
@@ -43,6 +44,13 @@ MUTANTS = (
         "requests wait for an answer to the latest message",
         (Edit(RequestOutbox, "answered", "request_id >= self._first_of_latest", "True"),),
         _OUTBOX,
+    ),
+    Mutant(
+        "outcomes-read-ahead-outlive-their-commands",
+        "C1",
+        "an outcome that was unknown when it was read ahead is read again behind its command",
+        (Edit(CommandOutcomes, "add", "self._read_ahead.pop(command_id, None)", "pass"),),
+        ("tests/unit/shards/state/test_exactly_once.py",),
     ),
     Mutant(
         "requests-of-much-work-begin-together",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from protos.nextgen.v1.inventory_pb2 import KIND_TENANT
 from shards.adapters import exchange_stream
 from shards.adapters.exchange_stream import ExchangeStream
 from tests.support.scenarios import run_by
-from tests.support.shards.harness import Harness, in_shard
+from tests.support.shards.harness import NAMESPACE, Harness, in_shard
 
 
 class Wire:
@@ -352,3 +353,71 @@ def test_the_limit_of_a_stream_counts_the_requests_of_a_message(
         assert reasons == {1: "", 2: "", 3: "OVERLOADED"}
 
     in_shard(tmp_path, scenario)
+
+
+def create(request_id: int, name: str, command_id: bytes, shard_id: int = 1) -> pb.ShardRequest:
+    body = pb.CreateTopics(topics=[pb.TopicSpec(name=name)])
+    command = pb.Command(command_id=command_id, create_topics=body)
+    execute = pb.ExecuteRequest(commands=[command])
+    return pb.ShardRequest(
+        request_id=request_id, shard_id=shard_id, timeout_ms=1_000, execute=execute
+    )
+
+
+@run_by(in_shard)
+async def test_creates_of_one_message_are_looked_up_in_one_read(shard: Harness) -> None:
+    await shard.create_topics("t")
+    state = shard.leader.state
+    statements: list[str] = []
+
+    def noted(query: Any) -> Any:
+        def note(sql: str, *parameters: Any) -> Any:
+            statements.append(sql.split(" WHERE ")[0])
+            return query(sql, *parameters)
+
+        return note
+
+    for part in (state.outcomes, state.reads):
+        part._query = noted(part._query)  # type: ignore[attr-defined]
+    wire = Wire()
+    names = [f"persistent://{NAMESPACE}/x{number}" for number in range(8)]
+    wire.send_together(
+        *(create(number, name, b"%016d" % number) for number, name in enumerate(names))
+    )
+    wire.end()
+    await serve(shard, wire)
+
+    assert not any(answer.HasField("error") for answer in wire.answers)
+    assert max(Counter(statements).values()) == 1
+
+
+@run_by(in_shard)
+async def test_a_command_that_is_twice_in_a_message_is_carried_out_once(shard: Harness) -> None:
+    await shard.create_topics("t")
+    wire = Wire()
+    name, command_id = f"persistent://{NAMESPACE}/x", b"command-00000001"
+    wire.send_together(create(1, name, command_id), create(2, name, command_id))
+    wire.end()
+    await serve(shard, wire)
+
+    first, second = (answer.execute.results[0] for answer in wire.answers)
+    assert first.topics[0].topic_id
+    assert first == second
+
+
+@run_by(in_shard)
+async def test_creates_for_a_shard_that_is_led_elsewhere_fail_alone(shard: Harness) -> None:
+    await shard.create_topics("t")
+    wire = Wire()
+    name = f"persistent://{NAMESPACE}/x"
+    wire.send_together(
+        create(1, name, b"", shard_id=99),
+        create(2, name, b"", shard_id=99),
+        create(3, name, b""),
+        create(4, f"{name}2", b""),
+    )
+    wire.end()
+    await serve(shard, wire)
+
+    reasons = {answer.request_id: answer.error.reason for answer in wire.answers}
+    assert reasons == {1: "STALE_SHARD_MAP", 2: "STALE_SHARD_MAP", 3: "", 4: ""}

@@ -100,6 +100,35 @@ async def test_a_repetition_gets_its_outcome_while_it_is_young_or_few_events_fol
 
 
 @run_by(in_shard)
+async def test_a_command_that_was_unknown_when_read_ahead_is_carried_out_once(
+    shard: Harness,
+) -> None:
+    (topic,) = await shard.create_topics("orders")
+    first = pb.ExecuteRequest(commands=[set_colour(topic, "blue", ID_1)])
+    shard.leader.inventory.read_ahead([first])
+    await execute(shard, first.commands[0])
+    await go_on(shard, topic, WINDOW)
+    assert shard.leader.state.outcomes.pending(ID_1) is None
+
+    await execute(shard, first.commands[0])
+
+    assert await colour_of(shard, topic) == f"red {WINDOW - 1}"
+
+
+@run_by(in_shard)
+async def test_a_known_outcome_that_was_read_ahead_is_given(shard: Harness) -> None:
+    (topic,) = await shard.create_topics("orders")
+    assert await execute(shard, missing(ID_1)) == "NOT_FOUND"
+    await go_on(shard, topic, WINDOW)
+    before = shard.log.status.commit_position
+
+    shard.leader.inventory.read_ahead([pb.ExecuteRequest(commands=[missing(ID_1)])])
+
+    assert await execute(shard, missing(ID_1)) == "NOT_FOUND"
+    assert shard.log.status.commit_position == before
+
+
+@run_by(in_shard)
 async def test_a_member_of_an_earlier_release_gets_no_orders(shard: Harness) -> None:
     """It would pass over them, and its view would differ: outcomes go by positions alone."""
     (member,) = shard.log.status.members
