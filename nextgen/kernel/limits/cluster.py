@@ -432,6 +432,10 @@ stuck: the propose queue and the entries in flight are far below it."""
 JOURNAL_RETRY_MS = 500
 """Time between two attempts to write when the disk is full."""
 
+JOURNAL_THREADS_MAX = 8
+"""Threads that write the journals of one process: one while the disk is quick, more while it makes
+groups wait. A disk does not sync more files at a time any faster."""
+
 JOURNAL_OPEN_SEGMENTS_MAX = 8
 """Segments one journal keeps open for reading old entries: file descriptors are few."""
 

@@ -28,7 +28,8 @@ from nextgen.replication.host.handovers import Handovers
 from nextgen.replication.host.view_join import join_view
 from nextgen.replication.journal.journal import Journal, JournalBroken
 from nextgen.replication.journal.unverified import BLANK_INDEX, UNKNOWN_INDEX
-from nextgen.replication.journal.worker import Runner, ThreadRunner
+from nextgen.replication.journal.worker import Runner
+from nextgen.replication.journal.writers import WriterPool
 from nextgen.replication.mesh.event_levels_file import EventLevelsFile
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.mesh.handshake import ClusterSecret
@@ -102,7 +103,7 @@ def host_environment(
             node_id, cluster_id, listen_host=listen_host, listen_port=listen_port, secret=secret
         ),
         make_executor=lambda name: ThreadPoolExecutor(1, thread_name_prefix=name),
-        make_runner=ThreadRunner,
+        make_runner=WriterPool().runner,
         free_bytes=disk_free_bytes,
     )
 

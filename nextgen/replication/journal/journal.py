@@ -41,7 +41,7 @@ from nextgen.replication.journal.recovery import JournalState, Recovery
 from nextgen.replication.journal.repair import recover_or_begin, segment_header
 from nextgen.replication.journal.table import EntryTable, PayloadCache
 from nextgen.replication.journal.table import JournalEntry as JournalEntry
-from nextgen.replication.journal.worker import Runner, SegmentFiles, ThreadRunner
+from nextgen.replication.journal.worker import Runner, SegmentFiles
 from nextgen.replication.ports import Configuration
 from nextgen.replication.protocol.membership import (
     decode_configuration,
@@ -95,8 +95,8 @@ class Journal:
         cluster_id: str,
         group_id: int,
         node_id: str,
+        runner: Runner,
         unverified_if_new: int = 0,
-        runner: Runner | None = None,
         on_broken: Callable[[JournalBroken], None] | None = None,
         segment_bytes: int = JOURNAL_SEGMENT_BYTES,
         cache_bytes: int = JOURNAL_CACHE_BYTES,
@@ -124,7 +124,7 @@ class Journal:
             recovered.sequences,
             recovery=recovered.recovery,
             end=recovered.end,
-            runner=runner or ThreadRunner(),
+            runner=runner,
             on_broken=on_broken,
             segment_bytes=segment_bytes,
             cache_bytes=cache_bytes,

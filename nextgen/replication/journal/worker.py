@@ -1,6 +1,6 @@
-"""The half of the journal that touches the disk: batches, the files, the thread.
+"""The half of the journal that touches the disk: batches and files.
 
-The journal's own thread collects steps in a ``Batch``; the worker carries them out in order
+The event loop collects steps in a ``Batch``; the worker carries them out in order
 while the journal collects the next one. A batch is done when everything in it is synced.
 After a full disk it is run again from its first unsynced step: writing the same bytes to
 the same place twice is harmless, and after a failed sync it is necessary.
@@ -8,12 +8,10 @@ the same place twice is harmless, and after a failed sync it is necessary.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Protocol
 
 from nextgen.replication.journal.format import (
@@ -25,7 +23,6 @@ from nextgen.replication.journal.format import (
 )
 from nextgen.replication.journal.recovery import MARK_NAME, PREPARING_NAME, segment_name
 from nextgen.storage.disk import Handle, Storage, is_full
-from nextgen.tasks.threads import start_thread
 
 
 class Runner(Protocol):
@@ -46,49 +43,6 @@ class Runner(Protocol):
     def close(self) -> None:
         """Return when the running work is done; nothing starts after that."""
         ...
-
-
-class ThreadRunner:
-    """One thread; results come back to the event loop that ``submit`` was called on.
-
-    Not an executor of the standard library: its bookkeeping costs as much as a sync does.
-    """
-
-    def __init__(self) -> None:
-        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._closed = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    def submit(self, work: Callable[[], None]) -> None:
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-        if self._thread is None:
-            self._thread = start_thread("journal", self._run)
-        self._work.put(work)
-
-    def post(self, callback: Callable[[], None]) -> None:
-        # Without a loop no callback is registered; after the loop ended none can be called.
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(callback)
-
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        # Without a loop the caller blocks in ``sync`` and tries again itself.
-        if self._loop is not None and not self._loop.is_closed():
-            self._timer = self._loop.call_later(delay_ms / 1_000, callback)
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._closed = True
-        self._work.put(None)
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None and not self._closed:
-            work()
 
 
 class InlineRunner:

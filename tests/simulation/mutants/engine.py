@@ -12,6 +12,7 @@ from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.journal import pending as journal_pending
 from nextgen.replication.journal import repair as journal_repair
 from nextgen.replication.journal import worker as journal_worker
+from nextgen.replication.journal import writers as journal_writers
 from nextgen.replication.protocol import membership, quorum
 from nextgen.replication.raft import (
     append_rules,
@@ -108,6 +109,34 @@ _GUARDS: tuple[Mutant, ...] = (
         "a sync that failed breaks the journal for good",
         (Edit(journal_worker.Batch, "may_retry", " and is_full(self.error)", ""),),
         (_REPLICATION + "journal/test_journal.py",),
+    ),
+    Mutant(
+        "a-hung-sync-stops-other-journals",
+        "L21",
+        "a journal whose sync hangs does not stop the other journals of its process",
+        (
+            Edit(
+                journal_writers.WriterPool,
+                "_help_if_late",
+                "now - since >= LATE_MS / 1_000",
+                "False",
+            ),
+        ),
+        (_REPLICATION + "journal/test_writers.py",),
+    ),
+    Mutant(
+        "works-of-a-journal-overlap",
+        "D2 (H6)",
+        "two threads run the works of one journal one after the other",
+        (Edit(journal_writers.PooledRunner, "run_next", "with self._running:", "if True:"),),
+        (_REPLICATION + "journal/test_writers.py",),
+    ),
+    Mutant(
+        "slow-disks-are-written-by-one-thread",
+        "L21",
+        "journals on a slow disk are written at the same time",
+        (Edit(journal_writers.WriterPool, "submit", "or self.is_disk_slow", ""),),
+        (_REPLICATION + "journal/test_writers.py",),
     ),
     Mutant(
         "counts-what-was-cut-off",

@@ -13,6 +13,7 @@ from nextgen.kernel.limits.cluster import JOURNAL_PENDING_BYTES_MAX
 from nextgen.replication.journal.journal import Journal, JournalBroken, JournalEntry, JournalStalled
 from nextgen.replication.journal.recovery import Outcome, segment_name
 from nextgen.replication.journal.worker import InlineRunner
+from nextgen.replication.journal.writers import WriterPool
 from nextgen.replication.ports import PositionCompacted
 from nextgen.storage.disk import DiskStorage
 from tests.support.simulated.disk import SimDisk
@@ -552,7 +553,13 @@ def test_a_broken_disk_that_nobody_watches_for_is_raised() -> None:
 
 def open_on_disk(directory: Path) -> Journal:
     return Journal.open(
-        DiskStorage(), directory, cluster_id="c", group_id=1, node_id="n", segment_bytes=65_536
+        DiskStorage(),
+        directory,
+        cluster_id="c",
+        group_id=1,
+        node_id="n",
+        runner=WriterPool().runner(),
+        segment_bytes=65_536,
     )
 
 

@@ -1,17 +1,14 @@
-"""Where the journal's blocking half runs, and how its results come back."""
+"""What the blocking half of a journal does to its files."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import threading
-from functools import partial
 
 import pytest
 
 from nextgen.replication.journal.format import Identity, SegmentHeader
 from nextgen.replication.journal.recovery import segment_name
-from nextgen.replication.journal.worker import Batch, InlineRunner, SegmentFiles, ThreadRunner
+from nextgen.replication.journal.worker import Batch, InlineRunner, SegmentFiles
 from nextgen.storage.disk import make_directory_durably
 from tests.support.simulated.disk import SimDisk
 from tests.support.simulated.journals import DIRECTORY, SEGMENT_BYTES, given_disk
@@ -29,68 +26,6 @@ def given_files() -> tuple[SimDisk, SegmentFiles]:
     files = SegmentFiles(disk, DIRECTORY, IDENTITY, SEGMENT_BYTES)
     files.start_segment(header(1))
     return disk, files
-
-
-async def test_work_runs_on_another_thread_and_its_result_comes_back_to_the_loop() -> None:
-    runner, threads = ThreadRunner(), []
-    done = asyncio.Event()
-
-    def work() -> None:
-        threads.append(threading.current_thread())
-        runner.post(lambda: (threads.append(threading.current_thread()), done.set()))
-
-    runner.submit(work)
-    await done.wait()
-    runner.close()
-
-    assert threads[0] is not threading.main_thread()
-    assert threads[1] is threading.main_thread()
-
-
-async def test_a_timer_that_is_due_after_the_end_does_not_fire() -> None:
-    runner, fired = ThreadRunner(), []
-    runner.submit(lambda: None)
-    runner.call_later(0, lambda: fired.append("late"))
-
-    runner.close()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-
-    assert fired == []
-
-
-async def test_a_timer_fires_on_the_loop() -> None:
-    runner, fired = ThreadRunner(), asyncio.Event()
-    runner.submit(lambda: None)
-
-    runner.call_later(0, fired.set)
-    await fired.wait()
-
-    runner.close()
-
-
-def test_without_a_loop_nobody_is_called_back() -> None:
-    runner, called = ThreadRunner(), []
-
-    runner.post(lambda: called.append("post"))
-    runner.call_later(0, lambda: called.append("timer"))
-    runner.close()
-
-    assert called == []
-
-
-def test_after_the_loop_has_ended_nobody_is_called_back() -> None:
-    runner, called = ThreadRunner(), []
-
-    async def use() -> None:
-        runner.submit(lambda: None)
-
-    asyncio.run(use())
-    runner.post(lambda: called.append("post"))
-    runner.call_later(0, lambda: called.append("timer"))
-    runner.close()
-
-    assert called == []
 
 
 def test_an_inline_runner_forgets_its_timers_when_it_is_closed() -> None:
@@ -193,18 +128,3 @@ def test_files_that_wrote_nothing_have_nothing_to_sync() -> None:
     unused.close()
 
     assert disk.syncs.total() == before
-
-
-async def test_a_thread_carries_out_work_in_order_and_none_after_its_end() -> None:
-    runner, done = ThreadRunner(), []
-    last = asyncio.Event()
-    for number in range(100):
-        runner.submit(partial(done.append, number))
-    runner.submit(lambda: runner.post(last.set))
-    await last.wait()
-    runner.close()
-
-    runner.submit(partial(done.append, 100))
-    runner.close()
-
-    assert done == list(range(100))

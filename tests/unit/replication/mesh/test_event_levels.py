@@ -15,7 +15,7 @@ from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNREPORTED
 from nextgen.kernel.limits.cluster import NODE_ID_BYTES_MAX
 from nextgen.replication.host.raft_host import HostEnvironment, PySyncObjHost
-from nextgen.replication.journal.worker import ThreadRunner
+from nextgen.replication.journal.writers import WriterPool
 from nextgen.replication.mesh import mesh as mesh_module
 from nextgen.replication.mesh.event_levels_file import EVENT_LEVELS_NAME, EventLevelsFile
 from nextgen.replication.mesh.frames import (
@@ -302,7 +302,7 @@ async def test_the_file_is_written_when_a_level_changes_and_until_the_disk_took_
         listen_port=0,
         data_directory=tmp_path,
         storage=disk,
-        environment=HostEnvironment(made, lambda _: worker, ThreadRunner),
+        environment=HostEnvironment(made, lambda _: worker, WriterPool().runner),
     )
     await host.start()
     writes = []
