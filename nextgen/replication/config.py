@@ -72,9 +72,10 @@ class RaftConfig:
     view_lag_ms_max: int = VIEW_LAG_MS_MAX
     """When a majority of views is older than this, the leader stops filling entries."""
 
-    apply_delay_ms: int = 10
-    """Delay between a commit and its fold into the view, unless a caller waits for the view.
-    Answers go out first, and successive commits share a transaction."""
+    apply_delay_ms: int = 100
+    """Delay between a commit and its fold into the view, unless a caller waits for the view or
+    ``APPLY_AT_ONCE_EVENTS`` wait. Answers go out first, and successive commits share a
+    transaction."""
 
     apply_retry_ms: int = 1_000
     """Pause between attempts to apply entries while the view's disk is full."""

@@ -64,8 +64,9 @@ ENTRY_RECORDS_MAX = 2_000
 PROPOSE_QUEUE_BYTES_MAX = 32 * 1024 * 1024
 """Bytes of records that wait for an entry in one group; beyond it ``Overloaded``."""
 
-VIEW_LAG_MS_MAX = 200
-"""When a majority of views is older than this the leader stops taking entries for a while."""
+VIEW_LAG_MS_MAX = 300
+"""When a majority of views is older than this the leader stops taking entries for a while. A view
+that keeps up is ``RaftConfig.apply_delay_ms`` old, a tenth of a second."""
 
 # Slots ---------------------------------------------------------------------------------------
 
@@ -295,6 +296,14 @@ member needs a few round trips."""
 
 APPLY_BATCH_BYTES_MAX = 4 * 1024 * 1024
 """Entry bytes folded in one transaction of a view."""
+
+APPLY_AT_ONCE_EVENTS = 512
+"""Committed events that a view does not leave waiting for others to share their transaction: the
+transaction's own cost is a small part of theirs."""
+
+VIEW_TURN_WAIT_MS = 50
+"""Time that a batch of a view waits for the thread that folds all views of the process; then it
+gets another one."""
 
 ENTRIES_PER_MESSAGE_MAX = 4_096
 """Entries sent, folded or read at a time, however small: each costs some bytes and work."""

@@ -46,6 +46,7 @@ from nextgen.replication.raft.replica import RaftReplica
 from nextgen.replication.retention.named_readers import NamedReaders, ReadersFile
 from nextgen.replication.snapshot.files import SnapshotFiles
 from nextgen.replication.snapshot.transfer import SnapshotTransfer
+from nextgen.replication.view.turns import ViewTurns
 from nextgen.storage.disk import DiskStorage, Storage
 
 T = TypeVar("T")
@@ -144,6 +145,7 @@ class PySyncObjHost:
         self._handovers = Handovers()
         self._snapshot_executor = self._environment.make_executor("snapshot")
         self._transfer_executor = self._environment.make_executor("transfer")
+        self._view_turns = ViewTurns(lambda: self._environment.make_executor("view"))
         self._transfers = asyncio.Semaphore(SNAPSHOT_TRANSFERS_MAX)
         self._event_levels = EventLevelsFile(self._storage, data_directory)
         self._heartbeat: asyncio.TimerHandle | None = None
@@ -253,6 +255,7 @@ class PySyncObjHost:
         await self._mesh.stop()
         self._snapshot_executor.shutdown(wait=True)
         self._transfer_executor.shutdown(wait=True)
+        self._view_turns.close()
 
     def abandon(self) -> None:
         """Release everything at once, as a killed process would. For simulations.
@@ -337,7 +340,6 @@ class PySyncObjHost:
         readers_file: ReadersFile,
         applied: AppliedPoint,
     ) -> None:
-        executor = self._environment.make_executor(f"view-{group_id}")
         replica = RaftReplica(
             group_id=group_id,
             node_id=self._node_id,
@@ -347,7 +349,7 @@ class PySyncObjHost:
             applied=applied,
             link=self._mesh,
             config=self._config,
-            executor=executor,
+            turns=self._view_turns,
             random_source=self._random,
             owner=group,
         )
@@ -357,7 +359,7 @@ class PySyncObjHost:
             files,
             self._snapshot_executor,
             transfer_executor=self._transfer_executor,
-            apply_executor=executor,
+            turns=self._view_turns,
             transfers=self._transfers,
             on_broken=group.broken,
         )
@@ -365,14 +367,10 @@ class PySyncObjHost:
         # Before anything is applied, so that no snapshot cuts off the entries that they pin.
         readers = NamedReaders(snapshots.retention, readers_file, self._blocking)
 
-        def close() -> None:
-            state_machine.close()
-            executor.shutdown(wait=True)
-
         async def release() -> None:
             self._mesh.unregister(group_id)
             # Not on the loop: callers are redirected to the next leader at once.
-            await self._blocking(close)
+            await self._blocking(state_machine.close)
 
         async def distrust() -> None:
             directory = self._data_directory / f"group-{group_id}"

@@ -1,7 +1,8 @@
 """Folds committed entries into the view, on a worker thread, in batches, in order.
 
-A commit is not folded at once unless a caller waits for it: answers go out first, and entries that
-are committed meanwhile share the transaction.
+A commit is not folded at once unless a caller waits for it or much waits: answers go out first,
+and entries that are committed meanwhile share the transaction. A transaction costs as much as
+dozens of events in it.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from typing import Protocol
 
-from nextgen.kernel.limits.cluster import APPLY_BATCH_BYTES_MAX, ENTRIES_PER_MESSAGE_MAX
+from nextgen.kernel.limits.cluster import (
+    APPLY_AT_ONCE_EVENTS,
+    APPLY_BATCH_BYTES_MAX,
+    ENTRIES_PER_MESSAGE_MAX,
+)
 from nextgen.replication.journal.journal import JournalEntry
 from nextgen.replication.ports import AppliedPoint, Entry, StateMachine
 from nextgen.replication.protocol.entry_codec import decode_records
 from nextgen.replication.view.digest import next_digest_position
+from nextgen.replication.view.turns import ViewTurns
 from nextgen.tasks.background import start
 
 COMMIT_TIMES_MAX = 1_024
@@ -36,8 +41,8 @@ class AppliedLog(Protocol):
 class Applier:
     """Applies entries to one view. ``kick`` sets the entry up to which it may fold.
 
-    An entry is folded ``delay_ms`` after its commit, or at once while ``is_awaited`` returns True;
-    call ``kick`` when it becomes True.
+    An entry is folded ``delay_ms`` after its commit, or at once while ``is_awaited`` returns True
+    or ``APPLY_AT_ONCE_EVENTS`` wait; call ``kick`` when ``is_awaited`` becomes True.
 
     ``on_applied`` is called on the loop after each batch. ``on_broken`` is called once, when
     the view cannot follow: an error that is not a full disk.
@@ -49,7 +54,7 @@ class Applier:
         state_machine: StateMachine,
         *,
         applied: AppliedPoint,
-        executor: Executor,
+        turns: ViewTurns,
         delay_ms: int = 0,
         retry_ms: int,
         is_awaited: Callable[[], bool] = lambda: True,
@@ -58,7 +63,7 @@ class Applier:
     ) -> None:
         self._log = log
         self._state_machine = state_machine
-        self._executor = executor
+        self._turns = turns
         self._delay_s = delay_ms / 1000
         self._retry_s = retry_ms / 1000
         self._is_awaited = is_awaited
@@ -68,6 +73,7 @@ class Applier:
         self._task: asyncio.Task[None] | None = None
         self._due: asyncio.TimerHandle | None = None
         self._limit = applied.index
+        self._committed_position = applied.position
         self._commit_times: deque[tuple[int, float]] = deque()
         self._paused = False
         self._batch_began_at: float | None = None
@@ -75,8 +81,9 @@ class Applier:
         self.stalled: str | None = None
         """Why the view does not follow at the moment: its disk refuses. None when all is well."""
 
-    def committed(self, index: int) -> None:
-        """Remember when ``index`` was committed, for the view's age."""
+    def committed(self, index: int, position: int) -> None:
+        """Remember when ``index``, whose last event is ``position``, was committed."""
+        self._committed_position = position
         now = self._loop.time()
         if len(self._commit_times) >= COMMIT_TIMES_MAX:
             _, now = self._commit_times.pop()
@@ -149,7 +156,8 @@ class Applier:
     def _due_s(self) -> float:
         """Return in how many seconds the next batch is due, 0 or less for at once."""
         committed_at = self._oldest_commit()
-        if committed_at is None or self._is_awaited():
+        waiting = self._committed_position - self.applied.position
+        if committed_at is None or waiting >= APPLY_AT_ONCE_EVENTS or self._is_awaited():
             return 0.0
         return committed_at + self._delay_s - self._loop.time()
 
@@ -185,8 +193,8 @@ class Applier:
         assert batch, f"entry {first} is not in the log"
         self._batch_began_at = self._loop.time()
         try:
-            last = await self._loop.run_in_executor(
-                self._executor, _fold, self._state_machine, batch
+            last = await self._turns.run(
+                _fold, self._state_machine, batch, is_awaited=self._is_awaited
             )
         except OSError as error:
             self._batch_began_at = None

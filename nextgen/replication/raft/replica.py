@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 
 from nextgen.kernel.errors import NotLeader
 from nextgen.replication.config import RaftConfig
@@ -50,6 +49,7 @@ from nextgen.replication.raft.leading import Leading
 from nextgen.replication.raft.replica_owner import Link, ReplicaOwner
 from nextgen.replication.raft.replicator import Replicator
 from nextgen.replication.statistics import ReplicaStatistics
+from nextgen.replication.view.turns import ViewTurns
 
 
 class RaftReplica:
@@ -66,7 +66,7 @@ class RaftReplica:
         applied: AppliedPoint,
         link: Link,
         config: RaftConfig,
-        executor: Executor,
+        turns: ViewTurns,
         random_source: random.Random,
         owner: ReplicaOwner,
     ) -> None:
@@ -90,7 +90,7 @@ class RaftReplica:
             journal,
             state_machine,
             applied=applied,
-            executor=executor,
+            turns=turns,
             delay_ms=config.apply_delay_ms,
             retry_ms=config.apply_retry_ms,
             is_awaited=self._is_view_awaited,
@@ -447,7 +447,7 @@ class RaftReplica:
         first, self.commit_index = self.commit_index + 1, index
         last = self.journal.entry(index)
         self.commit_position = last.first_position + last.events - 1
-        self.applier.committed(index)
+        self.applier.committed(index, self.commit_position)
         known: Mapping[int, Entry] = {}
         if self.leadership is not None:
             known = self.leadership.commits.commit(index)

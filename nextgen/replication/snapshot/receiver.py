@@ -23,6 +23,7 @@ from nextgen.replication.protocol.messages import CONFIGURATION_FIELD
 from nextgen.replication.raft.replica import RaftReplica
 from nextgen.replication.snapshot.files import SnapshotFiles
 from nextgen.replication.snapshot.partial import SnapshotDamaged, SnapshotIdentity
+from nextgen.replication.view.turns import ViewTurns
 from nextgen.tasks.background import join, start
 
 T = TypeVar("T")
@@ -40,14 +41,14 @@ class SnapshotReceiver:
         files: SnapshotFiles,
         executor: Executor,
         *,
-        apply_executor: Executor,
+        turns: ViewTurns,
         on_broken: Callable[[Exception], None],
     ) -> None:
         self._replica = replica
         self._state_machine = state_machine
         self._files = files
         self._executor = executor
-        self._apply_executor = apply_executor
+        self._turns = turns
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._chunks: asyncio.Queue[tuple[NodeId, Message]] = asyncio.Queue(
@@ -152,9 +153,7 @@ class SnapshotReceiver:
             held = decode_if_known(message.get(CONFIGURATION_FIELD, b""))
             await replica.expect_snapshot(point, held)
             await replica.applier.pause()
-            installed = await self._loop.run_in_executor(
-                self._apply_executor, self._state_machine.install_snapshot, path
-            )
+            installed = await self._turns.run(self._state_machine.install_snapshot, path)
             if not replica.stopped:
                 replica.adopt_snapshot(installed)
         except OSError:

@@ -19,6 +19,7 @@ from nextgen.replication.retention.log_retention import LogRetention
 from nextgen.replication.snapshot.files import SnapshotFiles
 from nextgen.replication.snapshot.receiver import SnapshotReceiver
 from nextgen.replication.snapshot.sender import SnapshotSender
+from nextgen.replication.view.turns import ViewTurns
 from nextgen.tasks.background import start
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ class SnapshotTransfer:
         executor: Executor,
         *,
         transfer_executor: Executor,
-        apply_executor: Executor,
+        turns: ViewTurns,
         transfers: asyncio.Semaphore,
         on_broken: Callable[[Exception], None],
     ) -> None:
@@ -69,7 +70,7 @@ class SnapshotTransfer:
             state_machine,
             files,
             transfer_executor,
-            apply_executor=apply_executor,
+            turns=turns,
             on_broken=on_broken,
         )
 

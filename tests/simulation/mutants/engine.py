@@ -25,6 +25,7 @@ from nextgen.replication.raft import (
 )
 from nextgen.replication.raft import replica as raft_replica
 from nextgen.replication.snapshot import transfer as snapshot_transfer
+from nextgen.replication.view.turns import ViewTurns
 from nextgen.storage import disk as storage
 from tests.simulation.mutants.mutant import Edit, Mutant
 
@@ -37,6 +38,7 @@ REPLICATOR = replicator.Replicator
 
 _REPLICATION = "tests/unit/replication/"
 _GROUP = _REPLICATION + "test_group.py::"
+_TURNS = _REPLICATION + "view/test_turns.py::"
 _EVERYTHING = tuple(
     f"{_REPLICATION}{name}.py"
     for name in (
@@ -399,6 +401,44 @@ _GUARDS: tuple[Mutant, ...] = (
         "a view that cannot follow its log stops its replica",
         (Edit(applier.Applier, "_run", "self._on_broken(error)", "pass"),),
         (_GROUP + "test_a_view_that_cannot_follow_its_log_stops_its_replica_and_no_other",),
+    ),
+    Mutant(
+        "a-hanging-view-holds-up-the-others",
+        "L25",
+        "a batch that waited for long gets another thread",
+        (Edit(ViewTurns, "_look", "self._waiting and self._due_at <= now", "False"),),
+        (_TURNS + "test_a_view_that_hangs_holds_up_no_other",),
+    ),
+    Mutant(
+        "awaited-batches-take-their-turn",
+        "L25",
+        "a batch that a caller waits for goes first",
+        (Edit(ViewTurns, "_next_turn", "if each.is_awaited()", "if False"),),
+        (_TURNS + "test_awaited_work_goes_first",),
+    ),
+    Mutant(
+        "a-cancelled-caller-frees-its-thread",
+        "L25",
+        "a thread is given to the next batch when it is free",
+        (
+            Edit(
+                ViewTurns,
+                "run",
+                "await asyncio.shield(running)",
+                "await running",
+            ),
+        ),
+        (_TURNS + "test_a_thread_is_busy_until_its_work_ends_though_nobody_waits_for_it",),
+    ),
+    Mutant(
+        "full-batches-wait",
+        "L25",
+        "a view that lacks much does not wait",
+        (Edit(applier.Applier, "_due_s", "waiting >= APPLY_AT_ONCE_EVENTS", "False"),),
+        (
+            _REPLICATION
+            + "raft/test_applier.py::test_apply_at_once_events_do_not_wait_and_one_less_does",
+        ),
     ),
     Mutant(
         "loses-a-proposal-definitely",

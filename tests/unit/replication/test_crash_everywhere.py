@@ -209,7 +209,8 @@ class History(RaftSimulation):
         logs = [node.log for node in self.nodes if node.log is not None]
         if len(logs) < len(self.nodes) or sum(log.is_leader for log in logs) != 1:
             return False
-        return len({(log.status.last_index, log.status.applied.index) for log in logs}) == 1
+        ends = {(log.status.last_index, log.status.applied.index) for log in logs}
+        return len(ends) == 1 and all(last == applied for last, applied in ends)
 
     # The crash --------------------------------------------------------------------------------
 

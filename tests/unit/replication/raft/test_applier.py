@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from nextgen.kernel.limits.cluster import APPLY_AT_ONCE_EVENTS
 from nextgen.replication.journal.journal import JournalEntry
 from nextgen.replication.ports import AppliedPoint, Entry, Record, ViewDigest
 from nextgen.replication.protocol.entry_codec import encode_records
 from nextgen.replication.raft import applier
 from nextgen.replication.raft.applier import Applier
+from nextgen.replication.view.turns import ViewTurns
 from nextgen.tasks.timeouts import timeout
 from tests.support.scenarios import run_by
 from tests.support.simulated.virtual_time import VirtualWorker, run_virtual
@@ -79,7 +81,7 @@ class ApplierWorld:
             self.log,
             self.view,
             applied=AppliedPoint(0, 0, 0),
-            executor=executor,
+            turns=ViewTurns(lambda: executor),
             delay_ms=DELAY_MS,
             retry_ms=1,
             is_awaited=lambda: self.is_awaited,
@@ -89,7 +91,7 @@ class ApplierWorld:
 
     def commit(self, index: int) -> None:
         self.log.last_index = index
-        self.applier.committed(index)
+        self.applier.committed(index, index)
         self.applier.kick(index)
 
     async def until(self, index: int) -> float:
@@ -144,6 +146,19 @@ def test_apply_batch_bytes_max_are_one_transaction_and_one_byte_more_is_two(
         world.commit(3)
         await world.until(3)
         assert world.view.indexes == batches
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("one_less", [0, 1])
+def test_apply_at_once_events_do_not_wait_and_one_less_does(one_less: int) -> None:
+    async def scenario(world: ApplierWorld) -> None:
+        world.commit(APPLY_AT_ONCE_EVENTS - one_less)
+        assert world.applier.is_folding is not bool(one_less)
+
+        took_ms = await world.until(APPLY_AT_ONCE_EVENTS - one_less)
+
+        assert took_ms == pytest.approx(DELAY_MS * one_less + FOLD_MS)
 
     run(scenario)
 

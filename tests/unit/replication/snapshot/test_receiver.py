@@ -11,6 +11,7 @@ import pytest
 from nextgen.kernel.limits.snapshot import SNAPSHOT_CHUNKS_WAITING_MAX
 from nextgen.replication.ports import NodeId
 from nextgen.replication.snapshot.receiver import SnapshotReceiver
+from nextgen.replication.view.turns import ViewTurns
 from tests.support.simulated.virtual_time import VirtualWorker, run_virtual
 
 
@@ -47,7 +48,7 @@ def test_snapshot_chunks_waiting_max_are_taken_in_and_one_more_must_be_sent_agai
     async def scenario() -> None:
         worker = VirtualWorker(lambda: 1.0)
         receiver = SnapshotReceiver(
-            replica, replica, files, worker, apply_executor=worker, on_broken=pytest.fail
+            replica, replica, files, worker, turns=ViewTurns(lambda: worker), on_broken=pytest.fail
         )
         for round_ in range(SNAPSHOT_CHUNKS_WAITING_MAX + more):
             receiver.on_chunk(NodeId("leader"), chunk(round_))
