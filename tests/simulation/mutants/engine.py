@@ -406,7 +406,7 @@ _GUARDS: tuple[Mutant, ...] = (
         "a-hanging-view-holds-up-the-others",
         "L25",
         "a batch that waited for long gets another thread",
-        (Edit(ViewTurns, "_look", "self._waiting and self._due_at <= now", "False"),),
+        (Edit(ViewTurns, "_watch", "self._overdue is None and self._waiting", "False"),),
         (_TURNS + "test_a_view_that_hangs_holds_up_no_other",),
     ),
     Mutant(
