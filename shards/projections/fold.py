@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from sqlalchemy import Connection
 
 from nextgen.kernel.routing.names import Unit
 from nextgen.replication.ports import Entry, Record
+from nextgen.replication.view.database import driver_of
 from nextgen.replication.view.digest import rows_digest
 from protos.nextgen.v1.events_pb2 import DecidedCommand
 from shards.domain.assignment import unit_key
@@ -123,14 +123,14 @@ def _remove_epochs(connection: Connection, events: Sequence[DomainEvent]) -> int
 
     Neither the id of a topic nor that of a segment is used again.
     """
-    change = 0
+    change, driver = 0, driver_of(connection)
     for each in events:
-        gone: Sequence[Any] = ()
+        gone: Sequence[Row] = ()
         if isinstance(each, TopicDeleted):
             within = prefix_range(f"{each.topic_id}/")
-            gone = connection.exec_driver_sql(_REMOVE_EPOCHS, within).fetchall()
+            gone = driver.execute(_REMOVE_EPOCHS, within).fetchall()
         elif isinstance(each, SegmentStorageRemoved):
             key = unit_key(each.topic_id, Unit.segment(each.segment_id).text)
-            gone = connection.exec_driver_sql(_REMOVE_EPOCH, (key,)).fetchall()
-        change -= rows_digest(ASSIGNMENTS.name, map(tuple, gone))
+            gone = driver.execute(_REMOVE_EPOCH, (key,)).fetchall()
+        change -= rows_digest(ASSIGNMENTS.name, gone)
     return change

@@ -18,6 +18,7 @@ from nextgen.kernel.limits.write import (
     OUTCOMES_MAX,
     OUTCOMES_WITHOUT_ORDERS_MAX,
 )
+from nextgen.replication.view.database import driver_of
 from nextgen.replication.view.digest import rows_digest, select_of
 from shards.projections.rows import Query, Row, insert_new, query_many, query_of
 from shards.projections.tables import OUTCOME_COUNT, OUTCOMES
@@ -30,6 +31,7 @@ _REPLACE = f"INSERT OR REPLACE INTO {OUTCOMES.name} VALUES (?, ?, ?, ?)"
 _FORGET = f"DELETE FROM {OUTCOMES.name} WHERE sequence < ? RETURNING *"
 _OLDEST = f"SELECT sequence, position FROM {OUTCOMES.name} ORDER BY sequence LIMIT 1"
 _OLDEST_FROM = f"SELECT sequence FROM {OUTCOMES.name} WHERE position >= ? ORDER BY sequence LIMIT 1"
+_STORE_COUNT = f"INSERT OR REPLACE INTO {OUTCOME_COUNT.name} VALUES (?, ?)"
 _COUNTS = f"{select_of(OUTCOME_COUNT)} ORDER BY id"
 
 
@@ -38,8 +40,9 @@ class OutcomeFold:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._counts = [tuple(row) for row in connection.exec_driver_sql(_COUNTS).fetchall()]
-        before = dict(self._counts)
+        self._driver = driver_of(connection)
+        self._counts: list[Row] = self._driver.execute(_COUNTS).fetchall()
+        before: dict[int, int] = dict(self._counts)
         self._recorded: int = before.get(RECORDED, 0)
         self._kept_from: int | None = before.get(KEPT_FROM)
         self._first_kept = 1
@@ -86,9 +89,7 @@ class OutcomeFold:
             counts.append((KEPT_FROM, self._kept_from))
         if counts == self._counts:
             return 0
-        self._connection.exec_driver_sql(
-            f"INSERT OR REPLACE INTO {OUTCOME_COUNT.name} VALUES (?, ?)", counts
-        )
+        self._driver.executemany(_STORE_COUNT, counts)
         return rows_digest(OUTCOME_COUNT.name, counts) - rows_digest(
             OUTCOME_COUNT.name, self._counts
         )
@@ -100,11 +101,10 @@ class OutcomeFold:
         if kept_from is None:
             kept_from = last_position - OUTCOME_WINDOW_POSITIONS + 1
             rows_max = OUTCOMES_WITHOUT_ORDERS_MAX
-        row = self._connection.exec_driver_sql(_OLDEST_FROM, (kept_from,)).first()
+        row = self._driver.execute(_OLDEST_FROM, (kept_from,)).fetchone()
         oldest_kept = self._recorded + 1 if row is None else int(row[0])
         bound = max(oldest_kept, self._recorded - rows_max + 1, self._first_kept)
-        gone = self._connection.exec_driver_sql(_FORGET, (bound,)).fetchall()
-        return -rows_digest(OUTCOMES.name, map(tuple, gone))
+        return -rows_digest(OUTCOMES.name, self._driver.execute(_FORGET, (bound,)).fetchall())
 
 
 def _store(connection: Connection, rows: Mapping[bytes, Row], recorded: int) -> int:
@@ -112,9 +112,9 @@ def _store(connection: Connection, rows: Mapping[bytes, Row], recorded: int) -> 
     if not insert_new(connection, _INSERT, [*rows.values()]):
         query = query_of(lambda: connection)
         found = query_many(query, select_of(OUTCOMES), "command_id", [*rows])
-        earlier = [row for each in found if (row := tuple(each))[2] <= recorded]
+        earlier = [row for row in found if row[2] <= recorded]
         change -= rows_digest(OUTCOMES.name, earlier)
-        connection.exec_driver_sql(_REPLACE, [rows[row[0]] for row in earlier])
+        driver_of(connection).executemany(_REPLACE, [rows[row[0]] for row in earlier])
     return change
 
 

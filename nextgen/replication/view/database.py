@@ -394,6 +394,6 @@ def _engine(
 
         @event.listens_for(engine, "begin")
         def _begin(connection: Connection) -> None:
-            connection.exec_driver_sql(begin)
+            driver_of(connection).execute(begin).close()
 
     return engine

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import msgpack
@@ -32,11 +33,13 @@ _SIGN = 2**63
 _PACK_BUFFER_BYTES = 4_096
 
 
-def rows_digest(table: str, rows: Iterable[tuple[Any, ...]]) -> int:
+def rows_digest(table: str, rows: Collection[tuple[Any, ...]]) -> int:
     """Return the sum of the hashes of ``rows``, of all columns in the table's order.
 
     The values MUST be as SQLite gives them back: int, str, bytes, float or None, never bool.
     """
+    if not rows:
+        return 0
     pack = msgpack.Packer(buf_size=_PACK_BUFFER_BYTES).pack
     digest, seed = xxhash.xxh3_64_intdigest, _seed(table)
     return sum([digest(pack(row), seed) for row in rows]) & _MASK
@@ -96,5 +99,6 @@ def batches_of(entries: Sequence[Entry], position: int) -> Iterator[Sequence[Ent
         yield entries[start:]
 
 
+@cache
 def _seed(table: str) -> int:
     return xxhash.xxh3_64_intdigest(table.encode())
