@@ -65,8 +65,7 @@ PROPOSE_QUEUE_BYTES_MAX = 32 * 1024 * 1024
 """Bytes of records that wait for an entry in one group; beyond it ``Overloaded``."""
 
 VIEW_LAG_MS_MAX = 300
-"""When a majority of views is older than this the leader stops taking entries for a while. A view
-that keeps up is ``RaftConfig.apply_delay_ms`` old, a tenth of a second."""
+"""When a majority of views is older than this the leader stops taking entries for a while."""
 
 # Slots ---------------------------------------------------------------------------------------
 
@@ -298,12 +297,10 @@ APPLY_BATCH_BYTES_MAX = 4 * 1024 * 1024
 """Entry bytes folded in one transaction of a view."""
 
 APPLY_AT_ONCE_EVENTS = 512
-"""Committed events that a view does not leave waiting for others to share their transaction: the
-transaction's own cost is a small part of theirs."""
+"""Committed events that are folded at once: the transaction's own cost is a small part of theirs."""
 
 VIEW_TURN_WAIT_MS = 50
-"""Time that a batch of a view waits for the thread that folds all views of the process; then it
-gets another one."""
+"""How long a batch waits for the thread that folds all views of a process, before another one."""
 
 ENTRIES_PER_MESSAGE_MAX = 4_096
 """Entries sent, folded or read at a time, however small: each costs some bytes and work."""
