@@ -297,7 +297,7 @@ APPLY_BATCH_BYTES_MAX = 4 * 1024 * 1024
 """Entry bytes folded in one transaction of a view."""
 
 APPLY_AT_ONCE_EVENTS = 512
-"""Committed events that are folded at once: the transaction's own cost is a small part of theirs."""
+"""Committed events that are folded at once: a transaction costs little beside so many."""
 
 VIEW_TURN_WAIT_MS = 50
 """How long a batch waits for the thread that folds all views of a process, before another one."""
