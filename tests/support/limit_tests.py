@@ -42,6 +42,7 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "EFFECTIVE_WAITS_MAX": ("test_the_writes_that_wait_are_bounded",),
     "ENDED_SESSIONS_MAX": ("test_ended_sessions_are_remembered_up_to_the_limit",),
     "ENTRY_BYTES_MAX": ("test_an_entry_stays_below_its_limit_in_bytes",),
+    "ENTRY_RECORDS_MAX": ("test_an_entry_holds_so_many_records_and_no_more",),
     "EPOCH_JUMP_MAX": (
         "test_an_epoch_too_far_ahead_is_taken_for_damage",
         "test_an_owner_whose_ledger_knows_later_epochs_gets_the_next_one",
