@@ -10,6 +10,8 @@ from discovery.domain.answer_cache import AnswerCache, Delta
 from discovery.service.lookups.line import LookupLine
 from discovery.service.lookups.lookup import LookupService
 from discovery.service.lookups.shard_lookups import ShardLookups
+from shards.assignment.topic_controller import TopicController
+from shards.inventory.topic_creation import TopicCreation
 from shards.watches import change_watch
 from shards.watches.change_delivery import Delivery
 from shards.watches.change_hub import ChangeHub
@@ -34,6 +36,7 @@ _LEASED = (
     "tests/unit/shards/watches/test_acknowledged_watches.py",
     "tests/unit/shards/watches/test_change_stream.py",
 )
+_AHEAD = ("tests/unit/shards/assignment/test_assigned_ahead.py",)
 
 _CACHE_MUTANTS = (
     Mutant(
@@ -774,4 +777,41 @@ _LEASE_MUTANTS = (
     ),
 )
 
-MUTANTS = (*_LEASE_MUTANTS, *_CACHE_MUTANTS, *_ABSENT_MUTANTS, *_TURN_MUTANTS)
+_AHEAD_MUTANTS = (
+    Mutant(
+        "fails-creations-with-their-assignments",
+        "PL9",
+        "a topic is created on demand though its units cannot be assigned at this moment",
+        (
+            Edit(
+                TopicController,
+                "assign_ahead",
+                "except MetadataError as error:",
+                "except ZeroDivisionError as error:",
+            ),
+        ),
+        _AHEAD,
+    ),
+    Mutant(
+        "assigns-ahead-to-any-broker",
+        "PL7",
+        "the broker whose client creates a topic gets it, though it is assigned before its lookup",
+        (
+            Edit(
+                TopicCreation,
+                "_create",
+                "self._assign_units(created, command.preferred_broker_id)",
+                'self._assign_units(created, "")',
+            ),
+        ),
+        _AHEAD,
+    ),
+)
+
+MUTANTS = (
+    *_LEASE_MUTANTS,
+    *_CACHE_MUTANTS,
+    *_ABSENT_MUTANTS,
+    *_TURN_MUTANTS,
+    *_AHEAD_MUTANTS,
+)
