@@ -13,9 +13,9 @@ LATENCY_BUCKETS_MS = (1, 10, 100, 200, 1_000)
 """Bounds of latency histograms. The objectives of lookups and assignments are among them, so that
 values within an objective are counted exactly."""
 
-LOOP_LAG_INTERVAL_MS = 50
+LOOP_LAG_INTERVAL_MS = 100
 """Interval of measurements of the event loop's lag. A measured lag is less than the stall by at
-most this. Twenty timers a second take a thousandth of a core."""
+most this. Ten timers a second take a thousandth of a core, in each idle process."""
 
 LOOP_STALL_MS = 250
 """A loop that is later than this has stalled, and an alert fires: two and a half times the cost of
