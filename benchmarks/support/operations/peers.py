@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.inventory import admin_rest
-from benchmarks.support.block_generator import Generator, generator
+from benchmarks.support.block_generator import Generator, WrongAnswer, generator
 from benchmarks.support.etcd_cluster import EtcdCluster
 from benchmarks.support.operations.callers import MODULE
 from benchmarks.support.operations.figures import Block, figures_of
@@ -59,7 +59,7 @@ async def stock_creates(options: argparse.Namespace) -> dict[str, Any] | str:
                 await started.run("create", 0, NUMBERS, seconds=warm_s, callers=32)
                 processes = Processes({"broker": broker.process_id})
                 found, _ = await peer_blocks(started, processes, options, first=NUMBERS)
-    except NoPeer as reason:
+    except (NoPeer, WrongAnswer) as reason:
         return f"no peer: {reason}"
     return {"version": options.stock, "create": found}
 
