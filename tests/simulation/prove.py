@@ -8,7 +8,7 @@ Tests and seeds run in forks of two processes that have imported everything once
 
 ``--write`` makes docs/guards.md of it, row by row. A run that was interrupted goes on with the
 guards that were not run on the same code; ``--only`` runs what it names in any case. The last line
-of docs/guards.md says how many were run on one code, and on which commit.
+of docs/guards.md says how many were run on one code, and on which commit: ``--only`` leaves it.
 """
 
 from __future__ import annotations
@@ -143,6 +143,12 @@ def known_rows(document: Path = DOCUMENT) -> dict[str, str]:
     return {row.split("`", 2)[1]: row for row in rows}
 
 
+def known_whole(document: Path = DOCUMENT) -> str:
+    """Return the last line of the document: how many guards were run on which code."""
+    lines = document.read_text().splitlines() if document.exists() else []
+    return lines[-1] if lines and " guards were run on one code" in lines[-1] else ""
+
+
 def known_seed(row: str | None) -> tuple[Kind, int] | None:
     """Return the kind and number of the seed that a row names: the first to try."""
     found = re.search(r"[|;] (engine|cluster) seed (\d+): ", row or "")
@@ -204,7 +210,8 @@ def main() -> int:
     if not names:
         console.print("every mutant was run on this code")
     until = None if given.minutes is None else time.monotonic() + 60 * given.minutes
-    proofs = _prove_all(console, rows, names, given.seeds, until, write=given.write)
+    whole = known_whole() if given.only else None
+    proofs = _prove_all(console, rows, names, given.seeds, until, whole, write=given.write)
     missing = [proof.name for proof in proofs if not proof.is_found]
     console.print(f"{len(proofs)} of {len(names)} guards run, {len(missing)} that nothing misses")
     for name in missing:
@@ -246,6 +253,7 @@ def _prove_all(
     names: Sequence[str],
     seeds_max: int,
     until: float | None,
+    whole: str | None,
     *,
     write: bool,
 ) -> list[Proof]:
@@ -257,7 +265,7 @@ def _prove_all(
             rows[proof.name] = row_of(proof, datetime.now(UTC).date())
             if write:  # At once: a run that is interrupted has proved what it has proved.
                 _note_done(digest, proof.name)
-                DOCUMENT.write_text(document_of(rows, _whole(digest)))
+                DOCUMENT.write_text(document_of(rows, _whole(digest) if whole is None else whole))
             progress.update(task, advance=1)
             console.print(rows[proof.name], markup=False, soft_wrap=True)
     return sorted(proofs, key=lambda proof: proof.name)

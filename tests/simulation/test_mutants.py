@@ -14,7 +14,15 @@ from tests.simulation.engine.run import run_seed
 from tests.simulation.mutants import engine
 from tests.simulation.mutants.catalog import BY_NAME, MUTANTS
 from tests.simulation.mutants.mutant import Edit, GuardMoved, Mutant, removed
-from tests.simulation.prove import Proof, document_of, known_rows, known_seed, known_test, row_of
+from tests.simulation.prove import (
+    Proof,
+    document_of,
+    known_rows,
+    known_seed,
+    known_test,
+    known_whole,
+    row_of,
+)
 
 SEEDS = range(1, 6)
 
@@ -135,3 +143,14 @@ def test_the_document_says_how_many_guards_were_run_on_one_code() -> None:
     assert document_of({}, "3 of 9 guards were run on one code.").endswith(
         "3 of 9 guards were run on one code.\n"
     )
+
+
+def test_the_document_keeps_what_it_says_of_a_whole_run(tmp_path: Path) -> None:
+    path = tmp_path / "guards.md"
+    whole = "3 of 9 guards were run on one code, 2 others on that of commit 01234567."
+
+    path.write_text(document_of({}, whole))
+
+    assert known_whole(path) == whole
+    path.write_text(document_of({}))
+    assert known_whole(path) == ""
