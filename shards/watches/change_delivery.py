@@ -32,6 +32,9 @@ from shards.watches.change_watch import Stage
 
 _PROGRESS_SECONDS = WATCH_PROGRESS_MS / 1000
 
+NOT_DUE = float("inf")
+"""``Delivery.due_at`` while time alone makes no update due."""
+
 
 class _Positioned(Protocol):
     @property

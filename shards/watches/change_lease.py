@@ -26,7 +26,7 @@ from nextgen.kernel.limits.stream import WATCH_EVENTS_PER_UPDATE_MAX
 from nextgen.tasks.background import keep
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.shard_service_pb2 import WatchRenew, WatchShardUpdate
-from shards.watches.change_delivery import Delivery
+from shards.watches.change_delivery import NOT_DUE, Delivery
 from shards.watches.change_source import ChangeSource, WatchOwner
 from shards.watches.change_watch import ChangeWatch, Stage
 from shards.wire.leased_form import (
@@ -38,9 +38,6 @@ from shards.wire.leased_form import (
 )
 
 _UPDATE_SECONDS = ASSIGNMENT_UPDATE_MS / 1000
-
-_NEXT_CONFIRMATION = float("inf")
-"""``due_at`` while nothing but the next confirmation makes an update due."""
 
 _CONFIRMATIONS_MAX = ASSIGNMENT_TTL_MS // ASSIGNMENT_UPDATE_MS
 """Confirmations that wait until their subscriber has caught up. Older ones are dropped: the time
@@ -134,7 +131,7 @@ class LeasedWatch(Delivery[LeasedForm]):
             self._send_within(self._creations_wait_s)
 
     def _next_due_at(self) -> float:
-        return _NEXT_CONFIRMATION
+        return NOT_DUE  # The next confirmation makes it due.
 
     def _sent_of(self, events: Iterable[Event]) -> Sequence[LeasedForm]:
         forms: list[LeasedForm] = []
@@ -196,7 +193,7 @@ class LeasedWatch(Delivery[LeasedForm]):
         """Send what was added within this time, with others that come meanwhile."""
         if not may_wait_s or self._backlog_events >= WATCH_EVENTS_PER_UPDATE_MAX:
             self._send_now()
-        elif may_wait_s < UNTIL_THE_NEXT_UPDATE and self.due_at == _NEXT_CONFIRMATION:
+        elif may_wait_s < UNTIL_THE_NEXT_UPDATE and self.due_at == NOT_DUE:
             self.due_at = asyncio.get_running_loop().time() + may_wait_s
             self._stream.wake()
 

@@ -26,7 +26,7 @@ from nextgen.kernel.limits.stream import WATCH_UPDATES_WAITING_MAX, WATCHES_PER_
 from nextgen.tasks.timeouts import timeout_at
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.shard_service_pb2 import WatchAdd, WatchRenew, WatchShardUpdate
-from shards.watches.change_delivery import Delivery
+from shards.watches.change_delivery import NOT_DUE, Delivery
 from shards.watches.change_joining import JoiningWatches
 from shards.watches.change_lease import LeasedWatch
 from shards.watches.change_source import ChangeSource
@@ -84,6 +84,11 @@ class ChangeStream:
     def watch_count(self) -> int:
         return len(self._watches)
 
+    @property
+    def needs_progress(self) -> bool:
+        """Whether the position must be sent regularly. A leased watch's own updates carry its."""
+        return self._lease is None or len(self._watches) > 1
+
     # The subscriber's side --------------------------------------------------------------------
 
     def add(self, add: WatchAdd) -> None:
@@ -114,6 +119,7 @@ class ChangeStream:
         self._index(watch)
         if not watch.is_leased:
             self._joining.add(watch)
+            self._live.keep_progress()
         if watch.is_acknowledged and self._subscriber is not None:
             # Only from here on does an effective write see that the watch has not acknowledged.
             self._subscriber.watches(changes_of(watch))
@@ -172,8 +178,9 @@ class ChangeStream:
                 # Nothing to send of this page of the log, and more pages wait.
                 await asyncio.sleep(0)
                 continue
+            due_at = min(each.due_at for each in self._deliveries)
             with contextlib.suppress(TimeoutError):
-                async with timeout_at(min(each.due_at for each in self._deliveries)):
+                async with timeout_at(due_at if due_at < NOT_DUE else None):
                     await self._changed.wait()
         update = self._outbox.popleft()
         if len(self._outbox) < WATCH_UPDATES_WAITING_MAX:
@@ -308,6 +315,7 @@ class ChangeStream:
         lease, self._lease = self._lease, None
         if lease is not None:
             self._deliveries = (self._live,)
+            self._live.keep_progress()
             lease.close()
 
     def _index(self, watch: ChangeWatch) -> None:
@@ -328,9 +336,16 @@ class _LiveDelivery(Delivery[Event]):
         super().__init__(source, stream)
         self._of_stream = stream
 
+    def keep_progress(self) -> None:
+        """Send the position regularly from here on, if a watch of the stream needs that."""
+        self.due_at = min(self.due_at, self._next_due_at())
+
     def offer(self, event: Event) -> None:
         if self._add(event):
             self._send_now()
+
+    def _next_due_at(self) -> float:
+        return super()._next_due_at() if self._of_stream.needs_progress else NOT_DUE
 
     def _sent_of(self, events: Iterable[Event]) -> Sequence[Event]:
         return [event for event in events if self._is_wanted(event)]

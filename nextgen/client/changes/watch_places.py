@@ -284,6 +284,9 @@ class WatchPlaces:
         if not self._notify_position(place):
             return
         if place.add.leased:
+            if len(self._places) == 1:
+                # The shard sends no other updates to such a stream.
+                self.position = max(self.position, update.position)
             self._take_lease(place, update)
         elif not is_told:
             place.is_caught_up = True

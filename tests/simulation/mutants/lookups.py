@@ -737,7 +737,7 @@ _LEASE_MUTANTS = (
         "leased-watch-sends-all-the-time",
         "V9",
         "an update is sent when one is due",
-        (Edit(LeasedWatch, "_next_due_at", "_NEXT_CONFIRMATION", "0.0"),),
+        (Edit(LeasedWatch, "_next_due_at", "NOT_DUE", "0.0"),),
         _LEASE,
     ),
     Mutant(

@@ -37,7 +37,7 @@ WATCH_ID = 1
 
 _AT_ONCE_MAX = 100
 _OTHERS_MAX = 100
-"""Updates of the stream between two of the leased watch: there are two of each a second."""
+"""Updates of the stream between two of the leased watch: few, because that has its own."""
 
 
 class LeasedSubscriber:

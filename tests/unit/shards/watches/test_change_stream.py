@@ -19,7 +19,7 @@ from protos.nextgen.v1.inventory_pb2 import (
 )
 from shards.domain import assignment, tenant, topic
 from shards.domain.scalable import events as scalable
-from shards.watches import change_delivery, change_hub, change_joining
+from shards.watches import change_delivery, change_hub, change_joining, change_lease
 from tests.support.scenarios import run_by
 from tests.support.shards.events import HISTORY, RESTORED, SCALABLE, TIME_MS, TOPIC
 from tests.support.shards.watch_world import Subscriber, WatchWorld, concerning, in_watch_world
@@ -367,6 +367,37 @@ async def test_a_watch_that_joins_a_leased_one_misses_nothing(world: WatchWorld)
     last = await world.commit(created("b"))
     await subscriber.until_position(last)
     assert joined.positions == [last]
+
+
+def test_the_position_is_sent_regularly_unless_the_only_watch_is_a_leased_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_delivery, "_PROGRESS_SECONDS", 0.001)
+    monkeypatch.setattr(change_lease, "_UPDATE_SECONDS", 0.01)
+
+    async def scenario(world: WatchWorld) -> None:
+        world.lead()
+        subscriber = world.subscriber()
+        leased = subscriber.watch(kinds=[KIND_ASSIGNMENT], leased=True)
+        last = await world.commit(created("a"))
+        await subscriber.until_position(last)
+        assert subscriber.places.position == last
+        # The first one was due before the watch was there.
+        await subscriber.until(lambda: names(subscriber)[-3:] == [leased.watch_id] * 3)
+        subscriber.updates.clear()
+        await subscriber.until(lambda: len(subscriber.updates) > 3)
+        assert set(names(subscriber)) == {leased.watch_id}
+
+        joined = subscriber.watch(kinds=[KIND_TOPIC], from_position=last)
+        await subscriber.until(lambda: names(subscriber).count(0) > 3)
+        assert subscriber.stream is not None
+        for each in (joined, leased):
+            subscriber.stream.remove(each.watch_id)
+            subscriber.places.remove(each.watch_id)
+        subscriber.updates.clear()
+        await subscriber.until(lambda: names(subscriber).count(0) > 3)
+
+    in_watch_world(tmp_path, scenario)
 
 
 def test_what_waits_when_the_last_watch_goes_is_thrown_away(
