@@ -318,11 +318,13 @@ class ReplicatedLog(Protocol):
         """
         ...
 
-    async def read_index(self) -> int:
+    async def read_index(self, *, asked_at: float | None = None) -> int:
         """Confirm leadership with a majority and return an index to wait for.
 
         A read of the view after ``wait_applied(index)`` is linearizable. Concurrent calls
-        share a round. No log entry is written.
+        share a round. No log entry is written. ``asked_at`` is when the question came, by the event
+        loop's clock, if that was earlier: a heartbeat since then that a majority has answered
+        confirms leadership without a round.
 
         Raises:
             NotLeader: Leadership could not be confirmed.

@@ -73,8 +73,8 @@ class MeasuredLog:
             self._trace(commit, record.events)
         return commit
 
-    async def read_index(self) -> int:
-        return await self._log.read_index()
+    async def read_index(self, *, asked_at: float | None = None) -> int:
+        return await self._log.read_index(asked_at=asked_at)
 
     async def wait_applied(self, index: int) -> None:
         await self._log.wait_applied(index)

@@ -61,6 +61,8 @@ class LeasedWatch(Delivery[LeasedForm]):
         self._forms = source.leased_forms
         self._asked_at_ms = 0
         """The subscriber's clock when its last message left."""
+        self._asked_at: float | None = None
+        """This process's clock when that message arrived."""
         self._confirmed_at_ms = 0
         """The same, of the latest message behind which leadership was confirmed at a position that
         the updates have reached."""
@@ -84,6 +86,7 @@ class LeasedWatch(Delivery[LeasedForm]):
     def renew(self, renew: WatchRenew) -> None:
         """Apply an acknowledgement, and request a confirmation that this replica still leads."""
         self._asked_at_ms = renew.asked_at_ms
+        self._asked_at = asyncio.get_running_loop().time()
         self._creations_wait_s = (
             UNTIL_THE_NEXT_UPDATE if renew.creations_may_wait else CREATIONS_SECONDS
         )
@@ -203,7 +206,8 @@ class LeasedWatch(Delivery[LeasedForm]):
         while True:
             asked_at_ms = self._asked_at_ms
             try:
-                await self._source.log.read_index()
+                # A heartbeat that left since then has mostly been answered by now.
+                await self._source.log.read_index(asked_at=self._asked_at)
             except MetadataError as error:
                 self.fail(error)
                 return

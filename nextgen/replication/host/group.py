@@ -181,8 +181,8 @@ class PySyncObjGroup:
     def propose(self, record: Record) -> asyncio.Future[Commit]:
         return self._replica.propose(record)
 
-    async def read_index(self) -> int:
-        return await self._replica.ask_read_index()
+    async def read_index(self, *, asked_at: float | None = None) -> int:
+        return await self._replica.ask_read_index(asked_at)
 
     async def wait_applied(self, index: int) -> None:
         self._check_running()

@@ -59,6 +59,15 @@ class Leadership:
         )
 
     @property
+    def confirmed_at(self) -> float:
+        """A time at which no later leader existed, as a majority has confirmed since.
+
+        It confirms what was asked BEFORE it: a clock of milliseconds gives the same time to what
+        came later.
+        """
+        return self.reads.began_at(self.replicator.majority_read_round(self.reads.round))
+
+    @property
     def hands_over(self) -> bool:
         """True while a successor catches up: no entry is appended, proposals wait."""
         return self._successor is not None

@@ -84,6 +84,7 @@ class Leading:
         elif replica.disk.should_hand_over(leadership.replicator, replica.commit_index, is_stuck):
             self._retire(leadership)
         else:
+            leadership.reads.begin_with_heartbeat()
             leadership.replicator.send_heartbeats(replica.commit_index, leadership.reads.round)
 
     def _is_stuck(self, late_ms: float) -> bool:

@@ -226,9 +226,13 @@ class RaftReplica:
         self.kick()
         return future
 
-    def ask_read_index(self) -> asyncio.Future[int]:
+    def ask_read_index(self, asked_at: float | None) -> asyncio.Future[int]:
         if not self.is_ready_leader or self.leadership is None:
             raise self.not_leader()
+        if asked_at is not None and self.leadership.confirmed_at > asked_at:
+            future = self._loop.create_future()
+            future.set_result(self.commit_index)
+            return future
         future = self.leadership.reads.ask(self.commit_index)
         self.kick()
         return future

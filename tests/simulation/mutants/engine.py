@@ -232,6 +232,34 @@ _GUARDS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "reads-are-confirmed-by-earlier-heartbeats",
+        "L2 (H7)",
+        "a heartbeat confirms what was asked before it left, and a majority has to answer it",
+        (
+            Edit(
+                REPLICA,
+                "ask_read_index",
+                "self.leadership.confirmed_at > asked_at",
+                "self.leadership.reads.began_at(self.leadership.reads.round) > asked_at",
+            ),
+        ),
+        (_GROUP + "test_a_leader_that_was_replaced_unknowingly_answers_no_read",),
+    ),
+    Mutant(
+        "a-heartbeat-confirms-what-is-asked-later",
+        "L2 (H7)",
+        "a heartbeat confirms only what was asked before it left",
+        (
+            Edit(
+                REPLICA,
+                "ask_read_index",
+                " and self.leadership.confirmed_at > asked_at",
+                "",
+            ),
+        ),
+        (_GROUP + "test_what_was_asked_before_a_heartbeat_needs_no_round",),
+    ),
+    Mutant(
         "reads-join-a-round-under-way",
         "L2 (H7)",
         "the round that confirms a read began after the read",

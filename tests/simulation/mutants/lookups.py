@@ -372,7 +372,7 @@ _LEASE_MUTANTS = (
             Edit(
                 LeasedWatch,
                 "_confirm",
-                "await self._source.log.read_index()",
+                "await self._source.log.read_index(asked_at=self._asked_at)",
                 "await asyncio.sleep(0)",
             ),
         ),

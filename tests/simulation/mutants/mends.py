@@ -180,6 +180,13 @@ MUTANTS = (
         (("engine", 40),),
     ),
     Mutant(
+        "lease-is-confirmed-by-heartbeats-before-its-question",
+        "A11",
+        "a heartbeat prolongs a lease only if it left after the subscriber's question came",
+        (Edit(LeasedWatch, "_confirm", "asked_at=self._asked_at)", "asked_at=0.0)"),),
+        ("tests/unit/shards/watches/test_change_lease.py",),
+    ),
+    Mutant(
         "lease-is-prolonged-by-a-partial-page",
         "A11",
         "only an update that reaches the position of a confirmation prolongs",

@@ -247,7 +247,7 @@ class MemoryLog:
             loop.call_soon(self._flush)
         return future
 
-    async def read_index(self) -> int:
+    async def read_index(self, *, asked_at: float | None = None) -> int:
         if not self.is_leader or self._quorum_lost:
             raise NotLeader(self._group_id, None if self._quorum_lost else self._leader_id)
         index = self._last_index

@@ -521,7 +521,7 @@ class Harness:
         self._deposed.append(self.replica)
         is_over = asyncio.Event()
 
-        async def read_index() -> int:
+        async def read_index(*, asked_at: float | None = None) -> int:
             await is_over.wait()
             raise NotLeader(SHARD)
 

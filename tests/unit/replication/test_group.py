@@ -337,8 +337,32 @@ async def test_a_leader_that_was_replaced_unknowingly_answers_no_read(
     await propose(new, "news")
     assert log_of(old).is_leader, "the scenario needs a leader that does not know yet"
 
+    asked_at = asyncio.get_running_loop().time()
+    await asyncio.sleep(0.2)
+    assert log_of(old).is_leader, "it has sent heartbeats since then"
     with pytest.raises(NotLeader):
-        await log_of(old).read_index()
+        await log_of(old).read_index(asked_at=asked_at)
+
+
+@run_by(simulated)
+async def test_what_was_asked_before_a_heartbeat_needs_no_round(
+    simulation: RaftSimulation,
+) -> None:
+    leader = await simulation.leader()
+    await asyncio.sleep(1)
+    loop = asyncio.get_running_loop()
+    asked_at = loop.time()
+    await asyncio.sleep(0.3)
+    index = await propose(leader, "news")
+    sent: list[Message] = []
+    simulation.network.tap = lambda _s, _t, m: sent.append(m) if m["type"] == "append" else None
+
+    began_at = loop.time()
+    assert await log_of(leader).read_index(asked_at=asked_at) >= index.index
+    assert (loop.time(), sent) == (began_at, [])
+
+    await log_of(leader).read_index(asked_at=loop.time())
+    assert sent, "no heartbeat has left since this question"
 
 
 @run_by(simulated)

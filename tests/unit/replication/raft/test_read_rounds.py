@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from nextgen.kernel.errors import NotLeader, Overloaded
@@ -53,3 +55,44 @@ async def test_reads_beyond_the_limit_are_refused() -> None:
     rounds.begin()
     rounds.confirm(1)
     assert all(read.done() for read in reads)
+
+
+async def test_each_heartbeat_begins_a_round_and_its_beginning_is_remembered() -> None:
+    loop = asyncio.get_running_loop()
+    rounds = ReadRounds(GroupId(1))
+    assert rounds.began_at(rounds.round) == float("-inf")
+
+    before = loop.time()
+    rounds.begin_with_heartbeat()
+    answered = rounds.round
+    await asyncio.sleep(0.01)
+    between = loop.time()
+    rounds.begin_with_heartbeat()
+
+    assert rounds.began_at(answered - 1) == float("-inf")
+    assert before <= rounds.began_at(answered) < between <= rounds.began_at(rounds.round)
+
+
+async def test_a_heartbeat_begins_no_round_while_reads_wait_for_one() -> None:
+    rounds = ReadRounds(GroupId(1))
+    read = rounds.ask(5)
+    assert rounds.begin()
+    under_way = rounds.round
+
+    rounds.begin_with_heartbeat()
+    rounds.confirm(under_way)
+
+    assert rounds.round == under_way
+    assert await read == 5
+
+
+async def test_a_read_joins_the_round_of_the_next_heartbeat() -> None:
+    rounds = ReadRounds(GroupId(1))
+    read = rounds.ask(5)
+
+    rounds.begin_with_heartbeat()
+    rounds.confirm(rounds.round - 1)
+    assert not read.done()
+    rounds.confirm(rounds.round)
+
+    assert await read == 5

@@ -487,7 +487,7 @@ def test_what_is_asked_while_leadership_is_confirmed_is_not_confirmed_by_that(
         is_asked, answers = asyncio.Event(), asyncio.Event()
         read_index = it.log.read_index
 
-        async def slow_majority() -> int:
+        async def slow_majority(*, asked_at: float | None = None) -> int:
             is_asked.set()
             await answers.wait()
             return await read_index()
@@ -502,6 +502,32 @@ def test_what_is_asked_while_leadership_is_confirmed_is_not_confirmed_by_that(
 
         assert (await subscriber.take()).confirmed_at_ms == 1_000
         assert (await subscriber.take()).confirmed_at_ms == 2_000
+
+    in_lease_world(scenario)
+
+
+def test_leadership_is_confirmed_for_the_time_at_which_the_question_arrived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(it: LeaseWorld) -> None:
+        loop = asyncio.get_running_loop()
+        asked: list[float | None] = []
+        read_index = it.log.read_index
+
+        async def noting(*, asked_at: float | None = None) -> int:
+            asked.append(asked_at)
+            return await read_index(asked_at=asked_at)
+
+        monkeypatch.setattr(it.log, "read_index", noting)
+        subscriber = it.subscribe()
+        await subscriber.drain()
+        await asyncio.sleep(0.1)
+        arrived_at = loop.time()
+        subscriber.acknowledge(0, asked_at_ms=1_000)
+
+        assert (await subscriber.take()).confirmed_at_ms == 1_000
+        assert asked == [None, arrived_at]
+        assert loop.time() > arrived_at
 
     in_lease_world(scenario)
 
