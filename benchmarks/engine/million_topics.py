@@ -51,6 +51,10 @@ POLL_S = 0.2
 DEADLINE_S = 300.0
 PROBE_PAUSE_S = 0.005
 
+_SNAPSHOTS = "replication_snapshots_written_total"
+_SNAPSHOT_S = "replication_snapshot_write_seconds"
+_INSTALLED = "replication_snapshots_installed_total"
+
 
 class SmallLogPlan(ClusterPlan):
     """A plan whose shard nodes write a snapshot after ``log_bytes`` of journal."""
@@ -151,13 +155,13 @@ class Measurement:
         print(json.dumps(values), flush=True)
 
     async def numbers(self, node_id: str) -> dict[str, float]:
-        return await metrics_of(self.cluster.plan.node(node_id).http, "nextgen_shard_")
+        return await metrics_of(self.cluster.plan.node(node_id).http, "nextgen_")
 
     async def leader(self) -> str:
         async with timeout(DEADLINE_S):
             while True:
                 for node_id in self.nodes:
-                    if (await self.numbers(node_id)).get("leads") == 1:
+                    if (await self.numbers(node_id)).get("shard_leads") == 1:
                         return node_id
                 await asyncio.sleep(POLL_S)
 
@@ -175,10 +179,10 @@ class Measurement:
         """Return when the node is ready and its view has what is committed."""
         await self.cluster.wait_ready([node_id], timeout_ms=int(DEADLINE_S * 1000))
         leader = await self.leader()
-        goal = (await self.numbers(leader))["commit_position"]
+        goal = (await self.numbers(leader))["replication_commit_position"]
         async with timeout(DEADLINE_S):
             while True:
-                if (await self.numbers(node_id)).get("applied_position", 0) >= goal:
+                if (await self.numbers(node_id)).get("replication_applied_position", 0) >= goal:
                     return
                 await asyncio.sleep(POLL_S / 4)
 
@@ -230,7 +234,7 @@ class Measurement:
 
     async def snapshot_under_load(self) -> None:
         """Let the log grow until every replica has written another snapshot."""
-        before = {node: (await self.numbers(node))["snapshots"] for node in self.nodes}
+        before = {node: (await self.numbers(node))[_SNAPSHOTS] for node in self.nodes}
         async with probing(self.target) as probe, updating(self.target, self.options.rate):
             began = time.perf_counter()
             ends: dict[str, tuple[float, float]] = {}
@@ -238,8 +242,8 @@ class Measurement:
                 while len(ends) < len(self.nodes):
                     for node in self.nodes:
                         numbers = await self.numbers(node)
-                        if node not in ends and numbers["snapshots"] > before[node]:
-                            ends[node] = time.perf_counter(), numbers["snapshot_ms"]
+                        if node not in ends and numbers[_SNAPSHOTS] > before[node]:
+                            ends[node] = time.perf_counter(), numbers[_SNAPSHOT_S] * 1000
                     await asyncio.sleep(POLL_S)
             await asyncio.sleep(1)  # What is cut behind it is part of it.
             median, p99 = probe.percentiles_ms(began)
@@ -268,7 +272,7 @@ class Measurement:
             await self.complete(emptied)
             elapsed_ms = (time.perf_counter() - began) * 1000
             stall_ms = probe.slowest_ms(began)
-        installed = (await self.numbers(emptied))["snapshots_installed"]
+        installed = (await self.numbers(emptied))[_INSTALLED]
         self.note(
             catch_up_ms=round(elapsed_ms),
             catch_up_snapshots_installed=int(installed),
