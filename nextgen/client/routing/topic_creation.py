@@ -3,8 +3,6 @@
     name ─┬─ exists ─────────────────────────────▶ its partitions
           └─ absent ─ may it be created? ─▶ namespace's policy ─▶ CreateTopics ─▶ as above
 
-Where the last topic asked for was created, the policy is read at the same time as the next topic.
-
 Questions at the same time share requests, and the same question is sent once. Two creators of one
 name, in this process or elsewhere, meet in its shard: the second one finds the topic there.
 """
@@ -13,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from nextgen.client.routing.shard_calls import Shards, questions
 from nextgen.client.routing.topic_answers import Lookup, check_classic, not_found
@@ -25,7 +22,6 @@ from nextgen.kernel.governance.auto_creation import AutoCreation, auto_creation
 from nextgen.kernel.governance.policies import merge
 from nextgen.kernel.limits.cluster import COMMAND_ID_BYTES, REQUEST_TIMEOUT_DEFAULT_MS
 from nextgen.kernel.limits.pulsar import (
-    CREATING_NAMESPACES_MAX,
     DEFAULT_NAMESPACE_TTL_MS,
     DIRECTORY_CREATES_PER_REQUEST_MAX,
     DIRECTORY_READS_PER_REQUEST_MAX,
@@ -37,7 +33,6 @@ from nextgen.kernel.routing.names import (
     TopicName,
     tenant_in,
 )
-from nextgen.tasks.background import cancel_and_wait, join
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
@@ -74,8 +69,6 @@ class TopicCreation:
         self._default_is_there_until = float("-inf")
         self._reads = 0
         """Number of requests for parents sent so far: a question joins only an unsent request."""
-        self._creating: OrderedDict[str, None] = OrderedDict()
-        """Namespaces whose last topic asked for was created; the latest of them comes last."""
         self._topics = questions(self._read_topics, DIRECTORY_READS_PER_REQUEST_MAX)
         self._parents = questions(self._read_parents, DIRECTORY_READS_PER_REQUEST_MAX)
         # By tenant: a request waits for a turn of each tenant that it creates topics of.
@@ -95,23 +88,11 @@ class TopicCreation:
     async def partitions(self, name: TopicName, *, create: bool) -> int:
         """See ``TopicDirectory.partitions``."""
         check_classic(name)
-        if not create or name.partition is not None:
-            count = await self._stored_partitions(name)
-            if count is None:
+        count = await self._stored_partitions(name)
+        if count is None:
+            if not create or name.partition is not None:
                 raise not_found(name)
-        elif name.namespace_text in self._creating:
-            ahead = join(self._policy(name.namespace_text))
-            try:
-                count = await self._stored_partitions(name)
-                if count is None:
-                    return await self._create(name, ahead)
-            finally:
-                await cancel_and_wait(ahead)
-        else:
-            count = await self._stored_partitions(name)
-            if count is None:
-                return await self._create(name)
-        self._creating.pop(name.namespace_text, None)
+            return await self._create(name)
         if name.partition is None:
             return count
         if name.partition < count:
@@ -154,22 +135,16 @@ class TopicCreation:
         # The time runs from before the read: the namespace may have been deleted since.
         self._default_is_there_until = now + DEFAULT_NAMESPACE_TTL_MS / 1_000
 
-    async def _create(
-        self, name: TopicName, ahead: Awaitable[AutoCreation | None] | None = None
-    ) -> int:
+    async def _create(self, name: TopicName) -> int:
         """Create an absent topic if its namespace allows it, and return its partitions.
-
-        ``ahead`` is a reading of the namespace's policy that began after the caller's request.
 
         Raises:
             Refused: ``NOT_FOUND``, with the reason why it was not created.
         """
         namespace = name.namespace_text
-        policy = None if ahead is None else await ahead
-        if policy is None:
-            if namespace == DEFAULT_NAMESPACE_TEXT:
-                await self.make_default_namespace()
-            policy = await self._policy(namespace)
+        if namespace == DEFAULT_NAMESPACE_TEXT:
+            await self.make_default_namespace()
+        policy = await self._policy(namespace)
         if policy is None:
             raise Refused(RejectionCode.NOT_FOUND, f"namespace {namespace} does not exist")
         if not policy.is_allowed:
@@ -183,7 +158,6 @@ class TopicCreation:
         partitions = 0 if name.domain is Domain.TOPIC else policy.partitions
         outcome = await self._creates.ask(shard_id, name.base_text, partitions)
         if not outcome.rejection_code:
-            self._note_creating(namespace)
             return partitions
         if outcome.rejection_code == RejectionCode.ALREADY_EXISTS:
             return await self._partitions_of_another_creator(name)
@@ -193,12 +167,6 @@ class TopicCreation:
         if outcome.rejection_code == RejectionCode.JUST_DELETED:
             raise Unavailable(outcome.message)
         raise Refused(outcome.rejection_code, outcome.message)
-
-    def _note_creating(self, namespace: str) -> None:
-        self._creating[namespace] = None
-        self._creating.move_to_end(namespace)
-        if len(self._creating) > CREATING_NAMESPACES_MAX:
-            self._creating.popitem(last=False)
 
     async def _partitions_of_another_creator(self, name: TopicName) -> int:
         for _ in range(_ATTEMPTS_BEHIND_A_CREATE):

@@ -48,10 +48,6 @@ DIRECTORY_READS_IN_FLIGHT_MAX = 8
 DIRECTORY_READS_PER_REQUEST_MAX = 100
 """Topics in one read: with 16 KiB of properties each they still fit into one answer."""
 
-CREATING_NAMESPACES_MAX = 1_000
-"""Namespaces whose policies are read together with their topics: a forgotten one reads them behind
-its next topic."""
-
 DIRECTORY_CREATES_PER_REQUEST_MAX = 200
 """Topics in one create on demand: a record with the longest names stays far below its limit."""
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from nextgen.client.brokers.live_urls import LiveBrokerUrls
-from nextgen.client.routing import shard_calls, topic_creation, topic_listing
+from nextgen.client.routing import shard_calls, topic_listing
 from nextgen.client.routing.topic_answers import located
 from nextgen.client.routing.topic_creation import TopicCreation
 from nextgen.client.routing.topic_directory import RoutedTopicDirectory
@@ -20,7 +20,6 @@ from nextgen.kernel.routing.property_filter import property_filter
 from nextgen.pulsar.metadata_commands import Located
 from nextgen.pulsar.topic_lists.pattern import compile_pattern
 from nextgen.pulsar.topic_lists.ports import ListQuestion
-from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import policies_pb2
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import BrokerEndpoints, BrokerRecorded
@@ -355,72 +354,6 @@ async def test_a_namespace_that_went_is_forgotten_at_once(directory, world):
     assert refused.code == "NOT_FOUND"
     world.add_namespace("acme/orders")
     assert await directory.partitions(parse_topic("acme/orders/b"), create=True) == 0
-
-
-def names_asked(world):
-    return [each.name for request in world.requests for each in request.get.names]
-
-
-async def asked_in_the_first_step(directory, world, topic):
-    """Return the names whose reading begins with a question for a topic that may be created."""
-    world.requests.clear()
-    world.released.clear()
-    asking = asyncio.create_task(directory.partitions(parse_topic(topic), create=True))
-    for _ in range(10):
-        await asyncio.sleep(0)
-    asked = names_asked(world)
-    world.released.set()
-    await asking
-    return set(asked)
-
-
-async def test_where_the_last_topic_was_created_policies_are_read_with_the_next_one(
-    directory, world
-):
-    there, absent = (f"persistent://acme/orders/{name}" for name in ("there", "absent"))
-    world.add_topic(there)
-    parents = {"acme", "acme/orders"}
-
-    assert await asked_in_the_first_step(directory, world, TOPIC) == {TOPIC}
-    assert await asked_in_the_first_step(directory, world, absent) == {absent, *parents}
-    assert names_asked(world).count("acme/orders") == 1
-    assert await asked_in_the_first_step(directory, world, there) == {there, *parents}
-    assert await asked_in_the_first_step(directory, world, there) == {there}
-
-
-async def test_a_topic_that_exists_waits_for_no_policy_that_is_read_with_it(
-    directory, world, monkeypatch
-):
-    there = "persistent://acme/orders/there"
-    world.add_topic(there)
-    await directory.partitions(parse_topic(TOPIC), create=True)
-    answers, never = world.call, asyncio.Event()
-
-    async def silent_about_parents(shard_id, request, **how):
-        if any(each.kind != KIND_TOPIC for each in request.get.names):
-            await never.wait()
-        return await answers(shard_id, request, **how)
-
-    monkeypatch.setattr(world, "call", silent_about_parents)
-
-    async with timeout(5):
-        assert await directory.partitions(parse_topic(there), create=True) == 0
-
-
-async def test_creating_namespaces_max_are_known_and_one_more_forgets_the_one_used_longest_ago(
-    directory, world, monkeypatch
-):
-    monkeypatch.setattr(topic_creation, "CREATING_NAMESPACES_MAX", 2)
-    for name in ("one", "two", "three"):
-        world.add_namespace(f"acme/{name}")
-    for name in ("one", "two"):
-        await directory.partitions(parse_topic(f"acme/{name}/a"), create=True)
-    assert "acme/one" in await asked_in_the_first_step(directory, world, "acme/one/b")
-
-    await directory.partitions(parse_topic("acme/three/a"), create=True)
-
-    assert "acme/two" not in await asked_in_the_first_step(directory, world, "acme/two/b")
-    assert "acme/three" in await asked_in_the_first_step(directory, world, "acme/three/b")
 
 
 # Where ------------------------------------------------------------------------------------------
