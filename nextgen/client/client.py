@@ -62,7 +62,6 @@ from nextgen.kernel.limits.cluster import (
     TOPICS_PER_CREATE_MAX,
 )
 from nextgen.kernel.routing.names import InvalidName, NamespaceName, parse_namespace, parse_topic
-from nextgen.kernel.routing.slots import SlotTable
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.inventory_pb2 import Item
@@ -406,10 +405,7 @@ class Client(LayoutWrites, Listings):
     async def cluster(self) -> ClusterState:
         """Return shard map, leaders, brokers and nodes as a discovery node knows them."""
         update = await self._map.state()
-        slots: Counter[int] = Counter()
-        if update.HasField("shard_map"):
-            slots.update(SlotTable.from_bytes(0, update.shard_map.slot_owners).owners)
-        return cluster_of(update, slots)
+        return cluster_of(update, Counter(self._map.owners))
 
     async def counters(self) -> dict[str, int]:
         """Return the counters of the discovery node that is in use, since its start."""

@@ -55,7 +55,7 @@ class Contender:
 
     blocks: list[Block] = field(default_factory=list)
     names: int = 0
-    """Names that exist, by what was acknowledged."""
+    """Acknowledged creates minus acknowledged deletes: so many topics a listing must have."""
 
     plain: range = range(0)
     """Numbers of the last block of creates."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.routing.slots import SlotTable
@@ -29,6 +29,11 @@ class KnownMap:
     def version(self) -> int:
         """The version of the map, 0 while none is known."""
         return 0 if self._slots is None else self._slots.version
+
+    @property
+    def owners(self) -> Sequence[int]:
+        """The shard that owns each slot, by slot; empty while no map is known."""
+        return () if self._slots is None else self._slots.owners
 
     def notice(self, version: int) -> None:
         """Forget the map if it is older than ``version``, which an answer named."""

@@ -61,7 +61,7 @@ class RequestOutbox:
             self._may_send.set()
 
     def withdraw(self, request_id: int) -> None:
-        """Do not send a request that nobody waits for any more."""
+        """Remove a request that was not sent yet, because its caller has given up."""
         withdrawn = self._waiting.pop(request_id, None)
         if withdrawn is not None:
             self._bytes -= len(withdrawn[0])

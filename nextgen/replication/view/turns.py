@@ -66,7 +66,7 @@ class ViewTurns:
         """
         thread = await self._thread(is_awaited)
         running = self._loop.run_in_executor(thread, work, *arguments)
-        # The thread is busy until the work ends, even if nobody waits for its end any more.
+        # Work that has begun goes on when its caller is cancelled: only its end frees the thread.
         running.add_done_callback(lambda _: self._ended(thread, running))
         return await asyncio.shield(running)
 
@@ -102,7 +102,7 @@ class ViewTurns:
 
     def _ended(self, thread: Executor, running: asyncio.Future[Any]) -> None:
         if not running.cancelled():
-            running.exception()  # Mark it as retrieved: nobody may be awaiting the work any more.
+            running.exception()  # Mark it as retrieved: the caller may have been cancelled.
         self._free(thread)
 
     def _free(self, thread: Executor) -> None:

@@ -1,4 +1,4 @@
-"""Creates of one client that go on together: which do, and what each caller is told."""
+"""Single creates of one client share requests: which of them do, and each caller's outcome."""
 
 from __future__ import annotations
 
