@@ -22,6 +22,7 @@ from nextgen.kernel.errors import (
     Overloaded,
     PositionAhead,
     PositionCompacted,
+    Unavailable,
 )
 from nextgen.kernel.limits.cluster import EVENTS_BATCH_BYTES_MAX, FOLLOWER_READ_WAIT_MS
 from nextgen.kernel.limits.stream import (
@@ -259,6 +260,7 @@ class JoiningWatches:
         run = SnapshotRun(self._source.read_transaction, selected)
         self._reading = _SnapshotRead(run, began_at)
         try:
+            await self._reach_present()
             await run.open()
         except BaseException:
             self._stop_reading()
@@ -268,6 +270,18 @@ class JoiningWatches:
             with contextlib.suppress(Overloaded, PositionCompacted):
                 self._pin = self._source.log.pin(_PIN_NAME, run.position + 1)
         return True
+
+    async def _reach_present(self) -> None:
+        """Wait until the view has what is committed: a snapshot shows every write that the leader
+        acknowledged before the watch began."""
+        position = self._source.log.commit_position
+        try:
+            async with timeout(FOLLOWER_READ_WAIT_MS / 1000):
+                await self._source.log.wait_position(position)
+        except TimeoutError:
+            raise Unavailable(
+                f"the view has not reached position {position} in {FOLLOWER_READ_WAIT_MS} ms"
+            ) from None
 
     def _take_waiting(self) -> list[ChangeWatch]:
         taken: list[ChangeWatch] = []
