@@ -8,7 +8,7 @@ import pytest
 
 from nextgen.client import Client
 from nextgen.client.transport.proving_channel import ProvingChannel
-from nextgen.kernel.limits.secret import CHALLENGE_PERIOD_MS
+from nextgen.kernel.limits.inbound import CHALLENGE_PERIOD_MS
 from tests.simulation.test_cluster_scenarios import Told, names, places, tell
 from tests.support.cluster_simulation.components import ClusterPlan
 from tests.support.cluster_simulation.run import ClusterRun

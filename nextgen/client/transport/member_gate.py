@@ -15,7 +15,7 @@ from prometheus_client import Counter
 from nextgen.client.transport.node_calls import GET_CHALLENGE, OPEN_CALLS
 from nextgen.client.wire.errors import abort
 from nextgen.kernel.errors import MetadataError, Unauthenticated, Unavailable
-from nextgen.kernel.limits.secret import (
+from nextgen.kernel.limits.inbound import (
     CHALLENGE_PERIOD_MS,
     CHALLENGE_PROOFS_MAX,
 )

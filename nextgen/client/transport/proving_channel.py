@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from nextgen.client.transport.node_calls import GET_CHALLENGE, OPEN_CALLS
-from nextgen.kernel.limits.secret import CHALLENGE_KEPT_MS
+from nextgen.kernel.limits.inbound import CHALLENGE_KEPT_MS
 from nextgen.runtime.security.cluster_proof import CHALLENGE_ENDED, PROOF_KEY, ClusterCredentials
 from protos.nextgen.v1.peer_service_pb2 import GetChallengeRequest, GetChallengeResponse
 

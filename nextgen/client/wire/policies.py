@@ -84,6 +84,9 @@ def policies_from_proto(message: pb.Policies) -> Policies:
         ),
         idle_time_ms=_optional(message, "idle_time_ms"),
         capacity_share_percent=_optional(message, "capacity_share_percent"),
+        shadow_topics=tuple(message.shadow_topics),
+        shadow_backlog_keep=_optional(message, "shadow_backlog_keep"),
+        shadow_backlog_reset_entries=_optional(message, "shadow_backlog_reset_entries"),
         stored=tuple(sorted(message.stored.items())) if message.stored else (),
         unknown=_unknown(message),
     )
@@ -98,6 +101,9 @@ def policies_to_proto(policies: Policies) -> pb.Policies:
     _set(message, "topics_max", policies.topics_max)
     _set(message, "idle_time_ms", policies.idle_time_ms)
     _set(message, "capacity_share_percent", policies.capacity_share_percent)
+    message.shadow_topics.extend(policies.shadow_topics)
+    _set(message, "shadow_backlog_keep", policies.shadow_backlog_keep)
+    _set(message, "shadow_backlog_reset_entries", policies.shadow_backlog_reset_entries)
     if policies.stored:
         message.stored.update(policies.stored)
     _set(

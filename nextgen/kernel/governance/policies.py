@@ -21,6 +21,8 @@ from nextgen.kernel.limits.placement import (
     STORED_POLICIES_MAX,
     STORED_POLICY_NAME_BYTES_MAX,
 )
+from nextgen.kernel.limits.shadow import SHADOWS_PER_TOPIC_MAX
+from nextgen.kernel.routing.names import Domain, InvalidName, parse_topic
 
 FOR_EVER = -1
 """As a retention's time: messages are kept for ever. As its size: all messages are kept."""
@@ -155,6 +157,15 @@ class Policies:
     capacity_share_percent: int | None = None
     """Tenants only: the part of each shard's leased capacity that is reserved for the tenant."""
 
+    shadow_topics: tuple[str, ...] = ()
+    """Topics only: canonical names of the shadows that this source feeds."""
+
+    shadow_backlog_keep: bool | None = None
+    """Whether a source keeps entries until each shadow that it feeds has acknowledged them."""
+
+    shadow_backlog_reset_entries: int | None = None
+    """A shadow's subscription with a longer backlog goes on at the end; 0: never."""
+
     stored: tuple[tuple[str, str], ...] = ()
     """Policies of Pulsar that nothing here enforces: name and JSON, ascending by name."""
 
@@ -185,6 +196,7 @@ def check_policies(policies: Policies, level: PolicyLevel) -> Rejected | None:
         or _check_topics_max(policies, level)
         or _check_capacity_share(policies, level)
         or _check_placement(policies.placement)
+        or _check_shadows(policies.shadow_topics, level)
         or _check_stored(policies.stored)
     )
 
@@ -232,6 +244,15 @@ def _over_fields(upper: Policies, lower: Policies) -> Policies:
         placement=_rules_over(upper.placement, lower.placement),
         idle_time_ms=_first(upper.idle_time_ms, lower.idle_time_ms),
         capacity_share_percent=_first(upper.capacity_share_percent, lower.capacity_share_percent),
+        shadow_topics=upper.shadow_topics or lower.shadow_topics,
+        shadow_backlog_keep=(
+            upper.shadow_backlog_keep
+            if upper.shadow_backlog_keep is not None
+            else lower.shadow_backlog_keep
+        ),
+        shadow_backlog_reset_entries=_first(
+            upper.shadow_backlog_reset_entries, lower.shadow_backlog_reset_entries
+        ),
         stored=_stored_over(upper.stored, lower.stored),
     )
 
@@ -267,6 +288,7 @@ def _first(upper: int | None, lower: int | None) -> int | None:
 
 def _check_numbers(policies: Policies) -> Rejected | None:
     units_max = policies.placement.units_per_broker_max
+    reset_entries = policies.shadow_backlog_reset_entries
     for field, number, least, most in (
         ("retention.time_ms", policies.retention.time_ms, FOR_EVER, STORED_INTEGER_MAX),
         ("retention.size_bytes", policies.retention.size_bytes, FOR_EVER, STORED_INTEGER_MAX),
@@ -276,6 +298,7 @@ def _check_numbers(policies: Policies) -> Rejected | None:
         ("placement.units_per_broker_max", units_max, 0, COUNT_MAX),
         ("idle_time_ms", policies.idle_time_ms, 0, STORED_INTEGER_MAX),
         ("capacity_share_percent", policies.capacity_share_percent, 0, 100),
+        ("shadow_backlog_reset_entries", reset_entries, 0, STORED_INTEGER_MAX),
     ):
         if number is not None and not least <= number <= most:
             return _exceeded(f"{field} is {number}, it may be {least} to {most}")
@@ -331,6 +354,26 @@ def _check_placement(rules: PlacementRules) -> Rejected | None:
         return _nonsense(
             f"placement.pinned_brokers and placement.excluded_brokers both name {both[0]!a}"
         )
+    return None
+
+
+def _check_shadows(names: tuple[str, ...], level: PolicyLevel) -> Rejected | None:
+    if names and level is not PolicyLevel.TOPIC:
+        return _nonsense(f"shadow_topics cannot be set for a {level.value}, they are a topic's")
+    if len(names) > SHADOWS_PER_TOPIC_MAX:
+        return _exceeded(f"shadow_topics has {len(names)} names, at most {SHADOWS_PER_TOPIC_MAX}")
+    seen: set[str] = set()
+    for text in names:
+        try:
+            name = parse_topic(text)
+        except InvalidName as error:
+            return _nonsense(f"shadow_topics has a name that no topic can have: {error}")
+        if name.domain is not Domain.PERSISTENT or name.base_text != text:
+            shown = ascii(text[:_SHOWN_CHARACTERS_MAX])
+            return _nonsense(f"shadow_topics has {shown}, which is no persistent topic's full name")
+        if text in seen:
+            return _nonsense(f"shadow_topics has {text[:_SHOWN_CHARACTERS_MAX]!a} twice")
+        seen.add(text)
     return None
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.kernel.limits.secret import CLUSTER_SECRET_BYTES_MAX, CLUSTER_SECRET_BYTES_MIN
+from nextgen.kernel.limits.inbound import CLUSTER_SECRET_BYTES_MAX, CLUSTER_SECRET_BYTES_MIN
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 
 SECRET_FILE = "cluster.secret"

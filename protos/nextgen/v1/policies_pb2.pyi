@@ -29,7 +29,7 @@ SCHEMA_COMPATIBILITY_FORWARD_TRANSITIVE: SchemaCompatibility
 SCHEMA_COMPATIBILITY_FULL_TRANSITIVE: SchemaCompatibility
 
 class Policies(_message.Message):
-    __slots__ = ("retention", "message_ttl_ms", "backlog_quota", "auto_creation", "deduplication", "schema_compatibility", "topics_max", "placement", "idle_time_ms", "capacity_share_percent", "stored", "schema_auto_update")
+    __slots__ = ("retention", "message_ttl_ms", "backlog_quota", "auto_creation", "deduplication", "schema_compatibility", "topics_max", "placement", "idle_time_ms", "capacity_share_percent", "stored", "schema_auto_update", "shadow_topics", "shadow_backlog_keep", "shadow_backlog_reset_entries")
     class StoredEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,9 @@ class Policies(_message.Message):
     CAPACITY_SHARE_PERCENT_FIELD_NUMBER: _ClassVar[int]
     STORED_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_AUTO_UPDATE_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_BACKLOG_KEEP_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_BACKLOG_RESET_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     retention: RetentionPolicy
     message_ttl_ms: int
     backlog_quota: BacklogQuota
@@ -61,7 +64,10 @@ class Policies(_message.Message):
     capacity_share_percent: int
     stored: _containers.ScalarMap[str, str]
     schema_auto_update: bool
-    def __init__(self, retention: _Optional[_Union[RetentionPolicy, _Mapping]] = ..., message_ttl_ms: _Optional[int] = ..., backlog_quota: _Optional[_Union[BacklogQuota, _Mapping]] = ..., auto_creation: _Optional[_Union[AutoCreation, _Mapping]] = ..., deduplication: _Optional[bool] = ..., schema_compatibility: _Optional[_Union[SchemaCompatibility, str]] = ..., topics_max: _Optional[int] = ..., placement: _Optional[_Union[PlacementRules, _Mapping]] = ..., idle_time_ms: _Optional[int] = ..., capacity_share_percent: _Optional[int] = ..., stored: _Optional[_Mapping[str, str]] = ..., schema_auto_update: _Optional[bool] = ...) -> None: ...
+    shadow_topics: _containers.RepeatedScalarFieldContainer[str]
+    shadow_backlog_keep: bool
+    shadow_backlog_reset_entries: int
+    def __init__(self, retention: _Optional[_Union[RetentionPolicy, _Mapping]] = ..., message_ttl_ms: _Optional[int] = ..., backlog_quota: _Optional[_Union[BacklogQuota, _Mapping]] = ..., auto_creation: _Optional[_Union[AutoCreation, _Mapping]] = ..., deduplication: _Optional[bool] = ..., schema_compatibility: _Optional[_Union[SchemaCompatibility, str]] = ..., topics_max: _Optional[int] = ..., placement: _Optional[_Union[PlacementRules, _Mapping]] = ..., idle_time_ms: _Optional[int] = ..., capacity_share_percent: _Optional[int] = ..., stored: _Optional[_Mapping[str, str]] = ..., schema_auto_update: _Optional[bool] = ..., shadow_topics: _Optional[_Iterable[str]] = ..., shadow_backlog_keep: _Optional[bool] = ..., shadow_backlog_reset_entries: _Optional[int] = ...) -> None: ...
 
 class RetentionPolicy(_message.Message):
     __slots__ = ("time_ms", "size_bytes")

@@ -24,7 +24,7 @@ from nextgen.client.transport.node_calls import NODE_CALLS, OPEN_CALLS
 from nextgen.client.transport.proving_channel import ProvingChannel
 from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.errors import MetadataError, Unauthenticated, Unavailable
-from nextgen.kernel.limits.secret import (
+from nextgen.kernel.limits.inbound import (
     CHALLENGE_KEPT_MS,
     CHALLENGE_PERIOD_MS,
     CHALLENGE_PROOFS_MAX,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.governance.policies import (
     COUNT_MAX,
     FOR_EVER,
@@ -33,6 +33,7 @@ from nextgen.kernel.limits.placement import (
     STORED_POLICIES_MAX,
     STORED_POLICY_NAME_BYTES_MAX,
 )
+from nextgen.kernel.limits.shadow import SHADOWS_PER_TOPIC_MAX
 
 NUMBERS = st.none() | st.integers(0, STORED_INTEGER_MAX)
 FLAGS = st.none() | st.booleans()
@@ -59,6 +60,12 @@ POLICIES = st.builds(
     ),
     idle_time_ms=NUMBERS,
     capacity_share_percent=st.none() | st.integers(0, 100),
+    shadow_topics=st.lists(
+        st.sampled_from(["persistent://t/n/a", "persistent://t/n/b", "persistent://o/n/a"]),
+        unique=True,
+    ).map(tuple),
+    shadow_backlog_keep=FLAGS,
+    shadow_backlog_reset_entries=NUMBERS,
     stored=st.dictionaries(st.sampled_from(["persistence", "publishRate"]), st.just("1")).map(
         lambda stored: tuple(sorted(stored.items()))
     ),
@@ -162,6 +169,11 @@ MANY = tuple(f"b-{number}" for number in range(PLACEMENT_NAMES_MAX))
         (Policies(idle_time_ms=TOO_MUCH), "idle_time_ms", "LIMIT_EXCEEDED"),
         (Policies(capacity_share_percent=101), "capacity_share_percent", "LIMIT_EXCEEDED"),
         (
+            Policies(shadow_backlog_reset_entries=TOO_MUCH),
+            "shadow_backlog_reset_entries",
+            "LIMIT_EXCEEDED",
+        ),
+        (
             Policies(auto_creation=AutoCreation(default_partitions=0)),
             "auto_creation.default_partitions",
             "LIMIT_EXCEEDED",
@@ -242,6 +254,66 @@ def test_a_share_of_capacity_is_accepted_for_tenants_only(level):
         assert refusal is not None
         assert refusal.code == RejectionCode.NOT_ALLOWED
         assert refusal.message.startswith("capacity_share_percent")
+
+
+def shadows(count):
+    return Policies(
+        shadow_topics=tuple(f"persistent://tenant/space/s-{number}" for number in range(count))
+    )
+
+
+def test_shadows_per_topic_max_are_accepted_and_one_more_refused():
+    assert check_policies(shadows(SHADOWS_PER_TOPIC_MAX), PolicyLevel.TOPIC) is None
+
+    refusal = check_policies(shadows(SHADOWS_PER_TOPIC_MAX + 1), PolicyLevel.TOPIC)
+
+    assert refusal == Rejected(
+        RejectionCode.LIMIT_EXCEEDED, "shadow_topics has 1001 names, at most 1000"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a b/c",
+        "persistent://t/n/",
+        "persistent://t/n/" + "x" * 1_025,
+        "short",
+        "t/n/without-domain",
+        "non-persistent://t/n/volatile",
+        "topic://t/n/scalable",
+        "PERSISTENT://t/n/not-canonical",
+        "persistent://t/n/s-partition-0",
+    ],
+)
+def test_a_shadow_is_listed_by_the_full_name_of_a_persistent_topic(text):
+    refusal = check_policies(Policies(shadow_topics=(text,)), PolicyLevel.TOPIC)
+
+    assert refusal is not None
+    assert refusal.code is RejectionCode.NOT_ALLOWED
+    assert refusal.message.startswith("shadow_topics")
+
+
+def test_a_shadow_is_listed_once():
+    twice = Policies(shadow_topics=("persistent://t/n/a", "persistent://t/n/a"))
+
+    refusal = check_policies(twice, PolicyLevel.TOPIC)
+
+    assert refusal == Rejected(
+        RejectionCode.NOT_ALLOWED, "shadow_topics has 'persistent://t/n/a' twice"
+    )
+
+
+@pytest.mark.parametrize("level", [PolicyLevel.TENANT, PolicyLevel.NAMESPACE])
+def test_shadows_are_listed_by_topics_only(level):
+    refusal = check_policies(shadows(1), level)
+
+    assert refusal is not None
+    assert refusal.code is RejectionCode.NOT_ALLOWED
+    assert refusal.message.startswith("shadow_topics")
+    for rule in (Policies(shadow_backlog_keep=True), Policies(shadow_backlog_reset_entries=0)):
+        assert check_policies(rule, level) is None
 
 
 @given(said=POLICIES)

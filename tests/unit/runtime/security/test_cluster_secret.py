@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.kernel.limits.secret import CLUSTER_SECRET_BYTES_MAX, CLUSTER_SECRET_BYTES_MIN
+from nextgen.kernel.limits.inbound import CLUSTER_SECRET_BYTES_MAX, CLUSTER_SECRET_BYTES_MIN
 from nextgen.runtime.security.cluster_secret import load_cluster_secret, make_cluster_secret
 
 SECRET = b"0123456789abcdef0123456789abcdef"

@@ -103,14 +103,14 @@ async def test_no_more_is_asked_for_at_a_time_than_fits_an_answer(excess: int) -
         ObjectName(kind=KIND_NAMESPACE, name=f"acme/n-{number}") for number in range(20 * 1_024)
     ]
     of_one_shard = [name for name in names if home_shard(name) == 1]
-    asked = of_one_shard[: 20 * NAMES_PER_READ + excess]
+    asked = of_one_shard[: 50 * NAMES_PER_READ + excess]
     assert len(asked) > NAMES_PER_GET_MAX
     router = FakeRouter()
 
     items = await RoutedMetadata(cast(ShardRouter, router)).read(asked, timeout_ms=1_000)
 
     assert [item.name for item in items] == [name.name for name in asked]
-    assert router.requests == 20 + excess
+    assert router.requests == 50 + excess
 
 
 async def test_an_answer_with_too_few_objects_is_refused() -> None:
