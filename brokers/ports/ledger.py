@@ -71,6 +71,10 @@ class Extent(NamedTuple):
     ledger_id: int
     entries: int
     size_bytes: int
+    """Of an owner's last ledger: up to the end of the last acknowledged entry."""
+    first_time_ms: int
+    """Publish times of its first and last entries."""
+    last_time_ms: int
 
 
 class LedgerReader(Protocol):
@@ -103,6 +107,10 @@ class LedgerReader(Protocol):
     @property
     def extents(self) -> Sequence[Extent]:
         """The kept ledgers, ascending."""
+        ...
+
+    def extents_from(self, ledger_id: int) -> Sequence[Extent]:
+        """Return the kept ledgers from this id on, ascending."""
         ...
 
     async def read(self, after: Position, *, entries_max: int, bytes_max: int) -> Sequence[Entry]:

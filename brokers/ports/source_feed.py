@@ -12,23 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from brokers.domain.position import Position
-from brokers.ports.ledger import Entry
+from brokers.ports.ledger import Entry, Extent
 from nextgen.kernel.routing.names import TopicName
-
-
-class SourceExtent(NamedTuple):
-    """One kept ledger of a source, as far as it is acknowledged. It never shrinks."""
-
-    ledger_id: int
-    entries: int
-    size_bytes: int
-    """Length of its file up to the end of the last of ``entries``."""
-    first_time_ms: int
-    """Publish times of its first and last entries."""
-    last_time_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +27,8 @@ class SourceState:
     unit: str
     epoch: int
     """Never lower than that of an earlier state of the same topic id."""
-    extents: Sequence[SourceExtent]
-    """All that are kept, ascending by ledger id."""
+    extents: Sequence[Extent]
+    """All kept ledgers, ascending, as far as they are acknowledged."""
     facts: Mapping[str, bytes]
     """From the source's ledger: the versions of its schema, their deletion, its termination."""
 
@@ -51,7 +39,7 @@ class SourceChange:
 
     first_ledger_id: int
     """The lowest kept ledger: those below were trimmed."""
-    extents: Sequence[SourceExtent] = ()
+    extents: Sequence[Extent] = ()
     """Those that grew or began, ascending, as they are now."""
     entries: Sequence[Entry] = ()
     """The newest of the new entries, without a gap, up to the end of the last extent. Fewer than

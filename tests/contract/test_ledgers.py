@@ -217,6 +217,13 @@ async def test_many_segments_are_read_back_in_order(ledger: TopicLedger) -> None
     assert [each.ledger_id for each in ledger.extents] == sorted({at.ledger_id for at in positions})
     assert [each.entries for each in ledger.extents] == [2] * 10 + [1]
     assert sum(each.size_bytes for each in ledger.extents) == ledger.byte_count
+    assert ledger.extents_from(positions[4].ledger_id) == ledger.extents[2:]
+    assert ledger.extents_from(positions[-1].ledger_id) == ledger.extents[-1:]
+    assert ledger.extents_from(positions[-1].ledger_id + 1) == []
+    entries = await read_all(ledger)
+    assert ledger.extents[0].first_time_ms == entries[0].publish_time_ms
+    assert ledger.extents[0].last_time_ms == entries[1].publish_time_ms
+    assert ledger.extents[-1].last_time_ms == ledger.last_time_ms
 
 
 async def test_publish_times_never_go_back(world: World, ledger: TopicLedger) -> None:

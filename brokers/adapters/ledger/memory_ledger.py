@@ -113,11 +113,12 @@ class MemoryReader(LedgerReader):
 
     @property
     def extents(self) -> Sequence[Extent]:
-        ledgers = groupby(self._unit.entries, key=lambda entry: entry.position.ledger_id)
-        sizes = (
-            (ledger_id, [len(each.payload) for each in entries]) for ledger_id, entries in ledgers
-        )
-        return [Extent(ledger_id, len(each), sum(each)) for ledger_id, each in sizes]
+        return self.extents_from(0)
+
+    def extents_from(self, ledger_id: int) -> Sequence[Extent]:
+        kept = [each for each in self._unit.entries if each.position.ledger_id >= ledger_id]
+        ledgers = groupby(kept, key=lambda entry: entry.position.ledger_id)
+        return [_extent(each, list(entries)) for each, entries in ledgers]
 
     async def read(self, after: Position, *, entries_max: int, bytes_max: int) -> Sequence[Entry]:
         return self.read_recent(after, entries_max=entries_max, bytes_max=bytes_max)
@@ -421,3 +422,9 @@ def _fail(future: asyncio.Future[Position] | asyncio.Future[None], error: Except
         future.set_exception(error)
         # Mark the exception as retrieved: no task may be awaiting this future any more.
         future.exception()
+
+
+def _extent(ledger_id: int, entries: list[Entry]) -> Extent:
+    size = sum(len(each.payload) for each in entries)
+    times = entries[0].publish_time_ms, entries[-1].publish_time_ms
+    return Extent(ledger_id, len(entries), size, *times)

@@ -1,8 +1,8 @@
 """The versions of one topic's schema, kept in its ledger's state.
 
-A deletion is a fact of its own, ``DELETED_KEY``: the number below which versions are deleted. They
-can still be read by their numbers, for messages that were written with them, unless the deletion is
-forced. Numbers are never given again.
+A deletion is a fact of its own, ``SCHEMAS_DELETED_KEY``: the number below which versions are
+deleted. They can still be read by their numbers, for messages that were written with them, unless
+the deletion is forced. Numbers are never given again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from brokers.domain.schemas.strategies import (
     version_obstacles,
 )
 from brokers.domain.storage_policy import StoragePolicy
+from brokers.domain.topic_facts import SCHEMA_PREFIX, SCHEMAS_DELETED_KEY
 from brokers.ports.ledger import TopicLedger
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
 from brokers.wire import schema_of_stored, stored_schema
@@ -29,13 +30,6 @@ from nextgen.kernel.limits.pulsar import (
     SCHEMA_VERSIONS_BYTES_MAX,
     SCHEMA_VERSIONS_MAX,
 )
-
-KEY_PREFIX = "schema/"
-"""Prefix of keys in the ledger's state; the decimal version follows."""
-
-DELETED_KEY = "schemas_deleted"
-"""Key in the ledger's state; its value is the decimal number of the first version that is not
-deleted."""
 
 
 class TopicSchemas:
@@ -50,12 +44,12 @@ class TopicSchemas:
         self._topic_name = topic_name
         self._ledger = ledger
         stored = {
-            int(key.removeprefix(KEY_PREFIX)): value
+            int(key.removeprefix(SCHEMA_PREFIX)): value
             for key, value in ledger.state.items()
-            if key.startswith(KEY_PREFIX)
+            if key.startswith(SCHEMA_PREFIX)
         }
         self._versions = {version: schema_of_stored(stored[version]) for version in sorted(stored)}
-        self._first = int(ledger.state.get(DELETED_KEY, b"0"))
+        self._first = int(ledger.state.get(SCHEMAS_DELETED_KEY, b"0"))
         """The first version that is not deleted, or the next one."""
         self._next = max(self._first, *(version + 1 for version in stored), 0)
         self._stored_bytes = sum(map(len, stored.values()))
@@ -128,7 +122,7 @@ class TopicSchemas:
             self._next += 1
             self._versions[version] = schema
             self._stored_bytes += len(value)
-            self._storing[version] = self._ledger.put_state(f"{KEY_PREFIX}{version}", value)
+            self._storing[version] = self._ledger.put_state(f"{SCHEMA_PREFIX}{version}", value)
         storing = self._storing.get(version)
         if storing is not None:
             await self._stored(version, storing)
@@ -145,11 +139,11 @@ class TopicSchemas:
         following = self._next
         self._first = following
         # The mark is stored first: a version that is missing without it would be a damage.
-        writes = [self._ledger.put_state(DELETED_KEY, b"%d" % following)]
+        writes = [self._ledger.put_state(SCHEMAS_DELETED_KEY, b"%d" % following)]
         if is_forced:
             for version in list(self._versions):
                 self._stored_bytes -= len(stored_schema(self._versions.pop(version)))
-                writes.append(self._ledger.put_state(f"{KEY_PREFIX}{version}", None))
+                writes.append(self._ledger.put_state(f"{SCHEMA_PREFIX}{version}", None))
         try:
             await asyncio.shield(asyncio.gather(*writes))
         except STORAGE_ERRORS as error:

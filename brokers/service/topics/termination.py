@@ -11,14 +11,12 @@ from __future__ import annotations
 import asyncio
 
 from brokers.domain.refusal import Refusal, ServerError
+from brokers.domain.topic_facts import TERMINATED_KEY
 from brokers.ports.ledger import TopicLedger
 from brokers.service.producing.publishing import Publishing
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits.pulsar import TOPIC_TERMINATION_MS_MAX
 from nextgen.tasks.background import join
-
-TERMINATED_KEY = "terminated"
-"""Key in the ledger's state of a terminated topic; the value is empty."""
 
 
 class Termination:

@@ -75,6 +75,13 @@ class SegmentTable:
         assert last.ledger_id == ledger_id, "only the last segment grows"
         last.length, last.entries, last.last_time_ms = end.length, end.entries, end.last_time_ms
 
+    def from_ledger(self, ledger_id: int) -> list[Segment]:
+        """Return the segments from this id on. Those at the end are found at once."""
+        segments = self.segments
+        if segments and segments[-1].ledger_id == ledger_id:
+            return segments[-1:]
+        return segments[bisect_left(segments, ledger_id, key=_ledger_id_of) :]
+
     def files(self) -> set[tuple[int, int]]:
         """Return epoch and number of each segment."""
         return {

@@ -61,7 +61,10 @@ class TableReader(LedgerReader):
 
     @property
     def extents(self) -> Sequence[Extent]:
-        return [Extent(each.ledger_id, each.entries, each.length) for each in self._table.segments]
+        return [_extent(each) for each in self._table.segments]
+
+    def extents_from(self, ledger_id: int) -> Sequence[Extent]:
+        return [_extent(each) for each in self._table.from_ledger(ledger_id)]
 
     @property
     def state(self) -> Mapping[str, bytes]:
@@ -149,3 +152,13 @@ class TableReader(LedgerReader):
         self._hints[segment.ledger_id, point.entry_id] = point
         if len(self._hints) > _HINTS_MAX:
             self._hints.popitem(last=False)
+
+
+def _extent(segment: Segment) -> Extent:
+    return Extent(
+        segment.ledger_id,
+        segment.entries,
+        segment.length,
+        segment.first_time_ms,
+        segment.last_time_ms,
+    )
