@@ -56,6 +56,12 @@ class StoragePolicy:
     accepts_schemas: bool = True
     """Whether clients may add versions to the topic's schema. Operators always may."""
 
+    shadow_topics: tuple[str, ...] = ()
+    """The shadows that the topic feeds, by their canonical names without a partition."""
+
+    keeps_for_shadows: bool = False
+    """Whether entries are kept until each of them has acknowledged them."""
+
     @property
     def keeps_by_time(self) -> bool:
         """Whether retention of acknowledged messages is limited by age."""
@@ -89,6 +95,12 @@ def effective(policies: Policies, own: StoragePolicy) -> StoragePolicy:
             own.accepts_schemas
             if policies.schema_auto_update is None
             else policies.schema_auto_update
+        ),
+        shadow_topics=policies.shadow_topics,
+        keeps_for_shadows=(
+            own.keeps_for_shadows
+            if policies.shadow_backlog_keep is None
+            else policies.shadow_backlog_keep
         ),
     )
 

@@ -178,6 +178,7 @@ async def truncate(topic: Topic) -> None:
     last = topic.ledger.last
     await _pass_over(_durable(topic), last)
     await topic.ledger.trim(last)
+    topic.followers.changed()
 
 
 def durable_names(topic: Topic) -> list[str]:

@@ -8,7 +8,7 @@ the deletion is forced. Numbers are never given again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.schemas.compatibility import ComparisonBudget, InvalidSchema, check_schema
@@ -36,13 +36,21 @@ class TopicSchemas:
     """All versions, numbered from 0 on. A version never changes.
 
     ``strategy`` applies to producers and consumers that connect later; so does ``accepts_new``,
-    whether they may add versions.
+    whether they may add versions. ``on_changed`` is called when another version, or a deletion, is
+    durable.
     """
 
-    def __init__(self, topic_name: str, ledger: TopicLedger, policy: StoragePolicy) -> None:
+    def __init__(
+        self,
+        topic_name: str,
+        ledger: TopicLedger,
+        policy: StoragePolicy,
+        on_changed: Callable[[], None] = lambda: None,
+    ) -> None:
         self.use_policy(policy)
         self._topic_name = topic_name
         self._ledger = ledger
+        self._on_changed = on_changed
         stored = {
             int(key.removeprefix(SCHEMA_PREFIX)): value
             for key, value in ledger.state.items()
@@ -148,6 +156,7 @@ class TopicSchemas:
             await asyncio.shield(asyncio.gather(*writes))
         except STORAGE_ERRORS as error:
             raise storage_refusal(error, self._topic_name) from error
+        self._on_changed()
         return following
 
     async def check_consumer(self, schema: Schema, *, is_idle: bool) -> None:
@@ -178,7 +187,8 @@ class TopicSchemas:
             await asyncio.shield(storing)
         except STORAGE_ERRORS as error:
             raise storage_refusal(error, self._topic_name) from error
-        self._storing.pop(version, None)
+        if self._storing.pop(version, None) is not None:
+            self._on_changed()
 
     @property
     def _last(self) -> int:

@@ -21,6 +21,8 @@ from brokers.ports.ledger import LedgerDamaged, TopicLedger
 from brokers.ports.producer import ProducerSink
 from brokers.service.producing.producers import Producer, ProducerRequest, Producers
 from brokers.service.producing.publishing import Publishing
+from brokers.service.shadows.acknowledged import AcknowledgedByShadows
+from brokers.service.shadows.followers import Followers
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
 from brokers.service.subscriptions.subscription import (
     Consumer,
@@ -60,7 +62,11 @@ class Topic:
         self.traffic = Traffic(dependencies.traffic)
         self.policy = policy or dependencies.policy
         """The topic's effective policy; only ``use_policy`` changes it."""
-        self.schemas = TopicSchemas(unit.name, ledger, self.policy)
+        self.followers = Followers()
+        """The streams that feed its shadows."""
+        self.shadows = AcknowledgedByShadows(ledger)
+        """Up to where its shadows have acknowledged."""
+        self.schemas = TopicSchemas(unit.name, ledger, self.policy, self.followers.facts_changed)
         self.subscriptions: dict[str, Subscription] = {}
         self.failure: Exception | None = None
         """The error with which storage failed."""
@@ -166,9 +172,10 @@ class Topic:
     def idle_for_ms(self, now_ms: int) -> int:
         """Return how long the topic has had no client, as observed by calls of this method.
 
-        0 while it has one. A client that connected and left between two calls counts as present.
+        0 while it has one, or feeds a shadow. A client that connected and left between two calls
+        counts as present.
         """
-        if self.has_clients or self._creating or not self.is_usable:
+        if self.has_clients or self.followers or self._creating or not self.is_usable:
             self._idle_since_ms = None
             return 0
         if self._idle_since_ms is None:
@@ -180,6 +187,7 @@ class Topic:
         self.policy = policy
         self.schemas.use_policy(policy)
         self._publishing.recognise_duplicates(is_wanted=policy.deduplicates)
+        self.followers.changed()
 
     def refuse_publishing(self, refusal: Refusal | None) -> None:
         """Refuse publications for a reason; None: accept them again, unless the topic has ended."""
@@ -204,6 +212,7 @@ class Topic:
         """
         self._check_usable()
         await self._termination.end()
+        self.followers.facts_changed()
         self.producers.send_away()
         for subscription in list(self.subscriptions.values()):
             subscription.topic_terminated()
@@ -445,6 +454,7 @@ class Topic:
             *(subscription.close(broker_url) for subscription in self.subscriptions.values())
         )
         self._stop_listening()
+        self.followers.end()
         await self.ledger.close(is_over=is_over)
         _logger.info("topic closed", topic=repr(self), broker_url=broker_url)
 
@@ -465,6 +475,7 @@ class Topic:
     def _appended(self) -> None:
         for subscription in self.subscriptions.values():
             subscription.appended()
+        self.followers.changed()
 
     def _check_usable(self) -> None:
         if not self.is_usable:

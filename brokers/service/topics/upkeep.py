@@ -135,24 +135,42 @@ async def expire(topic: Topic, now_ms: int) -> None:
 
 async def trim(topic: Topic, policy: StoragePolicy, now_ms: int) -> None:
     """Drop segments that every durable subscription has acknowledged and whose retention, by age
-    or size, is over.
+    or size, is over. The topic's policy may keep them for its shadows.
 
     Raises:
         Fenced, StorageFailed, LedgerDamaged: The ledger failed.
     """
+    before = topic.ledger.first
+    topic.shadows.forget_all_but(policy.shadow_topics)
+    topic.shadows.store(policy.shadow_topics if policy.keeps_for_shadows else ())
+    try:
+        await _trim(topic, policy, now_ms)
+    finally:
+        if topic.ledger.first != before:
+            topic.followers.changed()
+
+
+async def _trim(topic: Topic, policy: StoragePolicy, now_ms: int) -> None:
     ledger = topic.ledger
     if policy.keeps_by_time:
         old = await ledger.before_time(now_ms - policy.retention_ms)
-        await ledger.trim(min(old, topic.acknowledged_by_all))
+        await ledger.trim(min(old, _kept_behind(topic, policy)))
     if not policy.keeps_by_size:
         return
-    done = topic.acknowledged_by_all
+    done = _kept_behind(topic, policy)
     # If the segment is larger than the excess, keep it.
     while ledger.byte_count - LEDGER_SEGMENT_BYTES >= max(policy.retention_bytes, 1):
         first = ledger.first
         await ledger.trim(min(Position(first.ledger_id, _SEGMENT_END), done))
         if ledger.first == first:
             return
+
+
+def _kept_behind(topic: Topic, policy: StoragePolicy) -> Position:
+    """Return behind what entries are kept for subscriptions, and for shadows if it is a policy."""
+    if not policy.keeps_for_shadows:
+        return topic.acknowledged_by_all
+    return min(topic.acknowledged_by_all, topic.shadows.by_all(policy.shadow_topics))
 
 
 def _evict(topic: Topic) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from brokers.domain.position import Position
 from brokers.domain.storage_policy import NO_BOUND, StoragePolicy
 from brokers.ports.ledger import StorageFailed
 from brokers.service.topics.upkeep import Upkeep, trim
@@ -190,6 +192,52 @@ async def test_what_the_slowest_subscription_needs_is_kept(world: BrokerWorld):
     await trim(topic, StoragePolicy(0, 0, backlog_bytes_max=NO_BOUND), world.wall_clock_ms + 1)
 
     assert segments.kept == 5
+
+
+SHADOW = "persistent://public/default/shadow"
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "retention_bytes"), [(0, FOR_EVER), (FOR_EVER, 0)], ids=["time", "size"]
+)
+async def test_what_shadows_need_is_kept_if_the_policy_says_so(
+    world: BrokerWorld, retention_ms: int, retention_bytes: int
+):
+    segments = Segments(world)
+    client = await filled(world, 5)
+    await acknowledge(client, 5)
+    topic = world.broker().topics.get(TOPIC)
+    topic.ledger = Sizes(topic.ledger, LEDGER_SEGMENT_BYTES)
+    policy = StoragePolicy(
+        retention_ms,
+        retention_bytes,
+        backlog_bytes_max=NO_BOUND,
+        shadow_topics=(SHADOW,),
+        keeps_for_shadows=True,
+    )
+    await trim(topic, policy, world.wall_clock_ms + 1)
+    assert segments.kept == 5, "the shadow may need all of them"
+
+    topic.shadows.report(SHADOW, Position(topic.ledger.extents[2].ledger_id, 0))
+    await trim(topic, policy, world.wall_clock_ms + 1)
+    assert segments.kept == 2
+    assert f"shadow/{SHADOW}" in topic.ledger.state
+
+    await trim(topic, replace(policy, keeps_for_shadows=False), world.wall_clock_ms + 1)
+    assert segments.kept == 1
+    assert f"shadow/{SHADOW}" not in topic.ledger.state
+
+
+async def test_what_shadows_need_is_not_kept_otherwise(world: BrokerWorld):
+    segments = Segments(world)
+    client = await filled(world, 5)
+    await acknowledge(client, 5)
+    topic = world.broker().topics.get(TOPIC)
+
+    policy = StoragePolicy(0, 0, backlog_bytes_max=NO_BOUND, shadow_topics=(SHADOW,))
+    await trim(topic, policy, world.wall_clock_ms + 1)
+
+    assert segments.kept == 1
 
 
 async def test_what_is_beyond_the_newest_bytes_is_dropped_although_it_is_young(
