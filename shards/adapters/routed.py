@@ -15,7 +15,7 @@ from nextgen.client.routing.router import ShardRouter
 from nextgen.kernel.errors import InvalidRequest, Unavailable
 from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_BYTES_MAX, PROPERTIES_BYTES_MAX
-from nextgen.kernel.limits.placement import POLICIES_BYTES_MAX
+from nextgen.kernel.limits.shadow import SOURCE_POLICIES_BYTES_MAX
 from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
@@ -49,8 +49,8 @@ from shards.domain.parent_gate import ParentKind
 from shards.metrics import NodeMetrics
 from shards.ports import Parent, ShardWatching
 
-_OBJECT_BYTES_MAX = PROPERTIES_BYTES_MAX + POLICIES_BYTES_MAX + 2_048
-"""The largest object: properties, policies, and names, ids and numbers."""
+_OBJECT_BYTES_MAX = PROPERTIES_BYTES_MAX + SOURCE_POLICIES_BYTES_MAX + 2_048
+"""The largest object, a source of shadows: properties, policies, and names, ids and numbers."""
 
 NAMES_PER_READ = PAGE_BYTES_MAX // _OBJECT_BYTES_MAX
 """Objects per request: as many of the largest size as fit into an answer."""

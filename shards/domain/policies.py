@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.governance.policies import Policies, PolicyLevel, check_policies
 from nextgen.kernel.limits.placement import POLICIES_BYTES_MAX
+from nextgen.kernel.limits.shadow import SOURCE_POLICIES_BYTES_MAX
 
 PackedPolicies = bytes
 """A serialised ``Policies`` message (policies.proto)."""
@@ -47,10 +48,12 @@ def check_set(command: SetPolicies, level: PolicyLevel, version: int) -> Rejecte
             f"the policies of {level.value} {command.name} are at version {version}, "
             f"command expected {expected}",
         )
-    if len(command.packed) > POLICIES_BYTES_MAX:
+    lists_shadows = bool(command.policies.shadow_topics)
+    bytes_max = SOURCE_POLICIES_BYTES_MAX if lists_shadows else POLICIES_BYTES_MAX
+    if len(command.packed) > bytes_max:
         return Rejected(
             RejectionCode.LIMIT_EXCEEDED,
-            f"policies have {len(command.packed)} bytes, at most {POLICIES_BYTES_MAX} are allowed",
+            f"policies have {len(command.packed)} bytes, at most {bytes_max} are allowed",
         )
     return check_policies(command.policies, level)
 

@@ -58,7 +58,6 @@ _EMPTY: tuple[tuple[str, str, Any], ...] = (
     (f"{_CLUSTER}/namespaceIsolationPolicies/brokers", "Isolated brokers: none", []),
     (f"{_TOPIC}/compaction", "A topic's compaction: never", _NOT_RUN),
     (f"{_TOPIC}/offload", "A topic's offloading: never", _NOT_RUN),
-    (f"{_TOPIC}/shadowTopics", "Shadows of a topic: none", None),
     (f"{_TOPIC}/resourceGroup", "A topic's resource group: none", None),
     ("/admin/v2/brokers/backlog-quota-check", "Each broker checks backlogs itself", None),
 )
@@ -89,8 +88,6 @@ _UNSERVED: tuple[tuple[str, str, str], ...] = (
         for method, path, what in (
             ("PUT", "compaction", "compaction"),
             ("PUT", "offload", "offloading"),
-            ("PUT", "shadowTopics", "a shadow topic"),
-            ("DELETE", "shadowTopics", "a shadow topic"),
             ("POST", "resourceGroup", "a resource group"),
             ("DELETE", "resourceGroup", "a resource group"),
             ("POST", "subscription/{subscription}/replicatedSubscriptionStatus", "replication"),

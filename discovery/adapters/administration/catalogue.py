@@ -10,6 +10,7 @@ from discovery.adapters.administration.clusters import Clusters, LocalCluster
 from discovery.adapters.administration.namespace_backlogs import NamespaceBacklogRoutes
 from discovery.adapters.administration.namespaces import NAMESPACE, Namespaces
 from discovery.adapters.administration.policy_routes import PolicyRoutes
+from discovery.adapters.administration.shadow_topics import ShadowTopicRoutes
 from discovery.adapters.administration.tenants import Tenants
 from discovery.adapters.administration.topic_policies import AUTO_SCALE, TopicPolicyRoutes
 from discovery.adapters.resources.lookups import Lookups
@@ -78,6 +79,7 @@ def all_routes(services: AdminServices) -> list[Route]:
         *NamespaceBacklogRoutes(namespaces, backlogs).routes(),
         *by_name.routes(POLICIES),
         *TopicPolicyRoutes(policies, local.name).routes(),
+        *ShadowTopicRoutes(policies).routes(),
         *ScalableTopicRoutes(scalable, AUTO_SCALE).routes(),
         *LayoutChangeRoutes(scalable, layouts).routes(),
         *SubscriptionRoutes(layouts).routes(),

@@ -105,7 +105,7 @@ class TopicPolicyRoutes:
             check=self._only_this_cluster,
             refused_with=403,
         )
-        given = (TOPIC, self._policies, _topic, True)
+        given = (TOPIC, self._policies, topic_name, True)
         routes = [
             *PolicyRoutes(*given).routes((*TOPIC_POLICIES, clusters)),
             *QuotaRoutes(*given).routes(),
@@ -148,7 +148,7 @@ class TopicPolicyRoutes:
         ]
 
     async def _get_rate(self, request: RestRequest) -> Answer:
-        name, deadline = _topic(request), Deadline(request.timeout_ms)
+        name, deadline = topic_name(request), Deadline(request.timeout_ms)
         is_applied = request.flag("applied")
         found = await self._policies.read(name, deadline, merged=is_applied)
         value = _rates(found).get(request.parts["subscription"], UNSET)
@@ -167,7 +167,7 @@ class TopicPolicyRoutes:
                 rates[request.parts["subscription"]] = rate
             return _RATES.write(policies, rates or None)
 
-        await self._policies.change(_topic(request), change, Deadline(request.timeout_ms))
+        await self._policies.change(topic_name(request), change, Deadline(request.timeout_ms))
         return DONE
 
     def _only_this_cluster(self, names: list[str]) -> str:
@@ -175,7 +175,7 @@ class TopicPolicyRoutes:
         return f"cluster {shown(unknown[0])} does not exist" if unknown else ""
 
 
-def _topic(request: RestRequest) -> str:
+def topic_name(request: RestRequest) -> str:
     """Return the topic that the path names.
 
     Raises:

@@ -18,6 +18,7 @@ from discovery.service.admin.topic_operations import TopicOperations
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import PARTITIONS_PER_TOPIC_MAX
 from nextgen.kernel.routing.names import InvalidName, TopicName
+from nextgen.kernel.routing.shadows import shadow_source_of
 from nextgen.runtime.security.authorization import Action
 from protos.nextgen.v1.shard_service_pb2 import (
     TOPIC_FORM_WITH_PARTITIONS,
@@ -30,6 +31,16 @@ PARTITIONS = f"{TOPIC}/partitions"
 _METADATA = "application/vnd.partitioned-topic-metadata+json"
 
 Properties = dict[str, str]
+
+_NO_SHADOW = {RejectionCode.NOT_ALLOWED: 412}
+"""What forbids a shadow is its source: a precondition, and no conflict with what is there."""
+
+_NOT_DELETED = {
+    RejectionCode.IN_USE: 412,
+    RejectionCode.NOT_PARTITIONED: 404,
+    RejectionCode.NOT_EMPTY: 422,
+}
+"""NOT_EMPTY: it has shadows."""
 
 
 class PartitionedTopic(BaseModel):
@@ -131,7 +142,7 @@ class Topics:
 
     async def _create(self, request: RestRequest) -> Answer:
         name = request.topic()
-        await self._operations.create(name, 0, request.body or {}, request.timeout_ms)
+        await self._created(name, 0, request.body or {}, request)
         return DONE
 
     async def _create_partitioned(self, request: RestRequest) -> Answer:
@@ -140,9 +151,14 @@ class Topics:
         if isinstance(body, int):
             body = PartitionedTopic(partitions=body)
         _check_count(body.partitions)
-        properties = body.properties or {}
-        await self._operations.create(name, body.partitions, properties, request.timeout_ms)
+        await self._created(name, body.partitions, body.properties or {}, request)
         return DONE
+
+    async def _created(
+        self, name: TopicName, partitions: int, properties: Properties, request: RestRequest
+    ) -> None:
+        with refused_as(_NO_SHADOW if shadow_source_of(properties) else {}):
+            await self._operations.create(name, partitions, properties, request.timeout_ms)
 
     async def _grow(self, request: RestRequest) -> Answer:
         name = _whole(request)
@@ -169,7 +185,7 @@ class Topics:
     async def _deleted(self, name: TopicName, form: TopicForm, request: RestRequest) -> Answer:
         is_forced = request.flag("force")
         # The shard checks the form: to read the topic first would cost another request.
-        with refused_as({RejectionCode.IN_USE: 412, RejectionCode.NOT_PARTITIONED: 404}):
+        with refused_as(_NOT_DELETED):
             await self._operations.delete(name, form, request.timeout_ms, is_forced=is_forced)
         return DONE
 

@@ -17,6 +17,7 @@ from discovery.wire import (
     check_command_id,
     derived_command_id,
     parse_name,
+    spell_out_source,
 )
 from nextgen.client.routing.topic_creation import Created
 from nextgen.client.routing.write_admission import WriteBounds
@@ -28,11 +29,7 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.limits.cluster import (
-    COMMAND_ID_BYTES,
-    SHARDS_MAX,
-    TOPICS_PER_CREATE_MAX,
-)
+from nextgen.kernel.limits.cluster import COMMAND_ID_BYTES, SHARDS_MAX, TOPICS_PER_CREATE_MAX
 from nextgen.kernel.routing.names import (
     DEFAULT_NAMESPACE,
     DEFAULT_TENANT,
@@ -368,6 +365,7 @@ class InventoryService:
         for place, spec in enumerate(topics):
             try:
                 name = parse_topic(spec.name)
+                spell_out_source(spec)
             except InvalidName as error:
                 refused[place] = shard_pb.TopicOutcome(
                     rejection_code=RejectionCode.INVALID_NAME, message=str(error)

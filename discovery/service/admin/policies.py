@@ -9,11 +9,12 @@ from discovery.ports import Shards
 from discovery.service.admin.capacity_shares import CapacityShares
 from discovery.service.admin.deadline import Deadline
 from discovery.service.admin.inventory import InventoryService
+from discovery.service.admin.shadow_lists import ShadowLists
 from discovery.service.counters import DiscoveryCounters
 from nextgen.client.wire.policies import policies_from_proto, policies_to_proto
 from nextgen.kernel.errors import Definite, InvalidRequest, Refused
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.governance.policies import NO_POLICIES, merge
+from nextgen.kernel.governance.policies import NO_POLICIES, PolicyLevel, check_policies, merge
 from nextgen.kernel.routing.names import InvalidName, parse_namespace, parse_tenant, parse_topic
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
@@ -26,6 +27,7 @@ from protos.nextgen.v1.inventory_pb2 import (
     Tenant,
     Topic,
 )
+from protos.nextgen.v1.policies_pb2 import Policies
 
 _Holder = Tenant | Namespace | Topic
 
@@ -56,6 +58,7 @@ class PoliciesService:
         self._inventory = inventory
         self._counters = counters
         self._shares = shares
+        self._shadow_lists = ShadowLists(shards)
 
     async def set_policies(
         self, request: pb.SetPoliciesRequest, timeout_ms: int
@@ -63,7 +66,8 @@ class PoliciesService:
         """Replace all policies of an object; empty ones clear them.
 
         Raises:
-            Refused: A rule rejected them, or a tenant's share of capacity does not fit.
+            Refused: A rule rejected them, a tenant's share of capacity does not fit, or a topic is
+                listed as a shadow that is none of this source.
             MetadataError: As of ``InventoryService.execute`` and ``CapacityShares.grant``.
         """
         holder = holder_of(request.name)
@@ -75,9 +79,29 @@ class PoliciesService:
             expects_none=request.expects_none,
         )
         command = shard_pb.Command(command_id=request.command_id, set_policies=body)
+        if holder.kind == KIND_TOPIC and request.policies.shadow_topics:
+            deadline = Deadline(timeout_ms)
+            await self._check_shadows(holder, request.policies, deadline)
+            timeout_ms = deadline.remaining_ms()
         if holder.kind != KIND_TENANT or not request.policies.capacity_share_percent:
             return await self._inventory.execute(holder.routing_key, command, request, timeout_ms)
         return await self._set_share(holder, command, request, Deadline(timeout_ms))
+
+    async def _check_shadows(
+        self, holder: PolicyHolder, policies: Policies, deadline: Deadline
+    ) -> None:
+        """Check the topics that are newly listed: one that is gone does not hinder other changes.
+
+        Raises:
+            Refused: NOT_ALLOWED, LIMIT_EXCEEDED; NOT_FOUND: there is no such source.
+        """
+        refusal = check_policies(policies_from_proto(policies), PolicyLevel.TOPIC)
+        if refusal is not None:
+            raise Refused(refusal.code, refusal.message)
+        found = await self._read(holder, pb.GetPoliciesResponse(), deadline.remaining_ms())
+        listed = set(found.policies.shadow_topics)
+        new = [name for name in policies.shadow_topics if name not in listed]
+        await self._shadow_lists.check(holder.name, new, deadline)
 
     async def _set_share(
         self,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS, BROKERS_MAX, WATCH_TTL_MARGIN_MS
 from nextgen.kernel.limits.stream import WATCH_PROGRESS_MS
 
-POLICIES_BYTES_MAX = 65_536
-"""Policies of one object, serialised. They are sent to brokers with it, and have room for the names
-of ``SHADOWS_PER_TOPIC_MAX`` shadows of some sixty bytes."""
+POLICIES_BYTES_MAX = 16_384
+"""Policies of one object, serialised: as much as its properties, and sent to brokers with it."""
 
 STORED_POLICIES_MAX = 64
 """Policies of one object that are stored for others and not enforced: Pulsar has some forty. Their

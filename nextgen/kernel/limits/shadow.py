@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+from nextgen.kernel.limits.cluster import PAGE_BYTES_MAX, PROPERTIES_BYTES_MAX
+
 SHADOWS_PER_TOPIC_MAX = 1_000
 """Shadows that one source feeds. Their names are a policy of the source, which its broker has in
-memory: with some sixty bytes each they fill ``POLICIES_BYTES_MAX``."""
+memory: with some sixty bytes each they fill ``SOURCE_POLICIES_BYTES_MAX``."""
+
+SOURCE_POLICIES_BYTES_MAX = 65_536
+"""Policies of a topic that lists shadows, serialised. Others have ``POLICIES_BYTES_MAX``."""
+
+SHADOWS_PER_READ = PAGE_BYTES_MAX // (PROPERTIES_BYTES_MAX + SOURCE_POLICIES_BYTES_MAX + 2_048)
+"""Topics of a list that one request reads at their shard: as many of the largest size as fit into
+an answer."""
+
+SHADOW_LIST_BODY_BYTES_MAX = 1024 * 1024
+"""Body of a request that sets a list over HTTP: ten times as many names as a list has, so that one
+that is too long is refused with the number of its names."""

@@ -8,6 +8,7 @@ from nextgen.client.wire.policies import pack_policies
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
 from nextgen.kernel.governance.policies import NO_POLICIES, PlacementRules, Policies
 from nextgen.kernel.limits.placement import POLICIES_BYTES_MAX
+from nextgen.kernel.limits.shadow import SOURCE_POLICIES_BYTES_MAX
 from shards.domain import namespace, tenant, topic
 from shards.domain.life import Life
 from shards.domain.policies import NO_PACKED_POLICIES, SetPolicies
@@ -139,6 +140,19 @@ def test_the_largest_policies_are_stored_and_larger_ones_refused(module, state, 
         assert code_of(decision) is RejectionCode.LIMIT_EXCEEDED
     else:
         assert decision == Accepted((happened("x", "id-1", packed, 1),))
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+def test_source_policies_bytes_max_are_stored_for_a_source_and_more_refused(excess):
+    said = Policies(shadow_topics=("persistent://acme/orders/shadow",))
+    packed = b"\xa2\x06" + bytes(SOURCE_POLICIES_BYTES_MAX + excess - 2)
+
+    decision = topic.decide(TOPIC, replace(order(said), packed=packed))
+
+    if excess:
+        assert code_of(decision) is RejectionCode.LIMIT_EXCEEDED
+    else:
+        assert isinstance(decision, Accepted)
 
 
 @PARENTS

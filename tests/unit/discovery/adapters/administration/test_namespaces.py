@@ -268,8 +268,6 @@ ABSENT = (
     ("GET", f"{TOPIC}/permissions", 501),
     ("GET", f"{TOPIC}/compaction", 200),
     ("PUT", f"{TOPIC}/compaction", 501),
-    ("GET", f"{TOPIC}/shadowTopics", 204),
-    ("PUT", f"{TOPIC}/shadowTopics", 501),
     ("GET", "/admin/v3/functions/acme/orders", 409),
     ("POST", "/admin/v3/functions/acme/orders/f", 409),
     ("GET", "/admin/v3/functions/connectors", 409),

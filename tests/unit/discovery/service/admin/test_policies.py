@@ -11,6 +11,7 @@ from discovery.service.admin.inventory import InventoryService
 from discovery.service.admin.policies import PoliciesService, holder_of
 from discovery.service.counters import DiscoveryCounters
 from nextgen.kernel.errors import InvalidRequest, Refused
+from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item
@@ -41,6 +42,11 @@ class Shards:
 
     def shard_of_key(self, routing_key: str) -> int:
         return 1
+
+    async def call(
+        self, shard_id: int, request: shard_pb.ShardRequest, *, timeout_ms: int, **_: Any
+    ) -> shard_pb.ShardResponse:
+        return await self.call_key("", request, timeout_ms=timeout_ms)
 
     async def call_key(
         self, routing_key: str, request: shard_pb.ShardRequest, *, timeout_ms: int, **_: Any
@@ -183,3 +189,71 @@ async def test_an_object_without_policies_has_none_and_an_absent_one_is_not_foun
 
 def test_a_topic_in_any_spelling_is_the_same_holder() -> None:
     assert holder_of("acme/orders/paid") == holder_of(TOPIC)
+
+
+SHADOWS = [f"persistent://acme/orders/shadow-{number}" for number in range(3)]
+
+
+def add_shadow(shards: Shards, name: str, source: str = TOPIC) -> None:
+    shards.add(KIND_TOPIC, name)
+    shards.items[name].topic.properties[SHADOW_SOURCE_PROPERTY] = source
+
+
+async def test_shadows_of_the_source_are_listed(service: PoliciesService, shards: Shards) -> None:
+    shards.add(KIND_TOPIC, TOPIC)
+    for name in SHADOWS:
+        add_shadow(shards, name)
+    wanted = Policies(shadow_topics=SHADOWS)
+
+    response = await service.set_policies(pb.SetPoliciesRequest(name=TOPIC, policies=wanted), 1_000)
+
+    assert response.version == 4
+    assert shards.requests[-1].execute.commands[0].set_policies.policies == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (TOPIC, "the topic itself"),
+        ("persistent://acme/orders/absent", "does not exist"),
+        ("persistent://acme/orders/plain", "is no shadow"),
+        ("persistent://acme/orders/foreign", "is a shadow of persistent://acme/orders/other"),
+        ("acme/orders/shadow-0", "no persistent topic's full name"),
+    ],
+)
+async def test_a_topic_that_is_no_shadow_of_the_source_is_not_listed(
+    service: PoliciesService, shards: Shards, name: str, why: str
+) -> None:
+    shards.add(KIND_TOPIC, TOPIC)
+    shards.add(KIND_TOPIC, "persistent://acme/orders/plain")
+    add_shadow(shards, SHADOWS[0])
+    add_shadow(shards, "persistent://acme/orders/foreign", "persistent://acme/orders/other")
+    wanted = Policies(shadow_topics=[SHADOWS[0], name])
+
+    with pytest.raises(Refused, match=f"^shadow_topics .*{why}"):
+        await service.set_policies(pb.SetPoliciesRequest(name=TOPIC, policies=wanted), 1_000)
+
+    assert not any(request.HasField("execute") for request in shards.requests)
+
+
+async def test_shadows_that_are_listed_already_are_not_read_again(
+    service: PoliciesService, shards: Shards
+) -> None:
+    """So a shadow that is gone hinders no other change."""
+    shards.add(KIND_TOPIC, TOPIC, Policies(shadow_topics=SHADOWS[:2]), 3)
+    add_shadow(shards, SHADOWS[2])
+    wanted = Policies(shadow_topics=SHADOWS, message_ttl_ms=5)
+
+    await service.set_policies(pb.SetPoliciesRequest(name=TOPIC, policies=wanted), 1_000)
+
+    read = [name.name for request in shards.requests for name in request.get.names]
+    assert read == [TOPIC, SHADOWS[2]]
+
+
+async def test_an_absent_source_lists_no_shadows(service: PoliciesService, shards: Shards) -> None:
+    wanted = Policies(shadow_topics=SHADOWS)
+
+    with pytest.raises(Refused) as refused:
+        await service.set_policies(pb.SetPoliciesRequest(name=TOPIC, policies=wanted), 1_000)
+
+    assert refused.value.code == "NOT_FOUND"
