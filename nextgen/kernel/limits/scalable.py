@@ -78,6 +78,16 @@ shortened takes effect. An idle segment is opened for it."""
 SCALABLE_CONSUMER_NAME_BYTES_MAX = 255
 """UTF-8 bytes of a registered consumer's name, so that all of them fit into one record."""
 
+# Growing and shrinking by themselves --------------------------------------------------------------
+
+SEGMENT_LOAD_CHANGE = 0.25
+"""The part of a recorded rate by which it has to move before it is recorded again: Pulsar's default
+for ``scalableTopicLoadReportRateChangeThreshold``."""
+
+AUTO_SCALE_CLOCK_LEAP_MS = 60_000
+"""How far a recorded time may be ahead of a leader's clock. One that is further ahead comes from a
+clock that leapt, and does not count."""
+
 # Liveness of consumers ---------------------------------------------------------------------------
 
 SCALABLE_CONSUMER_GRACE_MS = 60_000

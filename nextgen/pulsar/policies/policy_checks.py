@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from nextgen.kernel.limits.cluster import PARTITIONS_PER_TOPIC_MAX
+from nextgen.kernel.scalable.auto_scale_policy import problem
 
 _TOPIC_TYPES = frozenset({"partitioned", "non-partitioned"})
-
-_RATES = ("MsgRateIn", "BytesRateIn", "MsgRateOut", "BytesRateOut")
 
 
 def not_negative(value: Any) -> str:
@@ -61,21 +60,7 @@ def delayed_delivery(value: Any) -> str:
 
 
 def auto_scale(value: Any) -> str:
-    for key, given in value.items():
-        if key == "minSegments" and given < 1:
-            return f"minSegments is {given}, at least 1 is needed"
-        if key.startswith("split") and key.endswith("Threshold") and given <= 0:
-            return f"{key} is {given}, more than 0 is needed"
-        if given < 0:
-            return f"{key} is {given}, at least 0 is needed"
-    least, most = value.get("minSegments", 1), value.get("maxSegments")
-    if most is not None and most < least:
-        return f"maxSegments is {most}, at least {least} is needed"
-    for rate in _RATES:
-        split, merge = (value.get(f"{does}{rate}Threshold") for does in ("split", "merge"))
-        if split is not None and merge is not None and split <= merge:
-            return f"split{rate}Threshold is {split}, more than merge{rate}Threshold is needed"
-    return ""
+    return problem(value)
 
 
 def name(value: Any) -> str:

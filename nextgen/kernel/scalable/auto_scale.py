@@ -1,0 +1,313 @@
+"""Whether a scalable topic is to be split, merged or given other entry buckets: one pure decision.
+
+    consumers   more consumers than segments ─▶ split the busiest, or give buckets to share by
+    load        a rate above its threshold   ─▶ split the segment that is furthest above
+    merge       two neighbours that are cold ─▶ merge the coldest pair
+
+The first of these lanes that has an action has it alone. The others, and those that do nothing, say
+why. Rules and names are those of PIP-483 and PIP-486 as of Pulsar 5.0. One is added: a pair is not
+merged if what comes of it would be split again (ADR 0135).
+
+The arguments are all that is looked at, so a recorded history gives the same decisions again. A
+decision holds until its arguments change, or until ``again_at_ms``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+
+from nextgen.kernel.governance.broker_load import Rates
+from nextgen.kernel.limits.scalable import AUTO_SCALE_CLOCK_LEAP_MS, BUCKETS_PER_SEGMENT_MAX
+from nextgen.kernel.scalable.auto_scale_policy import AutoScalePolicy
+from nextgen.kernel.scalable.segment_load import SegmentLoad, in_order, is_cold, refused_rates
+from nextgen.kernel.scalable.segments import Segment
+
+
+class ActionKind(StrEnum):
+    """The texts are stored: they never change."""
+
+    SPLIT = "split"
+    MERGE = "merge"
+    REBUCKET = "rebucket"
+
+
+class Reason(StrEnum):
+    """Why a lane acts, or does not. The texts are stored: they never change."""
+
+    # Of actions.
+    CONSUMER_COUNT = "consumer-count"
+    MSG_RATE_IN = "msgRateIn"
+    MSG_RATE_OUT = "msgRateOut"
+    BYTES_RATE_IN = "bytesRateIn"
+    BYTES_RATE_OUT = "bytesRateOut"
+    COLD = "cold"
+    AT_MAX_SEGMENTS = "at-max-segments"
+    BELOW_SPLIT_RATE_FLOOR = "below-split-rate-floor"
+
+    # Of doing nothing. Those of a pair are in the order in which a pair passes them.
+    NOT_REACHED = "not-reached"
+    DISABLED = "disabled"
+    CLASSIC_TOPIC = "classic-topic"
+    ENOUGH_SEGMENTS = "enough-segments"
+    ENOUGH_BUCKETS = "enough-buckets"
+    MAX_BUCKETS = "max-buckets"
+    SPLIT_COOLDOWN = "split-cooldown"
+    REBUCKET_COOLDOWN = "rebucket-cooldown"
+    MERGE_COOLDOWN = "merge-cooldown"
+    NOTHING_HOT = "nothing-hot"
+    AT_MIN_SEGMENTS = "at-min-segments"
+    NOT_COLD = "not-cold"
+    MAX_DAG_DEPTH = "max-dag-depth"
+    MERGE_WINDOW = "merge-window"
+    BUCKETS_IN_USE = "buckets-in-use"
+    WOULD_SPLIT_AGAIN = "would-split-again"
+
+
+_METRICS = (
+    Reason.MSG_RATE_IN,
+    Reason.MSG_RATE_OUT,
+    Reason.BYTES_RATE_IN,
+    Reason.BYTES_RATE_OUT,
+)
+_OF_PAIRS = (
+    Reason.NOT_COLD,
+    Reason.MAX_DAG_DEPTH,
+    Reason.MERGE_WINDOW,
+    Reason.BUCKETS_IN_USE,
+    Reason.WOULD_SPLIT_AGAIN,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSizes:
+    """Registered consumers of the largest subscription: of any type, and of those whose consumers
+    can share a segment by entry buckets."""
+
+    consumers: int = 0
+    sharing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleClocks:
+    """When an operation of each kind was committed last, by hand or not; 0: never."""
+
+    split_at_ms: int = 0
+    merge_at_ms: int = 0
+    rebucket_at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """``segments`` in the order of the operation; ``buckets`` of ``REBUCKET`` alone."""
+
+    kind: ActionKind
+    segments: tuple[int, ...]
+    reason: Reason
+    buckets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One action at most. ``again_at_ms``: when it may be another one by time alone; 0: never."""
+
+    action: Action | None
+    consumers: Reason
+    load: Reason = Reason.NOT_REACHED
+    merge: Reason = Reason.NOT_REACHED
+    again_at_ms: int = 0
+
+
+def decide(
+    segments: Sequence[Segment],
+    loads: Mapping[int, SegmentLoad],
+    groups: GroupSizes,
+    policy: AutoScalePolicy,
+    clocks: ScaleClocks,
+    now_ms: int,
+) -> Decision:
+    """Return what is to be done with a topic of ``segments``, sealed ones included."""
+    active = sorted(
+        [each for each in segments if not each.is_sealed],
+        key=lambda each: (each.hash_start, each.hash_end, each.segment_id),
+    )
+    if not policy.enabled:
+        return Decision(None, Reason.DISABLED, Reason.DISABLED, Reason.DISABLED)
+    if any(each.legacy_topic_name for each in active):
+        classic = Reason.CLASSIC_TOPIC
+        return Decision(None, classic, classic, classic)
+    return _Look(active, loads, groups, policy, clocks, now_ms).decide()
+
+
+def is_believed(time_ms: int, now_ms: int) -> bool:
+    """Return whether a recorded time may come from a clock like the one that shows ``now_ms``."""
+    return time_ms <= now_ms + AUTO_SCALE_CLOCK_LEAP_MS
+
+
+@dataclass
+class _Look:
+    """One decision. ``edges`` are the times at which what holds a lane back by time is over."""
+
+    active: Sequence[Segment]
+    loads: Mapping[int, SegmentLoad]
+    groups: GroupSizes
+    policy: AutoScalePolicy
+    clocks: ScaleClocks
+    now_ms: int
+    edges: list[int] = field(default_factory=list)
+
+    def decide(self) -> Decision:
+        consumers = self._scale_with_consumers()
+        if isinstance(consumers, Action):
+            return Decision(consumers, consumers.reason)
+        load = self._split_by_load()
+        if isinstance(load, Action):
+            return Decision(load, consumers, load.reason)
+        merge = self._merge()
+        if isinstance(merge, Action):
+            return Decision(merge, consumers, load, merge.reason)
+        return Decision(None, consumers, load, merge, min(self.edges, default=0))
+
+    # Consumers --------------------------------------------------------------------------------
+
+    def _scale_with_consumers(self) -> Action | Reason:
+        present, policy = len(self.active), self.policy
+        if self.groups.consumers <= present:
+            return Reason.ENOUGH_SEGMENTS
+        has_room = present < policy.max_segments
+        busiest = max(self._splittable(), key=self._business, default=None)
+        floor = policy.split_vs_rebucket_min_msg_rate_in_threshold
+        if has_room and busiest is not None and self._rates(busiest).messages_in >= floor:
+            if self._is_cooling(self.clocks.split_at_ms, policy.split_cooldown_seconds):
+                return Reason.SPLIT_COOLDOWN
+            return Action(ActionKind.SPLIT, (busiest.segment_id,), Reason.CONSUMER_COUNT)
+        return self._rebucket(Reason.BELOW_SPLIT_RATE_FLOOR if has_room else Reason.AT_MAX_SEGMENTS)
+
+    def _rebucket(self, reason: Reason) -> Action | Reason:
+        sharing, present = self.groups.sharing, len(self.active)
+        if sharing <= sum(each.bucket_count for each in self.active):
+            return Reason.ENOUGH_BUCKETS
+        wanted = 1 << (-(-sharing // present) - 1).bit_length()
+        target = min(wanted, BUCKETS_PER_SEGMENT_MAX)
+        below = sorted(each.segment_id for each in self.active if each.bucket_count < target)
+        if not below:
+            return Reason.MAX_BUCKETS
+        if self._is_cooling(self.clocks.rebucket_at_ms, self.policy.rebucket_cooldown_seconds):
+            return Reason.REBUCKET_COOLDOWN
+        return Action(ActionKind.REBUCKET, tuple(below), reason, target)
+
+    # Load -------------------------------------------------------------------------------------
+
+    def _split_by_load(self) -> Action | Reason:
+        if len(self.active) >= self.policy.max_segments:
+            return Reason.AT_MAX_SEGMENTS
+        hottest = max(
+            self._splittable(),
+            key=lambda each: (self._score(self._rates(each))[0], -each.segment_id),
+            default=None,
+        )
+        if hottest is None:
+            return Reason.NOTHING_HOT
+        score, reason = self._score(self._rates(hottest))
+        if score <= 1:
+            return Reason.NOTHING_HOT
+        if self._is_cooling(self.clocks.split_at_ms, self.policy.split_cooldown_seconds):
+            return Reason.SPLIT_COOLDOWN
+        return Action(ActionKind.SPLIT, (hottest.segment_id,), reason)
+
+    def _score(self, rates: Rates) -> tuple[float, Reason]:
+        """Return the largest part of a threshold that a rate is, and which rate that is."""
+        parts = [
+            rate / threshold
+            for rate, threshold in zip(in_order(rates), self.policy.split_thresholds, strict=True)
+        ]
+        score = max(parts)
+        return score, _METRICS[parts.index(score)]
+
+    # Merging ----------------------------------------------------------------------------------
+
+    def _merge(self) -> Action | Reason:
+        if len(self.active) <= self.policy.min_segments:
+            return Reason.AT_MIN_SEGMENTS
+        if self._is_cooling(self.clocks.merge_at_ms, self.policy.merge_cooldown_seconds):
+            return Reason.MERGE_COOLDOWN
+        furthest = -1
+        coldest: tuple[float, int, int] | None = None
+        for first, second in pairwise(self.active):
+            held = self._held_back(first, second)
+            if held is not None:
+                furthest = max(furthest, _OF_PAIRS.index(held))
+                continue
+            traffic = sum((*in_order(self._rates(first)), *in_order(self._rates(second))))
+            pair = (traffic, first.segment_id, second.segment_id)
+            coldest = pair if coldest is None else min(coldest, pair)
+        if coldest is None:
+            return _OF_PAIRS[furthest]
+        return Action(ActionKind.MERGE, coldest[1:], Reason.COLD)
+
+    def _held_back(self, first: Segment, second: Segment) -> Reason | None:
+        """Return why two neighbours are not merged, None if they may be."""
+        window_ms = 1_000 * self.policy.merge_window_seconds
+        over_at = []
+        for each in (first, second):
+            load = self.loads.get(each.segment_id)
+            if load is None or not is_cold(load.rates, self.policy) or refused_rates(load.rates):
+                return Reason.NOT_COLD
+            since_ms = load.cold_since_ms
+            if not since_ms or not is_believed(since_ms, self.now_ms):
+                return Reason.NOT_COLD
+            over_at.append(since_ms + window_ms)
+        if max(first.merge_depth, second.merge_depth) >= self.policy.max_dag_depth:
+            return Reason.MAX_DAG_DEPTH
+        if max(over_at) > self.now_ms:
+            self.edges.append(max(over_at))
+            return Reason.MERGE_WINDOW
+        if self._needs_buckets(first, second):
+            return Reason.BUCKETS_IN_USE
+        if self._would_split_again(first, second):
+            return Reason.WOULD_SPLIT_AGAIN
+        return None
+
+    def _needs_buckets(self, first: Segment, second: Segment) -> bool:
+        """Whether consumers share by buckets that the merged segment would not have."""
+        present = sum(each.bucket_count for each in self.active)
+        of_pair = first.bucket_count + second.bucket_count
+        left = present - of_pair + min(of_pair, BUCKETS_PER_SEGMENT_MAX)
+        return left < min(self.groups.sharing, present)
+
+    def _would_split_again(self, first: Segment, second: Segment) -> bool:
+        """Whether the same traffic would have the merged segment, or another one, split."""
+        both = (self._rates(first), self._rates(second))
+        merged = Rates(*(one + other for one, other in zip(*map(in_order, both), strict=True)))
+        if self._score(merged)[0] > 1:
+            return True
+        if self.groups.consumers < len(self.active):
+            return False
+        pair = (first.segment_id, second.segment_id)
+        left = [self._rates(each) for each in self._splittable() if each.segment_id not in pair]
+        busiest = max(each.messages_in for each in (merged, *left))
+        return busiest >= self.policy.split_vs_rebucket_min_msg_rate_in_threshold
+
+    # ------------------------------------------------------------------------------------------
+
+    def _rates(self, segment: Segment) -> Rates:
+        """Return the recorded rates, zeros if there are none, or none that can be."""
+        load = self.loads.get(segment.segment_id)
+        return Rates() if load is None or refused_rates(load.rates) else load.rates
+
+    def _business(self, segment: Segment) -> tuple[float, int]:
+        return self._rates(segment).messages_in, -segment.segment_id
+
+    def _splittable(self) -> Iterator[Segment]:
+        return (each for each in self.active if each.hash_range.size > 1)
+
+    def _is_cooling(self, last_at_ms: int, cooldown_seconds: int) -> bool:
+        if not last_at_ms or not is_believed(last_at_ms, self.now_ms):
+            return False
+        over_at = last_at_ms + 1_000 * cooldown_seconds
+        if over_at <= self.now_ms:
+            return False
+        self.edges.append(over_at)
+        return True

@@ -1,0 +1,82 @@
+"""The load of a segment as it is recorded: its rates, and since when it is cold.
+
+A rate is written when it moved by more than a quarter of what was written last, when it becomes or
+stops being zero, and when it crosses a threshold of the policy. So a record is never on another
+side of a threshold than the traffic, and a steady load writes nothing (finding 3 of PIP-483's
+review).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from nextgen.kernel.governance.broker_load import Rates
+from nextgen.kernel.limits.placement import LOAD_RATE_MAX
+from nextgen.kernel.limits.scalable import SEGMENT_LOAD_CHANGE
+from nextgen.kernel.scalable.auto_scale_policy import AutoScalePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLoad:
+    """Times are those of the clock of the topic's shard; ``cold_since_ms`` 0: it is not cold."""
+
+    segment_id: int
+    rates: Rates
+    recorded_at_ms: int
+    cold_since_ms: int = 0
+
+
+def in_order(rates: Rates) -> tuple[float, float, float, float]:
+    """Return the rates in the order of the policy's thresholds."""
+    return rates.messages_in, rates.messages_out, rates.bytes_in, rates.bytes_out
+
+
+def refused_rates(rates: Rates) -> str:
+    """Return why no segment has these rates, "" if one may."""
+    for name, rate in rates.named():
+        if not (math.isfinite(rate) and 0 <= rate <= LOAD_RATE_MAX):
+            return f"{name} of {rate} cannot be"
+    return ""
+
+
+def is_cold(rates: Rates, policy: AutoScalePolicy) -> bool:
+    """Return whether all four rates are below the policy's thresholds for a merge."""
+    return all(
+        rate < threshold
+        for rate, threshold in zip(in_order(rates), policy.merge_thresholds, strict=True)
+    )
+
+
+def is_material(written: Rates | None, rates: Rates, policy: AutoScalePolicy) -> bool:
+    """Return whether ``rates`` are to be written behind ``written``; None: there is no record."""
+    if written is None:
+        return True
+    floor = policy.split_vs_rebucket_min_msg_rate_in_threshold
+    if (rates.messages_in >= floor) is not (written.messages_in >= floor):
+        return True
+    return any(
+        abs(now - then) > SEGMENT_LOAD_CHANGE * then
+        or (now > split) is not (then > split)
+        or (now < merge) is not (then < merge)
+        for then, now, split, merge in zip(
+            in_order(written),
+            in_order(rates),
+            policy.split_thresholds,
+            policy.merge_thresholds,
+            strict=True,
+        )
+    )
+
+
+def cold_since(
+    before: SegmentLoad | None, rates: Rates, policy: AutoScalePolicy, now_ms: int
+) -> int:
+    """Return since when a segment with ``rates`` is cold, 0 if it is not.
+
+    A time that is ahead of the clock is not believed: the segment is cold from now on.
+    """
+    if not is_cold(rates, policy):
+        return 0
+    since_ms = 0 if before is None else before.cold_since_ms
+    return since_ms if 0 < since_ms <= now_ms else now_ms
