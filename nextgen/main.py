@@ -48,10 +48,11 @@ def _topics() -> Sequence[ModuleType]:
         inventory_commands,
         move_commands,
         placement_commands,
+        shadow_commands,
         watch_command,
     )
 
-    return inventory_commands, placement_commands, move_commands, watch_command
+    return inventory_commands, placement_commands, move_commands, shadow_commands, watch_command
 
 
 def _scalable() -> Sequence[ModuleType]:

@@ -132,6 +132,12 @@ class BlockingClient:
     topic_names_page = _waiting(Client.topic_names_page)
     count_topics = _waiting(Client.count_topics)
 
+    create_shadow = _waiting(Client.create_shadow)
+    get_shadow_source = _waiting(Client.get_shadow_source)
+    get_shadows = _waiting(Client.get_shadows)
+    set_shadows = _waiting(Client.set_shadows)
+    remove_shadows = _waiting(Client.remove_shadows)
+
     set_policies = _waiting(Client.set_policies)
     get_policies = _waiting(Client.get_policies)
 

@@ -11,7 +11,7 @@ import click
 import pytest
 import typer.main
 
-from nextgen.kernel.limits import cluster, scalable
+from nextgen.kernel.limits import cluster, scalable, shadow
 from nextgen.main import app
 
 ROOT = Path(__file__).parents[2]
@@ -90,5 +90,5 @@ def test_limits_for_those_who_come_from_pulsar_admin_are_the_present_ones() -> N
 
     assert len(named) >= 6
     assert {name: int(number.replace(",", "")) for number, name in named} == {
-        name: (vars(cluster) | vars(scalable))[name] for _, name in named
+        name: (vars(cluster) | vars(scalable) | vars(shadow))[name] for _, name in named
     }

@@ -42,6 +42,9 @@ runner = CliRunner()
         *[[group, verb] for group in ("tenants", "namespaces", "topics", "scalable-topics")
           for verb in ("create", "get", "list", "delete")],
         ["topics", "stats"],
+        *[["topics", what] for what in (
+            "create-shadow", "get-shadow-source", "set-shadows", "get-shadows", "remove-shadows",
+        )],
         *[["scalable-topics", what] for what in (
             "stats", "split", "merge", "rebucket", "subscribe", "unsubscribe", "seek",
             "clear-backlog",
