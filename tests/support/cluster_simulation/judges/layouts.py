@@ -32,9 +32,16 @@ class Layouts:
         if event.operation_id:
             self.changing.pop(event.topic_id, None)
 
+    def is_unlisted_child(self, topic_id: str, unit: str) -> bool:
+        """Return whether a unit is a child of a change that is under way.
+
+        Residents produce to whatever is open. A client does not know a child before the commit.
+        """
+        plan = self.changing.get(topic_id)
+        return plan is not None and unit in {f"s{each.segment_id}" for each in plan.children}
+
     def _layout_change_abandoned(self, _shard: int, event: Any) -> None:
         plan = self.changing.pop(event.topic_id)
-        # Residents produce to whatever is open. A client does not know a child before the commit.
         self._removed(event.topic_id, (each.segment_id for each in plan.children))
 
     def _scalable_topic_deleted(self, _shard: int, event: Any) -> None:
