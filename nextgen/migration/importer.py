@@ -1,6 +1,7 @@
 """Brings records into a cluster: what is missing is created, and what exists is left as it is.
 
     source ──▶ tenants ──▶ namespaces ──▶ topics, TOPICS_PER_CREATE_MAX a request ──▶ counts
+                                            ╰──▶ shadows ──▶ policies of topics that list shadows
 
 An object is created with its properties; policies are set behind that, if they were never set.
 So an import that ended early is finished by a repetition, and a repetition of one that is done
@@ -22,6 +23,7 @@ from nextgen.kernel.governance.policies import NO_POLICIES, Policies, PolicyLeve
 from nextgen.kernel.limits.bulk import IMPORT_BATCHES_MAX, IMPORT_WRITES_MAX
 from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
 from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.shadows import shadow_source_of
 from nextgen.migration.records import Record, Remarks, SchemaVersion, Source
 from nextgen.tasks.background import cancel_and_wait, join
 
@@ -121,6 +123,9 @@ class Importer:
         self._schemas = schemas
         self._existing = Existing(client)
         self._writes = asyncio.Semaphore(IMPORT_WRITES_MAX)
+        self._shadows: list[Record] = []
+        self._listing: list[tuple[Record, CreatedTopic]] = []
+        """Topics that list shadows, with the outcomes of their creation."""
 
     async def run(self, source: Source) -> ImportReport:
         """Import every record of ``source``.
@@ -138,12 +143,20 @@ class Importer:
                     await asyncio.gather(*(self._parent(record) for record in batch))
                     self._on_imported(self.report)
                     continue
+                # A shadow is created behind its source, whose name may come later.
+                self._shadows += filter(_is_shadow, batch)
+                if not (batch := [record for record in batch if not _is_shadow(record)]):
+                    continue
                 under_way.add(join(self._topics(batch)))
                 if len(under_way) == IMPORT_BATCHES_MAX:
                     under_way = await _first_done(under_way)
             await asyncio.gather(*under_way)
         finally:
             await cancel_and_wait(*under_way)
+        async for _level, batch in _batches(_each(self._shadows)):
+            await self._topics(batch)
+        await asyncio.gather(*(self._settle(*each) for each in self._listing))
+        self._on_imported(self.report)
         return self.report
 
     async def _parent(self, record: Record) -> None:
@@ -168,7 +181,9 @@ class Importer:
         rest: list[Awaitable[None]] = []
         topics = self.report.levels[PolicyLevel.TOPIC]
         for record, outcome in zip(batch, outcomes, strict=True):
-            if outcome.is_created and record.policies == NO_POLICIES:
+            if record.policies.shadow_topics:
+                self._listing.append((record, outcome))
+            elif outcome.is_created and record.policies == NO_POLICIES:
                 topics.created += 1
             else:
                 rest.append(self._settle(record, outcome))
@@ -177,7 +192,7 @@ class Importer:
             *(
                 self._add_schemas(record)
                 for record, outcome in zip(batch, outcomes, strict=True)
-                if record.schemas and _is_there(outcome)
+                if record.schemas and _is_there(outcome) and not _is_shadow(record)
             )
         )
         self._on_imported(self.report)
@@ -308,6 +323,15 @@ class Existing:
             topic.name: _like(topic.partitions, topic.properties, policies)
             async for topic, policies in self._client.list_topics_and_policies(namespace)
         }
+
+
+def _is_shadow(record: Record) -> bool:
+    return bool(shadow_source_of(record.properties))
+
+
+async def _each(records: Sequence[Record]) -> AsyncIterator[Record]:
+    for record in records:
+        yield record
 
 
 def _is_there(outcome: CreatedTopic) -> bool:

@@ -21,6 +21,7 @@ from nextgen.kernel.governance.policies import NO_POLICIES, Policies, PolicyLeve
 from nextgen.kernel.input.json_fields import as_text
 from nextgen.kernel.limits.bulk import SOURCE_ANSWER_BYTES_MAX, SOURCE_REQUESTS_MAX
 from nextgen.kernel.routing.names import Domain, InvalidName, parse_topic
+from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
 from nextgen.migration.records import Record, Remarks, SchemaVersion, SourceFailed
 from nextgen.pulsar.policies import whole_policies
 from nextgen.pulsar.policies.refusal import PolicyRefused
@@ -158,12 +159,18 @@ class PulsarCluster:
                 raise SourceFailed(f"the partitions of {name!r} are answered with {found!r:.200}")
         properties: Any = {}
         if self._with_properties and topic.domain is Domain.PERSISTENT:
-            properties = await self._get(f"{path}/properties") or {}
+            properties = await self._topic_properties(name, path, remarks)
         schemas: tuple[SchemaVersion, ...] = ()
         if self._with_schemas and topic.domain is Domain.PERSISTENT:
             of_topic = f"{_path(topic.namespace_text)}/{_part(topic.local_name)}"
             schemas = schemas_in(name, await self._get(f"schemas/{of_topic}/schemas"))
         return Record(PolicyLevel.TOPIC, name, properties, partitions=partitions, schemas=schemas)
+
+    async def _topic_properties(self, name: str, path: str, remarks: Remarks) -> Any:
+        properties = await self._get(f"{path}/properties") or {}
+        if SHADOW_SOURCE_PROPERTY in properties:
+            remarks.add(name, "whether its source lists it: see 'nextgen topics set-shadows'")
+        return properties
 
     async def _get(self, path: str) -> Any:
         """Return the JSON at ``path``, None if there is nothing: unset, or not any more.

@@ -32,7 +32,7 @@ _METADATA = "application/vnd.partitioned-topic-metadata+json"
 
 Properties = dict[str, str]
 
-_NO_SHADOW = {RejectionCode.NOT_ALLOWED: 412}
+_NO_SHADOW = {RejectionCode.NOT_ALLOWED: 412, RejectionCode.SCALABLE: 412}
 """What forbids a shadow is its source: a precondition, and no conflict with what is there."""
 
 _NOT_DELETED = {

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
 from nextgen.kernel.errors import Refused, Unavailable
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies, PolicyLevel
 from nextgen.kernel.limits.bulk import IMPORT_BATCHES_MAX, IMPORT_WRITES_MAX
 from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
+from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY, shadow_source_of
 from nextgen.migration.importer import CHARACTERS_MAX, Importer, ImportReport
 from nextgen.migration.own_cluster import OwnCluster
 from nextgen.migration.records import Record, Remarks, SchemaVersion
@@ -102,6 +104,53 @@ def test_an_import_that_ended_early_is_finished_by_another(writes: int) -> None:
 
     assert (cluster.objects, cluster.policies) == (whole.objects, whole.policies)
     assert report.differences.count == report.refusals.count == 0
+
+
+SOURCE = "persistent://acme/orders/paid"
+SHADOWS = tuple(f"persistent://acme/orders/{name}" for name in ("audit", "zone"))
+"""One whose name comes before its source's, and one behind it."""
+
+WITH_SHADOWS = [
+    tenant(),
+    namespace(),
+    topic("audit", **{SHADOW_SOURCE_PROPERTY: SOURCE}),
+    topic("paid", 0, replace(NO_POLICIES, shadow_topics=SHADOWS)),
+    topic("zone", **{SHADOW_SOURCE_PROPERTY: SOURCE}),
+]
+
+
+class WithSources(FakeInventory):
+    """Refuses a shadow without its source, and a list with a topic that is not there."""
+
+    def _create(self, name: str, partitions: int, properties: Mapping[str, str]) -> None:
+        if (source := shadow_source_of(properties)) and source not in self.objects:
+            raise Refused(RejectionCode.NOT_FOUND, "there is no source")
+        super()._create(name, partitions, properties)
+
+    async def set_policies(
+        self, name: str, policies: Policies, *, expected_version: int | None = None
+    ) -> None:
+        if not all(shadow in self.objects for shadow in policies.shadow_topics):
+            raise Refused(RejectionCode.NOT_ALLOWED, "a shadow is not there")
+        await super().set_policies(name, policies, expected_version=expected_version)
+
+
+@pytest.mark.parametrize("writes", [*range(6), None])
+def test_shadows_come_behind_their_source_and_lists_behind_shadows(writes: int | None) -> None:
+    cluster = WithSources()
+    if writes is not None:
+        cluster.writes_left = writes
+        with pytest.raises(Unavailable):
+            imported(cluster, WITH_SHADOWS)
+        cluster.writes_left = None
+
+    report = imported(cluster, WITH_SHADOWS)
+
+    assert cluster.objects[SOURCE] == (0, {})
+    assert all(cluster.objects[name] == (0, {SHADOW_SOURCE_PROPERTY: SOURCE}) for name in SHADOWS)
+    assert cluster.policies[SOURCE][0].shadow_topics == SHADOWS
+    assert report.differences.count == report.refusals.count == 0
+    assert counts(imported(cluster, WITH_SHADOWS)) == {"same": 3}
 
 
 def test_what_exists_otherwise_is_left_and_reported() -> None:

@@ -261,6 +261,17 @@ def test_what_cannot_be_carried_is_remarked() -> None:
     ]
 
 
+def test_shadow_keeps_its_source_and_its_place_in_a_list_is_remarked() -> None:
+    remarks = Remarks()
+    properties = {"PULSAR.SHADOW_SOURCE": "persistent://acme/orders/paid"}
+    broker = Broker({f"persistent/{ORDERS}/eu/properties": properties})
+
+    records = read(broker, remarks)
+
+    assert next(record for record in records if record.name == EU).properties == properties
+    assert remarks.first == [f"{EU}: whether its source lists it: see 'nextgen topics set-shadows'"]
+
+
 def test_policies_of_a_namespace_are_read_as_the_admin_rest_reads_them() -> None:
     remarks = Remarks()
 
