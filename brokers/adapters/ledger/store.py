@@ -25,6 +25,7 @@ from brokers.adapters.ledger.ownership.takeover import (
     read_ahead,
     remove_superfluous,
 )
+from brokers.adapters.ledger.reading.feed_reader import FeedReader
 from brokers.adapters.ledger.reading.foreign_reader import ForeignReader
 from brokers.adapters.ledger.reading.read_files import Indexes, ReadFiles
 from brokers.adapters.ledger.reading.recent import RecentCache
@@ -32,7 +33,9 @@ from brokers.adapters.ledger.reading.table_reader import Readers
 from brokers.adapters.ledger.writing.unit_files import UnitFiles
 from brokers.adapters.ledger.writing.writers import Writer
 from brokers.domain.acknowledgements import Acknowledgements
+from brokers.domain.topic_facts import source_facts
 from brokers.ports.ledger import LedgerDamaged, LedgerReader, LedgerStore, StorageFailed
+from brokers.ports.source_feed import SourceState
 from nextgen.kernel.limits import pulsar as pulsar_limits
 from nextgen.storage.disk import SharedStorage, make_directory_durably
 from nextgen.tasks.background import join
@@ -147,6 +150,23 @@ class DiskLedgerStore(LedgerStore):
     async def open_reader(self, topic_id: str, unit: str) -> LedgerReader | None:
         reader = ForeignReader(self._directory(topic_id, unit), self.readers)
         return reader if await reader.look() else None
+
+    def feed_reader(self, topic_id: str, unit: str) -> FeedReader:
+        """Return a reader for a shadow of a unit; it knows no extent yet."""
+        return FeedReader(self._directory(topic_id, unit), self.readers, self.recent)
+
+    async def look(self, topic_id: str, unit: str) -> SourceState | None:
+        """Measure what a unit has stored, for a shadow of it; None: nothing.
+
+        Raises:
+            LedgerDamaged: A sealed file is damaged.
+            StorageFailed: The disk refused.
+        """
+        reader = ForeignReader(self._directory(topic_id, unit), self.readers)
+        if not await reader.look():
+            return None
+        facts = source_facts(reader.state)
+        return SourceState(topic_id, unit, 0, reader.extents, facts)
 
     async def close(self) -> None:
         self._is_closed = True

@@ -306,8 +306,9 @@ id after a reconnect: more than any client has in flight."""
 PRODUCERS_PER_TOPIC_MAX = 10_000
 """Producers connected to one topic unit, some 2 KB each; those that wait for it count."""
 
-SUBSCRIPTIONS_PER_TOPIC_MAX = 1_000
-"""Subscriptions of one topic unit, durable or not: each is notified of every append."""
+SUBSCRIPTIONS_PER_TOPIC_MAX = 5_000
+"""Subscriptions of one topic unit, durable or not: each is notified of every append. Twenty shadow
+topics carry 100,000."""
 
 SUBSCRIPTION_NAME_BYTES_MAX = 1_024
 """UTF-8 bytes of a subscription's name: as a topic's local name."""

@@ -18,3 +18,7 @@ an answer."""
 SHADOW_LIST_BODY_BYTES_MAX = 1024 * 1024
 """Body of a request that sets a list over HTTP: ten times as many names as a list has, so that one
 that is too long is refused with the number of its names."""
+
+SHADOW_SOURCE_WAIT_MS = 2_000
+"""How long the opening of a shadow waits for its source's owner; then it goes on with what the
+files show. A source that is not open yet takes some 20 ms, and one that moves some 100 ms."""

@@ -1,0 +1,316 @@
+"""The ledger of a shadow: the entries of its source, with claim, fences and cursors of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol, TypeVar
+
+import structlog
+
+from brokers.adapters.ledger.accepting import Listeners
+from brokers.adapters.ledger.reading.feed_reader import FeedReader
+from brokers.domain.position import Position
+from brokers.ports.ledger import (
+    Entry,
+    Extent,
+    LedgerDamaged,
+    NewEntry,
+    StorageFailed,
+    TopicLedger,
+)
+from brokers.ports.shadows import ShadowLedger, ShadowLedgers, ShadowListener
+from brokers.ports.source_feed import (
+    SourceAway,
+    SourceChange,
+    SourceFeeds,
+    SourceFollow,
+    SourceState,
+)
+from nextgen.kernel.limits.shadow import SHADOW_SOURCE_WAIT_MS
+from nextgen.kernel.routing.names import TopicName
+from nextgen.tasks.timeouts import timeout
+
+_SOURCE_ID_KEY = "shadow-source"
+"""Key in the shadow's own state: the topic id of its source, to find the files by."""
+
+_HOPELESS = frozenset({SourceAway.UNLISTED, SourceAway.ABSENT})
+"""Reasons that do not pass while a client waits."""
+
+_logger = structlog.get_logger(__name__)
+
+_Read = TypeVar("_Read")
+
+
+class SourceStore(Protocol):
+    """What a shadow needs of the store with its source's files."""
+
+    def feed_reader(self, topic_id: str, unit: str) -> FeedReader:
+        """Return a reader that knows no extent yet."""
+        ...
+
+    async def look(self, topic_id: str, unit: str) -> SourceState | None:
+        """Measure what a unit has stored; None: nothing.
+
+        Raises:
+            LedgerDamaged, StorageFailed: See ``LedgerReader``.
+        """
+        ...
+
+
+class FedLedger(ShadowLedger):
+    """A shadow's ledger. Made by ``FedLedgers``; a ``SourceListener``."""
+
+    def __init__(
+        self, own: TopicLedger, store: SourceStore, shadow: TopicName, source: TopicName
+    ) -> None:
+        self._own = own
+        self._store = store
+        self._shadow = shadow
+        self._source = source
+        self._source_id = ""
+        self._reader: FeedReader | None = None
+        self._use_source(own.state.get(_SOURCE_ID_KEY, b"").decode())
+        self._facts: Mapping[str, bytes] = {}
+        self._away = "the source was not reached yet"
+        self._is_known = False
+        self._settled = asyncio.Event()
+        """Set when the source is known, or is not going to be for the time being."""
+        self._follow: SourceFollow | None = None
+        self._listener: ShadowListener | None = None
+        self._appended = Listeners()
+
+    def __repr__(self) -> str:
+        return f"<FedLedger {self._shadow.text} of {self._source.text} away={self._away!r}>"
+
+    # The source ------------------------------------------------------------------------------
+
+    @property
+    def source(self) -> TopicName:
+        return self._source
+
+    @property
+    def away(self) -> str:
+        return self._away
+
+    def listen(self, listener: ShadowListener) -> None:
+        self._listener = listener
+
+    async def begin(self, feeds: SourceFeeds) -> None:
+        """Follow the source; return when it is known.
+
+        Raises:
+            StorageFailed: It is not known. The feed does not reach it, and never did before.
+            LedgerDamaged: The files of the source are damaged.
+        """
+        self._follow = feeds.follow(self._source, self._shadow, self)
+        with suppress(TimeoutError):
+            async with timeout(SHADOW_SOURCE_WAIT_MS / 1_000):
+                await self._settled.wait()
+        if self._is_known:
+            return
+        if not self._source_id:
+            raise StorageFailed(f"its source {self._source.text} is not known: {self._away}")
+        await self._look()
+        _logger.info("shadow opened without its source", shadow=repr(self))
+
+    def on_located(self, topic_id: str, unit: str) -> None:
+        """Remember the source's id, durably; it is the same for ever unless the source is."""
+        if topic_id != self._source_id:
+            self._use_source(topic_id)
+            self._own.put_state(_SOURCE_ID_KEY, topic_id.encode())
+
+    def on_source(self, state: SourceState) -> None:
+        """Take the source as it is, after it was away."""
+        self.on_located(state.topic_id, state.unit)
+        self._away = ""
+        self._take(state)
+
+    def on_change(self, change: SourceChange) -> None:
+        """Take a change, and wake the subscriptions if entries are new."""
+        last = self._entries.last
+        self._before_trim(Position(change.first_ledger_id, 0))
+        self._entries.change(change)
+        if change.facts is not None:
+            self._take_facts(change.facts)
+        if self._entries.last > last:
+            self._appended.call()
+
+    def on_away(self, reason: SourceAway, message: str) -> None:
+        """Go on with what is known."""
+        self._away = message or reason.value
+        if reason in _HOPELESS:
+            self._settled.set()
+
+    def _use_source(self, topic_id: str) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self._source_id = topic_id
+        if topic_id:
+            self._reader = self._store.feed_reader(topic_id, self._source.unit.text)
+
+    @property
+    def _entries(self) -> FeedReader:
+        assert self._reader is not None, "nothing is read before the source's id is known"
+        return self._reader
+
+    def _take(self, state: SourceState) -> None:
+        last = self._entries.last
+        if state.extents:
+            self._before_trim(Position(state.extents[0].ledger_id, 0))
+        self._entries.replace(state.extents)
+        self._is_known = True
+        self._settled.set()
+        self._take_facts(state.facts)
+        if self._entries.last > last:
+            self._appended.call()
+
+    def _take_facts(self, facts: Mapping[str, bytes]) -> None:
+        if facts != self._facts:
+            self._facts = facts
+            if self._listener is not None:
+                self._listener.facts_changed()
+
+    def _before_trim(self, first: Position) -> None:
+        if first > self._entries.first and self._listener is not None:
+            self._listener.before_trim(first)
+
+    async def _look(self) -> None:
+        """Measure the source's files, because its owner does not say what is in them."""
+        state = await self._store.look(self._source_id, self._source.unit.text)
+        if state is not None:
+            self._take(state)
+
+    async def _reading(self, read: Callable[[], Awaitable[_Read]]) -> _Read:
+        """Read; once more if the source has trimmed what was to be read, and has not said so."""
+        try:
+            return await read()
+        except LedgerDamaged:
+            first = self._entries.first
+            await self._look()
+            if self._entries.first == first:
+                raise
+            return await read()
+
+    # Entries, which are the source's ---------------------------------------------------------
+
+    @property
+    def first(self) -> Position:
+        return self._entries.first
+
+    @property
+    def last(self) -> Position:
+        return self._entries.last
+
+    @property
+    def entry_count(self) -> int:
+        return self._entries.entry_count
+
+    @property
+    def byte_count(self) -> int:
+        return self._entries.byte_count
+
+    @property
+    def extents(self) -> Sequence[Extent]:
+        return self._entries.extents
+
+    def extents_from(self, ledger_id: int) -> Sequence[Extent]:
+        return self._entries.extents_from(ledger_id)
+
+    @property
+    def last_time_ms(self) -> int:
+        return self._entries.last_time_ms
+
+    def read_recent(
+        self, after: Position, *, entries_max: int, bytes_max: int
+    ) -> Sequence[Entry] | None:
+        return self._entries.read_recent(after, entries_max=entries_max, bytes_max=bytes_max)
+
+    async def read(self, after: Position, *, entries_max: int, bytes_max: int) -> Sequence[Entry]:
+        return await self._reading(
+            lambda: self._entries.read(after, entries_max=entries_max, bytes_max=bytes_max)
+        )
+
+    async def before_time(self, publish_time_ms: int) -> Position:
+        return await self._reading(lambda: self._entries.before_time(publish_time_ms))
+
+    def entries_between(self, after: Position, up_to: Position) -> int:
+        return self._entries.entries_between(after, up_to)
+
+    def on_appended(self, listener: Callable[[], None]) -> Callable[[], None]:
+        return self._appended.add(listener)
+
+    # Nothing is appended ---------------------------------------------------------------------
+
+    @property
+    def producers(self) -> Mapping[str, int]:
+        return {}
+
+    @property
+    def is_congested(self) -> bool:
+        return False
+
+    def append(self, entry: NewEntry) -> asyncio.Future[Position]:
+        raise AssertionError("a shadow has no producers")
+
+    async def trim(self, up_to: Position) -> None:
+        if self._follow is not None:
+            self._follow.report(up_to)
+
+    # What the shadow has of its own ----------------------------------------------------------
+
+    @property
+    def state(self) -> Mapping[str, bytes]:
+        own = {key: value for key, value in self._own.state.items() if key != _SOURCE_ID_KEY}
+        return {**own, **self._facts}
+
+    @property
+    def epoch(self) -> int:
+        return self._own.epoch
+
+    @property
+    def is_fenced(self) -> bool:
+        return self._own.is_fenced
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._own.pending_bytes
+
+    def put_state(self, key: str, value: bytes | None) -> asyncio.Future[None]:
+        return self._own.put_state(key, value)
+
+    def on_fenced(self, listener: Callable[[], None]) -> None:
+        self._own.on_fenced(listener)
+
+    def on_failed(self, listener: Callable[[Exception], None]) -> None:
+        self._own.on_failed(listener)
+
+    def look_for_fence(self) -> None:
+        self._own.look_for_fence()
+
+    async def close(self, *, is_over: bool = False) -> None:
+        if self._follow is not None:
+            self._follow.close()
+        self._listener = None
+        self._appended.clear()
+        if self._reader is not None:
+            self._reader.close()
+        await self._own.close(is_over=is_over)
+
+
+class FedLedgers(ShadowLedgers):
+    """The ledgers of a broker's shadows, over the store that has their sources' files too."""
+
+    def __init__(self, store: SourceStore, feeds: SourceFeeds) -> None:
+        self._store = store
+        self._feeds = feeds
+
+    async def open(self, own: TopicLedger, shadow: TopicName, source: TopicName) -> FedLedger:
+        ledger = FedLedger(own, self._store, shadow, source)
+        try:
+            await ledger.begin(self._feeds)
+        except BaseException:
+            await ledger.close()
+            raise
+        return ledger
