@@ -306,6 +306,9 @@ def _request(request: pulsar.CommandProducer) -> ProducerRequest:
 
 
 def _publication(send: pulsar.CommandSend, payload: bytes) -> Publication:
+    if send.HasField("message_id"):
+        # Only Pulsar's replicators to shadow topics set it. Here shadows share their storage.
+        raise Refusal(ServerError.NOT_ALLOWED, "a message's id is given by the broker")
     metadata = open_payload(payload).metadata
     count = metadata.num_messages_in_batch
     if not 1 <= count <= PULSAR_BATCH_MESSAGES_MAX:
