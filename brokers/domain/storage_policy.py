@@ -62,6 +62,9 @@ class StoragePolicy:
     keeps_for_shadows: bool = False
     """Whether entries are kept until each of them has acknowledged them."""
 
+    backlog_reset_entries: int = NO_BOUND
+    """Of a shadow: entries of a subscription's backlog at which it continues at the end."""
+
     @property
     def keeps_by_time(self) -> bool:
         """Whether retention of acknowledged messages is limited by age."""
@@ -101,6 +104,9 @@ def effective(policies: Policies, own: StoragePolicy) -> StoragePolicy:
             own.keeps_for_shadows
             if policies.shadow_backlog_keep is None
             else policies.shadow_backlog_keep
+        ),
+        backlog_reset_entries=_value_or(
+            policies.shadow_backlog_reset_entries, own.backlog_reset_entries
         ),
     )
 

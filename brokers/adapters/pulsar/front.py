@@ -19,9 +19,11 @@ from brokers.domain.storage_policy import StoragePolicy
 from brokers.ports.directory import OwnersDirectory
 from brokers.ports.ledger import LedgerStore
 from brokers.ports.session import Clock, DrainedUnit
+from brokers.ports.shadows import ShadowLedgers
 from brokers.service.topics.drained_units import DrainedUnits
 from brokers.service.topics.open_topics import Topics
 from brokers.service.topics.unit import TopicDependencies
+from brokers.service.topics.unit_ledgers import UnitLedgers
 from brokers.service.topics.upkeep import Upkeep
 from brokers.service.traffic import Latency, Traffic
 from nextgen.kernel.limits.pulsar import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALIVE_MS
@@ -66,6 +68,7 @@ class PulsarFront:
         volatile: LedgerStore,
         policy: StoragePolicy,
         clock: Clock,
+        shadows: ShadowLedgers | None = None,
         topic_lists: TopicListSettings = DEFAULT_TOPIC_LISTS,
         lists: TopicLists | None = None,
         scalable_lists: ScalableTopicLists | None = None,
@@ -85,8 +88,7 @@ class PulsarFront:
             broker_url=identity.broker_url,
             holding=lambda: session().holding,
             directory=directory,
-            persistent=persistent,
-            volatile=volatile,
+            ledgers=UnitLedgers(persistent, volatile, shadows),
             dependencies=TopicDependencies(
                 policy=policy,
                 traffic=self.traffic,

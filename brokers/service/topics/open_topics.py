@@ -24,21 +24,20 @@ from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.session import ChangedMetadata
 from brokers.domain.subscriptions.cursor_record import UnknownCursorVersion
 from brokers.ports.directory import OwnersDirectory
-from brokers.ports.ledger import Fenced, LedgerDamaged, LedgerStore, TopicLedger
+from brokers.ports.ledger import Fenced, LedgerDamaged, TopicLedger
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
 from brokers.service.topics.higher_epochs import HigherEpochs
 from brokers.service.topics.name_locks import NameLocks
 from brokers.service.topics.policies import TopicPolicies
-from brokers.service.topics.removal import remove_messages
 from brokers.service.topics.topic import Topic
 from brokers.service.topics.unit import TopicDependencies, TopicUnit
+from brokers.service.topics.unit_ledgers import UnitLedgers
 from nextgen.kernel.errors import MetadataError, Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.placement import PREPARED_UNITS_MAX
 from nextgen.kernel.limits.pulsar import (
     ENDED_UNIT_PAUSE_MS,
     TOPIC_FAILURES_REMEMBERED_MAX,
-    TOPICS_OPENING_MAX,
     TOPICS_RELOCATING_MAX,
 )
 from nextgen.kernel.routing.names import Domain, InvalidName, TopicName, parse_topic
@@ -56,8 +55,7 @@ _logger = structlog.get_logger(__name__)
 class Topics:
     """All open topics of one broker. Tasks that it starts end with ``close``.
 
-    ``holding`` returns the present session's holding; ``volatile`` is the store of topics that are
-    not persistent.
+    ``holding`` returns the present session's holding.
     """
 
     def __init__(
@@ -67,8 +65,7 @@ class Topics:
         broker_url: str,
         holding: Callable[[], Holding],
         directory: OwnersDirectory,
-        persistent: LedgerStore,
-        volatile: LedgerStore,
+        ledgers: UnitLedgers,
         dependencies: TopicDependencies,
     ) -> None:
         self.dependencies = dependencies
@@ -76,13 +73,11 @@ class Topics:
         self._broker_url = broker_url
         self._holding = holding
         self._directory = directory
-        self._persistent = persistent
-        self._volatile = volatile
+        self._ledgers = ledgers
         self._open: dict[str, Topic] = {}
         self._policies = TopicPolicies(holding, self._open, dependencies.policy)
         self._finding: dict[tuple[str, bool], asyncio.Task[Topic]] = {}
         self._locks = NameLocks()
-        self._openings = asyncio.Semaphore(TOPICS_OPENING_MAX)
         self._relocations = asyncio.Semaphore(TOPICS_RELOCATING_MAX)
         self._higher_epochs = HigherEpochs(directory, self._note_error)
         self._fenced: dict[UnitKey, tuple[int, int]] = {}
@@ -92,7 +87,6 @@ class Topics:
         self._damaged: dict[UnitKey, str] = {}
         self._relocating: set[str] = set()
         self._preparing = 0
-        self._reading_ahead = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         self.errors: dict[str, str] = {}
@@ -348,16 +342,9 @@ class Topics:
                 ServerError.SERVICE_NOT_READY,
                 f"topic {name.text} is being deleted, or was to be: look it up again",
             )
-        store = self._persistent if is_persistent else self._volatile
         try:
-            async with self._openings:
-                ledger = await store.open(
-                    assignment.topic.topic_id,
-                    assignment.unit,
-                    assignment.epoch,
-                    topic_name=name.text,
-                )
-                topic = await self._recovered(name, assignment, ledger)
+            ledger = await self._ledgers.open(name, assignment)
+            topic = await self._recovered(name, assignment, ledger)
         except STORAGE_ERRORS as error:
             self._failed_to_open(name.text, assignment, error)
             raise storage_refusal(error, name.text) from error
@@ -427,7 +414,7 @@ class Topics:
         """Close a unit that is gone for good, if it is open, and remove its messages."""
         for topic in self._open_up_to(name, key, epoch):
             await self.close_topic(topic, is_over=True)
-        await remove_messages(self._persistent, self._locks, name, key, epoch)
+        await self._ledgers.remove(name, key, epoch, self._locks)
 
     async def _take_over(self, assignment: Assignment) -> None:
         """Open a unit whose clients are being redirected here; they share the opening."""
@@ -436,10 +423,7 @@ class Topics:
 
     async def _prepare(self, assignment: Assignment) -> None:
         try:
-            if parse_topic(assignment.name).domain is not Domain.NON_PERSISTENT:
-                # One at a time, so that openings, for which clients wait, have the disk.
-                async with self._reading_ahead:
-                    await self._persistent.prepare(assignment.topic.topic_id, assignment.unit)
+            await self._ledgers.prepare(assignment)
         finally:
             self._preparing -= 1
 

@@ -190,9 +190,11 @@ async def terminate(topic: Topic) -> None:
     """End publishing for ever: see ``Topic.terminate``.
 
     Raises:
-        Refused: NOT_ALLOWED: the topic is not persistent.
+        Refused: NOT_ALLOWED: the topic is not persistent, or it is a shadow.
     """
     check_persistent(topic)
+    if topic.as_shadow is not None:
+        raise Refused(RejectionCode.NOT_ALLOWED, topic.as_shadow.refusal.message)
     await topic.terminate()
 
 

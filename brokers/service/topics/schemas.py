@@ -22,6 +22,7 @@ from brokers.domain.schemas.strategies import (
 from brokers.domain.storage_policy import StoragePolicy
 from brokers.domain.topic_facts import SCHEMA_PREFIX, SCHEMAS_DELETED_KEY
 from brokers.ports.ledger import TopicLedger
+from brokers.ports.shadows import ShadowLedger
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
 from brokers.wire import schema_of_stored, stored_schema
 from nextgen.kernel.governance.policies import SchemaCompatibility
@@ -51,17 +52,23 @@ class TopicSchemas:
         self._topic_name = topic_name
         self._ledger = ledger
         self._on_changed = on_changed
+        self._is_of_source = isinstance(ledger, ShadowLedger)
+        self._storing: dict[int, asyncio.Future[None]] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the versions from the ledger's state. Those of a shadow's source may change."""
+        state = self._ledger.state
         stored = {
             int(key.removeprefix(SCHEMA_PREFIX)): value
-            for key, value in ledger.state.items()
+            for key, value in state.items()
             if key.startswith(SCHEMA_PREFIX)
         }
         self._versions = {version: schema_of_stored(stored[version]) for version in sorted(stored)}
-        self._first = int(ledger.state.get(SCHEMAS_DELETED_KEY, b"0"))
+        self._first = int(state.get(SCHEMAS_DELETED_KEY, b"0"))
         """The first version that is not deleted, or the next one."""
         self._next = max(self._first, *(version + 1 for version in stored), 0)
         self._stored_bytes = sum(map(len, stored.values()))
-        self._storing: dict[int, asyncio.Future[None]] = {}
 
     def use_policy(self, policy: StoragePolicy) -> None:
         """Set what applies to producers and consumers that connect later."""
@@ -121,6 +128,8 @@ class TopicSchemas:
         Raises:
             Refusal: As of ``check``; it is new, and a client may add none; or storage failed.
         """
+        if self._is_of_source and self.version_of(schema) is None:
+            raise self._not_here()
         if not (self.accepts_new or by_operator) and self.version_of(schema) is None:
             raise self._incompatible("it is no version, and the policies let no client add one")
         version = await self.check(schema)
@@ -142,8 +151,10 @@ class TopicSchemas:
         A deleted version can still be read by its number, unless ``is_forced``. May be repeated.
 
         Raises:
-            Refusal: Storage failed. The versions may be deleted, or not.
+            Refusal: It is a shadow's. Or storage failed: the versions may be deleted, or not.
         """
+        if self._is_of_source:
+            raise self._not_here()
         following = self._next
         self._first = following
         # The mark is stored first: a version that is missing without it would be a damage.
@@ -168,7 +179,8 @@ class TopicSchemas:
         if schema.kind in (SchemaKind.NONE, SchemaKind.AUTO_CONSUME):
             return
         if not self and is_idle:
-            await self.add(schema)
+            if not self._is_of_source:
+                await self.add(schema)
             return
         strategy = self.strategy
         if not self and strategy is not SchemaCompatibility.ALWAYS_COMPATIBLE:
@@ -180,6 +192,12 @@ class TopicSchemas:
                 if problem is not None:
                     raise self._incompatible(problem)
                 await asyncio.sleep(0)
+
+    def _not_here(self) -> Refusal:
+        return Refusal(
+            ServerError.NOT_ALLOWED,
+            f"topic {self._topic_name} is a shadow: its schema is that of its source",
+        )
 
     async def _stored(self, version: int, storing: asyncio.Future[None]) -> None:
         """Return when a version, of this or another client, is durable."""

@@ -39,6 +39,11 @@ class Termination:
         """Whether publications are refused because of it."""
         return self._publishing.refusal is self._refusal
 
+    def look(self) -> bool:
+        """Return whether a shadow's source has ended, which was not known before."""
+        was_over, self.is_over = self.is_over, TERMINATED_KEY in self._ledger.state
+        return self.is_over and not was_over
+
     async def end(self) -> None:
         """Return when the end is durable. Concurrent calls share one; a repetition does nothing.
 

@@ -33,6 +33,7 @@ from brokers.service.subscriptions.subscription import (
 )
 from brokers.service.topics.rates import TopicRates
 from brokers.service.topics.schemas import TopicSchemas
+from brokers.service.topics.shadow import shadow_of
 from brokers.service.topics.termination import Termination
 from brokers.service.topics.unit import TopicDependencies, TopicUnit
 from brokers.service.traffic import Traffic
@@ -84,6 +85,8 @@ class Topic:
         self._publishing.recognise_duplicates(is_wanted=self.policy.deduplicates)
         self.producers = Producers(unit.name, ledger, self._publishing, dependencies.make_name)
         self._termination = Termination(unit.name, ledger, self._publishing)
+        parts = self.subscriptions, self.schemas, self._termination, self._publishing
+        self.as_shadow = shadow_of(unit.name, ledger, *parts)
         self.rates = TopicRates(self.traffic, self.producers, self.subscriptions)
         self._creating: dict[str, asyncio.Task[Subscription]] = {}
         self._closing: asyncio.Task[None] | None = None
@@ -111,6 +114,8 @@ class Topic:
                     partition=self.unit.partition,
                 )
                 self._keep(subscription)
+        if self.as_shadow is not None:
+            self.as_shadow.recovered()
 
     @property
     def is_usable(self) -> bool:
@@ -124,7 +129,8 @@ class Topic:
 
     @property
     def has_clients(self) -> bool:
-        return bool(len(self.producers) or self.consumers)
+        subscriptions = self.subscriptions.values()
+        return bool(len(self.producers) or any(each.consumers for each in subscriptions))
 
     @property
     def use(self) -> str:
@@ -191,7 +197,7 @@ class Topic:
 
     def refuse_publishing(self, refusal: Refusal | None) -> None:
         """Refuse publications for a reason; None: accept them again, unless the topic has ended."""
-        if not self._termination.has_begun:
+        if not self._termination.has_begun and self.as_shadow is None:
             self._publishing.refusal = refusal
 
     def pass_over(self, up_to: Position) -> None:
@@ -487,4 +493,5 @@ class Topic:
     @property
     def _is_untouched(self) -> bool:
         """Whether the topic is unused, so that its first consumer sets the schema."""
-        return not self.has_clients and self.ledger.last == BEFORE_ALL
+        is_empty = self.ledger.last == BEFORE_ALL
+        return is_empty and (self.as_shadow is not None or not self.has_clients)

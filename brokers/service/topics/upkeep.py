@@ -103,10 +103,16 @@ class Upkeep:
 
 def limit_backlog(topic: Topic) -> None:
     """Apply the policy if the backlog of the slowest durable subscription is too large."""
-    policy, backlog_bytes = topic.policy, topic.backlog_bytes
+    policy = topic.policy
+    # No backlog is larger than what the ledger keeps, so most topics need not count theirs.
+    is_small = policy.allows_backlog(topic.ledger.byte_count)
+    backlog_bytes = 0 if is_small else topic.backlog_bytes
+    if topic.as_shadow is not None:
+        topic.as_shadow.reset_backlogs(policy.backlog_reset_entries)
     if policy.allows_backlog(backlog_bytes):
         topic.refuse_publishing(None)
-    elif policy.backlog_action is BacklogAction.CONSUMER_BACKLOG_EVICTION:
+    elif topic.as_shadow or policy.backlog_action is BacklogAction.CONSUMER_BACKLOG_EVICTION:
+        # A shadow has no producers to hold back.
         topic.refuse_publishing(None)
         _evict(topic)
     elif policy.backlog_action is BacklogAction.PRODUCER_REQUEST_HOLD:
@@ -152,6 +158,10 @@ async def trim(topic: Topic, policy: StoragePolicy, now_ms: int) -> None:
 
 async def _trim(topic: Topic, policy: StoragePolicy, now_ms: int) -> None:
     ledger = topic.ledger
+    if topic.as_shadow is not None:
+        # Its ledger drops nothing, and reports to the source what is not needed here.
+        await ledger.trim(topic.acknowledged_by_all)
+        return
     if policy.keeps_by_time:
         old = await ledger.before_time(now_ms - policy.retention_ms)
         await ledger.trim(min(old, _kept_behind(topic, policy)))

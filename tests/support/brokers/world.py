@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from brokers.adapters.ledger.memory_ledger import MemoryLedgers
@@ -22,6 +23,7 @@ from brokers.domain.holding import Assignment, Payload, Release, TopicMetadata
 from brokers.domain.session import Delivered, Delivery, Established
 from brokers.domain.storage_policy import StoragePolicy
 from brokers.ports.session import DrainedUnit
+from brokers.ports.shadows import ShadowLedgers
 from brokers.service.session.agent import BrokerAgent
 from nextgen.kernel.errors import MetadataError, Refused
 from nextgen.kernel.events.decider import RejectionCode
@@ -163,6 +165,7 @@ class FakeBroker:
             topic_lists=world.topic_list_settings,
             report_drained=self.drained.extend,
             layouts=world.layouts,
+            shadows=world.shadows,
         )
         self.topics = self.front.topics
         self.agent.listener = self.topics
@@ -221,6 +224,8 @@ class BrokerWorld:
         self.topic_list_settings = DEFAULT_TOPIC_LISTS
         self.layouts: FakeLayouts | None = None
         """None: brokers refuse the commands of scalable topics."""
+        self.shadows: ShadowLedgers | None = None
+        """None: brokers open no shadows."""
 
     def clock(self) -> int:
         return self.wall_clock_ms
@@ -231,14 +236,21 @@ class BrokerWorld:
             self.brokers[broker_id] = FakeBroker(self, broker_id)
         return self.brokers[broker_id]
 
-    def assign(self, name: str, broker_id: str, *, used_epoch: int = 0) -> None:
+    def assign(
+        self,
+        name: str,
+        broker_id: str,
+        *,
+        used_epoch: int = 0,
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Make a broker the next owner of a topic, without a release by the earlier owner."""
         _, epoch = self.directory.owners.get(name, ("", 0))
         epoch = max(epoch, used_epoch)
         self.directory.topics.add(name)
         self.directory.owners[name] = (broker_id, epoch + 1)
         parsed = parse_topic(name)
-        topic = TopicMetadata(topic_id_of(parsed.base_text), parsed.base_text, 0, {}, 1)
+        topic = TopicMetadata(topic_id_of(parsed.base_text), parsed.base_text, 0, properties, 1)
         self.broker(broker_id).deliver(Assignment(topic, parsed.unit.text, name, epoch + 1, 1))
 
     def move(self, name: str, to: str) -> None:

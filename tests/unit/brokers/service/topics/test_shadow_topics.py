@@ -1,0 +1,394 @@
+"""Shadow topics at their broker: what clients and operators can do there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from brokers.domain.position import Position, ledger_id_of
+from brokers.domain.schemas.schema import Schema
+from brokers.domain.storage_policy import StoragePolicy
+from brokers.ports.ledger import TopicLedger
+from brokers.ports.source_feed import SourceAway
+from brokers.service.topics import operations
+from brokers.service.topics.upkeep import expire, limit_backlog, trim
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.policies import BacklogAction
+from nextgen.kernel.limits.shadow import SHADOW_SOURCE_WAIT_MS
+from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
+from protos.pulsar import PulsarApi_pb2 as pulsar
+from tests.support.brokers.shadow_world import EARLIEST, SHADOW, ShadowWorld
+from tests.support.brokers.world import TOPIC, BrokerWorld, FakeClient, settle, topic_id_of
+
+SCHEMA = Schema("s", pulsar.Schema.String, b"", {})
+OTHER = Schema("s", pulsar.Schema.Bool, b"", {})
+KINDS = pulsar.CommandSubscribe.SubType.values()
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[ShadowWorld]:
+    world = ShadowWorld(policy=StoragePolicy(60_000, 2**30, backlog_bytes_max=2**30))
+    await world.begin()
+    yield world
+    await world.stop()
+
+
+def positions(messages: list[Any]) -> list[tuple[int, int]]:
+    return [(each.message_id.ledgerId, each.message_id.entryId) for each in messages]
+
+
+async def drop_all_but_the_last_ledger(world: ShadowWorld, ledgers: int = 2) -> None:
+    """Have the source's ledger begin anew, and drop what was before."""
+    inner = world.broker("a").ledger(TOPIC).inner
+    inner._segment, inner._segment_bytes, inner._next_entry = ledgers - 1, 0, 0
+    await world.publish(1)
+    await inner.trim(Position(ledger_id_of(world.source.unit.epoch, ledgers - 1), -1))
+    world.feeds.send()
+
+
+# Reading --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_messages_of_the_source_arrive_with_their_ids_in_every_kind(
+    world: ShadowWorld, kind: int
+):
+    early = await world.publish(2)
+    client = world.client()
+    await client.subscribe(topic=SHADOW, kind=kind, **EARLIEST)
+    late = await world.publish(2)
+
+    messages = await client.until_got(pulsar.BaseCommand.MESSAGE, 4)
+
+    assert positions(messages) == early + late
+    assert world.topic.subscriptions["sub"].backlog_entries == 4
+    await client.answer(client.ack(messages[0]))
+    assert world.topic.subscriptions["sub"].backlog_entries == 3
+    assert list(world.source.subscriptions) == []
+
+
+async def test_a_subscription_begins_at_the_end_of_the_source(world: ShadowWorld):
+    await world.publish(3)
+    client = world.client()
+    await client.subscribe(topic=SHADOW)
+    last = await client.request(pulsar.BaseCommand.GET_LAST_MESSAGE_ID, consumer_id=0)
+    new = await world.publish(1)
+
+    messages = await client.until_got(pulsar.BaseCommand.MESSAGE, 1)
+
+    assert positions(messages) == new
+    assert (last.last_message_id.ledgerId, last.last_message_id.entryId) == (
+        new[0][0],
+        new[0][1] - 1,
+    )
+
+
+async def test_cursors_come_back_with_the_shadows_next_owner(world: ShadowWorld):
+    await world.publish(3)
+    client = world.client()
+    await client.subscribe(topic=SHADOW, **EARLIEST)
+    messages = await client.until_got(pulsar.BaseCommand.MESSAGE, 3)
+    await client.answer(client.ack(messages[1], is_cumulative=True))
+
+    world.assign(SHADOW, "a", properties={SHADOW_SOURCE_PROPERTY: TOPIC})
+    later = world.broker("a").client()
+    await later.subscribe(topic=SHADOW)
+
+    assert (
+        positions(await later.until_got(pulsar.BaseCommand.MESSAGE, 1)) == positions(messages)[2:]
+    )
+
+
+async def test_a_shadow_whose_source_is_away_serves_what_it_has_and_goes_on_later(
+    world: ShadowWorld,
+):
+    first = await world.publish(1)
+    client = world.client()
+    await client.subscribe(topic=SHADOW, **EARLIEST)
+    ledger = world.feeds.ledger
+    assert ledger is not None
+    world.feeds.go_away(SourceAway.MOVED)
+    assert world.shadow.away == "moved"
+    await client.subscribe("second", topic=SHADOW, consumer_id=1, **EARLIEST)
+    await client.until_got(pulsar.BaseCommand.MESSAGE, 2)
+
+    world.feeds.return_with(ledger)
+    later = await world.publish(1)
+
+    messages = await client.until_got(pulsar.BaseCommand.MESSAGE, 4)
+    assert positions(messages) == first * 2 + later * 2
+    assert (world.shadow.source, world.shadow.away) == (TOPIC, "")
+
+
+async def test_opening_waits_for_a_lost_source_so_long_and_no_longer(world: ShadowWorld):
+    await world.publish(1)
+    await world.client().subscribe(topic=SHADOW)
+    await world.broker("b").topics.close_topic(world.topic)
+    world.feeds.go_away(SourceAway.LOST)
+    world.feeds.away = SourceAway.LOST
+
+    client = world.client()
+    subscribing = client.start(
+        pulsar.BaseCommand.SUBSCRIBE, topic=SHADOW, subscription="sub", consumer_id=0, subType=0
+    )
+    await asyncio.sleep(SHADOW_SOURCE_WAIT_MS / 1_000 - 0.001)
+    await settle()
+    assert world.broker("b").topics.get(SHADOW) is None
+    await asyncio.sleep(0.001)
+
+    assert isinstance(await client.answer(subscribing), pulsar.CommandSuccess)
+    assert (world.shadow.away, world.topic.ledger.entry_count) == ("lost", 1)
+
+
+async def test_a_partition_of_a_shadow_follows_the_same_partition(world: ShadowWorld):
+    name = f"{SHADOW}-partition-3"
+    world.disk.units[topic_id_of(TOPIC), "p3"] = world.disk.units[topic_id_of(TOPIC), ""]
+    world.assign(name, "b", properties={SHADOW_SOURCE_PROPERTY: TOPIC})
+
+    await world.client().subscribe(topic=name)
+
+    assert world.feeds.followed == [(f"{TOPIC}-partition-3", name)]
+
+
+async def test_a_broker_without_feeds_opens_no_shadow():
+    world = BrokerWorld()
+    for source in (TOPIC, "no/topic"):
+        name = f"{SHADOW}-{len(source)}"
+        world.assign(name, "a", properties={SHADOW_SOURCE_PROPERTY: source})
+        refused = await world.broker("a").client().subscribe(topic=name)
+        assert refused.error == pulsar.PersistenceError
+        assert world.broker("a").ledger(name).is_closed
+    await world.stop()
+
+
+async def test_a_source_that_cannot_be_parsed_is_a_failure_of_storage(world: ShadowWorld):
+    world.assign(f"{SHADOW}2", "b", properties={SHADOW_SOURCE_PROPERTY: "no/topic"})
+
+    refused = await world.client().subscribe(topic=f"{SHADOW}2")
+
+    assert refused.error == pulsar.PersistenceError
+    assert "no/topic" in refused.message
+
+
+async def test_a_topic_that_is_not_persistent_is_never_a_shadow(world: ShadowWorld):
+    name = "non-persistent://public/default/orders-shadow"
+    world.assign(name, "b", properties={SHADOW_SOURCE_PROPERTY: TOPIC})
+
+    assert (await world.client().producer(name)).producer_ready
+
+
+# Nothing is written ---------------------------------------------------------------------------
+
+
+async def test_producers_are_refused(world: ShadowWorld):
+    client = world.client()
+
+    refused = await client.producer(SHADOW, initial_subscription_name="sub")
+    limit_backlog(world.topic)
+    again = await client.producer(SHADOW)
+
+    for answer in (refused, again):
+        assert answer.error == pulsar.NotAllowedError
+        assert f"is a shadow of {TOPIC}" in answer.message
+    assert world.topic.subscriptions == {}
+
+
+async def test_a_message_with_an_id_is_refused_at_an_ordinary_topic(world: ShadowWorld):
+    world.producer.send(0, message_id=pulsar.MessageIdData(ledgerId=1, entryId=1))
+
+    (error,) = await world.producer.until_got(pulsar.BaseCommand.SEND_ERROR, 1)
+
+    assert (error.sequence_id, error.error) == (0, pulsar.NotAllowedError)
+    assert await world.publish(1), "the producer goes on"
+
+
+async def test_a_shadow_is_neither_terminated_nor_trimmed_by_operators(world: ShadowWorld):
+    await world.publish(3)
+    client = world.client()
+    await client.subscribe(topic=SHADOW, permits=0, **EARLIEST)
+
+    with pytest.raises(Refused, match="is a shadow") as refused:
+        await operations.terminate(world.topic)
+    await operations.truncate(world.topic)
+
+    assert refused.value.code == RejectionCode.NOT_ALLOWED
+    assert world.topic.subscriptions["sub"].backlog_entries == 0
+    assert world.topic.ledger.entry_count == 3
+    assert world.feeds.follows[-1].reported == [world.topic.ledger.last]
+
+
+async def test_the_end_of_the_source_is_the_end_of_its_shadows(world: ShadowWorld):
+    await world.publish(1)
+    client = world.client()
+    await client.subscribe(topic=SHADOW, **EARLIEST)
+    (message,) = await client.until_got(pulsar.BaseCommand.MESSAGE, 1)
+
+    await world.source.terminate()
+    world.feeds.send(has_facts=True)
+    await settle()
+    assert world.topic.is_terminated
+    assert not client.got(pulsar.BaseCommand.REACHED_END_OF_TOPIC)
+    await client.answer(client.ack(message))
+    await client.until_got(pulsar.BaseCommand.REACHED_END_OF_TOPIC, 1)
+
+    assert (await client.producer(SHADOW)).error == pulsar.NotAllowedError
+
+
+# Schemas --------------------------------------------------------------------------------------
+
+
+async def test_the_schema_is_that_of_the_source_and_follows_it(world: ShadowWorld):
+    await world.source.schemas.add(SCHEMA)
+    await world.client().subscribe(topic=SHADOW)
+    schemas = world.topic.schemas
+    assert schemas.find(None) == (0, SCHEMA)
+
+    await world.source.schemas.delete(is_forced=False)
+    await world.source.schemas.add(OTHER)
+    world.feeds.send(has_facts=True)
+
+    assert schemas.find(None) == (1, OTHER)
+    assert schemas.find(0) == (0, SCHEMA)
+    assert await schemas.add(OTHER) == 1, "it is a version"
+
+
+async def test_nobody_adds_or_deletes_a_schema(world: ShadowWorld):
+    client = world.client()
+    schema = pulsar.Schema(name="s", schema_data=b"", type=pulsar.Schema.String)
+    for consumer_id in range(2):
+        success = await client.subscribe(
+            f"sub{consumer_id}", topic=SHADOW, consumer_id=consumer_id, schema=schema
+        )
+        assert isinstance(success, pulsar.CommandSuccess), "nothing was published yet"
+
+    for attempt in (
+        world.topic.schemas.add(SCHEMA, by_operator=True),
+        world.topic.schemas.delete(is_forced=True),
+    ):
+        with pytest.raises(Exception, match="its schema is that of its source"):
+            await attempt
+
+    assert len(world.topic.schemas) == len(world.source.schemas) == 0
+    await world.publish(1)
+    refused = await client.subscribe("late", topic=SHADOW, consumer_id=9, schema=schema)
+    assert refused.error == pulsar.IncompatibleSchema, "as at the source"
+
+
+# Falling behind -------------------------------------------------------------------------------
+
+
+async def backlog_of(world: ShadowWorld, count: int, *, size: int = 1) -> FakeClient:
+    client = world.client()
+    await client.subscribe(topic=SHADOW, **EARLIEST, permits=0)
+    await client.subscribe("other", topic=SHADOW, consumer_id=1)
+    await world.publish(count, size=size)
+    return client
+
+
+async def test_what_the_source_drops_is_skipped_counted_and_logged(world: ShadowWorld):
+    client = await backlog_of(world, 3)
+    messages = await client.until_got(pulsar.BaseCommand.MESSAGE, 3)
+    for message in messages[:2]:
+        await client.answer(client.ack(message, consumer_id=1))
+
+    with capture_logs() as logs:
+        await drop_all_but_the_last_ledger(world)
+
+    skips = {each["subscription"]: each["entries"] for each in logs if "skips" in each["event"]}
+    assert skips == {"sub": 3, "other": 1}
+    assert world.shadow.skipped_entries == 4
+    assert world.topic.subscriptions["sub"].backlog_entries == 1
+    assert world.topic.subscriptions["other"].backlog_entries == 1
+
+
+async def test_a_shadow_that_was_closed_skips_when_it_is_opened(world: ShadowWorld):
+    client = await backlog_of(world, 3)
+    world.topic.pass_over(Position(world.topic.ledger.last.ledger_id, 0))
+    client.leave()
+    await settle()
+    await world.broker("b").topics.close_idle(world.topic)
+    await drop_all_but_the_last_ledger(world)
+
+    with capture_logs() as logs:
+        await world.client().subscribe(topic=SHADOW)
+
+    assert {each["subscription"] for each in logs if "skips" in each["event"]} == {"sub", "other"}
+    assert world.topic.subscriptions["sub"].backlog_entries == 1
+    assert world.topic.subscriptions["sub"].mark_delete == Position(
+        world.topic.ledger.first.ledger_id, -1
+    )
+
+
+async def test_a_new_subscription_at_the_beginning_skips_nothing(world: ShadowWorld):
+    await world.publish(1)
+    with capture_logs() as logs:
+        await backlog_of(world, 1)
+        world.feeds.send()
+
+    assert [each for each in logs if "skips" in each["event"]] == []
+    assert world.shadow.skipped_entries == 0
+
+
+async def test_a_backlog_above_the_policy_continues_at_the_end(world: ShadowWorld):
+    await backlog_of(world, 4)
+    topic = world.topic
+    topic.use_policy(replace(topic.policy, backlog_reset_entries=4))
+    limit_backlog(topic)
+    assert topic.subscriptions["sub"].backlog_entries == 4
+
+    topic.use_policy(replace(topic.policy, backlog_reset_entries=3))
+    limit_backlog(topic)
+
+    assert topic.subscriptions["sub"].backlog_entries == 0
+    assert world.shadow.skipped_entries == 8
+
+
+@pytest.mark.parametrize("action", BacklogAction)
+async def test_a_backlog_quota_evicts_whatever_its_action(
+    world: ShadowWorld, action: BacklogAction
+):
+    await backlog_of(world, 10, size=1_000)
+    topic = world.topic
+    policy = replace(topic.policy, backlog_bytes_max=5_500, backlog_action=action)
+    topic.use_policy(policy)
+
+    limit_backlog(topic)
+
+    assert 0 < topic.subscriptions["sub"].backlog_entries < 6
+    assert world.source.ledger.entry_count == 10
+
+
+async def test_messages_expire_by_the_shadows_policy(world: ShadowWorld):
+    await backlog_of(world, 2)
+    world.wall_clock_ms += 10_000
+    await world.publish(1)
+    topic = world.topic
+    topic.use_policy(replace(topic.policy, message_ttl_ms=5_000))
+
+    await expire(topic, world.clock())
+
+    assert topic.subscriptions["sub"].backlog_entries == 1
+
+
+async def test_what_is_acknowledged_is_reported_to_the_source_and_nothing_is_dropped(
+    world: ShadowWorld,
+):
+    client = await backlog_of(world, 3)
+    world.wall_clock_ms += 10**9
+    messages = await client.until_got(pulsar.BaseCommand.MESSAGE, 3)
+    await client.answer(client.ack(messages[1], consumer_id=1, is_cumulative=True))
+
+    await trim(world.topic, world.topic.policy, world.clock())
+    world.topic.subscriptions["sub"].pass_over(Position(*positions(messages)[0]))
+    await trim(world.topic, world.topic.policy, world.clock())
+
+    assert world.feeds.follows[-1].reported[1:] == [Position(*positions(messages)[0])]
+    assert world.topic.ledger.entry_count == 3
+    ledger: TopicLedger = world.source.ledger
+    assert ledger.entry_count == 3
