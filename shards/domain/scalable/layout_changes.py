@@ -41,10 +41,11 @@ from shards.domain.scalable.state import LayoutOperation, ScalableTopic
 from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionPhase
 
 _Decision = Accepted[LayoutEvent] | Rejected
-_Child = tuple[HashRange, BucketStarts, int]
-"""Range, buckets and merge depth."""
+_Child = tuple[HashRange, BucketStarts, int, tuple[int, ...]]
+"""Range, buckets, merge depth and parents."""
 
-_PARENTS = {ChangeKind.SPLIT: 1, ChangeKind.MERGE: 2, ChangeKind.REBUCKET: 1}
+_PARENTS = {ChangeKind.SPLIT: 1, ChangeKind.MERGE: 2}
+"""How many there are. Any number of segments may be given other buckets in one operation."""
 
 
 def decide(topic: ScalableTopic, command: SegmentCommand) -> _Decision:
@@ -101,11 +102,11 @@ def _decide_plan(topic: ScalableTopic, command: PlanLayoutChange) -> _Decision:
             hash_end=within.end,
             created_at_epoch=topic.epoch + 1,
             created_at_ms=command.time_ms,
-            parents=parent_ids,
+            parents=parents_of,
             bucket_starts=buckets,
             merge_depth=depth,
         )
-        for place, (within, buckets, depth) in enumerate(made)
+        for place, (within, buckets, depth, parents_of) in enumerate(made)
     ]
     planned = LayoutChangePlanned(
         topic.name,
@@ -140,8 +141,8 @@ def _decide_plan_again(
 def _active_segments(
     topic: ScalableTopic, segment_ids: Sequence[int], kind: ChangeKind
 ) -> list[Segment] | Rejected:
-    wanted = _PARENTS.get(kind)
-    if wanted is None or len(segment_ids) != wanted:
+    wanted = _PARENTS.get(kind, max(1, len(set(segment_ids))))
+    if kind not in (*_PARENTS, ChangeKind.REBUCKET) or len(segment_ids) != wanted:
         return Rejected(RejectionCode.NOT_ALLOWED, f"no {kind} of {len(segment_ids)} segments")
     segments = []
     for segment_id in segment_ids:
@@ -174,33 +175,41 @@ def _children(
     topic: ScalableTopic, command: PlanLayoutChange, parents: Sequence[Segment]
 ) -> list[_Child] | Rejected:
     first = parents[0]
+    ids = tuple([each.segment_id for each in parents])
     match command.kind:
         case ChangeKind.SPLIT:
             if first.hash_range.size == 1:
                 return _not_allowed(topic, first, "has a range of one value, it cannot be split")
             buckets = buckets_of_halves(first.bucket_starts)
-            return [(half, buckets, first.merge_depth) for half in first.hash_range.split()]
+            return [(half, buckets, first.merge_depth, ids) for half in first.hash_range.split()]
         case ChangeKind.MERGE:
             second = parents[1]
             if not first.hash_range.is_adjacent(second.hash_range):
                 return _not_allowed(topic, first, f"is not adjacent to segment {second.segment_id}")
             buckets = buckets_of_merged(first.bucket_starts, second.bucket_starts)
             depth = max(first.merge_depth, second.merge_depth) + 1
-            return [(first.hash_range.union(second.hash_range), buckets, depth)]
+            return [(first.hash_range.union(second.hash_range), buckets, depth, ids)]
         case ChangeKind.MIGRATE:
             buckets = buckets_of_new_topic(len(parents))
-            return [(within, buckets, 0) for within in initial_ranges(len(parents))]
+            return [(within, buckets, 0, ids) for within in initial_ranges(len(parents))]
         case _:
-            if not 1 <= command.buckets <= BUCKETS_PER_SEGMENT_MAX:
-                return Rejected(
-                    RejectionCode.LIMIT_EXCEEDED,
-                    f"{command.buckets} entry buckets, a segment has 1 to "
-                    f"{BUCKETS_PER_SEGMENT_MAX}",
-                )
-            buckets = equal_buckets(command.buckets)
-            if buckets == first.bucket_starts:
-                return _not_allowed(topic, first, f"has {command.buckets} entry buckets already")
-            return [(first.hash_range, buckets, first.merge_depth)]
+            return _rebucketed(topic, command, parents)
+
+
+def _rebucketed(
+    topic: ScalableTopic, command: PlanLayoutChange, parents: Sequence[Segment]
+) -> list[_Child] | Rejected:
+    """Return a successor for each of ``parents``, in its range."""
+    if not 1 <= command.buckets <= BUCKETS_PER_SEGMENT_MAX:
+        return Rejected(
+            RejectionCode.LIMIT_EXCEEDED,
+            f"{command.buckets} entry buckets, a segment has 1 to {BUCKETS_PER_SEGMENT_MAX}",
+        )
+    buckets = equal_buckets(command.buckets)
+    for each in parents:
+        if buckets == each.bucket_starts:
+            return _not_allowed(topic, each, f"has {command.buckets} entry buckets already")
+    return [(each.hash_range, buckets, each.merge_depth, (each.segment_id,)) for each in parents]
 
 
 # Going on ------------------------------------------------------------------------------------

@@ -464,3 +464,26 @@ def test_only_a_topic_of_classic_units_is_migrated():
     taken_back = after(begun, AbandonLayoutChange(1, "no broker"))
     assert refused(taken_back, plan(SPLIT, 0)).code is RejectionCode.NOT_ALLOWED
     assert after(taken_back, plan(MIGRATE)).next_segment_id == 6
+
+
+def test_several_segments_get_other_buckets_in_one_operation():
+    topic = after(new_topic(3), plan(REBUCKET, 0, 2, buckets=8))
+    assert [each.parents for each in topic.operation.children] == [(0,), (2,)]
+
+    topic = finish(topic)
+
+    assert [(each.segment_id, each.bucket_count) for each in topic.active] == [
+        (3, 8),
+        (1, 1),
+        (4, 8),
+    ]
+    assert topic.segments[0].children == (3,)
+    assert topic.segments[2].children == (4,)
+    assert are_tiling(each.hash_range for each in topic.active)
+
+
+@pytest.mark.parametrize("segments", [(), (0, 0)])
+def test_no_segment_and_the_same_twice_get_no_buckets(segments):
+    assert refused(new_topic(2), plan(REBUCKET, *segments, buckets=8)).code is (
+        RejectionCode.NOT_ALLOWED
+    )
