@@ -103,6 +103,7 @@ LAYOUT_CHANGED = "layout_changed"
 ABANDONED = "layout_change_abandoned"
 STORAGE_REMOVED = "segment_storage_removed"
 POSTPONED = "segment_prune_postponed"
+EXPLAINED = "auto_scale_decided"
 LAYOUT_TYPES = (
     LAYOUT_CREATED,
     LAYOUT_RESTORED,
@@ -114,6 +115,7 @@ LAYOUT_TYPES = (
     ABANDONED,
     STORAGE_REMOVED,
     POSTPONED,
+    EXPLAINED,
 )
 
 SUBSCRIBED = "scalable_subscription_created"

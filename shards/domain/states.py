@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
+from shards.domain.scalable.loads import TopicLoads
 from shards.domain.scalable.state import ScalableTopic
 
 
@@ -16,6 +17,7 @@ class StateKind(StrEnum):
     NAMESPACE = "namespace"  # tenant/namespace
     TOPIC = "topic"  # Canonical base text.
     SCALABLE_TOPIC = "scalable_topic"  # Canonical base text. Beside the topic of that name.
+    TOPIC_LOADS = "topic_loads"  # Canonical base text, of a scalable topic.
     PARENT_GATE = "parent_gate"  # parent_gate.gate_key
     ASSIGNMENT = "assignment"  # names.assignment_key, assignment.unit_key
     BROKER_SESSION = "broker_session"  # The broker's id.
@@ -30,6 +32,7 @@ State = (
     | namespace.Namespace
     | topic.Topic
     | ScalableTopic
+    | TopicLoads
     | parent_gate.ParentGate
     | assignment.Assignment
     | broker_session.BrokerSession

@@ -13,6 +13,7 @@ from typing import Any
 
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
 from shards.domain.scalable import events as scalable
+from shards.domain.scalable import loads as scalable_loads
 from shards.domain.scalable import state as scalable_state
 from shards.domain.states import LoadStates, StateKind, States
 from shards.wire.event import DomainEvent
@@ -24,6 +25,7 @@ class Route:
 
     ``is_birth``: there is no state before it, so none is read.
     ``total``: what it adds to the number of objects of its kind.
+    ``also``: another state that it changes.
     """
 
     kind: StateKind
@@ -31,6 +33,7 @@ class Route:
     evolve: Callable[[Any, Any], Any]
     is_birth: bool = False
     total: int = 0
+    also: Route | None = None
 
 
 def _name(event: Any) -> str:
@@ -70,6 +73,7 @@ _GATE = Route(StateKind.PARENT_GATE, _gate, parent_gate.evolve)
 _SHARD = Route(StateKind.SHARD, _shard, shard.evolve)
 _ASSIGNMENT = Route(StateKind.ASSIGNMENT, _unit, assignment.evolve)
 _SCALABLE = Route(StateKind.SCALABLE_TOPIC, _name, scalable_state.evolve)
+_LOADS = Route(StateKind.TOPIC_LOADS, _name, scalable_loads.evolve)
 
 ROUTES: dict[type, Route] = {
     tenant.TenantCreated: _tenant_route(is_birth=True, total=1),
@@ -102,14 +106,16 @@ ROUTES: dict[type, Route] = {
     parent_gate.ParentGateClosed: _GATE,
     scalable.ScalableTopicCreated: replace(_SCALABLE, is_birth=True, total=1),
     scalable.ScalableTopicRestored: replace(_SCALABLE, is_birth=True, total=1),
-    scalable.ScalableTopicDeleted: replace(_SCALABLE, total=-1),
+    scalable.ScalableTopicDeleted: replace(_SCALABLE, total=-1, also=_LOADS),
     scalable.LayoutChangePlanned: _SCALABLE,
     scalable.SegmentChildrenReady: _SCALABLE,
     scalable.SegmentSealed: _SCALABLE,
-    scalable.LayoutChanged: _SCALABLE,
+    scalable.LayoutChanged: replace(_SCALABLE, also=_LOADS),
     scalable.LayoutChangeAbandoned: _SCALABLE,
     scalable.SegmentPrunePostponed: _SCALABLE,
     scalable.SegmentStorageRemoved: _SCALABLE,
+    scalable.SegmentLoadsRecorded: _LOADS,
+    scalable.AutoScaleDecided: _SCALABLE,
     scalable.ScalableSubscriptionCreated: _SCALABLE,
     scalable.ScalableSubscriptionSought: _SCALABLE,
     scalable.ScalableSubscriptionReady: _SCALABLE,
@@ -131,14 +137,16 @@ def evolve_all(events: Iterable[DomainEvent], load: LoadStates) -> States:
     states: States = defaultdict(dict)
     wanted: dict[StateKind, set[str]] = defaultdict(set)
     for event in events:
-        route = ROUTES[event.__class__]
-        key = route.key(event)
-        routed.append((route, key, event))
-        known = states[route.kind]
-        if key not in known:
-            known[key] = None
-            if not (route.is_birth or _is_first_assignment(event)):
-                wanted[route.kind].add(key)
+        route: Route | None = ROUTES[event.__class__]
+        while route is not None:
+            key = route.key(event)
+            routed.append((route, key, event))
+            known = states[route.kind]
+            if key not in known:
+                known[key] = None
+                if not (route.is_birth or _is_first_assignment(event)):
+                    wanted[route.kind].add(key)
+            route = route.also
     for kind, keys in wanted.items():
         states[kind].update(load(kind, keys))
 

@@ -26,6 +26,7 @@ from shards.domain.namespace import Namespace
 from shards.domain.parent_gate import ParentGate, ParentKind
 from shards.domain.policies import NO_PACKED_POLICIES
 from shards.domain.properties import Properties
+from shards.domain.scalable.loads import TopicLoads
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.shard import SHARD_KEY, Shard
 from shards.domain.states import State, StateKind
@@ -33,7 +34,12 @@ from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
 from shards.projections import tables
 from shards.projections.row_fields import RowFields
-from shards.wire.scalable import pack_scalable_topic, unpack_scalable_topic
+from shards.wire.scalable import (
+    pack_scalable_topic,
+    pack_topic_loads,
+    unpack_scalable_topic,
+    unpack_topic_loads,
+)
 
 Row = tuple[Any, ...]
 
@@ -161,6 +167,14 @@ def _scalable(row: Row) -> ScalableTopic:
     return unpack_scalable_topic(row[3])
 
 
+def _loads_row(key: str, state: TopicLoads) -> tuple[Any, ...]:
+    return (key, pack_topic_loads(state))
+
+
+def _loads(row: Row) -> TopicLoads:
+    return unpack_topic_loads(row[1])
+
+
 def _gate_row(key: str, state: ParentGate) -> tuple[Any, ...]:
     return (key, state.parent_id, int(state.is_open), state.attempt, state.version)
 
@@ -210,6 +224,7 @@ MAPPINGS: dict[StateKind, RowMapping] = {
     StateKind.NAMESPACE: _mapping(tables.NAMESPACES, _NAMESPACE.to_row, _NAMESPACE.from_row),
     StateKind.TOPIC: _mapping(tables.TOPICS, _TOPIC.to_row, _TOPIC.from_row),
     StateKind.SCALABLE_TOPIC: _mapping(tables.SCALABLE_TOPICS, _scalable_row, _scalable),
+    StateKind.TOPIC_LOADS: _mapping(tables.TOPIC_LOADS, _loads_row, _loads),
     StateKind.PARENT_GATE: _mapping(tables.PARENT_GATES, _gate_row, _gate),
     StateKind.ASSIGNMENT: _mapping(tables.ASSIGNMENTS, _assignment_row, _assignment),
     StateKind.BROKER_SESSION: _mapping(tables.BROKER_SESSIONS, _SESSION.to_row, _SESSION.from_row),

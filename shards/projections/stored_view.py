@@ -21,6 +21,7 @@ from shards.projections.tables import (
     SCALABLE_TOPICS,
     SHARD_META,
     TENANT_USAGE,
+    TOPIC_LOADS,
     TOPICS,
 )
 from shards.wire.scalable import unpack_scalable_topic
@@ -46,6 +47,10 @@ WITHOUT_PRUNING = 0x27F3_8DB4
 """Fingerprint of the tables before scalable topics had a time of their next pruning."""
 
 
+WITHOUT_LOADS = 0x7897_83EA
+"""Fingerprint of the tables before the loads of segments were recorded."""
+
+
 def open_view_store(directory: Path) -> ViewStore:
     """Return the state machine that folds a shard's log into tables in ``directory``."""
     upgrades = {
@@ -55,6 +60,7 @@ def open_view_store(directory: Path) -> ViewStore:
         WITHOUT_RESTORES: _add_restores_and_scalable_topics,
         WITHOUT_SCALABLE_TOPICS: _add_scalable_topics,
         WITHOUT_PRUNING: _add_prune_times,
+        WITHOUT_LOADS: _add_loads,
     }
     return ViewStore(directory, METADATA, fold, upgrades=upgrades)
 
@@ -99,6 +105,13 @@ def _add_scalable_topics(connection: sqlite3.Connection) -> None:
     connection.execute(str(CreateTable(SCALABLE_TOPICS).compile(dialect=dialect))).close()
     for index in SCALABLE_TOPICS.indexes:
         connection.execute(str(CreateIndex(index).compile(dialect=dialect))).close()
+    _add_loads(connection)
+
+
+def _add_loads(connection: sqlite3.Connection) -> None:
+    """Add the empty table: a log of before has no loads of segments."""
+    create = str(CreateTable(TOPIC_LOADS).compile(dialect=sqlite.dialect()))
+    connection.execute(create).close()
 
 
 def _add_prune_times(connection: sqlite3.Connection) -> None:
@@ -110,6 +123,7 @@ def _add_prune_times(connection: sqlite3.Connection) -> None:
         deterministic=True,
     )
     recreate_table(connection, SCALABLE_TOPICS, {"prune_at_ms": "prune_at_ms(state)"})
+    _add_loads(connection)
 
 
 def _add_tenant_usage(connection: sqlite3.Connection) -> None:
@@ -125,7 +139,7 @@ def _add_tenant_usage(connection: sqlite3.Connection) -> None:
 
 def _present_tables() -> list[Table]:
     """Return the tables that every earlier version had."""
-    later = (TENANT_USAGE, SCALABLE_TOPICS)
+    later = (TENANT_USAGE, SCALABLE_TOPICS, TOPIC_LOADS)
     return [table for table in METADATA.sorted_tables if table not in later]
 
 

@@ -99,6 +99,15 @@ SCALABLE_TOPICS_TO_PRUNE = Index(
 )
 """The topics with sealed segments that nobody needs any more, by the time of the next look."""
 
+TOPIC_LOADS = Table(
+    "topic_loads",
+    METADATA,
+    _key("name"),
+    Column("state", LargeBinary, nullable=False),  # A serialised TopicLoads.
+    sqlite_with_rowid=False,
+)
+"""Beside the scalable topics: loads change more often, and a topic's row may be large."""
+
 PARENT_GATES = Table(
     "parent_gates",
     METADATA,

@@ -64,6 +64,8 @@ EVENT_LEVELS: Final[dict[type[DomainEvent], int]] = {
     scalable.SegmentsAssigned: 7,
     scalable.SegmentPrunePostponed: 8,
     scalable.ScalableTopicRestored: 8,
+    scalable.SegmentLoadsRecorded: 9,
+    scalable.AutoScaleDecided: 9,
 }
 
 

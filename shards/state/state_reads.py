@@ -12,6 +12,7 @@ from shards.domain.assignment import Assignment
 from shards.domain.broker_session import BrokerSession
 from shards.domain.namespace import Namespace
 from shards.domain.parent_gate import ParentGate, ParentKind, gate_key
+from shards.domain.scalable.loads import TopicLoads
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.shard import SHARD_KEY, Shard
 from shards.domain.states import State, StateKind
@@ -66,6 +67,10 @@ class StateReads:
     def load_scalable(self, base_text: str) -> ScalableTopic | None:
         """Return the layout of a scalable topic, None of another topic."""
         return self._one(StateKind.SCALABLE_TOPIC, base_text, ScalableTopic)
+
+    def load_loads(self, base_text: str) -> TopicLoads | None:
+        """Return the recorded loads of a scalable topic's segments, None if there are none."""
+        return self._one(StateKind.TOPIC_LOADS, base_text, TopicLoads)
 
     def load_gate(self, kind: ParentKind, name: str) -> ParentGate | None:
         return self._one(StateKind.PARENT_GATE, gate_key(kind, name), ParentGate)

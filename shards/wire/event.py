@@ -18,7 +18,7 @@ from shards.domain.parent_gate import ParentKind
 from shards.domain.placement.choice import CandidateSeen, PlacementDecision
 from shards.domain.policies import NO_PACKED_POLICIES
 from shards.domain.properties import Properties
-from shards.domain.scalable.events import ScalableTopicEvent
+from shards.domain.scalable.events import ScalableTopicEvent, SegmentLoadsRecorded
 from shards.wire.scalable import SCALABLE_EVENTS
 from shards.wire.session_event import SESSION_EVENTS
 
@@ -38,6 +38,7 @@ DomainEvent = (
     | broker_session.BrokerSessionEvent
     | shard.ShardEvent
     | ScalableTopicEvent
+    | SegmentLoadsRecorded
 )
 
 

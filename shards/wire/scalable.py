@@ -8,10 +8,13 @@ from typing import Any
 
 from nextgen.client.wire.fields import REPEATED, Conversion, FieldMap
 from nextgen.client.wire.layouts import SEGMENT, SEGMENT_END
+from nextgen.kernel.governance.broker_load import Rates
+from nextgen.kernel.scalable.auto_scale import ActionKind, GroupSizes, Reason, ScaleClocks
+from nextgen.kernel.scalable.segment_load import SegmentLoad
 from nextgen.kernel.scalable.segments import Segment, SegmentEnd
 from protos.nextgen.v1 import events_pb2 as pb
 from protos.nextgen.v1 import layouts_pb2 as layouts
-from shards.domain.scalable import events, state
+from shards.domain.scalable import events, loads, state
 from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionPhase, SubscriptionType
 
 _CONSUMER = FieldMap(
@@ -123,6 +126,41 @@ def unpack_scalable_topic(packed: bytes) -> state.ScalableTopic:
     return _TOPIC.from_stored(layouts.ScalableTopic.FromString(packed))
 
 
+# Loads -------------------------------------------------------------------------------------------
+
+RATES = FieldMap(Rates, layouts.SegmentRates)
+_LOAD = FieldMap(SegmentLoad, layouts.SegmentLoad, converted={"rates": RATES.one})
+_CLOCKS = FieldMap(ScaleClocks, layouts.ScaleClocks)
+_GROUPS = FieldMap(GroupSizes, layouts.GroupSizes)
+
+
+def _to_loads(known: Mapping[int, SegmentLoad]) -> list[layouts.SegmentLoad]:
+    return [_LOAD.to_stored(each) for each in known.values()]
+
+
+def _from_loads(stored: Iterable[layouts.SegmentLoad]) -> dict[int, SegmentLoad]:
+    return {each.segment_id: _LOAD.from_stored(each) for each in stored}
+
+
+_TOPIC_LOADS = FieldMap(
+    loads.TopicLoads,
+    layouts.TopicLoads,
+    converted={"loads": (_to_loads, _from_loads), "clocks": _CLOCKS.one},
+)
+
+
+def pack_topic_loads(state: loads.TopicLoads) -> bytes:
+    """Return loads as their row has them: equal loads give equal bytes."""
+    return _TOPIC_LOADS.to_stored(state).SerializeToString(deterministic=True)
+
+
+def unpack_topic_loads(packed: bytes) -> loads.TopicLoads:
+    """Return the loads that ``pack_topic_loads`` was given."""
+    return _TOPIC_LOADS.from_stored(layouts.TopicLoads.FromString(packed))
+
+
+# Events ------------------------------------------------------------------------------------------
+
 _SUBSCRIPTION_TYPE = {"type": _TYPE}
 
 SCALABLE_EVENTS: dict[str, FieldMap[Any, Any]] = {
@@ -156,6 +194,24 @@ SCALABLE_EVENTS: dict[str, FieldMap[Any, Any]] = {
     "layout_change_abandoned": FieldMap(events.LayoutChangeAbandoned, pb.LayoutChangeAbandoned),
     "segment_prune_postponed": FieldMap(events.SegmentPrunePostponed, pb.SegmentPrunePostponed),
     "segment_storage_removed": FieldMap(events.SegmentStorageRemoved, pb.SegmentStorageRemoved),
+    "segment_loads_recorded": FieldMap(
+        events.SegmentLoadsRecorded,
+        pb.SegmentLoadsRecorded,
+        renamed={"name": "topic"},
+        converted={"loads": _LOAD.each},
+    ),
+    "auto_scale_decided": FieldMap(
+        events.AutoScaleDecided,
+        pb.AutoScaleDecided,
+        converted={
+            "kind": (attrgetter("value"), ActionKind),
+            "segments": REPEATED,
+            "reason": (attrgetter("value"), Reason),
+            "groups": _GROUPS.one,
+            "loads": _LOAD.each,
+            "clocks": _CLOCKS.one,
+        },
+    ),
     "scalable_subscription_created": FieldMap(
         events.ScalableSubscriptionCreated,
         pb.ScalableSubscriptionCreated,

@@ -54,6 +54,8 @@ KEY_FIELDS = MappingProxyType(
         "layout_change_abandoned": "name",
         "segment_prune_postponed": "name",
         "segment_storage_removed": "name",
+        "segment_loads_recorded": None,
+        "auto_scale_decided": "name",
         "scalable_subscription_created": "name",
         "scalable_subscription_sought": "name",
         "scalable_subscription_ready": "name",

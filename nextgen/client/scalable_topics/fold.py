@@ -203,8 +203,13 @@ def _assigned(subscription: ScalableSubscription, change: Any) -> None:
     subscription.assigned.extend(change.assigned)
 
 
+def _explained(_topic: ScalableTopic, _: Any) -> None:
+    """Change nothing: it says why an operation was begun."""
+
+
 _FOLDS: dict[str, Callable[[ScalableTopic, Any], None]] = {
     "layout_change_planned": _planned,
+    "auto_scale_decided": _explained,
     "segment_children_ready": _children_ready,
     "segment_sealed": _sealed,
     "layout_changed": _changed,

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
+from typing import Final
 
 from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.limits.scalable import AUTO_SCALE_CLOCK_LEAP_MS, BUCKETS_PER_SEGMENT_MAX
@@ -97,6 +98,9 @@ class ScaleClocks:
     split_at_ms: int = 0
     merge_at_ms: int = 0
     rebucket_at_ms: int = 0
+
+
+NEVER_CHANGED: Final = ScaleClocks()
 
 
 @dataclass(frozen=True, slots=True)

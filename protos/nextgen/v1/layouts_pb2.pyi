@@ -114,6 +114,58 @@ class ConsumerSegments(_message.Message):
     shared: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, consumer_name: _Optional[str] = ..., segments: _Optional[_Iterable[int]] = ..., shared: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class SegmentRates(_message.Message):
+    __slots__ = ("messages_in", "messages_out", "bytes_in", "bytes_out")
+    MESSAGES_IN_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_OUT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    messages_in: float
+    messages_out: float
+    bytes_in: float
+    bytes_out: float
+    def __init__(self, messages_in: _Optional[float] = ..., messages_out: _Optional[float] = ..., bytes_in: _Optional[float] = ..., bytes_out: _Optional[float] = ...) -> None: ...
+
+class SegmentLoad(_message.Message):
+    __slots__ = ("segment_id", "rates", "recorded_at_ms", "cold_since_ms")
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    RATES_FIELD_NUMBER: _ClassVar[int]
+    RECORDED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    COLD_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    segment_id: int
+    rates: SegmentRates
+    recorded_at_ms: int
+    cold_since_ms: int
+    def __init__(self, segment_id: _Optional[int] = ..., rates: _Optional[_Union[SegmentRates, _Mapping]] = ..., recorded_at_ms: _Optional[int] = ..., cold_since_ms: _Optional[int] = ...) -> None: ...
+
+class TopicLoads(_message.Message):
+    __slots__ = ("topic_id", "loads", "clocks")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    LOADS_FIELD_NUMBER: _ClassVar[int]
+    CLOCKS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    loads: _containers.RepeatedCompositeFieldContainer[SegmentLoad]
+    clocks: ScaleClocks
+    def __init__(self, topic_id: _Optional[str] = ..., loads: _Optional[_Iterable[_Union[SegmentLoad, _Mapping]]] = ..., clocks: _Optional[_Union[ScaleClocks, _Mapping]] = ...) -> None: ...
+
+class ScaleClocks(_message.Message):
+    __slots__ = ("split_at_ms", "merge_at_ms", "rebucket_at_ms")
+    SPLIT_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    MERGE_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    REBUCKET_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    split_at_ms: int
+    merge_at_ms: int
+    rebucket_at_ms: int
+    def __init__(self, split_at_ms: _Optional[int] = ..., merge_at_ms: _Optional[int] = ..., rebucket_at_ms: _Optional[int] = ...) -> None: ...
+
+class GroupSizes(_message.Message):
+    __slots__ = ("consumers", "sharing")
+    CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    SHARING_FIELD_NUMBER: _ClassVar[int]
+    consumers: int
+    sharing: int
+    def __init__(self, consumers: _Optional[int] = ..., sharing: _Optional[int] = ...) -> None: ...
+
 class ScalableTopic(_message.Message):
     __slots__ = ("topic_id", "name", "epoch", "next_segment_id", "version", "segments", "operation", "last_operation_id", "removals", "subscriptions", "postponed", "sealed_bytes")
     class PostponedEntry(_message.Message):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nextgen.kernel.scalable.auto_scale import ActionKind, GroupSizes, Reason, ScaleClocks
+from nextgen.kernel.scalable.segment_load import SegmentLoad
 from nextgen.kernel.scalable.segments import Segment, SegmentEnd
 from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionType
 
@@ -123,6 +125,34 @@ class SegmentStorageRemoved:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentLoadsRecorded:
+    """The loads that moved by enough. It is no event of the layout: see ``loads``."""
+
+    name: str
+    topic_id: str
+    loads: tuple[SegmentLoad, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AutoScaleDecided:
+    """Why an operation was begun by itself: everything that was decided by. ``policy`` is JSON."""
+
+    name: str
+    topic_id: str
+    operation_id: int
+    kind: ActionKind
+    segments: tuple[int, ...]
+    buckets: int
+    reason: Reason
+    evaluated_at_ms: int
+    groups: GroupSizes
+    policy: str
+    policies_version: int
+    loads: tuple[SegmentLoad, ...]
+    clocks: ScaleClocks
+
+
+@dataclass(frozen=True, slots=True)
 class ScalableSubscriptionCreated:
     name: str
     topic_id: str
@@ -210,6 +240,7 @@ LayoutEvent = (
     | LayoutChangeAbandoned
     | SegmentPrunePostponed
     | SegmentStorageRemoved
+    | AutoScaleDecided
 )
 SubscriptionEvent = (
     ScalableSubscriptionCreated

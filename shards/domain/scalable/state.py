@@ -12,9 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from nextgen.kernel.scalable.auto_scale import GroupSizes
 from nextgen.kernel.scalable.segments import Segment, SegmentEnd
 from shards.domain.scalable.events import (
     Assigned,
+    AutoScaleDecided,
     LayoutChangeAbandoned,
     LayoutChanged,
     LayoutChangePlanned,
@@ -134,6 +136,18 @@ class ScalableTopic:
         return any(each.consumers for each in self.subscriptions.values())
 
     @property
+    def group_sizes(self) -> GroupSizes:
+        """The sizes of the largest groups of registered consumers."""
+        groups = self.subscriptions.values()
+        sharing = [
+            len(each.consumers)
+            for each in groups
+            if each.type is SubscriptionType.STREAM and all(each.consumers.values())
+        ]
+        consumers = [len(each.consumers) for each in groups]
+        return GroupSizes(max(consumers, default=0), max(sharing, default=0))
+
+    @property
     def drained(self) -> frozenset[int]:
         """The sealed segments that every subscription with cursors has drained."""
         sealed = frozenset([each.segment_id for each in self.segments.values() if each.is_sealed])
@@ -193,12 +207,10 @@ def evolve(topic: ScalableTopicState, event: ScalableTopicEvent) -> ScalableTopi
             operation = _operation(topic, event.operation_id)
             removals = (*topic.removals, *operation.children)
             return replace(topic, operation=None, removals=removals)
-        case SegmentPrunePostponed():
-            postponed = {**topic.postponed, event.segment_id: event.until_ms}
-            return replace(topic, postponed=dict(sorted(postponed.items())))
-        case SegmentStorageRemoved():
-            left = [each for each in topic.removals if each.segment_id != event.segment_id]
-            return replace(topic, removals=tuple(left))
+        case SegmentPrunePostponed() | SegmentStorageRemoved():
+            return _pruned(topic, event)
+        case AutoScaleDecided():
+            return topic  # It says why, nothing more.
         case _:
             return replace(topic, subscriptions=_subscriptions(topic.subscriptions, event))
 
@@ -281,6 +293,16 @@ def _changed(topic: ScalableTopic, event: LayoutChanged) -> ScalableTopic:
         postponed=postponed,
         sealed_bytes=sealed_bytes,
     )
+
+
+def _pruned(
+    topic: ScalableTopic, event: SegmentPrunePostponed | SegmentStorageRemoved
+) -> ScalableTopic:
+    if isinstance(event, SegmentPrunePostponed):
+        postponed = {**topic.postponed, event.segment_id: event.until_ms}
+        return replace(topic, postponed=dict(sorted(postponed.items())))
+    left = [each for each in topic.removals if each.segment_id != event.segment_id]
+    return replace(topic, removals=tuple(left))
 
 
 def _without(numbers: Mapping[int, int], gone: Iterable[int]) -> Mapping[int, int]:

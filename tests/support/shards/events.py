@@ -6,7 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from nextgen.client.wire.policies import pack_policies
+from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.governance.policies import Policies, Retention
+from nextgen.kernel.scalable.auto_scale import ActionKind, GroupSizes, Reason, ScaleClocks
+from nextgen.kernel.scalable.segment_load import SegmentLoad
 from nextgen.kernel.scalable.segments import Segment, SegmentEnd
 from nextgen.replication.ports import Entry, Record
 from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
@@ -42,6 +45,9 @@ _CHILDREN = (
 )
 _REMOVED = Segment(3, 0, 0xFFFF, 1, TIME_MS, is_sealed=True, sealed_at_epoch=1)
 
+_RATES = Rates(0.1, 20_000.5, 3e9, 0)
+_LOADS = (SegmentLoad(1, Rates(), TIME_MS, TIME_MS - 9), SegmentLoad(2, _RATES, TIME_MS + 3))
+
 SCALABLE_HISTORY: tuple[DomainEvent, ...] = (
     topic.TopicCreated("topic-3", SCALABLE, 0, "ns-1", TIME_MS),
     scalable.ScalableTopicCreated(SCALABLE, "topic-3", (_PARENT,)),
@@ -67,6 +73,7 @@ SCALABLE_HISTORY: tuple[DomainEvent, ...] = (
         SCALABLE, "topic-3", 2, ChangeKind.SPLIT, (0,), _CHILDREN, "operator", TIME_MS
     ),
     scalable.SegmentChildrenReady(SCALABLE, "topic-3", 2),
+    scalable.SegmentLoadsRecorded(SCALABLE, "topic-3", (SegmentLoad(0, _RATES, TIME_MS),)),
     scalable.SegmentSealed(SCALABLE, "topic-3", 2, 0, SegmentEnd(-4, 17), 4_321),
     scalable.LayoutChanged(SCALABLE, "topic-3", 1, ChangeKind.SPLIT, 2, (_SEALED, *_CHILDREN)),
     scalable.SegmentDrained(SCALABLE, "topic-3", "s", 0),
@@ -96,6 +103,22 @@ SCALABLE_HISTORY: tuple[DomainEvent, ...] = (
         "auto_scale",
         TIME_MS,
     ),
+    scalable.AutoScaleDecided(
+        SCALABLE,
+        "topic-3",
+        3,
+        ActionKind.MERGE,
+        (1, 2),
+        0,
+        Reason.COLD,
+        TIME_MS,
+        GroupSizes(3, 2),
+        '{"enabled":true}',
+        4,
+        _LOADS,
+        ScaleClocks(TIME_MS, 0, TIME_MS - 1),
+    ),
+    scalable.SegmentLoadsRecorded(SCALABLE, "topic-3", _LOADS),
     scalable.SegmentChildrenReady(SCALABLE, "topic-3", 3),
     scalable.SegmentSealed(SCALABLE, "topic-3", 3, 2, SegmentEnd(-1, -1)),
     scalable.SegmentPrunePostponed(SCALABLE, "topic-3", 1, TIME_MS + 60_000),

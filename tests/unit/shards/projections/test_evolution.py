@@ -18,6 +18,7 @@ EVENT_TYPES = {
     *get_args(assignment.AssignmentEvent),
     *get_args(broker_session.BrokerSessionEvent),
     *get_args(scalable.ScalableTopicEvent),
+    scalable.SegmentLoadsRecorded,
 }
 
 
@@ -47,6 +48,7 @@ def test_states_are_loaded_once_per_kind_and_only_where_something_builds_on_them
         StateKind.PARENT_GATE,
         StateKind.SHARD,
         StateKind.TENANT_USAGE,
+        StateKind.TOPIC_LOADS,
         StateKind.TOTAL,
         StateKind.USAGE,
     ]

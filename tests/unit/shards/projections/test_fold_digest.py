@@ -21,6 +21,7 @@ from shards.projections.fold import fold
 from shards.projections.stored_view import (
     IDS_AS_TEXT,
     UNITS_BY_KEY_ONLY,
+    WITHOUT_LOADS,
     WITHOUT_PRUNING,
     WITHOUT_RESTORES,
     WITHOUT_SCALABLE_TOPICS,
@@ -209,7 +210,7 @@ def _tables_without(
 ) -> MetaData:
     earlier = MetaData()
     for table in METADATA.sorted_tables:
-        if table.name in ("tenant_usage", "scalable_topics"):
+        if table.name in ("tenant_usage", "scalable_topics", "topic_loads"):
             continue
         columns = [
             column._copy()
@@ -243,6 +244,14 @@ def _tables_without_pruning() -> MetaData:
     return earlier
 
 
+def _tables_without_loads() -> MetaData:
+    earlier = MetaData()
+    for table in METADATA.sorted_tables:
+        if table.name != "topic_loads":
+            table.to_metadata(earlier)
+    return earlier
+
+
 EARLIER = {
     IDS_AS_TEXT: _tables_without(TEXT_IDS),
     UNITS_BY_KEY_ONLY: _tables_without({}),
@@ -250,6 +259,7 @@ EARLIER = {
     WITHOUT_RESTORES: _tables_with_tenant_usage(LATEST_ADDED),
     WITHOUT_SCALABLE_TOPICS: _tables_with_tenant_usage({}),
     WITHOUT_PRUNING: _tables_without_pruning(),
+    WITHOUT_LOADS: _tables_without_loads(),
 }
 VERSIONS = pytest.mark.parametrize(
     "version",
@@ -261,6 +271,7 @@ VERSIONS = pytest.mark.parametrize(
         "no restores",
         "no scalable topics",
         "no pruning",
+        "no loads",
     ],
 )
 
@@ -273,7 +284,10 @@ def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
     changed: dict[str, tuple[str, ...]] = (
         LATEST_ADDED if is_late else {**ADDED, **text_ids, "assignments": ()}
     )
-    if version == WITHOUT_PRUNING:
+    connection.execute("DROP TABLE topic_loads")
+    if version == WITHOUT_LOADS:
+        changed = {}
+    elif version == WITHOUT_PRUNING:
         changed = {"scalable_topics": ()}
     else:
         connection.execute("DROP TABLE scalable_topics")
@@ -292,7 +306,7 @@ def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
             connection.execute(
                 f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values
             )
-    if version not in (WITHOUT_RESTORES, WITHOUT_SCALABLE_TOPICS, WITHOUT_PRUNING):
+    if version not in (WITHOUT_RESTORES, WITHOUT_SCALABLE_TOPICS, WITHOUT_PRUNING, WITHOUT_LOADS):
         connection.execute("DROP TABLE tenant_usage")
     if not is_late:
         connection.execute("DROP TABLE view_digest")

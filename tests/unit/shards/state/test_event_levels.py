@@ -78,6 +78,7 @@ SEVENTH_LEVEL = {
     "segments_assigned",
 }
 EIGHTH_LEVEL = {"segment_prune_postponed", "scalable_topic_restored"}
+NINTH_LEVEL = {"segment_loads_recorded", "auto_scale_decided"}
 LEVELS = [
     (1, FIRST_LEVEL),
     (2, SECOND_LEVEL),
@@ -85,6 +86,7 @@ LEVELS = [
     (6, SIXTH_LEVEL),
     (7, SEVENTH_LEVEL),
     (8, EIGHTH_LEVEL),
+    (9, NINTH_LEVEL),
 ]
 
 

@@ -1,0 +1,106 @@
+"""The recorded loads of a scalable topic's segments, and when it was changed last.
+
+A state of its own beside the topic: loads change with the traffic, and whoever watches the layout
+need not hear of them. It begins with the first record. What an operation ends goes with the event
+that commits it, as does the time that cool-downs count from: so a failed operation burns none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from nextgen.kernel.governance.broker_load import Rates
+from nextgen.kernel.scalable.auto_scale import NEVER_CHANGED, ScaleClocks
+from nextgen.kernel.scalable.auto_scale_policy import AutoScalePolicy
+from nextgen.kernel.scalable.segment_load import SegmentLoad, cold_since, is_material
+from shards.domain.scalable.events import LayoutChanged, ScalableTopicDeleted, SegmentLoadsRecorded
+from shards.domain.scalable.state import ScalableTopic
+from shards.domain.scalable.vocabulary import ChangeKind
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLoads:
+    """``loads`` are by the ids of segments, ascending."""
+
+    topic_id: str
+    loads: Mapping[int, SegmentLoad] = field(default_factory=dict)
+    clocks: ScaleClocks = NEVER_CHANGED
+
+
+LoadEvent = SegmentLoadsRecorded | LayoutChanged | ScalableTopicDeleted
+
+
+def evolve(before: TopicLoads | None, event: LoadEvent) -> TopicLoads | None:
+    """Return the loads of a topic as they are after ``event``."""
+    match event:
+        case SegmentLoadsRecorded():
+            # A topic of the same name that was deleted may have left some.
+            if before is None or before.topic_id != event.topic_id:
+                before = TopicLoads(event.topic_id)
+            loads = {**before.loads, **{each.segment_id: each for each in event.loads}}
+            return replace(before, loads=dict(sorted(loads.items())))
+        case LayoutChanged():
+            # Nothing begins here: an earlier release, which keeps no loads, folds the same event.
+            return None if before is None else _changed(before, event)
+        case ScalableTopicDeleted():
+            return None
+
+
+def _changed(before: TopicLoads, event: LayoutChanged) -> TopicLoads:
+    ended = {each.segment_id for each in event.changed if each.is_sealed}.union(event.removed)
+    loads = {key: each for key, each in before.loads.items() if key not in ended}
+    made = [each for each in event.changed if not each.is_sealed]
+    made_at_ms = max([each.created_at_ms for each in made], default=0)
+    clocks = before.clocks
+    match event.kind:
+        case ChangeKind.SPLIT:
+            clocks = replace(clocks, split_at_ms=made_at_ms)
+        case ChangeKind.MERGE:
+            clocks = replace(clocks, merge_at_ms=made_at_ms)
+        case ChangeKind.REBUCKET:
+            clocks = replace(clocks, rebucket_at_ms=made_at_ms)
+    return replace(before, loads=loads, clocks=clocks)
+
+
+def record(
+    topic: ScalableTopic,
+    before: TopicLoads | None,
+    samples: Mapping[int, Rates],
+    policy: AutoScalePolicy,
+    now_ms: int,
+) -> SegmentLoadsRecorded | None:
+    """Return what is to be recorded of ``samples``, by segment; None if nothing is.
+
+    A segment is recorded again, too, if it is cold and not marked so, or the other way round: the
+    policy was changed, or the time of the mark cannot be.
+    """
+    known = of_topic(topic, before).loads
+    loads = []
+    for segment in topic.active:
+        number = segment.segment_id
+        last = known.get(number)
+        rates = samples.get(number)
+        if rates is None or not is_material(None if last is None else last.rates, rates, policy):
+            if last is None:
+                continue
+            rates = last.rates
+            since_ms = cold_since(last, rates, policy, now_ms)
+            if bool(since_ms) is bool(last.cold_since_ms):
+                continue
+        since_ms = cold_since(last, rates, policy, now_ms)
+        loads.append(SegmentLoad(number, rates, now_ms, since_ms))
+    if not loads:
+        return None
+    return SegmentLoadsRecorded(topic.name, topic.topic_id, _by_id(loads))
+
+
+def of_topic(topic: ScalableTopic, loads: TopicLoads | None) -> TopicLoads:
+    """Return the loads of ``topic``, none if those that are there are of another one."""
+    if loads is None or loads.topic_id != topic.topic_id:
+        return TopicLoads(topic.topic_id)
+    return loads
+
+
+def _by_id(loads: Iterable[SegmentLoad]) -> tuple[SegmentLoad, ...]:
+    return tuple(sorted(loads, key=lambda each: each.segment_id))
