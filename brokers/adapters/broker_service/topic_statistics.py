@@ -98,6 +98,7 @@ def detailed_stats(topic: Topic) -> wire.TopicStats:
     found.classic_clients = sum(not each.request.is_managed for each in topic.producers)
     found.classic_clients += sum(not each.request.is_managed for each in consumers)
     found.last_publish_time_ms = topic.ledger.last_time_ms
+    _set_shadows(found, topic)
     _set_rate(found.rates_in, topic.rates.rate_in)
     _set_rate(found.rates_out, topic.rates.rate_out)
     room = _RowRoom()
@@ -111,6 +112,25 @@ def detailed_stats(topic: Topic) -> wire.TopicStats:
         row.properties.update(subscription.properties)
         row.backlog_bytes = size * min(row.backlog_entries, entries) // entries if entries else 0
     return found
+
+
+def _set_shadows(found: wire.TopicStats, topic: Topic) -> None:
+    shadow, ledger = topic.as_shadow, topic.ledger
+    if shadow is not None:
+        found.shadow.source = shadow.source
+        found.shadow.away = shadow.away
+        found.shadow.skipped_entries = shadow.skipped_entries
+    for feed in topic.followers.feeds:
+        acknowledged = topic.shadows.of(feed.shadow)
+        backlog = 0 if acknowledged is None else ledger.entries_between(acknowledged, ledger.last)
+        found.feeds.add(
+            shadow=feed.shadow,
+            broker_id=feed.broker_id,
+            connected_since_ms=feed.connected_since_ms,
+            entries_out=feed.entries_out,
+            bytes_out=feed.bytes_out,
+            backlog_entries=backlog,
+        )
 
 
 class _RowRoom:

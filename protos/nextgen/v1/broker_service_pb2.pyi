@@ -415,7 +415,7 @@ class MessagePosition(_message.Message):
     def __init__(self, ledger_id: _Optional[int] = ..., entry_id: _Optional[int] = ...) -> None: ...
 
 class TopicStats(_message.Message):
-    __slots__ = ("topic", "epoch", "producers", "entries", "bytes", "first", "last", "messages_in", "messages_out", "bytes_in", "bytes_out", "subscriptions", "is_fenced", "error", "schema_versions", "backlog_bytes", "is_terminated", "rates_in", "rates_out", "publishers", "deduplicates", "last_publish_time_ms", "classic_clients")
+    __slots__ = ("topic", "epoch", "producers", "entries", "bytes", "first", "last", "messages_in", "messages_out", "bytes_in", "bytes_out", "subscriptions", "is_fenced", "error", "schema_versions", "backlog_bytes", "is_terminated", "rates_in", "rates_out", "publishers", "deduplicates", "last_publish_time_ms", "classic_clients", "shadow", "feeds")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PRODUCERS_FIELD_NUMBER: _ClassVar[int]
@@ -439,6 +439,8 @@ class TopicStats(_message.Message):
     DEDUPLICATES_FIELD_NUMBER: _ClassVar[int]
     LAST_PUBLISH_TIME_MS_FIELD_NUMBER: _ClassVar[int]
     CLASSIC_CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    FEEDS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     epoch: int
     producers: int
@@ -462,7 +464,35 @@ class TopicStats(_message.Message):
     deduplicates: bool
     last_publish_time_ms: int
     classic_clients: int
-    def __init__(self, topic: _Optional[str] = ..., epoch: _Optional[int] = ..., producers: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., first: _Optional[_Union[MessagePosition, _Mapping]] = ..., last: _Optional[_Union[MessagePosition, _Mapping]] = ..., messages_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionStats, _Mapping]]] = ..., is_fenced: _Optional[bool] = ..., error: _Optional[str] = ..., schema_versions: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., is_terminated: _Optional[bool] = ..., rates_in: _Optional[_Union[TrafficRates, _Mapping]] = ..., rates_out: _Optional[_Union[TrafficRates, _Mapping]] = ..., publishers: _Optional[_Iterable[_Union[ProducerStats, _Mapping]]] = ..., deduplicates: _Optional[bool] = ..., last_publish_time_ms: _Optional[int] = ..., classic_clients: _Optional[int] = ...) -> None: ...
+    shadow: ShadowStats
+    feeds: _containers.RepeatedCompositeFieldContainer[ShadowFeedStats]
+    def __init__(self, topic: _Optional[str] = ..., epoch: _Optional[int] = ..., producers: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., first: _Optional[_Union[MessagePosition, _Mapping]] = ..., last: _Optional[_Union[MessagePosition, _Mapping]] = ..., messages_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionStats, _Mapping]]] = ..., is_fenced: _Optional[bool] = ..., error: _Optional[str] = ..., schema_versions: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., is_terminated: _Optional[bool] = ..., rates_in: _Optional[_Union[TrafficRates, _Mapping]] = ..., rates_out: _Optional[_Union[TrafficRates, _Mapping]] = ..., publishers: _Optional[_Iterable[_Union[ProducerStats, _Mapping]]] = ..., deduplicates: _Optional[bool] = ..., last_publish_time_ms: _Optional[int] = ..., classic_clients: _Optional[int] = ..., shadow: _Optional[_Union[ShadowStats, _Mapping]] = ..., feeds: _Optional[_Iterable[_Union[ShadowFeedStats, _Mapping]]] = ...) -> None: ...
+
+class ShadowStats(_message.Message):
+    __slots__ = ("source", "away", "skipped_entries")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    AWAY_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    away: str
+    skipped_entries: int
+    def __init__(self, source: _Optional[str] = ..., away: _Optional[str] = ..., skipped_entries: _Optional[int] = ...) -> None: ...
+
+class ShadowFeedStats(_message.Message):
+    __slots__ = ("shadow", "broker_id", "connected_since_ms", "entries_out", "bytes_out", "backlog_entries")
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_OUT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    shadow: str
+    broker_id: str
+    connected_since_ms: int
+    entries_out: int
+    bytes_out: int
+    backlog_entries: int
+    def __init__(self, shadow: _Optional[str] = ..., broker_id: _Optional[str] = ..., connected_since_ms: _Optional[int] = ..., entries_out: _Optional[int] = ..., bytes_out: _Optional[int] = ..., backlog_entries: _Optional[int] = ...) -> None: ...
 
 class TrafficRates(_message.Message):
     __slots__ = ("messages_per_s", "bytes_per_s")

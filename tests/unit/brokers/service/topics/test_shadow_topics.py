@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from brokers.adapters.broker_service.topic_statistics import detailed_stats
 from brokers.domain.position import Position, ledger_id_of
 from brokers.domain.schemas.schema import Schema
 from brokers.domain.storage_policy import StoragePolicy
 from brokers.ports.ledger import TopicLedger
 from brokers.ports.source_feed import SourceAway
+from brokers.service.shadows.followers import Follower, ShadowFeed
 from brokers.service.topics import operations
 from brokers.service.topics.upkeep import expire, limit_backlog, trim
 from nextgen.kernel.errors import Refused
@@ -22,6 +24,7 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.governance.policies import BacklogAction
 from nextgen.kernel.limits.shadow import SHADOW_SOURCE_WAIT_MS
 from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
+from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.brokers.shadow_world import EARLIEST, SHADOW, ShadowWorld
 from tests.support.brokers.world import TOPIC, BrokerWorld, FakeClient, settle, topic_id_of
@@ -392,3 +395,47 @@ async def test_what_is_acknowledged_is_reported_to_the_source_and_nothing_is_dro
     assert world.topic.ledger.entry_count == 3
     ledger: TopicLedger = world.source.ledger
     assert ledger.entry_count == 3
+
+
+# Statistics -----------------------------------------------------------------------------------
+
+
+async def test_statistics_name_the_source_and_what_was_missed(world: ShadowWorld):
+    await backlog_of(world, 3)
+    await drop_all_but_the_last_ledger(world)
+    world.feeds.go_away(SourceAway.UNLISTED)
+
+    stats = detailed_stats(world.topic)
+
+    assert stats.shadow == wire.ShadowStats(source=TOPIC, away="unlisted", skipped_entries=6)
+    assert (stats.entries, stats.producers, len(stats.subscriptions)) == (1, 0, 2)
+    assert not detailed_stats(world.source).HasField("shadow")
+
+
+async def test_statistics_of_a_source_have_a_row_for_each_shadow_that_it_feeds(
+    world: ShadowWorld,
+):
+    published = await world.publish(3)
+    feeds = [ShadowFeed(name, "b", 5, entries_out=3, bytes_out=30) for name in (SHADOW, "new")]
+
+    class Feeding(Follower):
+        @property
+        def feeds(self) -> list[ShadowFeed]:
+            return feeds
+
+    world.source.followers.add(Feeding())
+    world.source.shadows.report(SHADOW, Position(*published[0]))
+
+    rows = detailed_stats(world.source).feeds
+
+    assert list(rows) == [
+        wire.ShadowFeedStats(
+            shadow=name,
+            broker_id="b",
+            connected_since_ms=5,
+            entries_out=3,
+            bytes_out=30,
+            backlog_entries=backlog,
+        )
+        for name, backlog in ((SHADOW, 2), ("new", 0))
+    ]
