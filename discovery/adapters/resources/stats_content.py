@@ -48,6 +48,7 @@ class StatsContent:
         self._head: Content = _head(pb.TopicStats(), created_time_ms)
         self._publishers: list[pb.ProducerStats] = []
         self._subscriptions: dict[str, tuple[Content, list[pb.ConsumerStats]]] = {}
+        self._feeds: dict[str, Content] = {}
         self._with_publishers = with_publishers
         self._with_consumers = with_consumers
         self._rows_left = TOPIC_ADMIN_ROWS_MAX
@@ -62,6 +63,8 @@ class StatsContent:
         _add(self._head, _head(stats))
         if self._with_publishers:
             self._add_rows(self._publishers, stats.publishers)
+        for feed in stats.feeds:
+            _add(self._feeds.setdefault(feed.shadow, {}), _feed(feed))
         for each in stats.subscriptions:
             present = self._subscriptions.get(each.name)
             if present is not None:
@@ -82,6 +85,9 @@ class StatsContent:
         return object_texts(
             self._head | dict(members or {}),
             publishers=list_texts(map(_publisher, self._publishers)),
+            shadowReplication=map_texts(
+                (name, object_texts(feed)) for name, feed in self._feeds.items()
+            ),
             subscriptions=map_texts(
                 (name, object_texts(head, consumers=list_texts(map(_consumer, rows))))
                 for name, (head, rows) in self._subscriptions.items()
@@ -124,7 +130,8 @@ def _too_many_subscriptions() -> Refused:
 
 
 def _head(stats: pb.TopicStats, created_time_ms: int = 0) -> Content:
-    return {
+    shadow = {"shadow": _shadow(stats.shadow)} if stats.HasField("shadow") else {}
+    return shadow | {
         "msgRateIn": stats.rates_in.messages_per_s,
         "msgThroughputIn": stats.rates_in.bytes_per_s,
         "msgRateOut": stats.rates_out.messages_per_s,
@@ -149,6 +156,34 @@ def _head(stats: pb.TopicStats, created_time_ms: int = 0) -> Content:
         "lastPublishTimeStamp": stats.last_publish_time_ms,
         "compaction": {},
         "terminated": stats.is_terminated,
+    }
+
+
+def _feed(stats: pb.ShadowFeedStats) -> Content:
+    """Return ``ReplicatorStats`` of the admin libraries: a source feeds one shadow."""
+    return {
+        "msgRateIn": 0.0,
+        "msgThroughputIn": 0.0,
+        "msgRateOut": 0.0,
+        "msgThroughputOut": 0.0,
+        "msgRateExpired": 0.0,
+        "msgOutCount": stats.entries_out,
+        "bytesOutCount": stats.bytes_out,
+        "replicationBacklog": stats.backlog_entries,
+        "connected": True,
+        "replicationDelayInSeconds": 0,
+        "outboundConnection": stats.broker_id,
+        "outboundConnectedSince": _time(stats.connected_since_ms),
+    }
+
+
+def _shadow(stats: pb.ShadowStats) -> Content:
+    """Return what a shadow says of its source: Pulsar has no such statistics."""
+    return {
+        "source": stats.source,
+        "connected": not stats.away,
+        "away": stats.away,
+        "skippedEntries": stats.skipped_entries,
     }
 
 
@@ -341,12 +376,16 @@ def _consumer(stats: pb.ConsumerStats) -> Content:
 
 def client(stats: pb.ClientStats) -> Content:
     """Return the address, connection time and version of a client, under Pulsar's names."""
-    since = datetime.fromtimestamp(stats.connected_since_ms / 1_000, UTC)
     return {
         "address": f"/{stats.address}",
-        "connectedSince": since.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "connectedSince": _time(stats.connected_since_ms),
         "clientVersion": stats.client_version,
     }
+
+
+def _time(time_ms: int) -> str:
+    found = datetime.fromtimestamp(time_ms / 1_000, UTC)
+    return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _ledger(extent: admin_pb.LedgerExtent) -> Content:

@@ -124,6 +124,48 @@ def test_a_sum_of_nothing_has_every_name():
     assert topic_stats().keys() == topic_stats(stats()).keys()
 
 
+def feed(shadow: str, entries: int) -> pb.ShadowFeedStats:
+    return pb.ShadowFeedStats(
+        shadow=shadow,
+        broker_id="broker-2",
+        connected_since_ms=1_700_000_000_123,
+        entries_out=entries,
+        bytes_out=10 * entries,
+        backlog_entries=3,
+    )
+
+
+def test_shadows_that_a_source_feeds_are_shown_and_added_up_by_their_names():
+    first = pb.TopicStats(feeds=[feed("persistent://a/b/s", 4), feed("persistent://a/b/t", 1)])
+    second = pb.TopicStats(feeds=[feed("persistent://a/b/s", 6)])
+
+    shadows = topic_stats(first, second)["shadowReplication"]
+
+    assert list(shadows) == ["persistent://a/b/s", "persistent://a/b/t"]
+    of_s = shadows["persistent://a/b/s"]
+    assert (of_s["msgOutCount"], of_s["bytesOutCount"], of_s["replicationBacklog"]) == (10, 100, 6)
+    assert (of_s["connected"], of_s["outboundConnection"]) == (True, "broker-2")
+    assert of_s["outboundConnectedSince"] == "2023-11-14T22:13:20.123Z"
+    assert topic_stats(stats())["shadowReplication"] == {}
+
+
+def test_shadow_says_which_source_it_has_and_why_it_gets_nothing():
+    source = "persistent://a/b/source-partition-0"
+    fed = pb.TopicStats(shadow=pb.ShadowStats(source=source, skipped_entries=2))
+    away = pb.TopicStats(shadow=pb.ShadowStats(source=source, away="unlisted", skipped_entries=1))
+
+    assert topic_stats(fed)["shadow"] == {
+        "source": source,
+        "connected": True,
+        "away": "",
+        "skippedEntries": 2,
+    }
+    assert topic_stats(away)["shadow"]["connected"] is False
+    assert topic_stats(away)["shadow"]["away"] == "unlisted"
+    assert topic_stats(fed, away)["shadow"]["skippedEntries"] == 3
+    assert "shadow" not in topic_stats(stats())
+
+
 def of_subscriptions(names: range, consumers: int = 0) -> pb.TopicStats:
     rows = [pb.ConsumerStats(consumer_id=number) for number in range(consumers)]
     return pb.TopicStats(
