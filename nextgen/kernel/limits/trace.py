@@ -15,7 +15,14 @@ values within an objective are counted exactly."""
 
 LOOP_LAG_INTERVAL_MS = 100
 """Interval of measurements of the event loop's lag. A measured lag is less than the stall by at
-most this. Ten timers a second take a thousandth of a core, in each idle process."""
+most this. Ten timers a second take a thousandth of a core, so an idle process has fewer."""
+
+LOOP_LAG_IDLE_INTERVAL_MS = 500
+"""The same in an idle process, where a stall keeps nobody waiting. One that is longer than this and
+``LOOP_STALL_MS`` together is always noticed."""
+
+LOOP_IDLE_PERCENT = 5
+"""An event loop that used less of a core since its last measurement is idle."""
 
 LOOP_STALL_MS = 250
 """A loop that is later than this has stalled, and an alert fires: two and a half times the cost of

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,7 +24,13 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from nextgen.kernel.limits.trace import LATENCY_BUCKETS_MS, LOOP_LAG_INTERVAL_MS, LOOP_STALL_MS
+from nextgen.kernel.limits.trace import (
+    LATENCY_BUCKETS_MS,
+    LOOP_IDLE_PERCENT,
+    LOOP_LAG_IDLE_INTERVAL_MS,
+    LOOP_LAG_INTERVAL_MS,
+    LOOP_STALL_MS,
+)
 from nextgen.runtime.settings import TraceSettings
 from nextgen.runtime.telemetry.trace_export import start_tracing, version
 from nextgen.tasks.background import failures, keep
@@ -94,10 +101,13 @@ class LoopLag:
     async def run(self) -> None:
         """Observe for ever."""
         clock = asyncio.get_running_loop().time
+        interval_ms = LOOP_LAG_INTERVAL_MS
         while True:
-            due_at = clock() + LOOP_LAG_INTERVAL_MS / 1_000
-            await asyncio.sleep(LOOP_LAG_INTERVAL_MS / 1_000)
-            self.observe(clock() - due_at)
+            began_at, used_s = clock(), time.thread_time()
+            await asyncio.sleep(interval_ms / 1_000)
+            passed_s = clock() - began_at
+            self.observe(passed_s - interval_ms / 1_000)
+            interval_ms = next_interval_ms(time.thread_time() - used_s, passed_s)
 
     def observe(self, late_s: float) -> None:
         """Record the delay of a timer."""
@@ -105,6 +115,12 @@ class LoopLag:
         if late_s * 1_000 > LOOP_STALL_MS:
             self._stalls.inc()
             LoopLag.stalls += 1
+
+
+def next_interval_ms(used_s: float, passed_s: float) -> int:
+    """Return when to measure next, if the loop's thread used ``used_s`` of the ``passed_s``."""
+    is_idle = used_s * 100 < passed_s * LOOP_IDLE_PERCENT
+    return LOOP_LAG_IDLE_INTERVAL_MS if is_idle else LOOP_LAG_INTERVAL_MS
 
 
 @asynccontextmanager

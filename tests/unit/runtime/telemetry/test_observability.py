@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry
 
-from nextgen.kernel.limits.trace import LOOP_STALL_MS
+from nextgen.kernel.limits.trace import (
+    LOOP_IDLE_PERCENT,
+    LOOP_LAG_IDLE_INTERVAL_MS,
+    LOOP_LAG_INTERVAL_MS,
+    LOOP_STALL_MS,
+)
 from nextgen.runtime.settings import NO_TRACES
-from nextgen.runtime.telemetry.observability import LoopLag, ProcessCollector, observed
+from nextgen.runtime.telemetry.observability import (
+    LoopLag,
+    ProcessCollector,
+    next_interval_ms,
+    observed,
+)
 from nextgen.runtime.telemetry.trace_export import version
 from nextgen.tasks.timeouts import timeout
 from tests.support.processes.kept_tasks import break_kept, has_begun_again
@@ -55,6 +67,36 @@ def test_a_loop_that_is_loop_stall_ms_late_has_not_stalled_and_a_later_one_has()
     lag.observe((LOOP_STALL_MS + 1) / 1_000)
     assert registry.get_sample_value("nextgen_event_loop_stalls_total") == 1
     assert registry.get_sample_value("nextgen_event_loop_lag_seconds_count") == 2
+
+
+@pytest.mark.parametrize(
+    ("used_s", "interval_ms"),
+    [(0.0049, LOOP_LAG_IDLE_INTERVAL_MS), (0.005, LOOP_LAG_INTERVAL_MS)],
+)
+def test_a_loop_that_uses_loop_idle_percent_of_a_core_is_measured_often(
+    used_s: float, interval_ms: int
+) -> None:
+    assert used_s * 1_000 <= LOOP_IDLE_PERCENT, "of a tenth of a second"
+    assert next_interval_ms(used_s, 0.1) == interval_ms
+
+
+async def test_an_idle_loop_is_measured_less_often_until_it_works_again() -> None:
+    registry = CollectorRegistry()
+    measuring = asyncio.create_task(LoopLag(registry).run())
+
+    def measured() -> float:
+        return registry.get_sample_value("nextgen_event_loop_lag_seconds_count") or 0
+
+    await asyncio.sleep(3 * LOOP_LAG_IDLE_INTERVAL_MS / 1_000)
+    assert 2 <= measured() <= 4, "one after the first interval, then one each idle interval"
+
+    before = measured()
+    busy_until = time.monotonic() + 2 * LOOP_LAG_IDLE_INTERVAL_MS / 1_000
+    while time.monotonic() < busy_until:
+        sum(range(10_000))
+        await asyncio.sleep(0)
+    measuring.cancel()
+    assert measured() - before >= 4, "every LOOP_LAG_INTERVAL_MS once it was seen to work"
 
 
 async def test_measuring_goes_on_after_its_task_ended() -> None:
