@@ -257,7 +257,8 @@ def _retries(report: Report) -> Metric:
 def _watch_lag(report: Report) -> Iterator[Metric]:
     age = GaugeMetricFamily(
         "nextgen_discovery_watch_age_seconds",
-        "Time since the last update of a shard's assignments, the oldest of all processes",
+        "Time since the last update of a shard's assignments, the oldest of all processes; "
+        "0 while its lease rests",
         labels=["shard"],
     )
     resets = CounterMetricFamily(

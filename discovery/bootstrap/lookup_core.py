@@ -94,9 +94,7 @@ class LookupCore:
         self.partition_counts = PartitionCounts(counts_max=PARTITION_COUNTS_MAX)
         self.counters = DiscoveryCounters()
         self.streams = ShardStreams(config.node_id, self.link)
-        self.watches = CacheWatches(
-            self.streams, self.link, self.cache, self.absent, self.partition_counts
-        )
+        self.watches = self._cache_watches()
         self.watch_registry = WatchRegistry(
             self.link, self.streams, CatchUpStreams(config.node_id, self.link), clock
         )
@@ -110,6 +108,7 @@ class LookupCore:
             clock,
             config.fairness.tenant_lookups_waiting_max,
         )
+        self.lookups.on_asked(self.watches.wake)
         self._creation = TopicCreation(self.router, self.absent.created_here)
         self._schemas = _topic_schemas(self.lookups)
         self.owners = TopicOwners(self.lookups.locate)
@@ -136,6 +135,16 @@ class LookupCore:
         self.link.on_connected(self._meter.connected)
         self._reporter = ProcessReporter(
             self.counters, self.cache, self.router.statistics, self._gauges, self._watch_states
+        )
+
+    def _cache_watches(self) -> CacheWatches:
+        return CacheWatches(
+            self.streams,
+            self.link,
+            self.cache,
+            self.absent,
+            self.partition_counts,
+            lambda: self.counters.names_read,
         )
 
     def _make_pulsar(self, known: KnownTopics) -> None:
@@ -280,7 +289,7 @@ class LookupCore:
     def _watch_states(self) -> Iterable[tuple[int, float, int]]:
         now = self._clock()
         for shard_id, watch in self.watches.by_shard.items():
-            yield shard_id, now - watch.heard_at, watch.resets
+            yield shard_id, watch.age_s(now), watch.resets
 
 
 def _lookup_meter(

@@ -44,6 +44,11 @@ class DiscoveryCounters:
         self.tally = LookupTally()
         """Lookups by the latency that clients saw; the service level objective is judged by it."""
 
+    @property
+    def names_read(self) -> int:
+        """Names that were looked up, or whose partitions were read."""
+        return self.names_looked_up + self.pulsar_partition_reads
+
     def add_cold(self, latency_ms: float, names: int) -> None:
         """Count ``names`` answered by a shard after ``latency_ms``."""
         self.cold_latency_ms[bisect_left(COLD_LATENCY_BUCKETS_MS, latency_ms)] += names

@@ -11,19 +11,25 @@ the next leader has led for one time-to-live (ADR 0029). Updates come in order: 
 sent, no later update extends an answer that it replaced. After one time-to-live a subscriber has
 either applied the event or stopped answering. ``EffectiveWrites`` rests on that: its wait for a
 leased subscription ends then.
+
+A subscriber that answers nothing says so with its renewal, and its lease rests: it is confirmed
+every ``ASSIGNMENT_REST_MS``, as a sign of life, and so ends in between. Changes are sent and
+acknowledged as ever. A renewal that says otherwise is confirmed at once (ADR 0128).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 
 from nextgen.client.changes.index import Change
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS, ASSIGNMENT_UPDATE_MS
-from nextgen.kernel.limits.stream import WATCH_EVENTS_PER_UPDATE_MAX
+from nextgen.kernel.limits.stream import ASSIGNMENT_REST_MS, WATCH_EVENTS_PER_UPDATE_MAX
 from nextgen.tasks.background import keep
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.shard_service_pb2 import WatchRenew, WatchShardUpdate
 from shards.watches.change_delivery import NOT_DUE, Delivery
@@ -38,6 +44,7 @@ from shards.wire.leased_form import (
 )
 
 _UPDATE_SECONDS = ASSIGNMENT_UPDATE_MS / 1000
+_REST_SECONDS = ASSIGNMENT_REST_MS / 1000
 
 _CONFIRMATIONS_MAX = ASSIGNMENT_TTL_MS // ASSIGNMENT_UPDATE_MS
 """Confirmations that wait until their subscriber has caught up. Older ones are dropped: the time
@@ -69,6 +76,9 @@ class LeasedWatch(Delivery[LeasedForm]):
         self._unreached: deque[tuple[int, int]] = deque(maxlen=_CONFIRMATIONS_MAX)
         """Confirmations beyond the last update: their position, and when their message left."""
         self._creations_wait_s = CREATIONS_SECONDS
+        self._rests = False
+        """Whether the subscriber answers nothing, by its last message."""
+        self._woken = asyncio.Event()
         self._is_first = True
         self._begins_anew = False
         """Whether the next update says that what precedes it may be missing."""
@@ -90,6 +100,9 @@ class LeasedWatch(Delivery[LeasedForm]):
         self._creations_wait_s = (
             UNTIL_THE_NEXT_UPDATE if renew.creations_may_wait else CREATIONS_SECONDS
         )
+        if self._rests and not renew.may_rest:
+            self._woken.set()
+        self._rests = renew.may_rest
         if self._backlog:
             # Creations may be in it that waited for the next regular update.
             self._send_within(self._creations_wait_s)
@@ -204,6 +217,7 @@ class LeasedWatch(Delivery[LeasedForm]):
         """Have a majority confirm this leader repeatedly; an update is due after each
         confirmation."""
         while True:
+            self._woken.clear()
             asked_at_ms = self._asked_at_ms
             try:
                 # A heartbeat that left since then has mostly been answered by now.
@@ -215,4 +229,12 @@ class LeasedWatch(Delivery[LeasedForm]):
             if asked_at_ms > self._confirmed_at_ms:
                 self._unreached.append((position, asked_at_ms))
             self.send_at(position)
-            await asyncio.sleep(_UPDATE_SECONDS)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Wait until the next confirmation is due, or until a rest ends."""
+        # Before its first confirmation a subscriber does not know that the lease stands.
+        rests = self._rests and self._confirmed_at_ms > 0
+        with contextlib.suppress(TimeoutError):
+            async with timeout(_REST_SECONDS if rests else _UPDATE_SECONDS):
+                await self._woken.wait()

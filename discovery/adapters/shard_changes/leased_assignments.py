@@ -5,12 +5,16 @@
 The shared stream follows the shard's leader and resumes the watch there. It acknowledges an update
 AFTER the update took effect in the cache: a move relies on that to release the old owner (ADR
 0029).
+
+While nobody looks anything up in this process the lease rests: it ends, few updates come, and
+changes are applied and acknowledged as ever. The first lookup goes to the shard and wakes it (ADR
+0128).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -24,6 +28,7 @@ from nextgen.kernel.limits.cluster import (
     LOOKUP_STALENESS_MS_MAX,
     WATCH_TTL_MARGIN_MS,
 )
+from nextgen.kernel.limits.discovery import LEASES_UNUSED_MS
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, Item
 
@@ -34,7 +39,10 @@ _logger = structlog.get_logger(__name__)
 
 
 class LeasedAssignments:
-    """The answers' watch of one shard. ``run`` it as a task; cancel that to stop."""
+    """The answers' watch of one shard. ``run`` it as a task; cancel that to stop.
+
+    ``uses`` counts what was asked of this process that a lease may answer, from any shard.
+    """
 
     def __init__(
         self,
@@ -42,12 +50,17 @@ class LeasedAssignments:
         cache: AnswerCache,
         absent: AbsentNames,
         counts: PartitionCounts,
+        uses: Callable[[], int],
     ) -> None:
         self.shard_id = stream.shard_id
         self._stream = stream
         self._cache = cache
         self._absent = absent
         self._counts = counts
+        self._uses = uses
+        self._uses_seen = uses()
+        self._used_at = asyncio.get_running_loop().time()
+        """When ``uses`` was last seen to have grown."""
         self.heard_at = float("-inf")
         """When the last update arrived, on the event loop's clock, in seconds."""
         self.resets = 0
@@ -55,6 +68,7 @@ class LeasedAssignments:
         self._begins_anew = False
         self._ended: asyncio.Event = asyncio.Event()
         stream.let_creations_wait_with(self._may_creations_wait)
+        stream.let_lease_rest_with(self._may_rest)
         absent.on_used(self.shard_id, stream.renew_lease)
         counts.on_remembered(stream.renew_lease)
 
@@ -68,6 +82,16 @@ class LeasedAssignments:
         """Whether the stream is connected and the leader has confirmed the lease since its
         start."""
         return self._stream.is_current and self.heard_at > float("-inf")
+
+    def age_s(self, now: float) -> float:
+        """Return the time since the last update; 0 while the lease rests, because nothing is
+        answered then."""
+        return 0.0 if self._stream.rests else now - self.heard_at
+
+    def wake(self) -> None:
+        """End the lease's rest, if it rests: a lookup was just counted in ``uses``."""
+        if self._stream.rests:
+            self._stream.renew_lease()
 
     async def run(self) -> None:
         """Keep a leased watch on the shared stream for ever, from leader to leader."""
@@ -132,6 +156,14 @@ class LeasedAssignments:
         """Return whether creations would end nothing that is given here: no absence, no count."""
         now = asyncio.get_running_loop().time()
         return not (self._absent.is_used(self.shard_id, now) or self._counts.remembers(now))
+
+    def _may_rest(self) -> bool:
+        """Return whether nothing was answered here lately, and nothing is remembered for it."""
+        now, uses = asyncio.get_running_loop().time(), self._uses()
+        if uses != self._uses_seen:
+            self._uses_seen, self._used_at = uses, now
+        is_unused = (now - self._used_at) * 1_000 >= LEASES_UNUSED_MS
+        return is_unused and self._may_creations_wait()
 
     def _renew(self, confirmed_at_ms: int, ttl_ms: int) -> None:
         self.heard_at = asyncio.get_running_loop().time()

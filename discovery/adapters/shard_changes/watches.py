@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from discovery.adapters.shard_changes.leased_assignments import LeasedAssignments
 from discovery.domain.absent_names import AbsentNames
@@ -26,11 +26,13 @@ class CacheWatches:
         cache: AnswerCache,
         absent: AbsentNames,
         counts: PartitionCounts,
+        uses: Callable[[], int],
     ) -> None:
         self._streams = streams
         self._cache = cache
         self._absent = absent
         self._counts = counts
+        self._uses = uses
         self._watches: dict[int, LeasedAssignments] = {}
         self._tasks: list[asyncio.Task[None]] = []
         link.on_change(self._on_change)
@@ -39,6 +41,12 @@ class CacheWatches:
     def by_shard(self) -> Mapping[int, LeasedAssignments]:
         """The watches, by shard id."""
         return self._watches
+
+    def wake(self, shard_id: int) -> None:
+        """Have the shard's lease renewed again: a lookup is sent to the shard."""
+        watch = self._watches.get(shard_id)
+        if watch is not None:
+            watch.wake()
 
     async def stop(self) -> None:
         """End all watches. The cached answers expire by themselves."""
@@ -53,6 +61,6 @@ class CacheWatches:
 
     def _watch(self, shard_id: int) -> None:
         stream = self._streams.stream(shard_id)
-        watch = LeasedAssignments(stream, self._cache, self._absent, self._counts)
+        watch = LeasedAssignments(stream, self._cache, self._absent, self._counts, self._uses)
         self._watches[shard_id] = watch
         self._tasks.append(keep("leased_assignments", watch.run))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from google.protobuf.message import DecodeError
 
@@ -90,6 +90,10 @@ class LookupService:
         self._lookups = ShardLookups(
             shards, directory, cache, absent, counters, clock, tenant_names_waiting_max
         )
+
+    def on_asked(self, listener: Callable[[int], None]) -> None:
+        """Call ``listener`` with the shard of each request that lookups send to it."""
+        self._lookups.on_asked = listener
 
     def answer_at_once(self, data: bytes) -> bytes | OpenLookup:
         """Return the serialised ``LookupResponse``, or a lookup to pass to ``answer_later``.

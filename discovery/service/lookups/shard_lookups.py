@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 
 import structlog
@@ -163,6 +164,8 @@ class ShardLookups:
         """By name, the latest of each."""
         self._of_tenant: Counter[str] = Counter()
         """How many these are, by tenant."""
+        self.on_asked: Callable[[int], None] = lambda _shard_id: None
+        """Called with the shard of each request, when it is sent."""
         self._batches: ShardBatches[_Line, _Batch] = ShardBatches(
             partial(_Line, clock), self._begin
         )
@@ -241,6 +244,7 @@ class ShardLookups:
     def _begin(
         self, shard_id: int, line: _Line, batch: _Batch, tasks: set[asyncio.Task[None]]
     ) -> None:
+        self.on_asked(shard_id)
         start("shard_lookup", self._carry_out(shard_id, line, batch), tasks)
 
     async def _carry_out(self, shard_id: int, line: _Line, batch: _Batch) -> None:

@@ -37,10 +37,10 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS, CONNECT_TIMEOUT_MS
-from nextgen.kernel.limits.stream import WATCH_SILENCE_MS_MAX
+from nextgen.kernel.limits.stream import WATCH_REST_SILENCE_MS_MAX, WATCH_SILENCE_MS_MAX
 from nextgen.tasks.background import cancel_and_wait, join
 from nextgen.tasks.first_to_end import run_until_first
-from nextgen.tasks.timeouts import timeout
+from nextgen.tasks.timeouts import Timeout, timeout
 from protos.nextgen.v1.inventory_pb2 import Kind
 from protos.nextgen.v1.shard_service_pb2 import (
     WatchRenew,
@@ -82,6 +82,8 @@ class ShardWatch:
         self.subscriber_id = subscriber_id
         self.heard_at = float("-inf")
         """When the last update arrived, on the event loop's clock, in seconds."""
+        self.rests = False
+        """Whether the last renewal of the lease let it rest, so that few updates come."""
         self.is_current = False
         """Whether the stream is connected and has delivered an update."""
         self._link = link
@@ -94,6 +96,10 @@ class ShardWatch:
         self._withheld: Callable[[], Collection[int]] | None = None
         self._complete_term: Callable[[], int] = lambda: 0
         self._creations_may_wait: Callable[[], bool] = lambda: False
+        self._may_rest: Callable[[], bool] = lambda: False
+        self._silence: Timeout | None = None
+        """The limit of the wait for an update that is under way."""
+        self._silent_since = float("-inf")
 
     def __repr__(self) -> str:
         condition = "current" if self.is_current else "waiting"
@@ -179,11 +185,28 @@ class ShardWatch:
         longer may."""
         self._creations_may_wait = may_wait
 
+    def let_lease_rest_with(self, may_rest: Callable[[], bool]) -> None:
+        """Let ``may_rest`` decide whether the lease may rest: nothing is answered from what it
+        covers. It is called with each renewal; call ``renew_lease`` when the lease is needed."""
+        self._may_rest = may_rest
+
     def renew_lease(self) -> None:
         """Acknowledge what the leased watch has taken in, and ask for more time."""
         position = self._places.leased_position
-        if self._requests is not None and position is not None:
-            self._requests.renew(position, _now_ms(), creations_may_wait=self._creations_may_wait())
+        if self._requests is None or position is None:
+            return
+        rested, self.rests = self.rests, self._may_rest()
+        self._requests.renew(
+            position,
+            _now_ms(),
+            creations_may_wait=self._creations_may_wait(),
+            may_rest=self.rests,
+        )
+        if rested and not self.rests:
+            # An update comes at once, so its silence counts from here on.
+            self._silent_since = asyncio.get_running_loop().time()
+            if self._silence is not None and not self._silence.expired():
+                self._silence.reschedule(self._silent_since + self._silence_s)
 
     def acknowledge(self) -> None:
         """Send a new acknowledgement: more changes have taken effect."""
@@ -269,6 +292,7 @@ class ShardWatch:
                 await self._converse(call, endpoint)
             finally:
                 self._requests = None
+                self.rests = False
                 self._places.disconnected()
 
     async def _converse(self, call: Any, endpoint: str) -> None:
@@ -285,21 +309,25 @@ class ShardWatch:
             self.heard_at = asyncio.get_running_loop().time()
             while True:
                 self._take(update, endpoint)
-                async with timeout(self._silence_s):
-                    update = await self._read(call, endpoint, writing)
+                try:
+                    async with timeout(self._silence_s) as self._silence:
+                        update = await self._read(call, endpoint, writing)
+                finally:
+                    self._silence = None
                 # An update after a silence may have been delayed on the way, so it is not used.
-                if asyncio.get_running_loop().time() - self.heard_at > self._silence_s:
+                if asyncio.get_running_loop().time() - self._silent_since > self._silence_s:
                     raise ConnectionLost(f"{endpoint} was silent for {self._silence_s} s")
         finally:
             await cancel_and_wait(writing)
 
     @property
     def _silence_s(self) -> float:
-        is_leased = self._places.leased_position is not None
-        return (ASSIGNMENT_TTL_MS if is_leased else WATCH_SILENCE_MS_MAX) / 1_000
+        if self._places.leased_position is None:
+            return WATCH_SILENCE_MS_MAX / 1_000
+        return (WATCH_REST_SILENCE_MS_MAX if self.rests else ASSIGNMENT_TTL_MS) / 1_000
 
     def _take(self, update: WatchShardUpdate, endpoint: str) -> None:
-        self.heard_at = asyncio.get_running_loop().time()
+        self.heard_at = self._silent_since = asyncio.get_running_loop().time()
         self.is_current = True
         self._avoided = None
         if update.HasField("error"):

@@ -39,13 +39,19 @@ class WatchRequests:
         self._append(WatchShardRequest(remove=WatchRemove(watch_id=watch_id)))
 
     def renew(
-        self, acked_position: int, asked_at_ms: int, *, creations_may_wait: bool = False
+        self,
+        acked_position: int,
+        asked_at_ms: int,
+        *,
+        creations_may_wait: bool = False,
+        may_rest: bool = False,
     ) -> None:
         """Queue the acknowledgement of a position; it replaces one that was not sent yet."""
         renewal = WatchRenew(
             acked_position=acked_position,
             asked_at_ms=asked_at_ms,
             creations_may_wait=creations_may_wait,
+            may_rest=may_rest,
         )
         self.renew_with(lambda: renewal)
 

@@ -15,6 +15,10 @@ ABSENT_SHARD_IDLE_MS = 2_000
 """How long a shard names creations soon (``ASSIGNMENT_CREATIONS_MS``) after the last use of one of
 its absences. Behind it the next lookup of a remembered name goes to the shard."""
 
+LEASES_UNUSED_MS = 10_000
+"""How long the leases of a discovery process are renewed without a lookup there. Behind it they
+rest: the next lookup of each shard goes to the shard, and wakes its lease."""
+
 DISCOVERY_TURN_BYTES_MAX = 32 * 1024
 """Bytes that one connection has answered at a time, some 540 lookups in half a millisecond. The
 remainder of a longer read waits behind the other connections."""

@@ -72,6 +72,13 @@ WATCH_STALLED_MS_MAX = 10_000
 WATCH_SILENCE_MS_MAX = 5_000
 """Ten progress updates: a subscriber without any update for this long moves to another replica."""
 
+ASSIGNMENT_REST_MS = 10_000
+"""Interval of updates to a subscriber of assignments that lets its lease rest, because nobody looks
+anything up there."""
+
+WATCH_REST_SILENCE_MS_MAX = 25_000
+"""A leased watch that rests may be silent for this long: two and a half of its updates."""
+
 WATCH_UPDATES_WAITING_MAX = 4_096
 """Unsent updates of one stream. Beyond it, requests on the stream are not read. One round makes at
 most some two thousand updates."""

@@ -1142,18 +1142,20 @@ class WatchRemove(_message.Message):
     def __init__(self, watch_id: _Optional[int] = ...) -> None: ...
 
 class WatchRenew(_message.Message):
-    __slots__ = ("acked_position", "asked_at_ms", "behind", "complete_term", "creations_may_wait")
+    __slots__ = ("acked_position", "asked_at_ms", "behind", "complete_term", "creations_may_wait", "may_rest")
     ACKED_POSITION_FIELD_NUMBER: _ClassVar[int]
     ASKED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     BEHIND_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_TERM_FIELD_NUMBER: _ClassVar[int]
     CREATIONS_MAY_WAIT_FIELD_NUMBER: _ClassVar[int]
+    MAY_REST_FIELD_NUMBER: _ClassVar[int]
     acked_position: int
     asked_at_ms: int
     behind: _containers.RepeatedScalarFieldContainer[int]
     complete_term: int
     creations_may_wait: bool
-    def __init__(self, acked_position: _Optional[int] = ..., asked_at_ms: _Optional[int] = ..., behind: _Optional[_Iterable[int]] = ..., complete_term: _Optional[int] = ..., creations_may_wait: _Optional[bool] = ...) -> None: ...
+    may_rest: bool
+    def __init__(self, acked_position: _Optional[int] = ..., asked_at_ms: _Optional[int] = ..., behind: _Optional[_Iterable[int]] = ..., complete_term: _Optional[int] = ..., creations_may_wait: _Optional[bool] = ..., may_rest: _Optional[bool] = ...) -> None: ...
 
 class WatchShardUpdate(_message.Message):
     __slots__ = ("error", "watch_id", "position", "reset", "items", "snapshot_complete", "events", "ttl_ms", "confirmed_at_ms", "names_creations", "created")

@@ -91,10 +91,18 @@ class LeasedSubscriber:
         return taken
 
     def acknowledge(
-        self, position: int, asked_at_ms: int = 0, *, creations_may_wait: bool = False
+        self,
+        position: int,
+        asked_at_ms: int = 0,
+        *,
+        creations_may_wait: bool = False,
+        may_rest: bool = False,
     ) -> None:
         renew = WatchRenew(
-            acked_position=position, asked_at_ms=asked_at_ms, creations_may_wait=creations_may_wait
+            acked_position=position,
+            asked_at_ms=asked_at_ms,
+            creations_may_wait=creations_may_wait,
+            may_rest=may_rest,
         )
         self.stream.renew(renew)
 

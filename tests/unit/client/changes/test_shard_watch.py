@@ -18,6 +18,7 @@ from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.client.transport.stream_call import stream_call
 from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, PositionAhead
+from nextgen.kernel.limits.stream import WATCH_PROGRESS_MS
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import (
@@ -28,7 +29,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 from shards.adapters import watch_stream
 from shards.domain import assignment, topic
-from shards.watches import effective_writes
+from shards.watches import change_lease, effective_writes
 from shards.watches.effective_writes import EffectiveWrites
 from shards.watches.subscriber_ids import broker_manager_id
 from tests.support.scenarios import run_by
@@ -302,6 +303,54 @@ async def test_a_renewal_carries_whether_creations_may_wait_when_it_is_sent(
         await eventually(lambda: False in renewals)
 
     assert renewals == sorted(renewals, reverse=True), "in the order of the changes"
+
+
+def test_a_stream_at_rest_may_be_silent_for_longer_until_its_lease_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """1. The lease rests, and the stream is silent for longer than a time-to-live. 2. The shard
+    stops answering. 3. The lease is needed: its silence counts from there on."""
+    monkeypatch.setattr(shard_watch, "ASSIGNMENT_TTL_MS", 300)
+    monkeypatch.setattr(change_lease, "_UPDATE_SECONDS", 0.05)
+
+    async def scenario(cluster: Cluster) -> None:
+        world = cluster.worlds[0]
+        world.lead()
+        cluster.lead(0)
+        may_rest = True
+        async with cluster.watching() as watch:
+            watch.let_lease_rest_with(lambda: may_rest)
+            confirmed: list[int] = []
+            watch.add(
+                Recorder(),
+                kinds=[KIND_ASSIGNMENT],
+                leased=True,
+                on_lease=lambda at_ms, _ttl_ms: confirmed.append(at_ms),
+            )
+            await eventually(lambda: bool(confirmed) and watch.rests)
+            await asyncio.sleep(WATCH_PROGRESS_MS / 1_000)  # Of the stream before its watch.
+            heard_at = watch.heard_at
+            await asyncio.sleep(0.6)
+            assert watch.is_current
+            assert watch.heard_at == heard_at, "nothing came meanwhile"
+
+            asked_at = asyncio.get_running_loop().time()
+            may_rest = False
+            watch.renew_lease()
+            await eventually(lambda: watch.heard_at > asked_at)
+            assert watch.is_current
+            assert watch.heard_at - asked_at < 0.3
+
+            may_rest = True
+            await eventually(lambda: watch.rests)
+            await asyncio.sleep(0.2)
+            stuck = asyncio.Event()
+            monkeypatch.setattr(world.log, "read_index", lambda **_: stuck.wait())
+            may_rest = False
+            watch.renew_lease()
+            await eventually(lambda: not watch.is_current)
+
+    in_cluster(scenario)
 
 
 async def _call(channel: grpc.aio.Channel) -> Any:

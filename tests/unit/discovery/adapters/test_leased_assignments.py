@@ -11,6 +11,7 @@ from discovery.domain.partition_counts import PartitionCounts
 from discovery.wire import answer_facts, encoded_answer, encoded_answer_facts
 from nextgen.kernel.errors import Overloaded
 from nextgen.kernel.limits.cluster import LOOKUP_STALENESS_MS_MAX, WATCH_TTL_MARGIN_MS
+from nextgen.kernel.limits.discovery import LEASES_UNUSED_MS
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
@@ -31,6 +32,7 @@ class FakeStream:
         self.added: list[dict] = []
         self.removed = 0
         self.renewals = 0
+        self.rests = False
 
     def add(self, listener, **watch) -> int:
         self.added.append(watch)
@@ -41,6 +43,9 @@ class FakeStream:
 
     def let_creations_wait_with(self, may_wait) -> None:
         self.may_creations_wait = may_wait
+
+    def let_lease_rest_with(self, may_rest) -> None:
+        self.may_rest = may_rest
 
     def renew_lease(self) -> None:
         self.renewals += 1
@@ -61,9 +66,24 @@ def counts() -> PartitionCounts:
     return PartitionCounts(counts_max=10)
 
 
+class Uses:
+    """Counts what was asked of the process."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> int:
+        return self.count
+
+
 @pytest.fixture
-def watch(cache, absent, counts) -> LeasedAssignments:
-    return LeasedAssignments(FakeStream(), cache, absent, counts)
+def uses() -> Uses:
+    return Uses()
+
+
+@pytest.fixture
+async def watch(cache, absent, counts, uses) -> LeasedAssignments:
+    return LeasedAssignments(FakeStream(), cache, absent, counts, uses)
 
 
 def answer(epoch: int = 1, position: int = 20) -> LookupAnswer:
@@ -208,3 +228,52 @@ async def test_creations_may_wait_until_something_is_remembered_that_they_would_
 
     counts.put(TOPIC, 4, now=now, until=now + 100)
     assert (stream.may_creations_wait(), stream.renewals) == (False, 2)
+
+
+async def test_a_lease_may_rest_leases_unused_ms_after_the_last_use(watch, uses, monkeypatch):
+    stream, loop = watch._stream, asyncio.get_running_loop()
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now)
+    uses.count = 1
+    assert not stream.may_rest()
+
+    now += LEASES_UNUSED_MS / 1_000 - 0.001
+    assert not stream.may_rest()
+    now += 0.001
+    assert stream.may_rest()
+
+    uses.count = 2
+    assert not stream.may_rest()
+
+
+async def test_a_lease_does_not_rest_while_something_is_remembered(
+    watch, counts, absent, monkeypatch
+):
+    stream, loop = watch._stream, asyncio.get_running_loop()
+    now = loop.time() + LEASES_UNUSED_MS / 1_000
+    monkeypatch.setattr(loop, "time", lambda: now)
+    begin(watch)
+    watch._take_creations([])
+    assert stream.may_rest()
+
+    absent.put(SHARD, TOPIC, TOPIC, b"absent", position=10, now=now)
+    assert (stream.may_rest(), stream.renewals) == (False, 1)
+
+    absent.reset(SHARD)
+    assert stream.may_rest()
+    counts.put(TOPIC, 4, now=now, until=now + 1)
+    assert (stream.may_rest(), stream.renewals) == (False, 2)
+
+
+async def test_only_a_lease_that_rests_is_woken_and_has_no_age(watch):
+    begin(watch)
+    watch._renew(5_000, TTL_MS)
+    now = watch.heard_at + 3
+    assert watch.age_s(now) == 3
+    watch.wake()
+    assert watch._stream.renewals == 0
+
+    watch._stream.rests = True
+    assert watch.age_s(now) == 0
+    watch.wake()
+    assert watch._stream.renewals == 1

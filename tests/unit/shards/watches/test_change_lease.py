@@ -15,7 +15,7 @@ from nextgen.kernel.limits.cluster import (
     ASSIGNMENT_TTL_MS,
     ASSIGNMENT_UPDATE_MS,
 )
-from nextgen.kernel.limits.stream import WATCH_EVENTS_PER_UPDATE_MAX
+from nextgen.kernel.limits.stream import ASSIGNMENT_REST_MS, WATCH_EVENTS_PER_UPDATE_MAX
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import (
     Event,
@@ -32,6 +32,7 @@ from protos.nextgen.v1.inventory_pb2 import (
 from protos.nextgen.v1.shard_service_pb2 import WatchAdd, WatchShardUpdate
 from shards.watches import change_delivery, change_hub
 from tests.support.shards.leased_subscriber import (
+    LeasedSubscriber,
     LeaseWorld,
     assigned,
     created,
@@ -44,6 +45,7 @@ from tests.support.shards.leased_subscriber import (
 
 TTL_S = ASSIGNMENT_TTL_MS / 1000
 UPDATE_S = ASSIGNMENT_UPDATE_MS / 1000
+REST_S = ASSIGNMENT_REST_MS / 1000
 ROOT = "persistent://t/n"
 
 
@@ -816,5 +818,115 @@ def test_a_stream_may_have_other_watches_beside_its_leased_one() -> None:
 
         assert (update.watch_id, update.position) == (0, last), "the leased watch waits for others"
         assert names([await subscriber.take()]) == ["a"]
+
+    in_lease_world(scenario)
+
+
+# Rest ---------------------------------------------------------------------------------------------
+
+
+async def _at_rest(it: LeaseWorld) -> LeasedSubscriber:
+    """Return a subscriber whose lease was confirmed, and rests."""
+    subscriber = await subscribed(it)
+    subscriber.acknowledge(0, _now_ms(), may_rest=True)
+    while not (await subscriber.take()).confirmed_at_ms:
+        subscriber.acknowledge(0, _now_ms(), may_rest=True)
+    return subscriber
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1_000)
+
+
+async def _seconds_until_an_update(subscriber: LeasedSubscriber) -> float:
+    began_at = asyncio.get_running_loop().time()
+    await subscriber.take()
+    return asyncio.get_running_loop().time() - began_at
+
+
+def test_a_lease_that_rests_has_an_update_every_assignment_rest_ms() -> None:
+    async def scenario(it: LeaseWorld) -> None:
+        subscriber = await _at_rest(it)
+        assert await _seconds_until_an_update(subscriber) <= UPDATE_S + 0.001, "it began before"
+
+        assert await _seconds_until_an_update(subscriber) == pytest.approx(REST_S, abs=0.001)
+
+        await it.commit(created("x"))
+        assert await _seconds_until_an_update(subscriber) == pytest.approx(REST_S, abs=0.001)
+
+    in_lease_world(scenario)
+
+
+def test_a_lease_does_not_rest_before_it_was_confirmed() -> None:
+    async def scenario(it: LeaseWorld) -> None:
+        subscriber = it.subscribe()
+        subscriber.acknowledge(0, may_rest=True)
+
+        for _ in range(3):
+            assert await _seconds_until_an_update(subscriber) <= UPDATE_S + 0.001
+
+    in_lease_world(scenario)
+
+
+def test_a_lease_that_is_needed_again_is_confirmed_at_once() -> None:
+    async def scenario(it: LeaseWorld) -> None:
+        subscriber = await _at_rest(it)
+        await subscriber.take()
+        await asyncio.sleep(REST_S / 3)
+        assert not await subscriber.has_update()
+
+        asked_at_ms = _now_ms()
+        subscriber.acknowledge(0, asked_at_ms)
+
+        assert await subscriber.has_update()
+        assert (await subscriber.take()).confirmed_at_ms == asked_at_ms
+        assert await _seconds_until_an_update(subscriber) == pytest.approx(UPDATE_S, abs=0.001)
+
+    in_lease_world(scenario)
+
+
+def test_a_question_during_a_confirmation_ends_the_rest_that_follows() -> None:
+    async def scenario(it: LeaseWorld) -> None:
+        subscriber = await _at_rest(it)
+        await subscriber.take()
+        confirm, asked = it.log.read_index, asyncio.Event()
+
+        async def confirm_slowly(*, asked_at: float | None = None) -> int:
+            asked.set()
+            await asyncio.sleep(0.01)
+            return await confirm(asked_at=asked_at)
+
+        it.log.read_index = confirm_slowly  # type: ignore[method-assign]
+        await asked.wait()
+        asked_at_ms = _now_ms()
+        subscriber.acknowledge(0, asked_at_ms)
+
+        await subscriber.take()
+        assert await _seconds_until_an_update(subscriber) <= 0.02
+        assert subscriber.stream._lease is not None
+        assert subscriber.stream._lease._confirmed_at_ms == asked_at_ms
+
+    in_lease_world(scenario)
+
+
+def test_a_move_waits_for_a_lease_that_rests_no_longer_than_for_another() -> None:
+    async def scenario(it: LeaseWorld) -> None:
+        await asyncio.sleep(TTL_S)  # The leader has led for long enough.
+        subscriber = await _at_rest(it)
+        await subscriber.take()
+        moved = await it.commit(assigned("a", 2))
+        moving = it.wait_moved(moved, "a")
+
+        assert (await subscriber.take()).position == moved
+        assert not moving.done()
+        subscriber.acknowledge(moved, may_rest=True)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert moving.done()
+
+        silent = it.wait_moved(await it.commit(assigned("a", 3)), "a")
+        began_at = asyncio.get_running_loop().time()
+        await silent
+        assert asyncio.get_running_loop().time() - began_at == pytest.approx(TTL_S, abs=0.2)
 
     in_lease_world(scenario)

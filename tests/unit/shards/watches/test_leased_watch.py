@@ -16,6 +16,8 @@ from nextgen.kernel.limits.cluster import (
     ASSIGNMENT_TTL_MS,
     ASSIGNMENT_UPDATE_MS,
 )
+from nextgen.kernel.limits.discovery import LEASES_UNUSED_MS
+from nextgen.kernel.limits.stream import ASSIGNMENT_REST_MS
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, LookupAnswer
 from shards.watches import change_delivery
 from tests.support.discovery.absent_names import absent_names
@@ -40,6 +42,7 @@ class Node:
 
     def __init__(self, it: LeaseWorld) -> None:
         self._it = it
+        self.lookups = 0
         self.cache = AnswerCache(encoded_answer_facts, answers_max=9, aliases_max=9, deltas_max=99)
         self.absent = absent_names()
         self._subscriber: LeasedSubscriber | None = None
@@ -50,6 +53,7 @@ class Node:
             self.cache,
             self.absent,
             PartitionCounts(counts_max=2),
+            lambda: self.lookups,
         )
         self._places = WatchPlaces()
         self._watch_id = self._places.add(
@@ -110,11 +114,20 @@ class Node:
 
     def _renew(self) -> None:
         assert self._subscriber is not None, "connect first"
+        self._stream.rests = self._stream.may_rest()
         self._subscriber.acknowledge(
             self._places.leased_position or 0,
             asked_at_ms=int(self.now * 1_000),
             creations_may_wait=self._stream.may_creations_wait(),
+            may_rest=self._stream.rests,
         )
+
+    def look_up(self) -> bool:
+        """Look the topic up; return whether the cache had the answer. Else its shard is asked."""
+        self.lookups += 1
+        if not self.has_answer:
+            self._assignments.wake()
+        return self.has_answer
 
 
 def test_a_node_that_catches_up_gives_nothing_from_before_an_effective_move(
@@ -181,6 +194,53 @@ async def test_a_watch_has_an_update_when_one_is_due(it: LeaseWorld) -> None:
     passed_s = asyncio.get_running_loop().time() - began_at
     assert passed_s == pytest.approx(ASSIGNMENT_UPDATE_MS / 1_000, abs=0.001)
     assert not await subscriber.has_update()
+
+
+# Rest ---------------------------------------------------------------------------------------------
+
+
+@run_by(in_lease_world)
+async def test_answers_end_while_nobody_asks_and_are_given_again_behind_the_first_that_does(
+    it: LeaseWorld,
+) -> None:
+    position = await it.commit(assigned(TOPIC))
+    node = Node(it)
+    node.connect()
+    await node.steps_for(TTL_S)
+    answer = LookupAnswer(topic=TOPIC, epoch=1, session_id="s", topic_id="i", position=position)
+    assert node.cache.insert(SHARD, encoded_answer(answer), answer_facts(answer))
+    assert node.look_up()
+
+    await node.steps_for((LEASES_UNUSED_MS + ASSIGNMENT_REST_MS) / 1_000)
+    assert not node.look_up(), "an answer that nothing has confirmed since"
+
+    asked_at = node.now
+    await node.step()
+    assert node.look_up(), "confirmed at once"
+    assert node.now - asked_at <= 2 * LATENCY_S
+    await node.steps_for(TTL_S)
+    assert node.look_up(), "and regularly from here on"
+
+
+@run_by(in_lease_world)
+async def test_a_node_at_rest_takes_a_move_in_before_it_is_effective(it: LeaseWorld) -> None:
+    position = await it.commit(assigned(TOPIC))
+    node = Node(it)
+    node.connect()
+    await node.steps_for(TTL_S)
+    answer = LookupAnswer(topic=TOPIC, epoch=1, session_id="s", topic_id="i", position=position)
+    node.cache.insert(SHARD, encoded_answer(answer), answer_facts(answer))
+    await node.steps_for((LEASES_UNUSED_MS + ASSIGNMENT_REST_MS) / 1_000)
+
+    moved = await it.commit(assigned(TOPIC, 2, "broker-2"))
+    moving = it.wait_moved(moved, TOPIC)
+    await node.step()
+    await asyncio.sleep(LATENCY_S)
+
+    assert moving.done(), "its update came at once, and was acknowledged"
+    assert not node.look_up()
+    await node.step()
+    assert not node.look_up(), "the answer is gone, not only unconfirmed"
 
 
 # Absent names -------------------------------------------------------------------------------------
