@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -16,7 +18,9 @@ from brokers.adapters.broker_service.topic_admin import TopicAdminServicer
 from brokers.adapters.cluster.locator import ClusterLocator
 from brokers.adapters.cluster.manager_connection import GrpcManagerDialer
 from brokers.adapters.cluster.neighbours import ClusterNeighbours
+from brokers.adapters.cluster.source_streams import GrpcSourceStream, endpoint_of
 from brokers.adapters.ledger.memory_ledger import MemoryLedgerStore
+from brokers.adapters.ledger.shadow_ledger import FedLedgers
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.adapters.load_meter import ProcessLoadMeter
 from brokers.adapters.metrics import BrokerCollector
@@ -24,6 +28,9 @@ from brokers.adapters.pulsar.front import Identity, PulsarFront
 from brokers.config import BrokerConfig
 from brokers.domain.acknowledgements import Acknowledgements
 from brokers.domain.storage_policy import StoragePolicy
+from brokers.ports.source_stream import SourceStream
+from brokers.service.feeds.source_feeds import OwnersSourceFeeds
+from brokers.service.feeds.source_sessions import LocalSourceStream, SourceSessions
 from brokers.service.session.agent import BrokerAgent
 from brokers.service.session.departure import Departure
 from brokers.service.topics.idle_units import IdleUnits
@@ -182,12 +189,15 @@ async def _start_front(
         acknowledgements=acknowledgements,
     )
     stack.push_async_callback(persistent.close)
+    feeds = _source_feeds(config, directory, link, lambda: front.sources)
+    stack.push_async_callback(feeds.close)
     front = PulsarFront(
         identity=Identity(config.node_id, _pulsar_url(config)),
         session=lambda: agent.session,
         directory=directory,
         persistent=persistent,
         volatile=MemoryLedgerStore(bytes_max=VOLATILE_BYTES_MAX),
+        shadows=FedLedgers(persistent, feeds),
         policy=StoragePolicy(
             retention_ms=config.retention_time_ms,
             retention_bytes=config.retention_bytes,
@@ -210,6 +220,25 @@ async def _start_front(
     looking = keep("idle_units", idle.run)
     stack.callback(looking.cancel)
     return front
+
+
+def _source_feeds(
+    config: BrokerConfig,
+    directory: RoutedTopicDirectory,
+    link: ClusterLink,
+    sessions: Callable[[], SourceSessions],
+) -> OwnersSourceFeeds:
+    """Return what feeds this broker's shadows, also those whose source is here."""
+
+    def dial(broker_id: str, session_id: str) -> SourceStream:
+        if broker_id == config.node_id:
+            return LocalSourceStream(sessions(), broker_id)
+        endpoint = partial(endpoint_of, link.view, broker_id, session_id)
+        return GrpcSourceStream(config.node_id, endpoint)
+
+    feeds = OwnersSourceFeeds(directory, dial)
+    link.on_change(lambda view, _update: feeds.sessions_changed(view.has_session_ended))
+    return feeds
 
 
 def _topic_lists(
@@ -238,6 +267,7 @@ async def _start_server(
         capacity_units=config.capacity_units,
         clock=now_ms,
         acknowledgements=acknowledgements,
+        sources=None if front is None else front.sources,
     )
     add_BrokerServiceServicer_to_server(servicer, server.server)
     if front is not None:

@@ -11,10 +11,12 @@ from typing import Any
 import grpc.aio
 
 from brokers.adapters.broker_service.acknowledgement_reports import AcknowledgementReports
+from brokers.adapters.broker_service.source_streams import follow_sources
 from brokers.adapters.broker_service.topic_statistics import topic_stats
 from brokers.adapters.pulsar.directory import held_schema
 from brokers.domain.acknowledgements import Acknowledgements
 from brokers.ports.session import Clock
+from brokers.service.feeds.source_sessions import SourceSessions
 from brokers.service.session.agent import BrokerAgent
 from brokers.service.topics.open_topics import Topics
 from brokers.wire import held_item, serving
@@ -46,9 +48,11 @@ class BrokerServicer(BrokerServiceServicer):
         capacity_units: int,
         clock: Clock,
         acknowledgements: Acknowledgements | None = None,
+        sources: SourceSessions | None = None,
     ) -> None:
         self._agent = agent
         self._topics = topics
+        self._sources = sources
         self._broker_id = broker_id
         self._capacity_units = capacity_units
         self._clock = clock
@@ -162,6 +166,16 @@ class BrokerServicer(BrokerServiceServicer):
         except MetadataError as error:
             await abort(context, error)
 
+    async def FollowSources(
+        self, request_iterator: AsyncIterator[wire.SourceRequests], context: _Context
+    ) -> None:
+        try:
+            if self._sources is None:
+                raise Unavailable("this broker serves no clients")
+            await follow_sources(self._sources, request_iterator, context)
+        except MetadataError as error:
+            await abort(context, error)
+
     def _counters(self) -> dict[str, int]:
         counters = self._agent.counters.as_dict()
         counters["tombstones"] = self._agent.session.holding.tombstones
@@ -169,6 +183,9 @@ class BrokerServicer(BrokerServiceServicer):
             counters["open_topics"] = len(self._topics)
             counters["producers"] = sum(len(topic.producers) for topic in self._topics)
             counters["consumers"] = sum(topic.consumers for topic in self._topics)
+        if self._sources is not None:
+            counters["source_streams"] = self._sources.stream_count
+            counters["sources_followed"] = self._sources.source_count
         return counters
 
     async def _answer(self, request: wire.ServesRequest, context: _Context) -> wire.ServesResponse:

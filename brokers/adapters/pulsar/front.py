@@ -20,6 +20,7 @@ from brokers.ports.directory import OwnersDirectory
 from brokers.ports.ledger import LedgerStore
 from brokers.ports.session import Clock, DrainedUnit
 from brokers.ports.shadows import ShadowLedgers
+from brokers.service.feeds.source_sessions import SourceSessions
 from brokers.service.topics.drained_units import DrainedUnits
 from brokers.service.topics.open_topics import Topics
 from brokers.service.topics.unit import TopicDependencies
@@ -98,6 +99,7 @@ class PulsarFront:
                 on_drained=lambda unit, subscription: self.drained.note(unit, subscription),
             ),
         )
+        self.sources = SourceSessions(self.topics)
         self.drained = DrainedUnits(lambda: session().holding, report_drained)
         """Reports of drained units, which has to know of connections to managers."""
         held = HeldTopicDirectory(

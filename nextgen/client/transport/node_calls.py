@@ -54,7 +54,7 @@ NODE_CALLS = (
     | _of(
         "nextgen.v1.BrokerService",
         *("GetBrokerStatus", "GetSchema", "GetTopicStats", "GetMetadata", "ListHeldNamespaces"),
-        *("WatchAcknowledgements",),
+        *("WatchAcknowledgements", "FollowSources"),
     )
     | _of(
         "nextgen.v1.TopicAdmin",

@@ -228,6 +228,148 @@ class MetadataRemoved(_message.Message):
     id: str
     def __init__(self, kind: _Optional[_Union[_inventory_pb2.Kind, str]] = ..., name: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
 
+class SourceRequests(_message.Message):
+    __slots__ = ("broker_id", "requests")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    requests: _containers.RepeatedCompositeFieldContainer[SourceRequest]
+    def __init__(self, broker_id: _Optional[str] = ..., requests: _Optional[_Iterable[_Union[SourceRequest, _Mapping]]] = ...) -> None: ...
+
+class SourceRequest(_message.Message):
+    __slots__ = ("feed_id", "follow", "unfollow", "report", "credit_bytes")
+    FEED_ID_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    UNFOLLOW_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    feed_id: int
+    follow: FollowSource
+    unfollow: str
+    report: ShadowReport
+    credit_bytes: int
+    def __init__(self, feed_id: _Optional[int] = ..., follow: _Optional[_Union[FollowSource, _Mapping]] = ..., unfollow: _Optional[str] = ..., report: _Optional[_Union[ShadowReport, _Mapping]] = ..., credit_bytes: _Optional[int] = ...) -> None: ...
+
+class FollowSource(_message.Message):
+    __slots__ = ("source", "shadow")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    shadow: str
+    def __init__(self, source: _Optional[str] = ..., shadow: _Optional[str] = ...) -> None: ...
+
+class ShadowReport(_message.Message):
+    __slots__ = ("shadow", "acknowledged")
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    shadow: str
+    acknowledged: MessagePosition
+    def __init__(self, shadow: _Optional[str] = ..., acknowledged: _Optional[_Union[MessagePosition, _Mapping]] = ...) -> None: ...
+
+class SourceUpdates(_message.Message):
+    __slots__ = ("updates",)
+    UPDATES_FIELD_NUMBER: _ClassVar[int]
+    updates: _containers.RepeatedCompositeFieldContainer[SourceUpdate]
+    def __init__(self, updates: _Optional[_Iterable[_Union[SourceUpdate, _Mapping]]] = ...) -> None: ...
+
+class SourceUpdate(_message.Message):
+    __slots__ = ("feed_id", "more", "fed", "changed", "left")
+    FEED_ID_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    FED_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    feed_id: int
+    more: bool
+    fed: SourceFed
+    changed: SourceChanged
+    left: SourceLeft
+    def __init__(self, feed_id: _Optional[int] = ..., more: _Optional[bool] = ..., fed: _Optional[_Union[SourceFed, _Mapping]] = ..., changed: _Optional[_Union[SourceChanged, _Mapping]] = ..., left: _Optional[_Union[SourceLeft, _Mapping]] = ...) -> None: ...
+
+class SourceFed(_message.Message):
+    __slots__ = ("shadows", "topic_id", "unit", "epoch", "extents", "facts")
+    class FactsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    SHADOWS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EXTENTS_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    shadows: _containers.RepeatedScalarFieldContainer[str]
+    topic_id: str
+    unit: str
+    epoch: int
+    extents: _containers.RepeatedCompositeFieldContainer[SourceExtent]
+    facts: _containers.ScalarMap[str, bytes]
+    def __init__(self, shadows: _Optional[_Iterable[str]] = ..., topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., epoch: _Optional[int] = ..., extents: _Optional[_Iterable[_Union[SourceExtent, _Mapping]]] = ..., facts: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+
+class SourceChanged(_message.Message):
+    __slots__ = ("first_ledger_id", "extents", "entries", "facts_changed", "facts")
+    class FactsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    FIRST_LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    EXTENTS_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    FACTS_CHANGED_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    first_ledger_id: int
+    extents: _containers.RepeatedCompositeFieldContainer[SourceExtent]
+    entries: _containers.RepeatedCompositeFieldContainer[SourceEntry]
+    facts_changed: bool
+    facts: _containers.ScalarMap[str, bytes]
+    def __init__(self, first_ledger_id: _Optional[int] = ..., extents: _Optional[_Iterable[_Union[SourceExtent, _Mapping]]] = ..., entries: _Optional[_Iterable[_Union[SourceEntry, _Mapping]]] = ..., facts_changed: _Optional[bool] = ..., facts: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+
+class SourceLeft(_message.Message):
+    __slots__ = ("shadows", "reason", "message")
+    SHADOWS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    shadows: _containers.RepeatedScalarFieldContainer[str]
+    reason: str
+    message: str
+    def __init__(self, shadows: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class SourceExtent(_message.Message):
+    __slots__ = ("ledger_id", "entries", "bytes", "first_time_ms", "last_time_ms")
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    ledger_id: int
+    entries: int
+    bytes: int
+    first_time_ms: int
+    last_time_ms: int
+    def __init__(self, ledger_id: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., first_time_ms: _Optional[int] = ..., last_time_ms: _Optional[int] = ...) -> None: ...
+
+class SourceEntry(_message.Message):
+    __slots__ = ("position", "payload", "message_count", "publish_time_ms", "producer_name", "sequence_id")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    position: MessagePosition
+    payload: bytes
+    message_count: int
+    publish_time_ms: int
+    producer_name: str
+    sequence_id: int
+    def __init__(self, position: _Optional[_Union[MessagePosition, _Mapping]] = ..., payload: _Optional[bytes] = ..., message_count: _Optional[int] = ..., publish_time_ms: _Optional[int] = ..., producer_name: _Optional[str] = ..., sequence_id: _Optional[int] = ...) -> None: ...
+
 class ListHeldNamespacesRequest(_message.Message):
     __slots__ = ("after",)
     AFTER_FIELD_NUMBER: _ClassVar[int]

@@ -152,6 +152,11 @@ class BrokerServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.WatchAcknowledgementsRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.AcknowledgementReport.FromString,
                 _registered_method=True)
+        self.FollowSources = channel.stream_stream(
+                '/nextgen.v1.BrokerService/FollowSources',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.SourceRequests.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.SourceUpdates.FromString,
+                _registered_method=True)
 
 
 class BrokerServiceServicer:
@@ -213,6 +218,14 @@ class BrokerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FollowSources(self, request_iterator, context):
+        """Another broker has shadows of topics that are served here: what is new in them, as it is
+        acknowledged. One stream for all of them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -255,6 +268,11 @@ def add_BrokerServiceServicer_to_server(servicer, server):
                     servicer.WatchAcknowledgements,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.WatchAcknowledgementsRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.AcknowledgementReport.SerializeToString,
+            ),
+            'FollowSources': grpc.stream_stream_rpc_method_handler(
+                    servicer.FollowSources,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.SourceRequests.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_broker__service__pb2.SourceUpdates.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -474,6 +492,33 @@ class BrokerService:
             '/nextgen.v1.BrokerService/WatchAcknowledgements',
             protos_dot_nextgen_dot_v1_dot_broker__service__pb2.WatchAcknowledgementsRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_broker__service__pb2.AcknowledgementReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FollowSources(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/nextgen.v1.BrokerService/FollowSources',
+            protos_dot_nextgen_dot_v1_dot_broker__service__pb2.SourceRequests.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_broker__service__pb2.SourceUpdates.FromString,
             options,
             channel_credentials,
             insecure,

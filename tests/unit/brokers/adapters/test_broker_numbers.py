@@ -10,9 +10,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from brokers.adapters.broker_service.servicer import BrokerServicer
+from brokers.adapters.broker_service.topic_statistics import detailed_stats
 from brokers.adapters.load_meter import ProcessLoadMeter
 from brokers.adapters.metrics import BrokerCollector
-from brokers.domain.position import ledger_id_of
+from brokers.domain.position import Position, ledger_id_of
 from brokers.domain.schemas.schema import version_bytes
 from brokers.ports.ledger import StorageFailed
 from brokers.service.traffic import LATENCY_BOUNDS_S, Latency
@@ -21,7 +22,8 @@ from nextgen.kernel.limits.pulsar import TOPIC_STATS_NAMES_MAX
 from nextgen.kernel.limits.rest import HELD_NAMESPACES_PAGE_MAX
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.brokers.world import TOPIC, BrokerWorld, FakeBroker, settle
+from tests.support.brokers.feed_world import FeedWorld, publish, source_at
+from tests.support.brokers.world import TOPIC, BrokerWorld, FakeBroker, settle, until
 
 STRING = pulsar.Schema(name="String", type=pulsar.Schema.String, schema_data=b"")
 
@@ -276,3 +278,25 @@ async def test_the_load_report_has_rates_since_the_last_one(world: BrokerWorld):
     assert meter().rates == Rates(), "no time has passed"
     now_ms[0] += 1_000
     assert meter().rates == Rates()
+
+
+async def test_a_source_says_how_it_feeds_shadows(world: BrokerWorld):
+    name = f"{TOPIC}-shadow"
+    topic, client = await source_at(world, "a", name, name=TOPIC)
+    feeds = FeedWorld(world)
+    shadow = feeds.shadow("b", TOPIC, name)
+    await until(lambda: shadow.is_fed)
+    await publish(client, 0, 3)
+    await until(lambda: shadow.entry_count == 3)
+
+    backlogs = []
+    for acknowledged in (Position(topic.ledger.last.ledger_id, 0), None):
+        topic.shadows.report(name, acknowledged)
+        (row,) = detailed_stats(topic).feeds
+        backlogs.append(row.backlog_entries)
+
+    assert backlogs == [2, 0]
+    assert (row.shadow, row.broker_id, row.entries_out) == (name, "b", 3)
+    assert row.bytes_out > 0
+    assert row.connected_since_ms == world.wall_clock_ms
+    await feeds.stop()
