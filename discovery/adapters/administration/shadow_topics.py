@@ -1,7 +1,7 @@
 """A source's list of shadows: /admin/v2/persistent/{tenant}/{namespace}/{topic}/shadowTopics
 
-The list is a policy of the source. Shadows are created as other topics are, with a property that
-names their source (docs/flows/shadow-topics.md).
+The list is a policy of the source (ADR 0138). Shadows are created as other topics are, with a
+property that names their source.
 """
 
 from __future__ import annotations
