@@ -30,7 +30,9 @@ from shards.node.request_dispatcher import RequestDispatcher
 
 _FIELDS = RequestFields(ShardRequest)
 
-_BEGUN_TOGETHER = frozenset({"execute", "get", "lookup", "assign", "release", "grant"})
+_BEGUN_TOGETHER = frozenset(
+    {"execute", "use_topics", "get", "lookup", "assign", "release", "grant"}
+)
 """Requests whose cost grows with their own bytes, which are few in a message of several."""
 
 

@@ -27,9 +27,8 @@ from typing import Any
 import structlog
 
 from nextgen.client.log.event_keys import event_key
-from nextgen.client.wire.policies import unpack_policies
 from nextgen.kernel.errors import MetadataError, Unavailable
-from nextgen.kernel.governance.policies import NO_POLICIES, PlacementRules, Policies, merge
+from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from nextgen.kernel.limits.placement import (
     METADATA_USED_MS,
     NAMESPACES_WATCHED_MAX,
@@ -41,9 +40,8 @@ from nextgen.tasks.background import start
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, Item, Kind
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
-from shards.domain.namespace import Namespace
-from shards.domain.tenant import Tenant
-from shards.domain.topic import Topic
+from shards.assignment.parent_policies import Parents, merged, on_demand, policies_of, together
+from shards.inventory.topic_bounds import OnDemand
 from shards.ports import Clock, HomeShards, MetadataReader, ShardWatching
 from shards.sessions.metadata_state import MetadataState, state_after, state_of
 
@@ -105,6 +103,18 @@ class PlacementPolicies:
 
     def known(self, namespace: str) -> Policies | None:
         """Return the merged policies of a namespace and its tenant, None if they must be read."""
+        pair = self._current(namespace)
+        return None if pair is None else together(pair[0].policies, pair[1].policies)
+
+    def on_demand(self, namespace: str) -> OnDemand | None:
+        """Return the rule for topics on demand of a namespace, None if it must be read."""
+        pair = self._current(namespace)
+        if pair is None:
+            return None
+        return on_demand(pair[1].state, together(pair[0].policies, pair[1].policies))
+
+    def _current(self, namespace: str) -> tuple[_Followed, _Followed] | None:
+        """Return a tenant and a namespace that are followed, None if they must be read."""
         pair = self._namespaces.get(namespace)
         if pair is None:
             return None
@@ -115,7 +125,7 @@ class PlacementPolicies:
             if not is_caught_up or stream.heard_at < fresh_from:
                 return None
         self._namespaces.move_to_end(namespace)
-        return _together(pair[0].policies, pair[1].policies)
+        return pair
 
     @contextlib.asynccontextmanager
     async def deciding(self, namespaces: Iterable[str]) -> AsyncIterator[Rules]:
@@ -138,7 +148,8 @@ class PlacementPolicies:
         A namespace that does not exist has no policies. The caller decides by the result at once:
         later it may be outdated, see ``deciding``. Reading a namespace also begins to watch it.
         """
-        return await self._read(namespaces, RULES_READ_MS)
+        found = await self._read(namespaces, RULES_READ_MS)
+        return {name: merged(states) for name, states in found.items()}
 
     async def find(self, namespaces: Iterable[str]) -> dict[str, Policies | MetadataError]:
         """Return the policies known here, and read those of the other namespaces."""
@@ -156,7 +167,7 @@ class PlacementPolicies:
 
     async def _rules(self, names: Sequence[str]) -> Rules:
         """Read policies that are not known, again after a slow attempt, for ``RULES_READ_MS``."""
-        found: dict[str, Policies | MetadataError] = {}
+        found: dict[str, Parents | MetadataError] = {}
         began_at = asked_at = now = self._clock.monotonic()
         while unknown := [name for name in names if self.known(name) is None]:
             asked_at = now
@@ -171,7 +182,7 @@ class PlacementPolicies:
 
     async def _read(
         self, namespaces: Iterable[str], timeout_ms: int
-    ) -> dict[str, Policies | MetadataError]:
+    ) -> dict[str, Parents | MetadataError]:
         groups: dict[tuple[int, int], list[str]] = {}
         try:
             for namespace in dict.fromkeys(namespaces):
@@ -187,7 +198,7 @@ class PlacementPolicies:
 
     async def _read_group(
         self, namespaces: list[str], timeout_ms: int
-    ) -> dict[str, Policies | MetadataError]:
+    ) -> dict[str, Parents | MetadataError]:
         tenants = list(dict.fromkeys(map(_tenant_of, namespaces)))
         names = [
             *(ObjectName(kind=KIND_TENANT, name=tenant) for tenant in tenants),
@@ -199,9 +210,9 @@ class PlacementPolicies:
             )
         except MetadataError as error:
             return dict.fromkeys(namespaces, error)
-        policies = {item.name: _policies_of(state_of(item)) for item in items}
+        states = {item.name: state_of(item) for item in items}
         return {
-            namespace: _together(policies[_tenant_of(namespace)], policies[namespace])
+            namespace: (states[_tenant_of(namespace)], states[namespace])
             for namespace in namespaces
         }
 
@@ -361,7 +372,7 @@ class Rules:
         self,
         owner: PlacementPolicies,
         clock: Clock,
-        found: dict[str, Policies | MetadataError],
+        found: dict[str, Parents | MetadataError],
         asked_at: float,
     ) -> None:
         self._owner = owner
@@ -375,8 +386,20 @@ class Rules:
         Call it where the decision is made: no await may be in between.
         """
         known = self._owner.known(namespace)
+        return merged(self._read(namespace)) if known is None else known
+
+    def on_demand(self, namespace: str) -> OnDemand | MetadataError:
+        """Return the present rule for topics on demand, or why it is not known. As ``of``."""
+        known = self._owner.on_demand(namespace)
         if known is not None:
             return known
+        found = self._read(namespace)
+        if isinstance(found, MetadataError):
+            return found
+        tenant, state = found
+        return on_demand(state, together(policies_of(tenant), policies_of(state)))
+
+    def _read(self, namespace: str) -> Parents | MetadataError:
         if self._clock.monotonic() - self._asked_at > METADATA_USED_MS / 1000:
             return Unavailable(f"what was read of {namespace} is too old to decide by")
         found = self._found.get(namespace)
@@ -396,34 +419,34 @@ class _Followed:
         self.policies = NO_POLICIES
         self.changes = 0
         """How many changes the watch has brought, snapshots included."""
+        self.state: MetadataState | None = None
         self._owner = owner
-        self._state: MetadataState | None = None
         self._position = 0
 
     def on_reset(self) -> None:
         self.is_known = False
-        self._state = None
+        self.state = None
 
     def on_items(self, items: Sequence[Item]) -> None:
         for item in items:
             if item.name == self.name:
-                self._state = state_of(item)
+                self.state = state_of(item)
 
     def on_snapshot_complete(self, position: int) -> None:
         self._position = position
         self.is_known = True
-        self.policies = _policies_of(self._state)
+        self.policies = policies_of(self.state)
         # Also if the policies are the same: a read in between may have returned older ones.
         self._owner.changed(self)
 
     def on_events(self, events: Sequence[Event]) -> None:
+        before = self.policies, on_demand(self.state, self.policies)
         for event in events:
             if event.position > self._position and event_key(event) == self.name:
                 self._position = event.position
-                self._state = state_after(self._state, event)
-        policies = _policies_of(self._state)
-        if policies != self.policies:
-            self.policies = policies
+                self.state = state_after(self.state, event)
+        self.policies = policies_of(self.state)
+        if (self.policies, on_demand(self.state, self.policies)) != before:
             self._owner.changed(self)
 
     def on_position(self, position: int) -> None:
@@ -437,22 +460,5 @@ _Held = tuple[_Followed, int]
 """Policies that a decision uses, and their ``changes`` when it began."""
 
 
-def rules_for(parents: Policies, topic: Topic) -> PlacementRules:
-    """Return the placement rules of the units of ``topic``."""
-    if not topic.policies:
-        return parents.placement
-    return merge(namespace=parents, topic=unpack_policies(topic.policies)).placement
-
-
-def _together(tenant: Policies, namespace: Policies) -> Policies:
-    if tenant is NO_POLICIES and namespace is NO_POLICIES:
-        return NO_POLICIES
-    return merge(tenant, namespace)
-
-
 def _tenant_of(namespace: str) -> str:
     return namespace.partition("/")[0]
-
-
-def _policies_of(state: MetadataState | None) -> Policies:
-    return unpack_policies(state.policies) if isinstance(state, Tenant | Namespace) else NO_POLICIES

@@ -20,7 +20,7 @@ from nextgen.kernel.limits.placement import REFUSAL_REMEMBERED_MS, REFUSALS_REME
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from shards.assignment.broker_sync import BrokerSync
 from shards.assignment.lease_keeper import LeaseKeeper
-from shards.assignment.placement_policies import rules_for
+from shards.assignment.parent_policies import rules_for
 from shards.domain.assignment import Assignment, unit_key
 from shards.domain.placement.choice import Choice, PlacementDecision, place, place_at
 from shards.domain.placement.rules import NO_PEERS, Candidate, Peers, forbids

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Container, Coroutine, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -42,6 +43,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ExecuteRequest,
     ExecuteResponse,
     TopicUnitsResponse,
+    UseTopicsRequest,
+    UseTopicsResponse,
 )
 from shards.domain.lookup import kept_units, listed_units
 from shards.domain.states import StateKind
@@ -52,18 +55,21 @@ from shards.inventory.reader import InventoryReader
 from shards.inventory.restoration import Restoration
 from shards.inventory.scalable.commands import OnScalableDecided
 from shards.inventory.topic_bounds import NamespacePolicies
+from shards.inventory.topic_creation import existing_topic
 from shards.inventory.topic_deletion import OnUnassigned
 from shards.ports import AssignAhead, BrokerDirectory, ParentDirectory
 from shards.projections.reading import RecordedOutcome
 from shards.state.command_outcomes import PendingOutcome
 from shards.state.shard_state import ShardState
 from shards.wire.command import (
+    NewTopic,
     ParsedCommand,
     cost_of,
     is_of_tenant,
     parse_command,
     slots_of,
     tenants_of,
+    used_topics,
 )
 
 __all__ = ["InventoryReader", "InventoryService"]
@@ -137,13 +143,7 @@ class InventoryService:
             Indefinite: At least one may have been carried out: repeat with the same command ids.
         """
         commands = self._parse(request)
-        cost = await self._admit(commands)
-        begun: list[Begun] = []
-        try:
-            begun = self._begin_all(commands, request.issued_position)
-        finally:
-            self._leave_once_committed(cost, begun)
-        results = await self._finish(begun)
+        results = await self._carry_out(commands, request.issued_position)
         if trace_id and (logged := tracing.logged_trace_id(trace_id)):
             _logger.info(
                 "commands carried out",
@@ -153,6 +153,34 @@ class InventoryService:
                 position=max(each.position for each in results),
             )
         return ExecuteResponse(results=results)
+
+    async def use_topics(self, request: UseTopicsRequest) -> UseTopicsResponse:
+        """Return the partitions of topics; those that are absent are created by the policies of
+        their namespaces.
+
+        Raises:
+            MetadataError: As of ``execute``. Nothing is lost if the request is repeated: what was
+                created is found.
+        """
+        command = used_topics(request)
+        self._check_slots((command,))
+        names = [each.name.base_text for each in command.topics if isinstance(each, NewTopic)]
+        topics = dict(zip(names, self._state.reads.load_topics(names), strict=True))
+        existing = {
+            name: existing_topic(topic) for name, topic in topics.items() if topic is not None
+        }
+        found = [
+            existing.get(each.name.base_text) if isinstance(each, NewTopic) else None
+            for each in command.topics
+        ]
+        absent = [each for each, was in zip(command.topics, found, strict=True) if was is None]
+        if not absent:
+            # What exists needs neither policies nor a turn.
+            await self._state.proposer.confirm()
+            return UseTopicsResponse(topics=[each for each in found if each is not None])
+        (result,) = await self._carry_out([replace(command, topics=tuple(absent))], 0)
+        created = iter(result.topics)
+        return UseTopicsResponse(topics=[was or next(created) for was in found])
 
     def read_ahead(self, requests: Iterable[ExecuteRequest]) -> None:
         """Read at once what ``execute`` looks up for each of ``requests``, which come next.
@@ -241,6 +269,17 @@ class InventoryService:
         await self._admission.enter(tenants, cost)
         return cost
 
+    async def _carry_out(
+        self, commands: Sequence[ParsedCommand], issued_position: int
+    ) -> list[CommandResult]:
+        cost = await self._admit(commands)
+        begun: list[Begun] = []
+        try:
+            begun = self._begin_all(commands, issued_position)
+        finally:
+            self._leave_once_committed(cost, begun)
+        return await self._finish(begun)
+
     def _begin_all(self, commands: Sequence[ParsedCommand], issued_position: int) -> list[Begun]:
         known = self._state.outcomes.find([each.command_id for each in commands if each.command_id])
         self._check_remembered(commands, known, issued_position)
@@ -277,6 +316,10 @@ class InventoryService:
                 f"at most {TOPICS_PER_EXECUTE_MAX} are allowed"
             )
         commands = [parse_command(each) for each in request.commands]
+        self._check_slots(commands)
+        return commands
+
+    def _check_slots(self, commands: Sequence[ParsedCommand]) -> None:
         owned = self._state.slots.owned()
         for command in commands:
             for slot in slots_of(command):
@@ -285,7 +328,6 @@ class InventoryService:
                         f"shard {self._state.shard_id} does not have slot {slot}",
                         self._state.slots.map_version,
                     )
-        return commands
 
     def _check_remembered(
         self,

@@ -1,4 +1,6 @@
-"""How many topics of a namespace a shard may have: its share of the policy ``topics_max``.
+"""How many topics of a namespace a shard may have, and which ones clients create by using them.
+
+``topics_max`` is a bound for the namespace. Each shard has a share of it.
 
 A namespace's topics are spread over the shards by their names, as evenly as the slots. Each shard
 allows its share of the slots, rounded up, without asking the others: the sum may exceed the bound
@@ -9,16 +11,26 @@ in one of them.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.kernel.events.decider import Rejected, RejectionCode
-from nextgen.kernel.governance.policies import Policies
+from nextgen.kernel.governance.auto_creation import AutoCreation
+from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from nextgen.kernel.limits.cluster import SLOT_COUNT
 from nextgen.kernel.limits.placement import NAMESPACES_COUNTED_MAX
 from shards.state.shard_state import ShardState
+
+
+class OnDemand(NamedTuple):
+    """Whether and how topics of a namespace are created by their first use."""
+
+    namespace_id: str
+    """Of the namespace whose rule it is; "" if there was none."""
+
+    rule: AutoCreation
 
 
 class PoliciesByNamespace(Protocol):
@@ -32,9 +44,26 @@ class PoliciesByNamespace(Protocol):
         """
         ...
 
+    def on_demand(self, namespace: str) -> OnDemand:
+        """Return the rule for topics on demand.
 
-NO_BOUNDS: Mapping[str, Policies] = {}
-"""Used where no topic bounds are enforced; never read."""
+        Raises:
+            MetadataError: It is not known and could not be read.
+        """
+        ...
+
+
+class _NoBounds:
+    """Used where no policies are followed: nothing is bounded, and no topic is made on demand."""
+
+    def __getitem__(self, namespace: str, /) -> Policies:
+        return NO_POLICIES
+
+    def on_demand(self, namespace: str) -> OnDemand:
+        raise Unavailable(f"the policies of {namespace} are not followed here")
+
+
+NO_BOUNDS = _NoBounds()
 
 
 class DecidedBy(Protocol):
@@ -42,11 +71,15 @@ class DecidedBy(Protocol):
 
     def of(self, namespace: str) -> Policies | MetadataError: ...
 
+    def on_demand(self, namespace: str) -> OnDemand | MetadataError: ...
+
 
 class NamespacePolicies(Protocol):
     """The policies of namespaces and their tenants. Implemented by ``PlacementPolicies``."""
 
     def known(self, namespace: str) -> Policies | None: ...
+
+    def on_demand(self, namespace: str) -> OnDemand | None: ...
 
     def deciding(self, namespaces: Iterable[str]) -> AbstractAsyncContextManager[DecidedBy]: ...
 
@@ -71,7 +104,7 @@ class TopicBounds:
             if policies is None:
                 return None
             found[namespace] = policies
-        return found
+        return _Known(found, self._policies)
 
     @asynccontextmanager
     async def deciding(self, namespaces: Sequence[str]) -> AsyncIterator[PoliciesByNamespace]:
@@ -111,6 +144,22 @@ class TopicBounds:
         return count
 
 
+class _Known:
+    """The policies of namespaces that are followed. No await may be between two accesses."""
+
+    def __init__(self, found: dict[str, Policies], policies: NamespacePolicies) -> None:
+        self._found = found
+        self._policies = policies
+
+    def __getitem__(self, namespace: str, /) -> Policies:
+        return self._found[namespace]
+
+    def on_demand(self, namespace: str) -> OnDemand:
+        rule = self._policies.on_demand(namespace)
+        assert rule is not None, "what is followed does not change within a decision"
+        return rule
+
+
 class _Latest:
     """The policies of namespaces at the time of each access."""
 
@@ -122,3 +171,9 @@ class _Latest:
         if isinstance(found, MetadataError):
             raise found
         return found
+
+    def on_demand(self, namespace: str) -> OnDemand:
+        rule = self._decided_by.on_demand(namespace)
+        if isinstance(rule, MetadataError):
+            raise rule
+        return rule

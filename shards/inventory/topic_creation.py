@@ -1,13 +1,19 @@
-"""Creating topics, up to a thousand in one record, each accepted or refused by itself."""
+"""Creating topics, up to a thousand in one record, each accepted or refused by itself.
+
+Of topics that clients begin to use the policies of their namespaces decide which come into being,
+and with how many partitions. The rule must be the present namespace's: see ``Unavailable``.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
 from nextgen.kernel.routing.names import Domain, TopicName, parse_topic
-from protos.nextgen.v1.shard_service_pb2 import CommandResult, TopicOutcome
+from protos.nextgen.v1.shard_service_pb2 import CommandResult, TopicOutcome, TopicSpec
 from shards.domain import topic
 from shards.domain.parent_gate import ParentKind
 from shards.domain.policies import NO_PACKED_POLICIES
@@ -37,8 +43,8 @@ from shards.wire.command import NewTopic, OnNewTopics
 from shards.wire.event import DomainEvent, to_properties
 from shards.wire.inventory import rejected_topic
 
-_Decision = Accepted[topic.TopicEvent | ScalableTopicEvent] | Rejected
 Admissions = Mapping[str, Admission | Rejected]
+_Decision = Accepted[topic.TopicEvent | ScalableTopicEvent] | Rejected
 
 
 class TopicCreation:
@@ -94,7 +100,8 @@ class TopicCreation:
         events: list[DomainEvent] = []
         outcomes: list[TopicOutcome] = []
         created: list[Topic] = []
-        for new in command.topics:
+        wanted = _by_policies(command, present, admissions, policies)
+        for new in wanted:
             if isinstance(new, Rejected):
                 outcomes.append(rejected_topic(new))
                 continue
@@ -125,6 +132,7 @@ class TopicCreation:
             after = present[name]
             assert after is not None, "an accepted topic is there"
             created.append(after)
+        _add_partitions(command, present, outcomes)
         result = CommandResult(topics=outcomes)
         answer = record(self._state, command.command_id, events, result, time_ms=time_ms)
         self._note_migrations(topics, answer)
@@ -197,6 +205,74 @@ def namespaces_of(command: OnNewTopics) -> list[str]:
         if isinstance(each, NewTopic) and each.refusal is None
     ]
     return list(dict.fromkeys(names))
+
+
+def existing_topic(topic: Topic) -> TopicOutcome:
+    """Return the outcome for a topic that is used and was there before."""
+    return TopicOutcome(
+        topic_id=topic.topic_id,
+        rejection_code=RejectionCode.ALREADY_EXISTS.value,
+        message=f"topic {topic.name} already exists",
+        partitions=topic.partitions,
+    )
+
+
+def _by_policies(
+    command: OnNewTopics,
+    present: Mapping[str, TopicState],
+    admissions: Admissions,
+    policies: PoliciesByNamespace,
+) -> tuple[NewTopic | Rejected, ...]:
+    """Return the command's topics. If policies decide, the absent ones have the partitions that
+    their namespace gives them, or its refusal.
+
+    Raises:
+        Unavailable: The policies that are known here are not those of the present namespace.
+    """
+    if not command.by_policy:
+        return command.topics
+    return tuple(
+        [
+            each
+            if isinstance(each, Rejected) or present[each.name.base_text] is not None
+            else _by_policy(each, admissions, policies)
+            for each in command.topics
+        ]
+    )
+
+
+def _by_policy(new: NewTopic, admissions: Admissions, policies: PoliciesByNamespace) -> NewTopic:
+    namespace = new.name.namespace_text
+    admission = admissions.get(namespace)
+    if new.refusal is not None or not isinstance(admission, Admission):
+        return new
+    namespace_id, rule = policies.on_demand(namespace)
+    if namespace_id != admission.parent_id:
+        # It was created, perhaps with policies, since the watch has last brought it.
+        raise Unavailable(f"the policies of namespace {namespace} are not known here yet")
+    if not rule.is_allowed:
+        why = rule.problem or "its policy forbids it"
+        refusal = Rejected(
+            RejectionCode.NOT_FOUND,
+            f"topic {new.name.base_text} does not exist, and namespace {namespace} "
+            f"does not create topics on demand: {why}",
+        )
+        return replace(new, refusal=refusal)
+    if new.name.domain is Domain.TOPIC or not rule.partitions:
+        return new
+    return replace(new, spec=TopicSpec(name=new.spec.name, partitions=rule.partitions))
+
+
+def _add_partitions(
+    command: OnNewTopics, present: Mapping[str, TopicState], outcomes: Sequence[TopicOutcome]
+) -> None:
+    """Have the outcomes say how many partitions a topic has, also one that existed."""
+    if not command.by_policy:
+        return
+    for new, outcome in zip(command.topics, outcomes, strict=True):
+        topic = None if isinstance(new, Rejected) else present[new.name.base_text]
+        if topic is not None:
+            outcome.partitions = topic.partitions
 
 
 def _decide(

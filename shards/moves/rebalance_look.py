@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from nextgen.kernel.governance.policies import NO_RULES, Policies
 from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
-from shards.assignment.placement_policies import PlacementPolicies, rules_for
+from shards.assignment.parent_policies import rules_for
+from shards.assignment.placement_policies import PlacementPolicies
 from shards.assignment.unit_placer import PlacementRound, UnitPlacer
 from shards.domain.assignment import Assignment
 from shards.domain.placement.rebalance import weight_of

@@ -202,6 +202,12 @@ async def _execute(replica: Replica, request: ShardRequest, _timeout_ms: int) ->
     return ShardResponse(execute=response, position=leader.state.position)
 
 
+async def _use_topics(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.inventory.use_topics(request.use_topics)
+    return ShardResponse(use_topics=response, position=leader.state.position)
+
+
 async def _bulk_create(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     leader = replica.leading()
     response = await leader.inventory.create_in_bulk(request.bulk_create)
@@ -353,6 +359,7 @@ _BODIES: dict[
     Callable[[Replica, ShardRequest, int], Awaitable[ShardResponse]],
 ] = {
     "execute": _execute,
+    "use_topics": _use_topics,
     "bulk_create": _bulk_create,
     "cut": _cut,
     "mark_restore": _mark_restore,

@@ -53,6 +53,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     SetTenantProperties,
     SetTopicProperties,
     TopicSpec,
+    UseTopicsRequest,
 )
 from shards.domain import policies
 from shards.domain.parent_gate import ParentKind
@@ -132,6 +133,8 @@ class OnNewTopics:
     topics: tuple[NewTopic | Rejected, ...]
     on_demand: bool = False
     preferred_broker_id: str = ""
+    by_policy: bool = False
+    """Whether and with how many partitions is decided by the policies of each namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +293,20 @@ def _create_topics(command_id: bytes, body: CreateTopics) -> ParsedCommand:
         raise InvalidRequest("a topic that replaces a classic one is created alone")
     topics = tuple([_new_topic(spec) for spec in body.topics])
     return OnNewTopics(command_id, topics, body.on_demand, body.preferred_broker_id)
+
+
+def used_topics(request: UseTopicsRequest) -> OnNewTopics:
+    """Return the creation of topics that clients begin to use.
+
+    Raises:
+        InvalidRequest: Too many names, or none.
+    """
+    if not 0 < len(request.names) <= TOPICS_PER_CREATE_MAX:
+        raise InvalidRequest(
+            f"{len(request.names)} topics to use, 1 to {TOPICS_PER_CREATE_MAX} are allowed"
+        )
+    topics = tuple([_new_topic(TopicSpec(name=name)) for name in request.names])
+    return OnNewTopics(b"", topics, True, request.preferred_broker_id, by_policy=True)
 
 
 def _new_topic(spec: TopicSpec) -> NewTopic | Rejected:

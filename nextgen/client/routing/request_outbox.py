@@ -29,7 +29,7 @@ def is_slow(request: ShardRequest) -> bool:
         return request.execute.consistency == CONSISTENCY_EFFECTIVE
     if body == "get":
         return bool(request.get.min_position)
-    return True
+    return not request.HasField("use_topics")
 
 
 class RequestOutbox:

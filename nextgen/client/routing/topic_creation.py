@@ -1,7 +1,10 @@
 """Topics by name: those that exist, and those that a client creates by its first use.
 
-    name ─┬─ exists ─────────────────────────────▶ its partitions
-          └─ absent ─ may it be created? ─▶ namespace's policy ─▶ CreateTopics ─▶ as above
+    name ─┬─ to be used ─▶ UseTopics ─▶ its partitions: the shard creates it by the policies
+          │                    └─ a shard node of the release before does not know it
+          │                           ▼
+          │           exists? ─▶ policies of namespace and tenant ─▶ CreateTopics ─▶ as above
+          └─ to be read ─▶ its partitions, if it exists
 
 Questions at the same time share requests, and the same question is sent once. Two creators of one
 name, in this process or elsewhere, meet in its shard: the second one finds the topic there.
@@ -16,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from nextgen.client.routing.shard_calls import Shards, questions
 from nextgen.client.routing.topic_answers import Lookup, check_classic, not_found
 from nextgen.client.wire.policies import policies_from_proto
-from nextgen.kernel.errors import Refused, Unavailable
+from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.governance.auto_creation import AutoCreation, auto_creation
 from nextgen.kernel.governance.policies import merge
@@ -44,6 +47,9 @@ from protos.nextgen.v1.inventory_pb2 import (
 
 DEFAULT_NAMESPACE_TEXT = f"{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}"
 
+_IS_THERE = frozenset({"", RejectionCode.ALREADY_EXISTS})
+"""Outcomes of a use by which the topic exists."""
+
 _ATTEMPTS_BEHIND_A_CREATE = 2
 """The first attempt may share an answer from before the topic was created."""
 
@@ -69,6 +75,10 @@ class TopicCreation:
         self._default_is_there_until = float("-inf")
         self._reads = 0
         """Number of requests for parents sent so far: a question joins only an unsent request."""
+        self._uses_sent = 0
+        """Number of requests to use topics that were sent so far."""
+        # By tenant: a request waits for a turn of each tenant that it creates topics of.
+        self._uses = questions(self._use_topics, DIRECTORY_CREATES_PER_REQUEST_MAX, tenant_in)
         self._topics = questions(self._read_topics, DIRECTORY_READS_PER_REQUEST_MAX)
         self._parents = questions(self._read_parents, DIRECTORY_READS_PER_REQUEST_MAX)
         # By tenant: a request waits for a turn of each tenant that it creates topics of.
@@ -76,23 +86,24 @@ class TopicCreation:
         self._default_is_made = questions(self._make_default_namespace, 1)
 
     def __repr__(self) -> str:
-        return f"<TopicCreation topics={self._topics!r} creates={self._creates!r}>"
+        return f"<TopicCreation topics={self._topics!r} uses={self._uses!r}>"
 
     async def stop(self) -> None:
         """Give up the requests under way; their callers get ``Unavailable``."""
         for each in (self._topics, self._parents):
             await each.stop()
+        await self._uses.stop()
         await self._creates.stop()
         await self._default_is_made.stop()
 
     async def partitions(self, name: TopicName, *, create: bool) -> int:
         """See ``TopicDirectory.partitions``."""
         check_classic(name)
+        if create and name.partition is None:
+            return await self._use(name)
         count = await self._stored_partitions(name)
         if count is None:
-            if not create or name.partition is not None:
-                raise not_found(name)
-            return await self._create(name)
+            raise not_found(name)
         if name.partition is None:
             return count
         if name.partition < count:
@@ -108,7 +119,7 @@ class TopicCreation:
         Raises:
             Refused: ``NOT_FOUND``, with the reason why it was not created.
         """
-        await self._create(name)
+        await self._use(name)
         for _ in range(_ATTEMPTS_BEHIND_A_CREATE):
             answer = await lookup(name)
             if answer.rejection_code != RejectionCode.NOT_FOUND:
@@ -121,7 +132,7 @@ class TopicCreation:
         Raises:
             Refused: ``NOT_FOUND``, with the reason why it was not created.
         """
-        await self._create(name)
+        await self._use(name)
 
     async def make_default_namespace(self) -> None:
         """Create ``public/default``, and its tenant, unless they are there."""
@@ -135,12 +146,41 @@ class TopicCreation:
         # The time runs from before the read: the namespace may have been deleted since.
         self._default_is_there_until = now + DEFAULT_NAMESPACE_TTL_MS / 1_000
 
-    async def _create(self, name: TopicName) -> int:
-        """Create an absent topic if its namespace allows it, and return its partitions.
+    async def _use(self, name: TopicName) -> int:
+        """Return a topic's partitions; an absent one is created if its namespace allows it.
 
         Raises:
             Refused: ``NOT_FOUND``, with the reason why it was not created.
         """
+        try:
+            outcome = await self._used(name)
+            is_default = name.namespace_text == DEFAULT_NAMESPACE_TEXT
+            if is_default and outcome.rejection_code == RejectionCode.PARENT_NOT_FOUND:
+                self._default_is_there_until = float("-inf")
+                await self.make_default_namespace()
+                outcome = await self._used(name)
+        except InvalidRequest:
+            return await self._use_stepwise(name)
+        if outcome.rejection_code in _IS_THERE:
+            return outcome.partitions
+        raise _refusal(outcome)
+
+    async def _used(self, name: TopicName) -> pb.TopicOutcome:
+        """Return the shard's outcome. A refusal is of a request that was sent after this call, so
+        a policy that was effective before was known."""
+        shard_id = self._shards.shard_of_key(name.routing_key)
+        sent_before = self._uses_sent
+        while True:
+            sent, outcome = await self._uses.ask(shard_id, name.base_text)
+            if sent > sent_before or outcome.rejection_code in _IS_THERE:
+                return outcome
+
+    async def _use_stepwise(self, name: TopicName) -> int:
+        """As ``_use``, for shard nodes of the release before: they create what they are told to."""
+        count = await self._stored_partitions(name)
+        return await self._create(name) if count is None else count
+
+    async def _create(self, name: TopicName) -> int:
         namespace = name.namespace_text
         if namespace == DEFAULT_NAMESPACE_TEXT:
             await self.make_default_namespace()
@@ -162,11 +202,7 @@ class TopicCreation:
         if outcome.rejection_code == RejectionCode.ALREADY_EXISTS:
             return await self._partitions_of_another_creator(name)
         self._default_is_there_until = float("-inf")
-        if outcome.rejection_code == RejectionCode.PARENT_NOT_FOUND:
-            raise Refused(RejectionCode.NOT_FOUND, outcome.message)
-        if outcome.rejection_code == RejectionCode.JUST_DELETED:
-            raise Unavailable(outcome.message)
-        raise Refused(outcome.rejection_code, outcome.message)
+        raise _refusal(outcome)
 
     async def _partitions_of_another_creator(self, name: TopicName) -> int:
         for _ in range(_ATTEMPTS_BEHIND_A_CREATE):
@@ -248,6 +284,18 @@ class TopicCreation:
         response = await self._shards.call(shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS)
         return response.get.items
 
+    async def _use_topics(
+        self, shard_id: int, questions: Sequence[tuple[str, int]]
+    ) -> list[tuple[int, pb.TopicOutcome]]:
+        """Return the outcomes, each with the number of this request."""
+        self._uses_sent += 1
+        sent, names = self._uses_sent, [name for name, _ in questions]
+        body = pb.UseTopicsRequest(names=names, preferred_broker_id=self._broker_id)
+        request = pb.ShardRequest(use_topics=body)
+        response = await self._shards.call(shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS)
+        self._note_created(shard_id, response.position, names)
+        return [(sent, outcome) for outcome in response.use_topics.topics]
+
     async def _create_topics(
         self, shard_id: int, questions: Sequence[tuple[str, int]]
     ) -> Sequence[pb.TopicOutcome]:
@@ -257,6 +305,15 @@ class TopicCreation:
         result = await self._execute(shard_id, command)
         self._note_created(shard_id, result.position, [name for name, _ in questions])
         return result.topics
+
+
+def _refusal(outcome: pb.TopicOutcome) -> MetadataError:
+    """Return the error for a topic that is not there and was not created."""
+    if outcome.rejection_code == RejectionCode.PARENT_NOT_FOUND:
+        return Refused(RejectionCode.NOT_FOUND, outcome.message)
+    if outcome.rejection_code == RejectionCode.JUST_DELETED:
+        return Unavailable(outcome.message)
+    return Refused(outcome.rejection_code, outcome.message)
 
 
 def _ignore_created(_shard_id: int, _position: int, _names: Sequence[str]) -> None:

@@ -29,7 +29,7 @@ TOPIC_FORM_WITHOUT_PARTITIONS: TopicForm
 TOPIC_FORM_WITH_PARTITIONS: TopicForm
 
 class ShardRequest(_message.Message):
-    __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "takes_batches", "batch", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers")
+    __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "takes_batches", "batch", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers", "use_topics")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -58,6 +58,7 @@ class ShardRequest(_message.Message):
     MARK_DRAINED_FIELD_NUMBER: _ClassVar[int]
     ATTACH_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     DETACH_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    USE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     shard_id: int
     shard_map_version: int
@@ -86,10 +87,11 @@ class ShardRequest(_message.Message):
     mark_drained: MarkDrainedRequest
     attach_consumers: AttachConsumersRequest
     detach_consumers: DetachConsumersRequest
-    def __init__(self, request_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., trace_id: _Optional[str] = ..., takes_batches: _Optional[bool] = ..., batch: _Optional[_Iterable[bytes]] = ..., execute: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., get: _Optional[_Union[GetRequest, _Mapping]] = ..., list: _Optional[_Union[ListRequest, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupRequest, _Mapping]] = ..., assign: _Optional[_Union[AssignRequest, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityRequest, _Mapping]] = ..., move: _Optional[_Union[MoveRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., unassign: _Optional[_Union[UnassignRequest, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceRequest, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountRequest, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateRequest, _Mapping]] = ..., follow: _Optional[_Union[FollowRequest, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsRequest, _Mapping]] = ..., cut: _Optional[_Union[CutRequest, _Mapping]] = ..., mark_restore: _Optional[_Union[MarkRestoreRequest, _Mapping]] = ..., restore: _Optional[_Union[RestoreRequest, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedRequest, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersRequest, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersRequest, _Mapping]] = ...) -> None: ...
+    use_topics: UseTopicsRequest
+    def __init__(self, request_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., trace_id: _Optional[str] = ..., takes_batches: _Optional[bool] = ..., batch: _Optional[_Iterable[bytes]] = ..., execute: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., get: _Optional[_Union[GetRequest, _Mapping]] = ..., list: _Optional[_Union[ListRequest, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupRequest, _Mapping]] = ..., assign: _Optional[_Union[AssignRequest, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityRequest, _Mapping]] = ..., move: _Optional[_Union[MoveRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., unassign: _Optional[_Union[UnassignRequest, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceRequest, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountRequest, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateRequest, _Mapping]] = ..., follow: _Optional[_Union[FollowRequest, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsRequest, _Mapping]] = ..., cut: _Optional[_Union[CutRequest, _Mapping]] = ..., mark_restore: _Optional[_Union[MarkRestoreRequest, _Mapping]] = ..., restore: _Optional[_Union[RestoreRequest, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedRequest, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersRequest, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersRequest, _Mapping]] = ..., use_topics: _Optional[_Union[UseTopicsRequest, _Mapping]] = ...) -> None: ...
 
 class ShardResponse(_message.Message):
-    __slots__ = ("request_id", "error", "shard_map_version", "more", "position", "takes_batches", "batch", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers")
+    __slots__ = ("request_id", "error", "shard_map_version", "more", "position", "takes_batches", "batch", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers", "use_topics")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -118,6 +120,7 @@ class ShardResponse(_message.Message):
     MARK_DRAINED_FIELD_NUMBER: _ClassVar[int]
     ATTACH_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     DETACH_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    USE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     error: _errors_pb2.ErrorDetail
     shard_map_version: int
@@ -146,7 +149,8 @@ class ShardResponse(_message.Message):
     mark_drained: MarkDrainedResponse
     attach_consumers: AttachConsumersResponse
     detach_consumers: DetachConsumersResponse
-    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., takes_batches: _Optional[bool] = ..., batch: _Optional[_Iterable[bytes]] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., drain: _Optional[_Union[DrainResponse, _Mapping]] = ..., unassign: _Optional[_Union[UnassignResponse, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceResponse, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountResponse, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateResponse, _Mapping]] = ..., follow: _Optional[_Union[FollowResponse, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsResponse, _Mapping]] = ..., cut: _Optional[_Union[CutResponse, _Mapping]] = ..., mark_restore: _Optional[_Union[CutResponse, _Mapping]] = ..., restore: _Optional[_Union[RestoreResponse, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedResponse, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersResponse, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersResponse, _Mapping]] = ...) -> None: ...
+    use_topics: UseTopicsResponse
+    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., takes_batches: _Optional[bool] = ..., batch: _Optional[_Iterable[bytes]] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., drain: _Optional[_Union[DrainResponse, _Mapping]] = ..., unassign: _Optional[_Union[UnassignResponse, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceResponse, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountResponse, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateResponse, _Mapping]] = ..., follow: _Optional[_Union[FollowResponse, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsResponse, _Mapping]] = ..., cut: _Optional[_Union[CutResponse, _Mapping]] = ..., mark_restore: _Optional[_Union[CutResponse, _Mapping]] = ..., restore: _Optional[_Union[RestoreResponse, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedResponse, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersResponse, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersResponse, _Mapping]] = ..., use_topics: _Optional[_Union[UseTopicsResponse, _Mapping]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
     __slots__ = ("commands", "issued_position", "consistency")
@@ -503,14 +507,30 @@ class CommandResult(_message.Message):
     def __init__(self, rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., position: _Optional[int] = ..., id: _Optional[str] = ..., version: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicOutcome, _Mapping]]] = ..., operation_id: _Optional[int] = ...) -> None: ...
 
 class TopicOutcome(_message.Message):
-    __slots__ = ("topic_id", "rejection_code", "message")
+    __slots__ = ("topic_id", "rejection_code", "message", "partitions")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     REJECTION_CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     topic_id: str
     rejection_code: str
     message: str
-    def __init__(self, topic_id: _Optional[str] = ..., rejection_code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+    partitions: int
+    def __init__(self, topic_id: _Optional[str] = ..., rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., partitions: _Optional[int] = ...) -> None: ...
+
+class UseTopicsRequest(_message.Message):
+    __slots__ = ("names", "preferred_broker_id")
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    PREFERRED_BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    preferred_broker_id: str
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., preferred_broker_id: _Optional[str] = ...) -> None: ...
+
+class UseTopicsResponse(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[TopicOutcome]
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicOutcome, _Mapping]]] = ...) -> None: ...
 
 class BulkCreateRequest(_message.Message):
     __slots__ = ("names",)

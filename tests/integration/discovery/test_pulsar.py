@@ -243,7 +243,11 @@ async def test_partitions_of_an_assigned_topic_are_answered_without_a_request(si
     assert len(site.server.requests) == before
 
 
-async def test_an_absent_topic_is_created_as_its_namespace_says_unless_the_client_forbids_it(site):
+@pytest.mark.parametrize("uses_topics", [True, False], ids=["as now", "as in the release before"])
+async def test_an_absent_topic_is_created_as_its_namespace_says_unless_the_client_forbids_it(
+    site, uses_topics
+):
+    site.server.uses_topics = uses_topics
     add_namespace(
         site, "acme/orders", autoTopicCreationType="partitioned", defaultNumPartitions="3"
     )

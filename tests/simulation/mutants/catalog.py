@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tests.simulation.mutants import (
     capacity,
+    creations,
     effective,
     engine,
     layouts,
@@ -33,6 +34,7 @@ COMPONENTS: Mapping[str, tuple[Mutant, ...]] = {
     "Broker sessions": sessions.MUTANTS,
     "Answers to lookups": lookups.MUTANTS,
     "Effective writes": effective.MUTANTS,
+    "How topics come into being": creations.MUTANTS,
     "What operators do to topics": topics.MUTANTS,
     "Topic lists by pattern": topic_lists.MUTANTS,
     "Scalable topics": scalable_topics.MUTANTS,

@@ -7,12 +7,16 @@ before the answers, or stop the server to play its death.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from nextgen.client.transport.member_gate import MemberGate
 from nextgen.client.wire.errors import to_detail
-from nextgen.kernel.errors import MetadataError, NotLeader
+from nextgen.kernel.errors import InvalidRequest, MetadataError, NotLeader
+from nextgen.kernel.governance.auto_creation import auto_creation
+from nextgen.kernel.limits.cluster import COMMAND_ID_BYTES
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
@@ -105,6 +109,8 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
         self.is_silent = False
         self.takes_batches = False
         """Unset: as of the release that knows no messages of several requests."""
+        self.uses_topics = True
+        """Unset: as of the release whose processes create by what they have read themselves."""
         self.port = 0
         self._update_ms = update_ms
         self._ttl_ms = ttl_ms
@@ -260,6 +266,12 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
                 _executed(shard, command) for command in request.execute.commands
             )
             response.position = shard.position
+        elif request.HasField("use_topics"):
+            if not self.uses_topics:
+                raise InvalidRequest("a shard does not know requests of this kind (None)")
+            names = request.use_topics.names
+            response.use_topics.topics.extend([self._used(shard, name) for name in names])
+            response.position = shard.position
         elif request.HasField("get"):
             response.get.items.extend(
                 shard.items.get(name.name, Item(kind=name.kind, name=name.name))
@@ -274,6 +286,25 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
         else:
             raise NotLeader(request.shard_id)
         return response
+
+    def _used(self, shard: FakeShard, name: str) -> pb.TopicOutcome:
+        """Use a topic; an absent one is created by the properties of its namespace."""
+        namespace = parse_topic(name).namespace_text
+        homes = [each for each in self.shards.values() if namespace in each.items]
+        if name in shard.items:
+            partitions = shard.items[name].topic.partitions
+            return pb.TopicOutcome(rejection_code="ALREADY_EXISTS", partitions=partitions)
+        if not homes:
+            absent = f"namespace {namespace} does not exist"
+            return pb.TopicOutcome(rejection_code="PARENT_NOT_FOUND", message=absent)
+        rule = auto_creation(homes[0].items[namespace].namespace.properties)
+        if not rule.is_allowed:
+            return pb.TopicOutcome(rejection_code="NOT_FOUND", message="its policy forbids it")
+        spec = pb.TopicSpec(name=name, partitions=rule.partitions)
+        body = pb.CreateTopics(topics=[spec])
+        command_id = secrets.token_bytes(COMMAND_ID_BYTES)
+        _executed(shard, pb.Command(command_id=command_id, create_topics=body))
+        return pb.TopicOutcome(topic_id=f"id-of-{name}", partitions=rule.partitions)
 
 
 def _looked_up(shard: FakeShard, name: str) -> LookupAnswer:

@@ -7,9 +7,12 @@ a name exists once, a partitioned topic is served by its partitions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from nextgen.kernel.errors import MetadataError
+from nextgen.client.wire.policies import policies_from_proto
+from nextgen.kernel.errors import InvalidRequest, MetadataError
+from nextgen.kernel.governance.auto_creation import auto_creation
+from nextgen.kernel.governance.policies import merge
 from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import Item, LookupAnswer
@@ -30,12 +33,16 @@ class TopicWorld:
         self.brokers: dict[str, LookupAnswer] = {}
         self.requests: list[pb.ShardRequest] = []
         self.assigned: list[str] = []
+        self.created: list[str] = []
+        """Topics that were created by the policies of their namespaces."""
         self.error: MetadataError | None = None
         self.released = asyncio.Event()
         self.released.set()
         self.properties: dict[str, dict[str, str]] = {}
         self.answer_url = "pulsar://broker-1:6650"
         self.broker_grpc = ""
+        self.uses_topics = True
+        """Whether shards create by policy what is to be used: earlier releases did not."""
         self.lists_names = True
         """Whether names are listed alone, where that is requested: earlier releases did not."""
 
@@ -72,7 +79,9 @@ class TopicWorld:
         if self.error is not None:
             raise self.error
         response = pb.ShardResponse()
-        if request.HasField("lookup"):
+        if request.HasField("use_topics"):
+            response.use_topics.topics.extend(map(self._used, self._names_to_use(request)))
+        elif request.HasField("lookup"):
             response.lookup.answers.extend(map(self._looked_up, request.lookup.topics))
         elif request.HasField("get"):
             response.get.items.extend(map(self._got, request.get.names))
@@ -81,6 +90,35 @@ class TopicWorld:
         else:
             response.execute.results.extend(map(self._executed, request.execute.commands))
         return response
+
+    def _names_to_use(self, request: pb.ShardRequest) -> Sequence[str]:
+        if not self.uses_topics:
+            raise InvalidRequest("a shard does not know requests of this kind (None)")
+        return request.use_topics.names
+
+    def _used(self, name: str) -> pb.TopicOutcome:
+        namespace = parse_topic(name).namespace_text
+        outcome = pb.TopicOutcome(topic_id="id")
+        if name in self.topics:
+            outcome.rejection_code = "ALREADY_EXISTS"
+        elif namespace in self.namespaces:
+            policies = merge(
+                *(
+                    policies_from_proto(self.policies.get(each, Policies()))
+                    for each in (namespace.partition("/")[0], namespace)
+                )
+            )
+            rule = auto_creation(self.namespaces[namespace], policies.auto_creation)
+            if not rule.is_allowed:
+                message = f"not created: {rule.problem or 'its policy forbids it'}"
+                return pb.TopicOutcome(rejection_code="NOT_FOUND", message=message)
+            self.topics[name] = 0 if name.startswith("topic://") else rule.partitions
+            self.created.append(name)
+        else:
+            message = f"namespace {namespace} does not exist"
+            return pb.TopicOutcome(rejection_code="PARENT_NOT_FOUND", message=message)
+        outcome.partitions = self.topics[name]
+        return outcome
 
     def _looked_up(self, text: str) -> LookupAnswer:
         name = parse_topic(text)

@@ -1,6 +1,7 @@
 """The directory of topics over shards: what is created, what is not, and what is asked once."""
 
 import asyncio
+from dataclasses import dataclass
 
 import pytest
 
@@ -24,6 +25,7 @@ from protos.nextgen.v1 import policies_pb2
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import BrokerEndpoints, BrokerRecorded
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, LookupAnswer
+from protos.nextgen.v1.shard_service_pb2 import TopicOutcome
 from tests.support.discovery.fake_cluster import StaticLink, full_update
 from tests.support.discovery.topic_world import SHARDS, TopicWorld
 
@@ -32,11 +34,34 @@ DEFAULT = "persistent://public/default/first"
 ORDERS = parse_namespace("acme/orders")
 
 
-@pytest.fixture
-def world():
+@pytest.fixture(params=[True, False], ids=["shards decide", "shards of the release before"])
+def world(request):
     world = TopicWorld()
+    world.uses_topics = request.param
     world.add_namespace("acme/orders")
     return world
+
+
+@dataclass
+class Creation:
+    """A request that creates topics which are absent."""
+
+    names: list[str]
+    preferred_broker_id: str
+
+
+def creations(world) -> list[Creation]:
+    if world.uses_topics:
+        return [
+            Creation(list(each.use_topics.names), each.use_topics.preferred_broker_id)
+            for each in world.requests
+            if each.HasField("use_topics")
+        ]
+    bodies = [command.create_topics for command in world.commands("create_topics")]
+    assert all(each.on_demand for each in bodies)
+    return [
+        Creation([topic.name for topic in each.topics], each.preferred_broker_id) for each in bodies
+    ]
 
 
 @pytest.fixture
@@ -83,10 +108,7 @@ async def test_a_broker_prefers_itself_for_what_its_client_created_and_for_nothi
         ([TOPIC], ""),  # It is absent.
         ([TOPIC], "broker-7"),
     ]
-    (created,) = [
-        command.create_topics for request in world.requests for command in request.execute.commands
-    ]
-    assert (created.on_demand, created.preferred_broker_id) == (True, "broker-7")
+    assert creations(world) == [Creation([TOPIC], "broker-7")]
     await at_broker.stop()
 
 
@@ -120,7 +142,7 @@ async def test_an_existing_topic_has_the_partitions_it_was_created_with(director
 
     assert await directory.partitions(parse_topic(TOPIC), create=True) == 3
     assert await directory.partitions(parse_topic(f"{TOPIC}-partition-2"), create=True) == 0
-    assert world.commands("create_topics") == []
+    assert world.topics == {TOPIC: 3}
 
 
 async def test_a_partition_beyond_the_count_does_not_exist(directory, world):
@@ -167,6 +189,7 @@ async def test_a_namespace_that_forbids_it_says_so(directory, world):
     assert "its policy forbids it" in str(refused)
 
 
+@pytest.mark.parametrize("world", [False], indirect=True)
 async def test_the_other_creator_of_a_race_decides_the_partitions(directory, world):
     """1. Both find the topic absent. 2. The other one creates it. 3. Ours comes second."""
     world.released.clear()
@@ -192,9 +215,10 @@ async def test_a_thousand_who_ask_for_an_absent_topic_create_it_once(directory, 
     counts = await asyncio.gather(*(directory.partitions(name, create=True) for _ in range(1_000)))
 
     assert counts == [0] * 1_000
-    assert len(world.commands("create_topics")) == 1
-    # Read the topic, its namespace and tenant, create; a read that was sent is not joined.
-    assert len(world.requests) <= 6
+    assert len(creations(world)) == 1
+    if not world.uses_topics:
+        # Use it, read the topic, its namespace and tenant, create; no read that was sent is joined.
+        assert len(world.requests) <= 7
 
 
 async def test_many_absent_topics_share_requests(directory, world):
@@ -203,10 +227,10 @@ async def test_many_absent_topics_share_requests(directory, world):
     await asyncio.gather(*(directory.partitions(name, create=True) for name in names))
 
     assert len(world.topics) == 300
-    assert len(world.commands("create_topics")) <= 2 * SHARDS
+    assert len(creations(world)) <= 2 * SHARDS
     ids = [command.command_id for command in world.commands("create_topics")]
     assert len(set(ids)) == len(ids)
-    assert {len(command_id) for command_id in ids} == {16}
+    assert {len(command_id) for command_id in ids} == (set() if world.uses_topics else {16})
 
 
 def names_in_one_shard(world, count):
@@ -234,30 +258,31 @@ async def test_directory_reads_per_request_max_and_directory_creates_per_request
 ):
     """The first question is sent alone; those that come while it is under way share requests."""
     world.released.clear()
+    creates = body == "create_topics"
     names = names_in_one_shard(world, 1 + each_max + more)
     questions = [
-        asyncio.ensure_future(directory.partitions(name, create=True)) for name in names[:1]
+        asyncio.ensure_future(directory.partitions(name, create=creates)) for name in names[:1]
     ]
     await asyncio.sleep(0)
     questions += [
-        asyncio.ensure_future(directory.partitions(name, create=True)) for name in names[1:]
+        asyncio.ensure_future(directory.partitions(name, create=creates)) for name in names[1:]
     ]
     await asyncio.sleep(0)
     world.released.set()
-    await asyncio.gather(*questions)
+    await asyncio.gather(*questions, return_exceptions=not creates)
 
     sizes = sizes_of(world, body)
     assert max(sizes) <= each_max
     assert sum(sizes) >= len(names)
-    if body == "get":
+    if body == "get" or world.uses_topics:
         assert sizes[:2] == [1, each_max]
-    assert len(world.topics) == len(names)
+    assert len(world.topics) == (len(names) if creates else 0)
 
 
 def sizes_of(world, body):
     """Return how many topics each request names, of those that read or create topics."""
     if body == "create_topics":
-        return [len(command.create_topics.topics) for command in world.commands(body)]
+        return [len(each.names) for each in creations(world)]
     sizes = [
         sum(each.kind == KIND_TOPIC for each in request.get.names) for request in world.requests
     ]
@@ -332,6 +357,35 @@ async def test_a_question_that_comes_after_a_read_began_does_not_share_its_answe
 
     await asyncio.gather(one, other)
     assert times_asked() == 2
+
+
+@pytest.mark.parametrize("world", [True], indirect=True)
+async def test_a_refusal_is_of_a_request_that_was_sent_after_the_question(directory, world):
+    """1. A question is decided. 2. The policy is changed, effectively. 3. Another question comes,
+    and may not be refused by the answer to the first, which is on its way."""
+    use, refusals = world._used, [TopicOutcome(rejection_code="NOT_FOUND", message="as it was")]
+    world._used = lambda name: refusals.pop() if refusals else use(name)
+    world.released.clear()
+    first = asyncio.create_task(directory.partitions(parse_topic(TOPIC), create=True))
+    while not world.requests:
+        await asyncio.sleep(0)
+    second = asyncio.create_task(directory.partitions(parse_topic(TOPIC), create=True))
+    await asyncio.sleep(0)
+    world.released.set()
+
+    assert (await refusal(first)).code == "NOT_FOUND"
+    assert await second == 0
+    assert len(world.requests) == 2
+
+
+@pytest.mark.parametrize("world", [True], indirect=True)
+async def test_what_is_used_takes_one_request_whether_it_is_there_or_not(directory, world):
+    world.add_topic(TOPIC, 5)
+
+    assert await directory.partitions(parse_topic(TOPIC), create=True) == 5
+    assert await directory.partitions(parse_topic("acme/orders/absent"), create=True) == 0
+
+    assert [each.WhichOneof("body") for each in world.requests] == ["use_topics"] * 2
 
 
 async def test_policies_win_over_properties_and_a_namespace_over_its_tenant(directory, world):

@@ -12,7 +12,13 @@ import pytest
 from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.client.wire.policies import pack_policies
 from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
-from nextgen.kernel.governance.policies import NO_POLICIES, PlacementRules, Policies
+from nextgen.kernel.governance.auto_creation import AutoCreation as Rule
+from nextgen.kernel.governance.policies import (
+    NO_POLICIES,
+    AutoCreation,
+    PlacementRules,
+    Policies,
+)
 from nextgen.kernel.limits import placement as placement_limits
 from nextgen.kernel.limits.placement import METADATA_USED_MS, RULES_FRESH_MS, RULES_READ_MS
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, Item, Kind
@@ -22,6 +28,7 @@ from shards.assignment import placement_policies
 from shards.assignment.placement_policies import PlacementPolicies
 from shards.domain.namespace import NamespaceCreated, NamespacePoliciesSet
 from shards.domain.tenant import TenantCreated
+from shards.inventory.topic_bounds import OnDemand
 from shards.ports import ShardWatching
 from shards.wire.event import DomainEvent
 from tests.support.scenarios import run_by
@@ -361,6 +368,54 @@ def test_a_change_is_acknowledged_once_what_was_decided_before_it_is_certain(nam
 
         assert rules(policies.known(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
         assert withheld(homes) == [name]
+        certain.is_certain.set()
+        await asyncio.sleep(0.1)
+        assert withheld(homes) == []
+
+    with_homes(scenario, certain=certain)
+
+
+@run_by(with_homes)
+async def test_the_rule_for_topics_on_demand_is_kept_like_policies(
+    homes: FakeHomes, policies: PlacementPolicies
+) -> None:
+    """By the properties of the namespace where neither its policies nor its tenant's say it."""
+    homes.set_properties(NAMESPACE, autoTopicCreationType="partitioned", defaultNumPartitions="5")
+    async with policies.deciding([NAMESPACE]) as decided_by:
+        was_read = decided_by.on_demand(NAMESPACE)
+    assert isinstance(was_read, OnDemand)
+    assert was_read.rule == Rule(True, 5)
+    assert policies.on_demand(NAMESPACE) is None, "a change behind the read would be missed"
+
+    homes.deliver()
+    assert policies.on_demand(NAMESPACE) == was_read
+    say(homes, "acme", Policies(auto_creation=AutoCreation(default_partitions=7)))
+    homes.deliver()
+    assert policies.on_demand(NAMESPACE) == was_read._replace(rule=Rule(True, 7))
+    homes.delete(NAMESPACE)
+    homes.deliver()
+    absent = policies.on_demand(NAMESPACE)
+    assert absent is not None
+    assert absent.namespace_id == ""
+    homes.create(KIND_NAMESPACE, NAMESPACE)
+    homes.deliver()
+    again = policies.on_demand(NAMESPACE)
+    assert again is not None
+    assert again.namespace_id not in {"", was_read.namespace_id}
+
+
+def test_a_property_that_rules_creation_is_acknowledged_once_what_was_decided_is_certain() -> None:
+    certain = Certain()
+
+    async def scenario(homes: FakeHomes, policies: PlacementPolicies) -> None:
+        await policies.read([NAMESPACE])
+        homes.deliver()
+        await asyncio.sleep(0.1)
+        certain.is_certain.clear()
+        homes.set_properties(NAMESPACE, allowAutoTopicCreation="false")
+        homes.deliver()
+
+        assert withheld(homes) == [NAMESPACE]
         certain.is_certain.set()
         await asyncio.sleep(0.1)
         assert withheld(homes) == []

@@ -14,7 +14,8 @@ import pytest
 
 from nextgen.client.wire.policies import policies_to_proto
 from nextgen.kernel.errors import Unavailable
-from nextgen.kernel.governance.policies import PlacementRules, Policies
+from nextgen.kernel.governance.auto_creation import ALLOW_PROPERTY
+from nextgen.kernel.governance.policies import AutoCreation, PlacementRules, Policies
 from nextgen.kernel.limits.placement import METADATA_USED_MS
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Kind
@@ -106,6 +107,78 @@ async def test_nothing_is_placed_by_what_was_read_before_an_effective_write(
 
     assert answer.broker_id == "broker-2"
     assert set(await placed_behind()) == {"broker-2"}
+
+
+async def forbid_creation(shard: Harness, *, by_property: bool) -> None:
+    """Forbid topics on demand in ``NAMESPACE``; return once that is effective."""
+    if by_property:
+        body = pb.SetNamespaceProperties(name=NAMESPACE, properties={ALLOW_PROPERTY: "false"})
+        command = pb.Command(set_namespace_properties=body)
+        request = pb.ExecuteRequest(commands=[command], consistency=pb.CONSISTENCY_EFFECTIVE)
+        await shard.ask(execute=request)
+    else:
+        forbids = Policies(auto_creation=AutoCreation(is_allowed=False))
+        await set_policies(shard, KIND_NAMESPACE, NAMESPACE, forbids)
+
+
+async def use(shard: Harness, name: str) -> str:
+    """Use a topic, and return the code of the outcome."""
+    request = pb.UseTopicsRequest(names=[f"persistent://{NAMESPACE}/{name}"])
+    response = await shard.ask(use_topics=request)
+    (outcome,) = response.use_topics.topics
+    return outcome.rejection_code
+
+
+@pytest.mark.parametrize("by_property", [True, False])
+@run_by(in_streamed_shard)
+async def test_what_is_followed_creates_nothing_behind_an_effective_write(
+    shard: Harness, homes: StreamedHomes, *, by_property: bool
+) -> None:
+    await shard.create_topics("orders")
+    assert await use(shard, "first") == ""
+    await asyncio.sleep(1.0)
+    assert shard.leader.policies.on_demand(NAMESPACE) is not None
+    shard.others.reads.clear()
+    assert await use(shard, "second") == ""
+
+    await forbid_creation(shard, by_property=by_property)
+
+    assert await use(shard, "third") == "NOT_FOUND"
+    assert shard.others.reads == [], "its rule is known here"
+
+
+@pytest.mark.parametrize("arrives_s", [0.3, 3_600.0])
+@pytest.mark.parametrize("is_reachable", [True, False])
+@pytest.mark.parametrize("by_property", [True, False])
+@run_by(in_streamed_shard)
+async def test_nothing_is_created_by_what_was_read_before_an_effective_write(
+    shard: Harness,
+    homes: StreamedHomes,
+    *,
+    by_property: bool,
+    is_reachable: bool,
+    arrives_s: float,
+) -> None:
+    """1. The rule for a topic on demand is read. 2. While the answer is on its way a write forbids
+    it, whether the shard's stream comes through or not. 3. The answer arrives once the write is
+    effective, or a little earlier."""
+    await shard.create_topics("orders")
+    await lead_anew(shard)
+    arrives = hold_controllers_reads(shard)
+    homes.is_reachable = lambda who: is_reachable or "topic-controller" not in who
+    used = asyncio.create_task(use(shard, "first"))
+    await turns()
+    assert NAMESPACE in shard.others.reads
+    write = asyncio.create_task(forbid_creation(shard, by_property=by_property))
+    await asyncio.wait((write,), timeout=arrives_s)
+    arrives.set()
+    await asyncio.wait((used,))
+    await write
+    position = shard.log.status.commit_position
+
+    assert await use(shard, "second") == "NOT_FOUND"
+    behind = await shard.events("topic_created", from_position=position + 1)
+    assert not behind
 
 
 @run_by(in_streamed_shard)
