@@ -28,6 +28,7 @@ from brokers.ports.source_feed import (
     SourceFollow,
     SourceState,
 )
+from brokers.service.shadows.acknowledged import KEEPS_NOTHING
 from nextgen.kernel.limits.shadow import SHADOW_SOURCE_WAIT_MS
 from nextgen.kernel.routing.names import TopicName
 from nextgen.tasks.timeouts import timeout
@@ -256,7 +257,7 @@ class FedLedger(ShadowLedger):
 
     async def trim(self, up_to: Position) -> None:
         if self._follow is not None:
-            self._follow.report(up_to)
+            self._follow.report(None if up_to == KEEPS_NOTHING else up_to)
 
     # What the shadow has of its own ----------------------------------------------------------
 

@@ -16,6 +16,7 @@ from brokers.domain.subscriptions.cursor import before
 from brokers.ports.ledger import TopicLedger
 from brokers.ports.shadows import ShadowLedger
 from brokers.service.producing.publishing import Publishing
+from brokers.service.shadows.acknowledged import KEEPS_NOTHING
 from brokers.service.subscriptions.subscription import Subscription
 from brokers.service.topics.schemas import TopicSchemas
 from brokers.service.topics.termination import Termination
@@ -75,6 +76,12 @@ class Shadow:
     def away(self) -> str:
         """Why the source sends nothing at present; empty: it does."""
         return self._ledger.away
+
+    @property
+    def acknowledged(self) -> Position:
+        """Up to where the source may drop entries for all that is subscribed here."""
+        durable = (each for each in self._subscriptions.values() if each.is_durable)
+        return min((each.mark_delete for each in durable), default=KEEPS_NOTHING)
 
     def facts_changed(self) -> None:
         self._schemas.reload()

@@ -160,7 +160,7 @@ async def _trim(topic: Topic, policy: StoragePolicy, now_ms: int) -> None:
     ledger = topic.ledger
     if topic.as_shadow is not None:
         # Its ledger drops nothing, and reports to the source what is not needed here.
-        await ledger.trim(topic.acknowledged_by_all)
+        await ledger.trim(topic.as_shadow.acknowledged)
         return
     if policy.keeps_by_time:
         old = await ledger.before_time(now_ms - policy.retention_ms)
