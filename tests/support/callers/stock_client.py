@@ -137,6 +137,15 @@ class PulsarSystem:
             (created,) = client.create_topics([NewTopic(name, partitions=partitions)])
         assert created.is_created, created
 
+    def create_shadow(self, name: str, source: str) -> None:
+        """Create a shadow that its source lists, effectively as ``create_topic``."""
+        endpoints = self.discovery_endpoints
+        with BlockingClient(endpoints, timeout_ms=ADMIN_TIMEOUT_MS, effective=True) as client:
+            client.create_shadow(name, source)
+
+    def list_shadows(self, source: str, names: list[str]) -> None:
+        self._admin.set_shadows(source, names)
+
     def has_topic(self, name: str) -> bool:
         return self._admin.get_topic(name) is not None
 
