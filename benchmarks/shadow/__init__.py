@@ -1,0 +1,1 @@
+"""What shadows cost: latency, the source's broker, very many subscriptions."""
