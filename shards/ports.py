@@ -350,7 +350,7 @@ class SessionReports(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A tenant or namespace as read at its home shard."""
+    """A tenant, namespace or source of shadows as read at its home shard."""
 
     parent_id: str
     is_deleting: bool
@@ -388,4 +388,30 @@ class ParentDirectory(Protocol):
         self, shard_id: int, kind: ParentKind, name: str, parent_id: str, attempt: int
     ) -> Rejected | None:
         """Abandon the attempt in one shard."""
+        ...
+
+
+class ShadowDirectory(ParentDirectory, Protocol):
+    """Sources and their shadows in all shards, besides what ``ParentDirectory`` has.
+
+    The orders are sent without a command id, and may be repeated.
+    """
+
+    async def admit_shadow(self, source: str, shard_id: int, partitions: int) -> Parent | Rejected:
+        """Have the home shard of a source record that ``shard_id`` is about to have shadows of it,
+        one with ``partitions``; return the source, or why it can have no such shadow."""
+        ...
+
+    async def unlist_shadow(self, source: str, shadow: str) -> Rejected | None:
+        """Have the home shard of a source take a shadow out of those that it feeds."""
+        ...
+
+    async def grow_shadows(
+        self, shard_id: int, source: str, source_id: str, attempt: int, partitions: int
+    ) -> Rejected | None:
+        """Give all shadows of a source in one shard ``partitions``."""
+        ...
+
+    async def shadows_of(self, shard_id: int, source: str, limit: int) -> Sequence[str]:
+        """Return names of shadows of a source in one shard (linearizable), at most ``limit``."""
         ...

@@ -19,6 +19,7 @@ _OF_REJECTION: dict[str, ServerError] = {
     RejectionCode.IN_USE: ServerError.NotAllowedError,
     RejectionCode.NOT_PARTITIONED: ServerError.NotAllowedError,
     RejectionCode.FEWER_PARTITIONS: ServerError.NotAllowedError,
+    RejectionCode.PARTITIONS_DIFFER: ServerError.NotAllowedError,
     # Another attempt may succeed.
     RejectionCode.VERSION_MISMATCH: ServerError.MetadataError,
     RejectionCode.JUST_DELETED: ServerError.MetadataError,

@@ -26,14 +26,18 @@ from protos.nextgen.v1.inventory_pb2 import (
     Kind,
 )
 from protos.nextgen.v1.shard_service_pb2 import (
+    AdmitShadow,
     AssignRequest,
     AssignResponse,
     CloseParentGate,
     Command,
+    CommandResult,
     ExecuteRequest,
     FollowRequest,
     FollowResponse,
     GetRequest,
+    GrowShadows,
+    ListRequest,
     MarkDrainedRequest,
     MarkDrainedResponse,
     ObjectName,
@@ -44,6 +48,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ShardResponse,
     UnassignRequest,
     UnassignResponse,
+    UnlistShadow,
 )
 from shards.domain.parent_gate import ParentKind
 from shards.metrics import NodeMetrics
@@ -181,7 +186,7 @@ class LinkedHomes:
 
 
 class RoutedParents:
-    """``ParentDirectory`` over all shards of the map."""
+    """``ShadowDirectory`` over all shards of the map."""
 
     def __init__(self, router: ShardRouter, view: ClusterView) -> None:
         self._router = router
@@ -227,15 +232,59 @@ class RoutedParents:
         )
         return await self._execute(shard_id, command)
 
+    async def admit_shadow(self, source: str, shard_id: int, partitions: int) -> Parent | Rejected:
+        order = AdmitShadow(source=source, shard_id=shard_id, partitions=partitions)
+        result = await self._execute_at_home(source, Command(admit_shadow=order))
+        return _rejected(result) or Parent(result.id, False)
+
+    async def unlist_shadow(self, source: str, shadow: str) -> Rejected | None:
+        order = UnlistShadow(source=source, shadow=shadow)
+        return _rejected(await self._execute_at_home(source, Command(unlist_shadow=order)))
+
+    async def grow_shadows(
+        self, shard_id: int, source: str, source_id: str, attempt: int, partitions: int
+    ) -> Rejected | None:
+        order = GrowShadows(
+            source=source, source_id=source_id, attempt=attempt, partitions=partitions
+        )
+        return await self._execute(shard_id, Command(grow_shadows=order))
+
+    async def shadows_of(self, shard_id: int, source: str, limit: int) -> Sequence[str]:
+        wanted = ListRequest(kind=KIND_TOPIC, shadows_of=source, limit=limit)
+        response = await self._router.call(
+            shard_id, ShardRequest(list=wanted), timeout_ms=_PARENT_TIMEOUT_MS
+        )
+        _check_body(response, "list")
+        return response.list.names
+
     async def _execute(self, shard_id: int, command: Command) -> Rejected | None:
-        request = ShardRequest(execute=ExecuteRequest(commands=[command]))
         # Without a command id, but harmless to repeat: a gate closes once per attempt.
-        response = await self._router.call(shard_id, request, timeout_ms=_PARENT_TIMEOUT_MS)
-        _check_body(response, "execute")
-        result = response.execute.results[0]
-        if not result.rejection_code:
-            return None
-        return Rejected(RejectionCode(result.rejection_code), result.message)
+        response = await self._router.call(
+            shard_id, _execution(command), timeout_ms=_PARENT_TIMEOUT_MS
+        )
+        return _rejected(_result(response))
+
+    async def _execute_at_home(self, topic: str, command: Command) -> CommandResult:
+        key = parse_topic(topic).routing_key
+        response = await self._router.call_key(
+            key, _execution(command), timeout_ms=_PARENT_TIMEOUT_MS
+        )
+        return _result(response)
+
+
+def _execution(command: Command) -> ShardRequest:
+    return ShardRequest(execute=ExecuteRequest(commands=[command]))
+
+
+def _result(response: ShardResponse) -> CommandResult:
+    _check_body(response, "execute")
+    return response.execute.results[0]
+
+
+def _rejected(result: CommandResult) -> Rejected | None:
+    if not result.rejection_code:
+        return None
+    return Rejected(RejectionCode(result.rejection_code), result.message)
 
 
 def _routing_key(kind: Kind, name: str) -> str:

@@ -1,8 +1,9 @@
 """The gate of one parent in one shard: may children of it be created here?
 
-A parent (tenant, namespace) and its children live in different shards. Each shard keeps a gate per
-parent. It is opened when a child is first created, by a leader that has just read the parent, and
-closed by the parent's home shard before the parent is deleted. Two numbers keep late messages out:
+A parent (tenant, namespace, or the source of shadow topics) and its children live in different
+shards. Each shard keeps a gate per parent. It is opened when a child is first created, by a leader
+that has just read the parent, and closed by the parent's home shard before the parent is deleted.
+Two numbers keep late messages out:
 
 - ``version`` grows with each event of the gate. A leader that reads the parent to open the gate
   notes the version first: if the gate has changed since, the read may be out of date.
@@ -25,6 +26,7 @@ class ParentKind(StrEnum):
 
     TENANT = "tenant"
     NAMESPACE = "namespace"
+    TOPIC = "topic"
 
 
 @dataclass(frozen=True, slots=True)

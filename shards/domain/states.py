@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
-from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
+from shards.domain import (
+    assignment,
+    broker_session,
+    namespace,
+    parent_gate,
+    shard,
+    tenant,
+    topic,
+)
 from shards.domain.scalable.loads import TopicLoads
 from shards.domain.scalable.state import ScalableTopic
+from shards.domain.shadows import source as shadow_source
 
 
 class StateKind(StrEnum):
@@ -19,6 +28,7 @@ class StateKind(StrEnum):
     SCALABLE_TOPIC = "scalable_topic"  # Canonical base text. Beside the topic of that name.
     TOPIC_LOADS = "topic_loads"  # Canonical base text, of a scalable topic.
     PARENT_GATE = "parent_gate"  # parent_gate.gate_key
+    SHADOW_SOURCE = "shadow_source"  # Canonical base text. Beside the topic of that name.
     ASSIGNMENT = "assignment"  # names.assignment_key, assignment.unit_key
     BROKER_SESSION = "broker_session"  # The broker's id.
     SHARD = "shard"  # shard.SHARD_KEY
@@ -34,6 +44,7 @@ State = (
     | ScalableTopic
     | TopicLoads
     | parent_gate.ParentGate
+    | shadow_source.ShadowSource
     | assignment.Assignment
     | broker_session.BrokerSession
     | shard.Shard

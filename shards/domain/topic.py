@@ -15,6 +15,7 @@ from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.governance.policies import PolicyLevel
 from nextgen.kernel.limits.cluster import PARTITIONS_PER_TOPIC_MAX
 from nextgen.kernel.routing.names import Domain, TopicName, parse_topic
+from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
 from shards.domain.policies import (
     NO_PACKED_POLICIES,
     PackedPolicies,
@@ -24,6 +25,7 @@ from shards.domain.policies import (
 )
 from shards.domain.properties import Properties, check_properties
 from shards.domain.scalable.decider import check_segments
+from shards.domain.shadows.rules import check_shadow
 
 CREATABLE_DOMAINS = frozenset({Domain.PERSISTENT, Domain.NON_PERSISTENT, Domain.TOPIC})
 
@@ -56,10 +58,14 @@ class SetTopicProperties:
 
 @dataclass(frozen=True, slots=True)
 class GrowTopic:
-    """Have ``partitions`` partitions in all, at least as many as now."""
+    """Have ``partitions`` partitions in all, at least as many as now.
+
+    ``follows_source``: a shadow is to have as many as its source gets. It grows in no other way.
+    """
 
     name: str
     partitions: int
+    follows_source: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +145,11 @@ class Topic:
     policies: PackedPolicies = NO_PACKED_POLICIES
     policies_version: int = 0
     """Grows by 1 with each change of the policies; 0: never set."""
+
+    @property
+    def source(self) -> str:
+        """The name of the topic that this one is a shadow of, "" if it is none."""
+        return _source(self.properties) or ""
 
 
 TopicState = Topic | None
@@ -249,6 +260,8 @@ def check_creatable(
             f"topics in the domain {name.domain.value} are not created, "
             f"create {name.base_text} instead",
         )
+    if properties and (refusal := check_shadow(name, dict(properties))) is not None:
+        return refusal
     if name.domain is Domain.TOPIC:
         return _check_scalable(name, partitions, segments) or check_properties(properties)
     if segments:
@@ -313,6 +326,12 @@ def _decide_set_properties(
     refusal = check_properties(command.properties)
     if refusal is not None:
         return refusal
+    if _source(command.properties) != _source(topic.properties):
+        return Rejected(
+            RejectionCode.NOT_ALLOWED,
+            f"property {SHADOW_SOURCE_PROPERTY} of topic {command.name} is set at its creation "
+            "and never changed",
+        )
     return Accepted((TopicPropertiesSet(command.name, command.properties),))
 
 
@@ -334,6 +353,11 @@ def _decide_set_policies(
 def _decide_grow(topic: TopicState, command: GrowTopic) -> Accepted[TopicEvent] | Rejected:
     if topic is None:
         return _not_found(command.name)
+    if topic.source and not command.follows_source:
+        return Rejected(
+            RejectionCode.NOT_ALLOWED,
+            f"topic {command.name} is a shadow and grows with its source: grow {topic.source}",
+        )
     wanted, present = command.partitions, topic.partitions
     if not present:
         return Rejected(RejectionCode.NOT_PARTITIONED, f"topic {command.name} is not partitioned")
@@ -359,6 +383,10 @@ def _decide_delete(topic: TopicState, command: DeleteTopic) -> Accepted[TopicEve
         return Accepted(())
     deleted = TopicDeleted(command.name, topic.topic_id, topic.partitions, command.forced)
     return Accepted((deleted,))
+
+
+def _source(properties: Properties) -> str | None:
+    return dict(properties).get(SHADOW_SOURCE_PROPERTY) if properties else None
 
 
 def _not_found(name: str) -> Rejected:

@@ -37,7 +37,7 @@ from shards.domain.parent_gate import ParentKind
 from shards.domain.states import StateKind
 from shards.domain.topic import CreateTopic
 from shards.inventory.bulk_turns import BulkTurns
-from shards.inventory.parent_gates import Admission, ParentGates, ParentRead
+from shards.inventory.parents.gates import Admission, ParentGates, ParentReads, WantedParent
 from shards.inventory.topic_bounds import NO_BOUNDS, PoliciesByNamespace, TopicBounds
 from shards.inventory.topic_creation import first_layout
 from shards.state.shard_state import ShardState
@@ -152,21 +152,20 @@ class BulkCreation:
             return await self._decide_by(policies, block)
 
     async def _decide_by(self, policies: PoliciesByNamespace, block: _Block) -> _Decided:
-        namespaces = block.namespaces
-        reads: dict[str, ParentRead] = {}
+        wanted = [WantedParent(ParentKind.NAMESPACE, name) for name in block.namespaces]
+        reads: ParentReads = {}
         for _ in range(PARENT_READ_ATTEMPTS_MAX):
             admissions: dict[str, Admission | Rejected] = {}
-            unread: list[str] = []
-            found = self._gates.admit(ParentKind.NAMESPACE, namespaces, reads)
-            for name, admission in found.items():
+            unread: list[WantedParent] = []
+            for parent, admission in self._gates.admit(wanted, reads).items():
                 if admission is None:
-                    unread.append(name)
+                    unread.append(parent)
                 else:
-                    admissions[name] = admission
+                    admissions[parent.name] = admission
             if not unread:
                 return self._propose(block, policies, admissions)
-            reads.update(await self._gates.read(ParentKind.NAMESPACE, unread))
-        raise Unavailable(f"the gate of namespace {unread[0]} keeps changing")
+            reads.update(await self._gates.read(unread))
+        raise Unavailable(f"the gate of namespace {unread[0].name} keeps changing")
 
     def _propose(
         self, block: _Block, policies: PoliciesByNamespace, admissions: Admissions

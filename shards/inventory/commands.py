@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, assert_never
 
 from nextgen.kernel.errors import MetadataError, Unavailable
-from nextgen.kernel.events.decider import Accepted, Rejected, fold
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
 from nextgen.kernel.governance.policies import NO_RULES
 from nextgen.kernel.limits.cluster import PARENT_READ_ATTEMPTS_MAX
 from nextgen.kernel.routing.names import NamespaceName
@@ -26,21 +26,25 @@ from shards.inventory.bulk_creation import BulkCreation
 from shards.inventory.bulk_turns import BulkTurns
 from shards.inventory.command_answer import Answer, conclude, finish, record
 from shards.inventory.forced_deletions import ForcedDeletions
-from shards.inventory.parent_deletion import NAMESPACES, TENANTS, ParentDeletion
-from shards.inventory.parent_gates import ParentGates, ParentRead
+from shards.inventory.parents.deletion import NAMESPACES, TENANTS, ParentDeletion
+from shards.inventory.parents.gates import ParentGates, ParentReads, WantedParent
 from shards.inventory.placement_check import PlacementCheck
 from shards.inventory.restoration import Restoration
 from shards.inventory.scalable.commands import OnScalableDecided, ScalableCommands
+from shards.inventory.shadows.sources import SHADOWS_SHOWN, ShadowSources, has_shadows
+from shards.inventory.shadows.topics import ShadowTopics
 from shards.inventory.topic_bounds import NO_BOUNDS, NamespacePolicies, TopicBounds
 from shards.inventory.topic_creation import TopicCreation, namespaces_of
 from shards.inventory.topic_deletion import OnUnassigned, TopicDeletion
-from shards.ports import AssignAhead, BrokerDirectory, ParentDirectory
+from shards.ports import AssignAhead, BrokerDirectory, ShadowDirectory
 from shards.state.shard_state import ShardState
 from shards.wire.command import (
     OnGate,
     OnNamespace,
     OnNewTopics,
     OnScalable,
+    OnShadows,
+    OnSource,
     OnTenant,
     OnTopic,
     ParsedCommand,
@@ -51,7 +55,7 @@ from shards.wire.command import (
 from shards.wire.event import DomainEvent, to_properties
 
 Work = Answer | Coroutine[Any, Any, CommandResult]
-Attempt = Callable[[dict[str, ParentRead]], Answer | list[str]]
+Attempt = Callable[[ParentReads], Answer | list[WantedParent]]
 """Tries to carry out a create; returns the parents that must be read first, if any."""
 
 
@@ -61,7 +65,7 @@ class InventoryCommands:
     def __init__(
         self,
         state: ShardState,
-        directory: ParentDirectory,
+        directory: ShadowDirectory,
         on_unassigned: OnUnassigned | None,
         policies: NamespacePolicies | None,
         brokers: BrokerDirectory | None,
@@ -84,6 +88,8 @@ class InventoryCommands:
         self._deletion = ParentDeletion(state, directory)
         self._scalable = ScalableCommands(state, on_scalable, assign_ahead)
         self._topic_deletion = TopicDeletion(state, on_unassigned, self._bounds, forced)
+        self._sources = ShadowSources(state, directory, self._topic_deletion)
+        self._shadows = ShadowTopics(state, directory, self._topic_deletion)
 
     def start(self, command: ParsedCommand) -> Work:
         """Carry out ``command`` as far as it goes without waiting.
@@ -98,6 +104,10 @@ class InventoryCommands:
                 return self._create_topics(command)
             case OnGate():
                 return self._order_gate(command)
+            case OnSource():
+                return self._sources.carry_out(command)
+            case OnShadows():
+                return self._shadows.grow(command)
             case OnTenant():
                 return self._on_tenant(command)
             case OnNamespace():
@@ -154,7 +164,7 @@ class InventoryCommands:
                 return self._deletion.delete(NAMESPACES, name, command.command_id)
             case pb.CreateNamespace():
                 create = partial(self._create_namespace, command.command_id, command.name, body)
-                return self._create(ParentKind.TENANT, create)
+                return self._create(create)
             case pb.SetNamespaceProperties():
                 order = SetProperties(name, to_properties(body.properties), body.expected_version)
                 return self._decide_namespace(command.command_id, order, ())
@@ -168,11 +178,12 @@ class InventoryCommands:
         command_id: bytes,
         name: NamespaceName,
         body: pb.CreateNamespace,
-        reads: dict[str, ParentRead],
-    ) -> Answer | list[str]:
-        admission = self._gates.admit(ParentKind.TENANT, (name.tenant,), reads)[name.tenant]
+        reads: ParentReads,
+    ) -> Answer | list[WantedParent]:
+        parent = WantedParent(ParentKind.TENANT, name.tenant)
+        admission = self._gates.admit((parent,), reads)[parent]
         if admission is None:
-            return [name.tenant]
+            return [parent]
         if isinstance(admission, Rejected):
             return conclude(self._state, command_id, admission, CommandResult())
         order = namespace.CreateNamespace(
@@ -209,9 +220,7 @@ class InventoryCommands:
 
     def _create_topics(self, command: OnNewTopics) -> Work:
         if self._bounds is None:
-            return self._create(
-                ParentKind.NAMESPACE, partial(self._creation.attempt, command, NO_BOUNDS)
-            )
+            return self._create(partial(self._creation.attempt, command, NO_BOUNDS))
         policies = self._bounds.known(namespaces_of(command))
         if policies is not None:
             outcome = self._creation.attempt(command, policies, {})
@@ -225,7 +234,7 @@ class InventoryCommands:
         """Create topics by the policies as of the decision: a bound may change during the reads."""
         async with bounds.deciding(namespaces_of(command)) as policies:
             attempt = partial(self._creation.attempt, command, policies)
-            work = self._create(ParentKind.NAMESPACE, attempt)
+            work = self._create(attempt)
             return await (finish(self._state, work) if isinstance(work, Answer) else work)
 
     def _on_topic(self, command: OnTopic) -> Work:
@@ -235,7 +244,7 @@ class InventoryCommands:
             return self._set_topic_policies(command, to_policies(name, body), before)
         match body:
             case pb.DeleteTopic():
-                return self._topic_deletion.delete(command.command_id, name, before, body)
+                return self._delete_topic(command, body, before)
             case pb.SetTopicProperties():
                 order: topic.TopicCommand = topic.SetTopicProperties(
                     name, to_properties(body.properties), body.expected_version
@@ -245,10 +254,22 @@ class InventoryCommands:
                 if twin is not None:
                     refused = topic.taken_by_twin(command.name)
                     return conclude(self._state, command.command_id, refused, CommandResult())
+                if self._state.reads.load_shadow_source(name) is not None:
+                    return self._sources.grow(command, body)
                 order = topic.GrowTopic(name, body.partitions)
             case _:
                 assert_never(body)
         return self._decide_topic(command.command_id, before, order)
+
+    def _delete_topic(
+        self, command: OnTopic, body: pb.DeleteTopic, before: topic.TopicState
+    ) -> Work:
+        name = command.name.base_text
+        if before is not None and before.source:
+            return self._shadows.delete(command, before, body)
+        if self._state.reads.load_shadow_source(name) is not None:
+            return self._sources.delete(command, body)
+        return self._topic_deletion.delete(command.command_id, name, before, body)
 
     def _decide_topic(
         self, command_id: bytes, before: topic.TopicState, order: topic.TopicCommand
@@ -308,21 +329,20 @@ class InventoryCommands:
 
     # Parents and gates ------------------------------------------------------------------------
 
-    def _create(self, kind: ParentKind, attempt: Attempt) -> Work:
+    def _create(self, attempt: Attempt) -> Work:
         unread = attempt({})
-        return unread if isinstance(unread, Answer) else self._create_later(kind, attempt, unread)
+        return unread if isinstance(unread, Answer) else self._create_later(attempt, unread)
 
-    async def _create_later(
-        self, kind: ParentKind, attempt: Attempt, unread: list[str]
-    ) -> CommandResult:
-        reads: dict[str, ParentRead] = {}
+    async def _create_later(self, attempt: Attempt, unread: list[WantedParent]) -> CommandResult:
+        reads: ParentReads = {}
         for _ in range(PARENT_READ_ATTEMPTS_MAX):
-            reads.update(await self._gates.read(kind, unread))
+            reads.update(await self._gates.read(unread))
             outcome = tracing.timed("decide", partial(attempt, reads))
             if isinstance(outcome, Answer):
                 return await finish(self._state, outcome)
             unread = outcome
-        raise Unavailable(f"the gate of {kind.value} {unread[0]} keeps changing")
+        parent = unread[0]
+        raise Unavailable(f"the gate of {parent.kind.value} {parent.name} keeps changing")
 
     def _order_gate(self, command: OnGate) -> Answer:
         kind, body = command.kind, command.body
@@ -334,4 +354,11 @@ class InventoryCommands:
         else:
             order = parent_gate.ReopenParentGate(kind, name, parent_id, body.attempt)
         decision = parent_gate.decide(self._state.reads.load_gate(kind, name), order)
+        if kind is ParentKind.TOPIC and isinstance(decision, Rejected):
+            decision = self._naming_shadows(name, decision)
         return conclude(self._state, command.command_id, decision, CommandResult(id=parent_id))
+
+    def _naming_shadows(self, source: str, rejected: Rejected) -> Rejected:
+        if rejected.code is not RejectionCode.NOT_EMPTY:
+            return rejected
+        return has_shadows(source, self._state.scans.shadows_of(source, SHADOWS_SHOWN + 1))

@@ -61,6 +61,7 @@ from shards.projections.reading import (
     read_matching,
     read_names,
     read_page,
+    read_shadows,
     read_shard_map_version,
     topic_ranges,
 )
@@ -139,9 +140,14 @@ class InventoryReader:
         properties = _filter_of(request)
         limit = request.limit or PAGE_ITEMS_DEFAULT
         bytes_max = min(request.bytes_max or PAGE_BYTES_MAX, PAGE_BYTES_MAX)
-        kind, ranges = _page_ranges(request)
+        kind, ranges = (StateKind.TOPIC, ()) if request.shadows_of else _page_ranges(request)
         await self._check_committed(request.min_position)
         await self._wait(request.min_position)
+        if request.shadows_of:
+            shadows = read_shadows(
+                self._query, request.shadows_of, after=request.after, limit=limit + 1
+            )
+            return _names_page(shadows, limit, bytes_max)
         if request.count_only:
             return ListResponse(counted=_counted(await self._counts.count(kind, ranges)))
         if properties:

@@ -57,7 +57,7 @@ from shards.inventory.scalable.commands import OnScalableDecided
 from shards.inventory.topic_bounds import NamespacePolicies
 from shards.inventory.topic_creation import existing_topic
 from shards.inventory.topic_deletion import OnUnassigned
-from shards.ports import AssignAhead, BrokerDirectory, ParentDirectory
+from shards.ports import AssignAhead, BrokerDirectory, ShadowDirectory
 from shards.projections.reading import RecordedOutcome
 from shards.state.command_outcomes import PendingOutcome
 from shards.state.shard_state import ShardState
@@ -109,7 +109,7 @@ class InventoryService:
     def __init__(
         self,
         state: ShardState,
-        directory: ParentDirectory,
+        directory: ShadowDirectory,
         *,
         on_unassigned: OnUnassigned | None = None,
         on_scalable: OnScalableDecided | None = None,

@@ -34,8 +34,9 @@ from shards.domain.topic import (
 )
 from shards.inventory.command_answer import Answer, record
 from shards.inventory.forced_deletions import ForcedDeletions
-from shards.inventory.parent_gates import Admission, ParentGates, ParentRead
+from shards.inventory.parents.gates import Admission, ParentGates, ParentReads, WantedParent
 from shards.inventory.scalable.commands import OnScalableDecided, note_decided
+from shards.inventory.shadows.admissions import ShadowAdmissions
 from shards.inventory.topic_bounds import PoliciesByNamespace, TopicBounds
 from shards.ports import AssignAhead
 from shards.state.shard_state import ShardState
@@ -44,6 +45,7 @@ from shards.wire.event import DomainEvent, to_properties
 from shards.wire.inventory import rejected_topic
 
 Admissions = Mapping[str, Admission | Rejected]
+"""By namespace."""
 _Decision = Accepted[topic.TopicEvent | ScalableTopicEvent] | Rejected
 
 
@@ -69,25 +71,35 @@ class TopicCreation:
         self._assign_ahead = assign_ahead
 
     def attempt(
-        self, command: OnNewTopics, policies: PoliciesByNamespace, reads: dict[str, ParentRead]
-    ) -> Answer | list[str]:
-        """Decide and propose; or return the namespaces that must be read first.
+        self, command: OnNewTopics, policies: PoliciesByNamespace, reads: ParentReads
+    ) -> Answer | list[WantedParent]:
+        """Decide and propose; or return the parents that must be read first.
 
         ``policies`` are those of the command's namespaces; they are read only where there are
         bounds.
         """
-        wanted = dict.fromkeys(namespaces_of(command))
+        wanted = [WantedParent(ParentKind.NAMESPACE, name) for name in namespaces_of(command)]
+        wanted += sources_of(command)
+        found = self._gates.admit(wanted, reads)
+        unread = [parent for parent, admission in found.items() if admission is None]
+        if unread:
+            return unread
         admissions: dict[str, Admission | Rejected] = {}
-        unread: list[str] = []
-        for name, admission in self._gates.admit(ParentKind.NAMESPACE, wanted, reads).items():
-            if admission is None:
-                unread.append(name)
+        shadows = ShadowAdmissions(self._state)
+        for parent, admission in found.items():
+            assert admission is not None, "all parents are known"
+            if parent.kind is ParentKind.NAMESPACE:
+                admissions[parent.name] = admission
             else:
-                admissions[name] = admission
-        return unread or self._create(command, policies, admissions)
+                shadows.add(parent, admission)
+        return self._create(command, policies, admissions, shadows)
 
     def _create(
-        self, command: OnNewTopics, policies: PoliciesByNamespace, admissions: Admissions
+        self,
+        command: OnNewTopics,
+        policies: PoliciesByNamespace,
+        admissions: Admissions,
+        shadows: ShadowAdmissions,
     ) -> Answer:
         topics = [each for each in command.topics if isinstance(each, NewTopic)]
         topic_ids = iter(self._state.ids.mint_all([each.slot for each in topics]))
@@ -113,7 +125,9 @@ class TopicCreation:
                 outcomes.append(self._migrate_again(before, time_ms, events))
                 continue
             decision = self._bounded(
-                _decide(new, topic_id, admissions, present, time_ms, forced),
+                shadows.refusal(new, before)
+                or self._check_migration(new, present)
+                or _decide(new, topic_id, admissions, present, time_ms, forced),
                 namespace,
                 policies,
                 added[namespace],
@@ -127,6 +141,7 @@ class TopicCreation:
                 admission = admissions[namespace]
                 assert isinstance(admission, Admission)
                 events += admission.events
+            events += shadows.opened_by(new)
             events += decision.events
             outcomes.append(TopicOutcome(topic_id=topic_id))
             after = present[name]
@@ -150,6 +165,24 @@ class TopicCreation:
         if self._bounds is None or isinstance(decision, Rejected):
             return decision
         return self._bounds.check(namespace, policies[namespace], added) or decision
+
+    def _check_migration(self, new: NewTopic, present: Mapping[str, TopicState]) -> Rejected | None:
+        """Return why a classic topic is not replaced by a scalable one, None if it may be.
+
+        A scalable topic has no shadows, and is none.
+        """
+        classic = present.get(twin_of(new.name)) if new.spec.migrates else None
+        if classic is None:
+            return None
+        if classic.source:
+            why = f"it is a shadow of {classic.source}"
+        elif self._state.reads.load_shadow_source(classic.name) is not None:
+            why = "shadows were created of it"
+        else:
+            return None
+        return Rejected(
+            RejectionCode.NOT_ALLOWED, f"topic {classic.name} cannot become scalable: {why}"
+        )
 
     def _migrate_again(
         self, before: Topic, time_ms: int, events: list[DomainEvent]
@@ -205,6 +238,15 @@ def namespaces_of(command: OnNewTopics) -> list[str]:
         if isinstance(each, NewTopic) and each.refusal is None
     ]
     return list(dict.fromkeys(names))
+
+
+def sources_of(command: OnNewTopics) -> list[WantedParent]:
+    """Return the sources of the command's valid shadows, with the partitions of these."""
+    return [
+        WantedParent(ParentKind.TOPIC, each.source, each.spec.partitions)
+        for each in command.topics
+        if isinstance(each, NewTopic) and each.source
+    ]
 
 
 def existing_topic(topic: Topic) -> TopicOutcome:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.limits.cluster import UNITS_PER_RECORD_MAX
@@ -41,6 +42,16 @@ OnUnassigned = Callable[[Sequence[Assignment]], None]
 are to be released, and their messages removed. Those that had no owner have none here."""
 
 
+class _Plan(NamedTuple):
+    """What goes with a topic: its layout, the classic topic that it replaced, and the units of both
+    that were ever assigned, by key."""
+
+    decision: Accepted[topic.TopicEvent]
+    layout: ScalableTopic | None
+    classic: topic.TopicState
+    units: dict[str, Assignment]
+
+
 class TopicDeletion:
     """Decides deletions of topics for one shard, for one term."""
 
@@ -57,36 +68,26 @@ class TopicDeletion:
         self._forced = forced
 
     def delete(
-        self, command_id: bytes, name: str, before: topic.TopicState, body: DeleteTopic
+        self,
+        command_id: bytes,
+        name: str,
+        before: topic.TopicState,
+        body: DeleteTopic,
+        also: Sequence[DomainEvent] = (),
     ) -> Answer:
-        """Delete a topic with all its units, or refuse it.
+        """Delete a topic with all its units, or refuse it; ``also`` goes into the last record.
 
         STALE_EPOCH: a unit was assigned that no owner has ended for this deletion. PARTITIONED and
         NOT_PARTITIONED: the topic has another form than the command is for.
         """
         topic_id = "" if before is None else before.topic_id
-        unfit = _check_form(name, before, body.form)
-        if unfit is not None:
-            return conclude(self._state, command_id, unfit, CommandResult())
-        decision = topic.decide(before, topic.DeleteTopic(name, topic_id, body.force))
         result = CommandResult(id=topic_id)
-        if isinstance(decision, Rejected):
-            return conclude(self._state, command_id, decision, result)
-        parsed = parse_topic(name)
-        if self.layout_beside(parsed) is not None:
-            return conclude(self._state, command_id, taken_by_twin(parsed), CommandResult())
-        layout = self._layout(name)
-        classic = self._classic(layout)
-        units = {**self._state.scans.assignments_of_topic(topic_id)}
-        listed = listed_units(units.values(), layout)
-        if classic is not None:
-            of_classic = self._state.scans.assignments_of_topic(classic.topic_id)
-            listed += kept_units(of_classic.values(), layout)
-            units.update(of_classic)
-        refusal = _check_ended(name, topic_id, listed, body)
-        if refusal is not None:
-            # Not remembered: the same command comes again once the owners were asked.
-            return conclude(self._state, b"", refusal, CommandResult())
+        plan = self._plan(name, before, body)
+        if isinstance(plan, Rejected):
+            # What passes is not remembered: the same command comes again once owners were asked.
+            passes = plan.code is RejectionCode.STALE_EPOCH
+            return conclude(self._state, b"" if passes else command_id, plan, result)
+        decision, layout, classic, units = plan
         # The assignments of a topic with very many units end in several records. The last record
         # deletes the topic: if it is lost, the topic exists without owners and gets new ones.
         ended = [each for _, each in sorted(units.items()) if each.is_assigned]
@@ -99,15 +100,43 @@ class TopicDeletion:
             *decision.events,
             *_layout_deleted(layout, name, topic_id),
             *_classic_deleted(classic, body),
+            *also,
         )
         answer = record(self._state, command_id, events, result)
         assert answer.commit is not None, "a topic that was there has an event when it goes"
         if body.force:
             self._forced.note(name)
         if self._bounds is not None:
-            self._bounds.note(parsed.namespace_text, -1 if classic is None else -2)
+            self._bounds.note(parse_topic(name).namespace_text, -1 if classic is None else -2)
         self._notify_unassigned([*ended, *idle], answer.commit)
         return answer
+
+    def refusal(self, name: str, before: topic.TopicState, body: DeleteTopic) -> Rejected | None:
+        """Return why ``delete`` would refuse a topic at this moment, None if it would not."""
+        plan = self._plan(name, before, body)
+        return plan if isinstance(plan, Rejected) else None
+
+    def _plan(self, name: str, before: topic.TopicState, body: DeleteTopic) -> Rejected | _Plan:
+        unfit = _check_form(name, before, body.form)
+        if unfit is not None:
+            return unfit
+        topic_id = "" if before is None else before.topic_id
+        decision = topic.decide(before, topic.DeleteTopic(name, topic_id, body.force))
+        if isinstance(decision, Rejected):
+            return decision
+        parsed = parse_topic(name)
+        if self.layout_beside(parsed) is not None:
+            return taken_by_twin(parsed)
+        layout = self._layout(name)
+        classic = self._classic(layout)
+        units = {**self._state.scans.assignments_of_topic(topic_id)}
+        listed = listed_units(units.values(), layout)
+        if classic is not None:
+            of_classic = self._state.scans.assignments_of_topic(classic.topic_id)
+            listed += kept_units(of_classic.values(), layout)
+            units.update(of_classic)
+        stale = _check_ended(name, topic_id, listed, body)
+        return stale or _Plan(decision, layout, classic, units)
 
     def layout_beside(self, classic: TopicName) -> ScalableTopic | None:
         """Return the layout of the scalable topic that has replaced a classic one, if one has."""

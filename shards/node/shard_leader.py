@@ -39,10 +39,10 @@ from shards.ports import (
     Clock,
     HomeShards,
     MetadataReader,
-    ParentDirectory,
     Quotas,
     SegmentBrokers,
     SessionReports,
+    ShadowDirectory,
     TopicControllers,
 )
 from shards.projections.rows import Query
@@ -76,7 +76,7 @@ class LeaderDependencies:
     quotas: Quotas
     metadata: MetadataReader
     homes: HomeShards
-    parents: ParentDirectory
+    parents: ShadowDirectory
     reports: SessionReports
     segments: SegmentBrokers
     clock: Clock

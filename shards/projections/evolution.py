@@ -11,10 +11,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
+from shards.domain import (
+    assignment,
+    broker_session,
+    namespace,
+    parent_gate,
+    shard,
+    tenant,
+    topic,
+)
 from shards.domain.scalable import events as scalable
 from shards.domain.scalable import loads as scalable_loads
 from shards.domain.scalable import state as scalable_state
+from shards.domain.shadows import source as shadow_source
 from shards.domain.states import LoadStates, StateKind, States
 from shards.wire.event import DomainEvent
 
@@ -70,6 +79,7 @@ def _topic_route(*, is_birth: bool = False, total: int = 0) -> Route:
 
 _SESSION = Route(StateKind.BROKER_SESSION, _broker, broker_session.evolve)
 _GATE = Route(StateKind.PARENT_GATE, _gate, parent_gate.evolve)
+_SOURCE = Route(StateKind.SHADOW_SOURCE, _name, shadow_source.evolve)
 _SHARD = Route(StateKind.SHARD, _shard, shard.evolve)
 _ASSIGNMENT = Route(StateKind.ASSIGNMENT, _unit, assignment.evolve)
 _SCALABLE = Route(StateKind.SCALABLE_TOPIC, _name, scalable_state.evolve)
@@ -104,6 +114,10 @@ ROUTES: dict[type, Route] = {
     shard.RestoreMarked: _SHARD,
     parent_gate.ParentGateOpened: _GATE,
     parent_gate.ParentGateClosed: _GATE,
+    shadow_source.ShadowSourceCreated: replace(_SOURCE, is_birth=True, total=1),
+    shadow_source.ShadowShardRecorded: _SOURCE,
+    shadow_source.ShadowSourceHeld: _SOURCE,
+    shadow_source.ShadowSourceRemoved: replace(_SOURCE, total=-1),
     scalable.ScalableTopicCreated: replace(_SCALABLE, is_birth=True, total=1),
     scalable.ScalableTopicRestored: replace(_SCALABLE, is_birth=True, total=1),
     scalable.ScalableTopicDeleted: replace(_SCALABLE, total=-1, also=_LOADS),

@@ -24,7 +24,7 @@ from shards.projections.rows import (
     query_many,
     unpack_properties,
 )
-from shards.projections.tables import OUTCOMES, SHARD_META
+from shards.projections.tables import OUTCOMES, SHARD_META, SOURCE_OF_TOPIC
 
 TOPIC_DOMAINS = tuple(sorted(domain.value for domain in Domain))
 """Ascending, so that the ranges of one namespace in all domains come in the order of names."""
@@ -78,6 +78,7 @@ def topic_ranges(namespace: str, domain: str = "", prefix: str = "") -> tuple[Ra
 
 def child_ranges(kind: ParentKind, name: str) -> tuple[StateKind, tuple[Range, ...]]:
     """Return the kind of a parent's children, and their key ranges."""
+    assert kind is not ParentKind.TOPIC, "the names of shadows have nothing in common"
     if kind is ParentKind.TENANT:
         return StateKind.NAMESPACE, (prefix_range(f"{name}/"),)
     return StateKind.TOPIC, topic_ranges(name)
@@ -194,6 +195,16 @@ def read_matching(
         limit -= len(rows)
         scanned_max -= scanned
     return found, ""
+
+
+def read_shadows(query: Query, source: str, *, after: str, limit: int) -> list[NamedCount]:
+    """Return the first ``limit`` names behind ``after`` of shadows of ``source``; -1 means all."""
+    rows = query(
+        f"SELECT name, partitions FROM topics WHERE {SOURCE_OF_TOPIC} = ? AND name > ? "
+        "ORDER BY name LIMIT ?",
+        (source, after, limit),
+    )
+    return [tuple(row) for row in rows]
 
 
 def count_names(

@@ -28,6 +28,7 @@ from shards.domain.policies import NO_PACKED_POLICIES
 from shards.domain.properties import Properties
 from shards.domain.scalable.loads import TopicLoads
 from shards.domain.scalable.state import ScalableTopic
+from shards.domain.shadows.source import ShadowSource
 from shards.domain.shard import SHARD_KEY, Shard
 from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
@@ -120,11 +121,11 @@ def _unpack_id(packed: str | bytes) -> str:
     return packed.hex() if isinstance(packed, bytes) else packed
 
 
-def _pack_times(times_ms: tuple[int, ...]) -> str:
-    return " ".join(map(str, times_ms))
+def _pack_numbers(numbers: tuple[int, ...]) -> str:
+    return " ".join(map(str, numbers))
 
 
-def _unpack_times(packed: str) -> tuple[int, ...]:
+def _unpack_numbers(packed: str) -> tuple[int, ...]:
     return tuple(map(int, packed.split()))
 
 
@@ -141,13 +142,22 @@ _TOPIC = RowFields(
     converted={"properties": _PROPERTIES, "topic_id": _ID, "namespace_id": _ID},
     nullable=_EMPTY,
 )
+_SOURCE = RowFields(
+    ShadowSource,
+    tables.SHADOW_SOURCES,
+    converted={
+        "topic_id": _ID,
+        "shards": (_pack_numbers, _unpack_numbers),
+        "is_deleting": (int, bool),
+    },
+)
 _SESSION = RowFields(
     BrokerSession,
     tables.BROKER_SESSIONS,
     converted={
         "is_live": (int, bool),
         "draining": (int, bool),
-        "started_at_ms": (_pack_times, _unpack_times),
+        "started_at_ms": (_pack_numbers, _unpack_numbers),
     },
     inside={"endpoints": Endpoints},
 )
@@ -226,6 +236,7 @@ MAPPINGS: dict[StateKind, RowMapping] = {
     StateKind.SCALABLE_TOPIC: _mapping(tables.SCALABLE_TOPICS, _scalable_row, _scalable),
     StateKind.TOPIC_LOADS: _mapping(tables.TOPIC_LOADS, _loads_row, _loads),
     StateKind.PARENT_GATE: _mapping(tables.PARENT_GATES, _gate_row, _gate),
+    StateKind.SHADOW_SOURCE: _mapping(tables.SHADOW_SOURCES, _SOURCE.to_row, _SOURCE.from_row),
     StateKind.ASSIGNMENT: _mapping(tables.ASSIGNMENTS, _assignment_row, _assignment),
     StateKind.BROKER_SESSION: _mapping(tables.BROKER_SESSIONS, _SESSION.to_row, _SESSION.from_row),
     StateKind.SHARD: _mapping(tables.SHARD_META, _shard_row, _shard),

@@ -10,7 +10,7 @@ from sqlalchemy import Column, Table, Text
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from nextgen.replication.view.database import recreate_table
+from nextgen.replication.view.database import Upgrade, recreate_table
 from nextgen.replication.view.store import ViewStore
 from shards.domain.assignment import tenant_of
 from shards.projections.fold import fold
@@ -19,6 +19,8 @@ from shards.projections.tables import (
     ASSIGNMENTS,
     METADATA,
     SCALABLE_TOPICS,
+    SHADOW_SOURCES,
+    SHADOWS_BY_SOURCE,
     SHARD_META,
     TENANT_USAGE,
     TOPIC_LOADS,
@@ -51,6 +53,10 @@ WITHOUT_LOADS = 0x7897_83EA
 """Fingerprint of the tables before the loads of segments were recorded."""
 
 
+WITHOUT_SHADOWS = 0x6B7E_705E
+"""Fingerprint of the tables before shadow topics."""
+
+
 def open_view_store(directory: Path) -> ViewStore:
     """Return the state machine that folds a shard's log into tables in ``directory``."""
     upgrades = {
@@ -61,8 +67,32 @@ def open_view_store(directory: Path) -> ViewStore:
         WITHOUT_SCALABLE_TOPICS: _add_scalable_topics,
         WITHOUT_PRUNING: _add_prune_times,
         WITHOUT_LOADS: _add_loads,
+        WITHOUT_SHADOWS: _nothing,
     }
-    return ViewStore(directory, METADATA, fold, upgrades=upgrades)
+    with_shadows = {version: _with_shadows(each) for version, each in upgrades.items()}
+    return ViewStore(directory, METADATA, fold, upgrades=with_shadows)
+
+
+def _with_shadows(upgrade: Upgrade) -> Upgrade:
+    def upgrade_all(connection: sqlite3.Connection) -> None:
+        upgrade(connection)
+        _add_shadows(connection)
+
+    return upgrade_all
+
+
+def _nothing(_: sqlite3.Connection) -> None:
+    """Leave what is there as it is."""
+
+
+def _add_shadows(connection: sqlite3.Connection) -> None:
+    """Add the empty table, and find the topics that have the property of shadows."""
+    dialect = sqlite.dialect()
+    for statement in (
+        CreateTable(SHADOW_SOURCES),
+        CreateIndex(SHADOWS_BY_SOURCE, if_not_exists=True),
+    ):
+        connection.execute(str(statement.compile(dialect=dialect))).close()
 
 
 def _add_parts(connection: sqlite3.Connection) -> None:
@@ -139,7 +169,7 @@ def _add_tenant_usage(connection: sqlite3.Connection) -> None:
 
 def _present_tables() -> list[Table]:
     """Return the tables that every earlier version had."""
-    later = (TENANT_USAGE, SCALABLE_TOPICS, TOPIC_LOADS)
+    later = (TENANT_USAGE, SCALABLE_TOPICS, TOPIC_LOADS, SHADOW_SOURCES)
     return [table for table in METADATA.sorted_tables if table not in later]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text, text
+
+from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
 
 METADATA = MetaData()
 
@@ -68,6 +70,16 @@ TOPICS = Table(
     sqlite_with_rowid=False,
 )
 
+SOURCE_OF_TOPIC = f"json_extract(properties, '$.\"{SHADOW_SOURCE_PROPERTY}\"')"
+"""The source of a topic that is a shadow, NULL of any other."""
+
+SHADOWS_BY_SOURCE = Index(
+    "shadows_by_source",
+    text(SOURCE_OF_TOPIC),
+    TOPICS.c.name,
+    sqlite_where=text(f"{SOURCE_OF_TOPIC} IS NOT NULL"),
+)
+
 SCALABLE_TOPICS = Table(
     "scalable_topics",
     METADATA,
@@ -116,6 +128,17 @@ PARENT_GATES = Table(
     _number("is_open"),
     _number("attempt"),
     _number("version"),
+    sqlite_with_rowid=False,
+)
+
+SHADOW_SOURCES = Table(
+    "shadow_sources",
+    METADATA,
+    _key("name"),
+    _id("topic_id"),
+    _text("shards"),  # Separated by spaces; 0 stands for all.
+    _number("is_deleting"),
+    _number("growing_to"),
     sqlite_with_rowid=False,
 )
 

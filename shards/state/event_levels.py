@@ -11,9 +11,19 @@ from typing import Final
 
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.levels import not_known_everywhere
-from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
+from shards.domain import (
+    assignment,
+    broker_session,
+    namespace,
+    parent_gate,
+    shard,
+    tenant,
+    topic,
+)
+from shards.domain.parent_gate import ParentKind
 from shards.domain.scalable import events as scalable
 from shards.domain.scalable.vocabulary import ChangeKind
+from shards.domain.shadows import source as shadow_source
 from shards.wire.event import DomainEvent, stored_name
 
 EVENT_LEVELS: Final[dict[type[DomainEvent], int]] = {
@@ -45,6 +55,10 @@ EVENT_LEVELS: Final[dict[type[DomainEvent], int]] = {
     shard.RestoreMarked: 6,
     parent_gate.ParentGateOpened: 1,
     parent_gate.ParentGateClosed: 1,
+    shadow_source.ShadowSourceCreated: 9,
+    shadow_source.ShadowShardRecorded: 9,
+    shadow_source.ShadowSourceHeld: 9,
+    shadow_source.ShadowSourceRemoved: 9,
     scalable.ScalableTopicCreated: 7,
     scalable.ScalableTopicDeleted: 7,
     scalable.LayoutChangePlanned: 7,
@@ -68,23 +82,37 @@ EVENT_LEVELS: Final[dict[type[DomainEvent], int]] = {
     scalable.AutoScaleDecided: 9,
 }
 
-
-_OF_LAYOUTS: Final = 7
-
-_LATER_KINDS: Final = {ChangeKind.RESTORE: 8, ChangeKind.MIGRATE: 8}
+_LATER_CHANGES: Final = {ChangeKind.RESTORE: 8, ChangeKind.MIGRATE: 8}
 """Kinds of layout changes that are later than the events which carry them."""
+
+_LATER_GATES: Final = {ParentKind.TOPIC: 9}
+"""Kinds of parents that are later than the events of their gates."""
+
+_WITH_KINDS: Final = frozenset(
+    {
+        scalable.LayoutChangePlanned,
+        scalable.LayoutChanged,
+        parent_gate.ParentGateOpened,
+        parent_gate.ParentGateClosed,
+    }
+)
 
 
 def level_of(events: Collection[DomainEvent]) -> int:
     """Return the level that a replica must know to fold ``events``, 0 for none."""
-    level = max([EVENT_LEVELS[type(event)] for event in events], default=0)
-    return level if level != _OF_LAYOUTS else max([_level(event) for event in events])
+    types = set(map(type, events))
+    if types.isdisjoint(_WITH_KINDS):
+        return max(map(EVENT_LEVELS.__getitem__, types), default=0)
+    return max(map(_level, events))
 
 
 def _level(event: DomainEvent) -> int:
+    level = EVENT_LEVELS[type(event)]
     if isinstance(event, scalable.LayoutChangePlanned | scalable.LayoutChanged):
-        return _LATER_KINDS.get(event.kind, _OF_LAYOUTS)
-    return EVENT_LEVELS[type(event)]
+        return _LATER_CHANGES.get(event.kind, level)
+    if isinstance(event, parent_gate.ParentGateOpened | parent_gate.ParentGateClosed):
+        return _LATER_GATES.get(event.kind, level)
+    return level
 
 
 def not_known(

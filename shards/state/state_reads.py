@@ -14,6 +14,7 @@ from shards.domain.namespace import Namespace
 from shards.domain.parent_gate import ParentGate, ParentKind, gate_key
 from shards.domain.scalable.loads import TopicLoads
 from shards.domain.scalable.state import ScalableTopic
+from shards.domain.shadows.source import ShadowSource
 from shards.domain.shard import SHARD_KEY, Shard
 from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
@@ -74,6 +75,15 @@ class StateReads:
 
     def load_gate(self, kind: ParentKind, name: str) -> ParentGate | None:
         return self._one(StateKind.PARENT_GATE, gate_key(kind, name), ParentGate)
+
+    def load_shadow_source(self, base_text: str) -> ShadowSource | None:
+        """Return the record of a topic that shadows were created of, None of another topic.
+
+        Nearly no shard has one, which the first look tells.
+        """
+        if not self.total(StateKind.SHADOW_SOURCE):
+            return None
+        return self._one(StateKind.SHADOW_SOURCE, base_text, ShadowSource)
 
     def load_assignments(self, keys: Sequence[str]) -> list[Assignment | None]:
         """Return assignments by ``unit_key``, in the same order."""

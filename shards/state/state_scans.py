@@ -13,6 +13,7 @@ from shards.domain.broker_session import BrokerSession
 from shards.domain.parent_gate import ParentKind
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.states import StateKind
+from shards.domain.topic import Topic
 from shards.projections.reading import (
     child_ranges,
     has_key_within,
@@ -22,6 +23,7 @@ from shards.projections.reading import (
     read_scalable,
     read_scalable_to_prune,
     read_sessions,
+    read_shadows,
     read_units_of_session,
     read_usage,
     topic_ranges,
@@ -136,8 +138,11 @@ class StateScans:
         return sorted(come.union(stored) - (gone - come))[:limit]
 
     def has_children(self, kind: ParentKind, name: str) -> bool:
-        """Return whether this shard has a namespace of the tenant, or a topic of the namespace."""
+        """Return whether this shard has a namespace of the tenant, a topic of the namespace, or a
+        shadow of the topic."""
         self._term.check()
+        if kind is ParentKind.TOPIC:
+            return bool(self.shadows_of(name, 1))
         child_kind, ranges = child_ranges(kind, name)
         for start, end in ranges:
             gone: set[str] = set()
@@ -149,6 +154,20 @@ class StateScans:
             if has_key_within(self._query, child_kind, (start, end), gone):
                 return True
         return False
+
+    def shadows_of(self, source: str, limit: int | None = None) -> list[str]:
+        """Return the first ``limit`` names, or all, of this shard's topics that are shadows of
+        ``source``, ascending."""
+        self._term.check()
+        gone: set[str] = set()
+        come: set[str] = set()
+        for name, state in self._cache.pending(StateKind.TOPIC):
+            gone.add(name)
+            if isinstance(state, Topic) and state.source == source:
+                come.add(name)
+        wanted = -1 if limit is None else limit + len(gone)
+        stored = read_shadows(self._query, source, after="", limit=wanted)
+        return sorted(come.union(name for name, _ in stored if name not in gone))[:limit]
 
     def count_topics(self, namespace: str) -> int:
         """Return how many topics this shard has of ``tenant/namespace``: reads each of its keys."""

@@ -15,6 +15,7 @@ from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.limits.cluster import (
     COMMAND_ID_BYTES,
     NAME_PART_BYTES_MAX,
+    PARTITIONS_PER_TOPIC_MAX,
     STORED_INTEGER_MAX,
     TOPICS_PER_CREATE_MAX,
 )
@@ -29,9 +30,11 @@ from nextgen.kernel.routing.names import (
     parse_tenant,
     parse_topic,
 )
+from nextgen.kernel.routing.shadows import shadow_source_of
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import (
     AbandonLayoutChange,
+    AdmitShadow,
     ChangeLayout,
     CloseParentGate,
     Command,
@@ -43,6 +46,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     DeleteScalableSubscription,
     DeleteTenant,
     DeleteTopic,
+    GrowShadows,
     GrowTopic,
     RegisterScalableConsumer,
     RemoveScalableConsumer,
@@ -53,10 +57,12 @@ from protos.nextgen.v1.shard_service_pb2 import (
     SetTenantProperties,
     SetTopicProperties,
     TopicSpec,
+    UnlistShadow,
     UseTopicsRequest,
 )
 from shards.domain import policies
 from shards.domain.parent_gate import ParentKind
+from shards.domain.shadows.rules import canonical_properties
 from shards.domain.topic import check_creatable
 from shards.wire.event import to_properties
 
@@ -73,6 +79,7 @@ ScalableBody = (
     | RemoveScalableConsumer
 )
 GateBody = CloseParentGate | ReopenParentGate
+SourceBody = AdmitShadow | UnlistShadow
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +124,16 @@ class OnScalable:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """One topic of a create; ``refusal`` is set if there can be no such topic."""
+    """One topic of a create; ``refusal`` is set if there can be no such topic.
+
+    ``source`` is the name of the topic that it is to be a shadow of, "" for none.
+    """
 
     spec: TopicSpec
     name: TopicName
     slot: int
     refusal: Rejected | None
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +158,24 @@ class OnGate:
 
 
 @dataclass(frozen=True, slots=True)
+class OnSource:
+    """An order to the home shard of a source, from the shard of one of its shadows."""
+
+    command_id: bytes
+    body: SourceBody
+    name: TopicName
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnShadows:
+    """An order to the shadows of a source in one shard, from the source's home shard."""
+
+    command_id: bytes
+    body: GrowShadows
+
+
+@dataclass(frozen=True, slots=True)
 class RefusedCommand:
     """A command whose object cannot exist."""
 
@@ -154,8 +183,11 @@ class RefusedCommand:
     rejected: Rejected
 
 
+_ShardOrder = OnGate | OnSource | OnShadows
+"""What shards send to each other."""
+
 ParsedCommand = (
-    OnTenant | OnNamespace | OnTopic | OnScalable | OnNewTopics | OnGate | RefusedCommand
+    OnTenant | OnNamespace | OnTopic | OnScalable | OnNewTopics | _ShardOrder | RefusedCommand
 )
 
 
@@ -180,8 +212,8 @@ def parse_command(command: Command) -> ParsedCommand:
 
 
 def is_of_tenant(command: ParsedCommand) -> bool:
-    """Return whether a command is about an object of a tenant, and not an order to a gate."""
-    return not isinstance(command, OnGate | RefusedCommand)
+    """Return whether a command is about an object of a tenant, and not another shard's order."""
+    return not isinstance(command, _ShardOrder | RefusedCommand)
 
 
 def tenants_of(commands: Iterable[ParsedCommand]) -> Collection[str]:
@@ -200,7 +232,7 @@ def tenants_of(commands: Iterable[ParsedCommand]) -> Collection[str]:
                 for topic in command.topics:
                     if isinstance(topic, NewTopic):
                         tenants[topic.name.tenant] = None
-            case OnGate() | RefusedCommand():
+            case OnGate() | OnSource() | OnShadows() | RefusedCommand():
                 pass
             case _:
                 assert_never(command)
@@ -240,7 +272,7 @@ def first_policies(body: CreateNamespace) -> policies.SetPolicies | None:
 def slots_of(command: ParsedCommand) -> tuple[int, ...]:
     """Return the slots that the shard must have to carry ``command`` out."""
     match command:
-        case OnTenant() | OnNamespace() | OnTopic() | OnScalable():
+        case OnTenant() | OnNamespace() | OnTopic() | OnScalable() | OnSource():
             return (command.slot,)
         case OnNewTopics():
             return tuple([each.slot for each in command.topics if isinstance(each, NewTopic)])
@@ -318,7 +350,13 @@ def _new_topic(spec: TopicSpec) -> NewTopic | Rejected:
     refusal = check_creatable(
         name, spec.partitions, properties, spec.segments, migrates=spec.migrates
     )
-    return NewTopic(spec, name, slot_of(name.routing_key), refusal)
+    source = ""
+    if spec.properties and refusal is None:
+        source = shadow_source_of(spec.properties)
+        if source:
+            spec.properties.update(canonical_properties(spec.properties))
+            source = shadow_source_of(spec.properties)
+    return NewTopic(spec, name, slot_of(name.routing_key), refusal, source)
 
 
 def _set_policies(command_id: bytes, body: SetPolicies) -> ParsedCommand:
@@ -343,15 +381,46 @@ def _gate(command_id: bytes, body: GateBody) -> ParsedCommand:
         kind = ParentKind(body.parent_kind)
     except ValueError:
         raise InvalidRequest(f"{body.parent_kind!a} is no kind of parent") from None
-    if not body.parent_id or not body.attempt:
-        raise InvalidRequest("an order to a gate names the parent's id and the attempt")
-    if body.attempt > STORED_INTEGER_MAX or len(body.parent_id) > NAME_PART_BYTES_MAX:
-        raise InvalidRequest(f"the attempt {body.attempt} or the parent's id is beyond any that is")
+    _check_attempt(body.parent_id, body.attempt)
     if kind is ParentKind.TENANT:
         parse_tenant(body.parent_name)
-    else:
+    elif kind is ParentKind.NAMESPACE:
         parse_namespace(body.parent_name)
+    else:
+        _check_source(body.parent_name)
     return OnGate(command_id, body, kind)
+
+
+def _check_attempt(parent_id: str, attempt: int) -> None:
+    if not parent_id or not attempt:
+        raise InvalidRequest("an order to a gate names the parent's id and the attempt")
+    if attempt > STORED_INTEGER_MAX or len(parent_id) > NAME_PART_BYTES_MAX:
+        raise InvalidRequest(f"the attempt {attempt} or the parent's id is beyond any that is")
+
+
+def _check_source(text: str) -> TopicName:
+    name = parse_topic(text)
+    if name.domain is not Domain.PERSISTENT or name.text != text or name.partition is not None:
+        raise InvalidRequest(f"{text[:200]!a} is not the name of a source as it is spelled out")
+    return name
+
+
+def _source(command_id: bytes, body: SourceBody) -> ParsedCommand:
+    name = _check_source(body.source)
+    if isinstance(body, AdmitShadow):
+        if not body.shard_id:
+            raise InvalidRequest("a shadow is admitted for a shard")
+    else:
+        _check_source(body.shadow)
+    return OnSource(command_id, body, name, slot_of(name.routing_key))
+
+
+def _shadows(command_id: bytes, body: GrowShadows) -> ParsedCommand:
+    _check_source(body.source)
+    _check_attempt(body.source_id, body.attempt)
+    if not 1 <= body.partitions <= PARTITIONS_PER_TOPIC_MAX:
+        raise InvalidRequest(f"no topic has {body.partitions} partitions")
+    return OnShadows(command_id, body)
 
 
 COMMAND_PARSERS: dict[str, Callable[[bytes, Any], ParsedCommand]] = {
@@ -375,5 +444,8 @@ COMMAND_PARSERS: dict[str, Callable[[bytes, Any], ParsedCommand]] = {
     "remove_scalable_consumer": _scalable,
     "close_parent_gate": _gate,
     "reopen_parent_gate": _gate,
+    "admit_shadow": _source,
+    "unlist_shadow": _source,
+    "grow_shadows": _shadows,
 }
 """By the name of the body's field."""

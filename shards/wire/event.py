@@ -13,12 +13,21 @@ from typing import Any
 from nextgen.client.wire.fields import FieldMap
 from nextgen.kernel.governance.policies import PolicyLevel
 from protos.nextgen.v1 import events_pb2 as pb
-from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
+from shards.domain import (
+    assignment,
+    broker_session,
+    namespace,
+    parent_gate,
+    shard,
+    tenant,
+    topic,
+)
 from shards.domain.parent_gate import ParentKind
 from shards.domain.placement.choice import CandidateSeen, PlacementDecision
 from shards.domain.policies import NO_PACKED_POLICIES
 from shards.domain.properties import Properties
 from shards.domain.scalable.events import ScalableTopicEvent, SegmentLoadsRecorded
+from shards.domain.shadows import source as shadow_source
 from shards.wire.scalable import SCALABLE_EVENTS
 from shards.wire.session_event import SESSION_EVENTS
 
@@ -37,6 +46,7 @@ DomainEvent = (
     | assignment.AssignmentEvent
     | broker_session.BrokerSessionEvent
     | shard.ShardEvent
+    | shadow_source.ShadowSourceEvent
     | ScalableTopicEvent
     | SegmentLoadsRecorded
 )
@@ -252,6 +262,10 @@ _EVENTS: dict[str, FieldMap[Any, Any]] = {
     ),
     "parent_gate_opened": FieldMap(parent_gate.ParentGateOpened, pb.ParentGateOpened, **_GATE),
     "parent_gate_closed": FieldMap(parent_gate.ParentGateClosed, pb.ParentGateClosed, **_GATE),
+    "shadow_source_created": FieldMap(shadow_source.ShadowSourceCreated, pb.ShadowSourceCreated),
+    "shadow_shard_recorded": FieldMap(shadow_source.ShadowShardRecorded, pb.ShadowShardRecorded),
+    "shadow_source_held": FieldMap(shadow_source.ShadowSourceHeld, pb.ShadowSourceHeld),
+    "shadow_source_removed": FieldMap(shadow_source.ShadowSourceRemoved, pb.ShadowSourceRemoved),
     **SESSION_EVENTS,
     **SCALABLE_EVENTS,
 }

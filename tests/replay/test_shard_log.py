@@ -16,7 +16,7 @@ from tests.support.shards.world import MemoryView
 
 HAVE_POLICIES = ("tenants", "namespaces", "topics")
 COUNTED_LATER = "tenant_usage"
-MADE_LATER = ("scalable_topics", "topic_loads")
+MADE_LATER = ("scalable_topics", "topic_loads", "shadow_sources")
 GOLDEN = sorted(LOGS.glob("shard-v*"))
 
 

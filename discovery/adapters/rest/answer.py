@@ -38,6 +38,7 @@ _STATUS_OF_REJECTION: dict[str, int] = {
     RejectionCode.SCALABLE: 409,
     RejectionCode.INVALID_NAME: 412,
     RejectionCode.LIMIT_EXCEEDED: 412,
+    RejectionCode.PARTITIONS_DIFFER: 412,
 }
 """Pulsar's statuses by rejection. Other rejections are retryable: 503."""
 

@@ -51,6 +51,8 @@ class RejectionCode(StrEnum):
     """The name is that of a scalable topic, in another domain. Clients watch its layout."""
     FEWER_PARTITIONS = "FEWER_PARTITIONS"
     """The topic has more partitions already: their number only grows."""
+    PARTITIONS_DIFFER = "PARTITIONS_DIFFER"
+    """A shadow has as many partitions as its source, and this one would not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Event(_message.Message):
-    __slots__ = ("position", "term", "shard_id", "time_ms", "causation_id", "schema_version", "tenant_created", "tenant_properties_set", "tenant_deletion_started", "tenant_deletion_aborted", "tenant_deleted", "namespace_created", "namespace_properties_set", "namespace_deletion_started", "namespace_deletion_aborted", "namespace_deleted", "topic_created", "topic_properties_set", "topic_deleted", "topic_partitions_grown", "policy_set", "policy_cleared", "topic_assigned", "topic_unassigned", "broker_session_established", "broker_session_ended", "broker_drain_set", "broker_load_reported", "capacity_granted", "capacity_leased", "capacity_lease_released", "slots_adopted", "restore_marked", "parent_gate_opened", "parent_gate_closed", "node_registered", "shard_map_changed", "broker_recorded", "lookup_window_recorded", "quotas_set", "scalable_topic_created", "scalable_topic_deleted", "layout_change_planned", "segment_children_ready", "segment_sealed", "layout_changed", "layout_change_abandoned", "segment_storage_removed", "scalable_topic_restored", "scalable_subscription_created", "scalable_subscription_sought", "scalable_subscription_ready", "scalable_subscription_deletion_started", "scalable_subscription_deleted", "segment_drained", "segment_prune_postponed", "segment_loads_recorded", "auto_scale_decided", "scalable_consumer_registered", "scalable_consumer_left", "segments_assigned")
+    __slots__ = ("position", "term", "shard_id", "time_ms", "causation_id", "schema_version", "tenant_created", "tenant_properties_set", "tenant_deletion_started", "tenant_deletion_aborted", "tenant_deleted", "namespace_created", "namespace_properties_set", "namespace_deletion_started", "namespace_deletion_aborted", "namespace_deleted", "topic_created", "topic_properties_set", "topic_deleted", "topic_partitions_grown", "policy_set", "policy_cleared", "topic_assigned", "topic_unassigned", "broker_session_established", "broker_session_ended", "broker_drain_set", "broker_load_reported", "capacity_granted", "capacity_leased", "capacity_lease_released", "slots_adopted", "restore_marked", "parent_gate_opened", "parent_gate_closed", "shadow_source_created", "shadow_shard_recorded", "shadow_source_held", "shadow_source_removed", "node_registered", "shard_map_changed", "broker_recorded", "lookup_window_recorded", "quotas_set", "scalable_topic_created", "scalable_topic_deleted", "layout_change_planned", "segment_children_ready", "segment_sealed", "layout_changed", "layout_change_abandoned", "segment_storage_removed", "scalable_topic_restored", "scalable_subscription_created", "scalable_subscription_sought", "scalable_subscription_ready", "scalable_subscription_deletion_started", "scalable_subscription_deleted", "segment_drained", "segment_prune_postponed", "segment_loads_recorded", "auto_scale_decided", "scalable_consumer_registered", "scalable_consumer_left", "segments_assigned")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,10 @@ class Event(_message.Message):
     RESTORE_MARKED_FIELD_NUMBER: _ClassVar[int]
     PARENT_GATE_OPENED_FIELD_NUMBER: _ClassVar[int]
     PARENT_GATE_CLOSED_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_SOURCE_CREATED_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_SHARD_RECORDED_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_SOURCE_HELD_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_SOURCE_REMOVED_FIELD_NUMBER: _ClassVar[int]
     NODE_REGISTERED_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_CHANGED_FIELD_NUMBER: _ClassVar[int]
     BROKER_RECORDED_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +109,10 @@ class Event(_message.Message):
     restore_marked: RestoreMarked
     parent_gate_opened: ParentGateOpened
     parent_gate_closed: ParentGateClosed
+    shadow_source_created: ShadowSourceCreated
+    shadow_shard_recorded: ShadowShardRecorded
+    shadow_source_held: ShadowSourceHeld
+    shadow_source_removed: ShadowSourceRemoved
     node_registered: NodeRegistered
     shard_map_changed: ShardMapChanged
     broker_recorded: BrokerRecorded
@@ -131,7 +139,7 @@ class Event(_message.Message):
     scalable_consumer_registered: ScalableConsumerRegistered
     scalable_consumer_left: ScalableConsumerLeft
     segments_assigned: SegmentsAssigned
-    def __init__(self, position: _Optional[int] = ..., term: _Optional[int] = ..., shard_id: _Optional[int] = ..., time_ms: _Optional[int] = ..., causation_id: _Optional[bytes] = ..., schema_version: _Optional[int] = ..., tenant_created: _Optional[_Union[TenantCreated, _Mapping]] = ..., tenant_properties_set: _Optional[_Union[TenantPropertiesSet, _Mapping]] = ..., tenant_deletion_started: _Optional[_Union[TenantDeletionStarted, _Mapping]] = ..., tenant_deletion_aborted: _Optional[_Union[TenantDeletionAborted, _Mapping]] = ..., tenant_deleted: _Optional[_Union[TenantDeleted, _Mapping]] = ..., namespace_created: _Optional[_Union[NamespaceCreated, _Mapping]] = ..., namespace_properties_set: _Optional[_Union[NamespacePropertiesSet, _Mapping]] = ..., namespace_deletion_started: _Optional[_Union[NamespaceDeletionStarted, _Mapping]] = ..., namespace_deletion_aborted: _Optional[_Union[NamespaceDeletionAborted, _Mapping]] = ..., namespace_deleted: _Optional[_Union[NamespaceDeleted, _Mapping]] = ..., topic_created: _Optional[_Union[TopicCreated, _Mapping]] = ..., topic_properties_set: _Optional[_Union[TopicPropertiesSet, _Mapping]] = ..., topic_deleted: _Optional[_Union[TopicDeleted, _Mapping]] = ..., topic_partitions_grown: _Optional[_Union[TopicPartitionsGrown, _Mapping]] = ..., policy_set: _Optional[_Union[PolicySet, _Mapping]] = ..., policy_cleared: _Optional[_Union[PolicyCleared, _Mapping]] = ..., topic_assigned: _Optional[_Union[TopicAssigned, _Mapping]] = ..., topic_unassigned: _Optional[_Union[TopicUnassigned, _Mapping]] = ..., broker_session_established: _Optional[_Union[BrokerSessionEstablished, _Mapping]] = ..., broker_session_ended: _Optional[_Union[BrokerSessionEnded, _Mapping]] = ..., broker_drain_set: _Optional[_Union[BrokerDrainSet, _Mapping]] = ..., broker_load_reported: _Optional[_Union[BrokerLoadReported, _Mapping]] = ..., capacity_granted: _Optional[_Union[CapacityGranted, _Mapping]] = ..., capacity_leased: _Optional[_Union[CapacityLeased, _Mapping]] = ..., capacity_lease_released: _Optional[_Union[CapacityLeaseReleased, _Mapping]] = ..., slots_adopted: _Optional[_Union[SlotsAdopted, _Mapping]] = ..., restore_marked: _Optional[_Union[RestoreMarked, _Mapping]] = ..., parent_gate_opened: _Optional[_Union[ParentGateOpened, _Mapping]] = ..., parent_gate_closed: _Optional[_Union[ParentGateClosed, _Mapping]] = ..., node_registered: _Optional[_Union[NodeRegistered, _Mapping]] = ..., shard_map_changed: _Optional[_Union[ShardMapChanged, _Mapping]] = ..., broker_recorded: _Optional[_Union[BrokerRecorded, _Mapping]] = ..., lookup_window_recorded: _Optional[_Union[LookupWindowRecorded, _Mapping]] = ..., quotas_set: _Optional[_Union[QuotasSet, _Mapping]] = ..., scalable_topic_created: _Optional[_Union[ScalableTopicCreated, _Mapping]] = ..., scalable_topic_deleted: _Optional[_Union[ScalableTopicDeleted, _Mapping]] = ..., layout_change_planned: _Optional[_Union[LayoutChangePlanned, _Mapping]] = ..., segment_children_ready: _Optional[_Union[SegmentChildrenReady, _Mapping]] = ..., segment_sealed: _Optional[_Union[SegmentSealed, _Mapping]] = ..., layout_changed: _Optional[_Union[LayoutChanged, _Mapping]] = ..., layout_change_abandoned: _Optional[_Union[LayoutChangeAbandoned, _Mapping]] = ..., segment_storage_removed: _Optional[_Union[SegmentStorageRemoved, _Mapping]] = ..., scalable_topic_restored: _Optional[_Union[ScalableTopicRestored, _Mapping]] = ..., scalable_subscription_created: _Optional[_Union[ScalableSubscriptionCreated, _Mapping]] = ..., scalable_subscription_sought: _Optional[_Union[ScalableSubscriptionSought, _Mapping]] = ..., scalable_subscription_ready: _Optional[_Union[ScalableSubscriptionReady, _Mapping]] = ..., scalable_subscription_deletion_started: _Optional[_Union[ScalableSubscriptionDeletionStarted, _Mapping]] = ..., scalable_subscription_deleted: _Optional[_Union[ScalableSubscriptionDeleted, _Mapping]] = ..., segment_drained: _Optional[_Union[SegmentDrained, _Mapping]] = ..., segment_prune_postponed: _Optional[_Union[SegmentPrunePostponed, _Mapping]] = ..., segment_loads_recorded: _Optional[_Union[SegmentLoadsRecorded, _Mapping]] = ..., auto_scale_decided: _Optional[_Union[AutoScaleDecided, _Mapping]] = ..., scalable_consumer_registered: _Optional[_Union[ScalableConsumerRegistered, _Mapping]] = ..., scalable_consumer_left: _Optional[_Union[ScalableConsumerLeft, _Mapping]] = ..., segments_assigned: _Optional[_Union[SegmentsAssigned, _Mapping]] = ...) -> None: ...
+    def __init__(self, position: _Optional[int] = ..., term: _Optional[int] = ..., shard_id: _Optional[int] = ..., time_ms: _Optional[int] = ..., causation_id: _Optional[bytes] = ..., schema_version: _Optional[int] = ..., tenant_created: _Optional[_Union[TenantCreated, _Mapping]] = ..., tenant_properties_set: _Optional[_Union[TenantPropertiesSet, _Mapping]] = ..., tenant_deletion_started: _Optional[_Union[TenantDeletionStarted, _Mapping]] = ..., tenant_deletion_aborted: _Optional[_Union[TenantDeletionAborted, _Mapping]] = ..., tenant_deleted: _Optional[_Union[TenantDeleted, _Mapping]] = ..., namespace_created: _Optional[_Union[NamespaceCreated, _Mapping]] = ..., namespace_properties_set: _Optional[_Union[NamespacePropertiesSet, _Mapping]] = ..., namespace_deletion_started: _Optional[_Union[NamespaceDeletionStarted, _Mapping]] = ..., namespace_deletion_aborted: _Optional[_Union[NamespaceDeletionAborted, _Mapping]] = ..., namespace_deleted: _Optional[_Union[NamespaceDeleted, _Mapping]] = ..., topic_created: _Optional[_Union[TopicCreated, _Mapping]] = ..., topic_properties_set: _Optional[_Union[TopicPropertiesSet, _Mapping]] = ..., topic_deleted: _Optional[_Union[TopicDeleted, _Mapping]] = ..., topic_partitions_grown: _Optional[_Union[TopicPartitionsGrown, _Mapping]] = ..., policy_set: _Optional[_Union[PolicySet, _Mapping]] = ..., policy_cleared: _Optional[_Union[PolicyCleared, _Mapping]] = ..., topic_assigned: _Optional[_Union[TopicAssigned, _Mapping]] = ..., topic_unassigned: _Optional[_Union[TopicUnassigned, _Mapping]] = ..., broker_session_established: _Optional[_Union[BrokerSessionEstablished, _Mapping]] = ..., broker_session_ended: _Optional[_Union[BrokerSessionEnded, _Mapping]] = ..., broker_drain_set: _Optional[_Union[BrokerDrainSet, _Mapping]] = ..., broker_load_reported: _Optional[_Union[BrokerLoadReported, _Mapping]] = ..., capacity_granted: _Optional[_Union[CapacityGranted, _Mapping]] = ..., capacity_leased: _Optional[_Union[CapacityLeased, _Mapping]] = ..., capacity_lease_released: _Optional[_Union[CapacityLeaseReleased, _Mapping]] = ..., slots_adopted: _Optional[_Union[SlotsAdopted, _Mapping]] = ..., restore_marked: _Optional[_Union[RestoreMarked, _Mapping]] = ..., parent_gate_opened: _Optional[_Union[ParentGateOpened, _Mapping]] = ..., parent_gate_closed: _Optional[_Union[ParentGateClosed, _Mapping]] = ..., shadow_source_created: _Optional[_Union[ShadowSourceCreated, _Mapping]] = ..., shadow_shard_recorded: _Optional[_Union[ShadowShardRecorded, _Mapping]] = ..., shadow_source_held: _Optional[_Union[ShadowSourceHeld, _Mapping]] = ..., shadow_source_removed: _Optional[_Union[ShadowSourceRemoved, _Mapping]] = ..., node_registered: _Optional[_Union[NodeRegistered, _Mapping]] = ..., shard_map_changed: _Optional[_Union[ShardMapChanged, _Mapping]] = ..., broker_recorded: _Optional[_Union[BrokerRecorded, _Mapping]] = ..., lookup_window_recorded: _Optional[_Union[LookupWindowRecorded, _Mapping]] = ..., quotas_set: _Optional[_Union[QuotasSet, _Mapping]] = ..., scalable_topic_created: _Optional[_Union[ScalableTopicCreated, _Mapping]] = ..., scalable_topic_deleted: _Optional[_Union[ScalableTopicDeleted, _Mapping]] = ..., layout_change_planned: _Optional[_Union[LayoutChangePlanned, _Mapping]] = ..., segment_children_ready: _Optional[_Union[SegmentChildrenReady, _Mapping]] = ..., segment_sealed: _Optional[_Union[SegmentSealed, _Mapping]] = ..., layout_changed: _Optional[_Union[LayoutChanged, _Mapping]] = ..., layout_change_abandoned: _Optional[_Union[LayoutChangeAbandoned, _Mapping]] = ..., segment_storage_removed: _Optional[_Union[SegmentStorageRemoved, _Mapping]] = ..., scalable_topic_restored: _Optional[_Union[ScalableTopicRestored, _Mapping]] = ..., scalable_subscription_created: _Optional[_Union[ScalableSubscriptionCreated, _Mapping]] = ..., scalable_subscription_sought: _Optional[_Union[ScalableSubscriptionSought, _Mapping]] = ..., scalable_subscription_ready: _Optional[_Union[ScalableSubscriptionReady, _Mapping]] = ..., scalable_subscription_deletion_started: _Optional[_Union[ScalableSubscriptionDeletionStarted, _Mapping]] = ..., scalable_subscription_deleted: _Optional[_Union[ScalableSubscriptionDeleted, _Mapping]] = ..., segment_drained: _Optional[_Union[SegmentDrained, _Mapping]] = ..., segment_prune_postponed: _Optional[_Union[SegmentPrunePostponed, _Mapping]] = ..., segment_loads_recorded: _Optional[_Union[SegmentLoadsRecorded, _Mapping]] = ..., auto_scale_decided: _Optional[_Union[AutoScaleDecided, _Mapping]] = ..., scalable_consumer_registered: _Optional[_Union[ScalableConsumerRegistered, _Mapping]] = ..., scalable_consumer_left: _Optional[_Union[ScalableConsumerLeft, _Mapping]] = ..., segments_assigned: _Optional[_Union[SegmentsAssigned, _Mapping]] = ...) -> None: ...
 
 class DecidedCommand(_message.Message):
     __slots__ = ("command_id", "outcome", "time_ms", "events", "outcomes_kept_from")
@@ -614,6 +622,44 @@ class ParentGateClosed(_message.Message):
     parent_id: str
     attempt: int
     def __init__(self, parent_kind: _Optional[str] = ..., parent_name: _Optional[str] = ..., parent_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class ShadowSourceCreated(_message.Message):
+    __slots__ = ("name", "topic_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
+
+class ShadowShardRecorded(_message.Message):
+    __slots__ = ("name", "topic_id", "shard_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    shard_id: int
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., shard_id: _Optional[int] = ...) -> None: ...
+
+class ShadowSourceHeld(_message.Message):
+    __slots__ = ("name", "topic_id", "is_deleting", "growing_to")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_DELETING_FIELD_NUMBER: _ClassVar[int]
+    GROWING_TO_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    is_deleting: bool
+    growing_to: int
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., is_deleting: _Optional[bool] = ..., growing_to: _Optional[int] = ...) -> None: ...
+
+class ShadowSourceRemoved(_message.Message):
+    __slots__ = ("name", "topic_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
 
 class NodeRegistered(_message.Message):
     __slots__ = ("node_id", "kind", "grpc", "raft_host", "raft_port", "http")

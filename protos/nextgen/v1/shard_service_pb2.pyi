@@ -169,7 +169,7 @@ class ExecuteResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[CommandResult, _Mapping]]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("command_id", "create_tenant", "set_tenant_properties", "delete_tenant", "create_namespace", "set_namespace_properties", "delete_namespace", "create_topics", "set_topic_properties", "delete_topic", "grow_topic", "close_parent_gate", "reopen_parent_gate", "set_policies", "change_layout", "create_scalable_subscription", "delete_scalable_subscription", "seek_scalable_subscription", "register_scalable_consumer", "remove_scalable_consumer", "abandon_layout_change")
+    __slots__ = ("command_id", "create_tenant", "set_tenant_properties", "delete_tenant", "create_namespace", "set_namespace_properties", "delete_namespace", "create_topics", "set_topic_properties", "delete_topic", "grow_topic", "admit_shadow", "unlist_shadow", "close_parent_gate", "reopen_parent_gate", "grow_shadows", "set_policies", "change_layout", "create_scalable_subscription", "delete_scalable_subscription", "seek_scalable_subscription", "register_scalable_consumer", "remove_scalable_consumer", "abandon_layout_change")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TENANT_FIELD_NUMBER: _ClassVar[int]
     SET_TENANT_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
@@ -181,8 +181,11 @@ class Command(_message.Message):
     SET_TOPIC_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     DELETE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROW_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ADMIT_SHADOW_FIELD_NUMBER: _ClassVar[int]
+    UNLIST_SHADOW_FIELD_NUMBER: _ClassVar[int]
     CLOSE_PARENT_GATE_FIELD_NUMBER: _ClassVar[int]
     REOPEN_PARENT_GATE_FIELD_NUMBER: _ClassVar[int]
+    GROW_SHADOWS_FIELD_NUMBER: _ClassVar[int]
     SET_POLICIES_FIELD_NUMBER: _ClassVar[int]
     CHANGE_LAYOUT_FIELD_NUMBER: _ClassVar[int]
     CREATE_SCALABLE_SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
@@ -202,8 +205,11 @@ class Command(_message.Message):
     set_topic_properties: SetTopicProperties
     delete_topic: DeleteTopic
     grow_topic: GrowTopic
+    admit_shadow: AdmitShadow
+    unlist_shadow: UnlistShadow
     close_parent_gate: CloseParentGate
     reopen_parent_gate: ReopenParentGate
+    grow_shadows: GrowShadows
     set_policies: SetPolicies
     change_layout: ChangeLayout
     create_scalable_subscription: CreateScalableSubscription
@@ -212,7 +218,7 @@ class Command(_message.Message):
     register_scalable_consumer: RegisterScalableConsumer
     remove_scalable_consumer: RemoveScalableConsumer
     abandon_layout_change: AbandonLayoutChange
-    def __init__(self, command_id: _Optional[bytes] = ..., create_tenant: _Optional[_Union[CreateTenant, _Mapping]] = ..., set_tenant_properties: _Optional[_Union[SetTenantProperties, _Mapping]] = ..., delete_tenant: _Optional[_Union[DeleteTenant, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., set_namespace_properties: _Optional[_Union[SetNamespaceProperties, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., create_topics: _Optional[_Union[CreateTopics, _Mapping]] = ..., set_topic_properties: _Optional[_Union[SetTopicProperties, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., grow_topic: _Optional[_Union[GrowTopic, _Mapping]] = ..., close_parent_gate: _Optional[_Union[CloseParentGate, _Mapping]] = ..., reopen_parent_gate: _Optional[_Union[ReopenParentGate, _Mapping]] = ..., set_policies: _Optional[_Union[SetPolicies, _Mapping]] = ..., change_layout: _Optional[_Union[ChangeLayout, _Mapping]] = ..., create_scalable_subscription: _Optional[_Union[CreateScalableSubscription, _Mapping]] = ..., delete_scalable_subscription: _Optional[_Union[DeleteScalableSubscription, _Mapping]] = ..., seek_scalable_subscription: _Optional[_Union[SeekScalableSubscription, _Mapping]] = ..., register_scalable_consumer: _Optional[_Union[RegisterScalableConsumer, _Mapping]] = ..., remove_scalable_consumer: _Optional[_Union[RemoveScalableConsumer, _Mapping]] = ..., abandon_layout_change: _Optional[_Union[AbandonLayoutChange, _Mapping]] = ...) -> None: ...
+    def __init__(self, command_id: _Optional[bytes] = ..., create_tenant: _Optional[_Union[CreateTenant, _Mapping]] = ..., set_tenant_properties: _Optional[_Union[SetTenantProperties, _Mapping]] = ..., delete_tenant: _Optional[_Union[DeleteTenant, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., set_namespace_properties: _Optional[_Union[SetNamespaceProperties, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., create_topics: _Optional[_Union[CreateTopics, _Mapping]] = ..., set_topic_properties: _Optional[_Union[SetTopicProperties, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., grow_topic: _Optional[_Union[GrowTopic, _Mapping]] = ..., admit_shadow: _Optional[_Union[AdmitShadow, _Mapping]] = ..., unlist_shadow: _Optional[_Union[UnlistShadow, _Mapping]] = ..., close_parent_gate: _Optional[_Union[CloseParentGate, _Mapping]] = ..., reopen_parent_gate: _Optional[_Union[ReopenParentGate, _Mapping]] = ..., grow_shadows: _Optional[_Union[GrowShadows, _Mapping]] = ..., set_policies: _Optional[_Union[SetPolicies, _Mapping]] = ..., change_layout: _Optional[_Union[ChangeLayout, _Mapping]] = ..., create_scalable_subscription: _Optional[_Union[CreateScalableSubscription, _Mapping]] = ..., delete_scalable_subscription: _Optional[_Union[DeleteScalableSubscription, _Mapping]] = ..., seek_scalable_subscription: _Optional[_Union[SeekScalableSubscription, _Mapping]] = ..., register_scalable_consumer: _Optional[_Union[RegisterScalableConsumer, _Mapping]] = ..., remove_scalable_consumer: _Optional[_Union[RemoveScalableConsumer, _Mapping]] = ..., abandon_layout_change: _Optional[_Union[AbandonLayoutChange, _Mapping]] = ...) -> None: ...
 
 class CreateTenant(_message.Message):
     __slots__ = ("name", "properties")
@@ -371,6 +377,36 @@ class GrowTopic(_message.Message):
     name: str
     partitions: int
     def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ...) -> None: ...
+
+class AdmitShadow(_message.Message):
+    __slots__ = ("source", "shard_id", "partitions")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    shard_id: int
+    partitions: int
+    def __init__(self, source: _Optional[str] = ..., shard_id: _Optional[int] = ..., partitions: _Optional[int] = ...) -> None: ...
+
+class UnlistShadow(_message.Message):
+    __slots__ = ("source", "shadow")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    shadow: str
+    def __init__(self, source: _Optional[str] = ..., shadow: _Optional[str] = ...) -> None: ...
+
+class GrowShadows(_message.Message):
+    __slots__ = ("source", "source_id", "attempt", "partitions")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    source_id: str
+    attempt: int
+    partitions: int
+    def __init__(self, source: _Optional[str] = ..., source_id: _Optional[str] = ..., attempt: _Optional[int] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class CloseParentGate(_message.Message):
     __slots__ = ("parent_kind", "parent_name", "parent_id", "attempt")
@@ -593,12 +629,14 @@ class MarkRestoreRequest(_message.Message):
     def __init__(self, restore_id: _Optional[str] = ..., phase: _Optional[str] = ..., least_epoch: _Optional[int] = ...) -> None: ...
 
 class RestoreRequest(_message.Message):
-    __slots__ = ("restore_id", "items")
+    __slots__ = ("restore_id", "items", "shadow_sources")
     RESTORE_ID_FIELD_NUMBER: _ClassVar[int]
     ITEMS_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_SOURCES_FIELD_NUMBER: _ClassVar[int]
     restore_id: str
     items: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.Item]
-    def __init__(self, restore_id: _Optional[str] = ..., items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ...) -> None: ...
+    shadow_sources: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, restore_id: _Optional[str] = ..., items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., shadow_sources: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RestoreResponse(_message.Message):
     __slots__ = ("created", "existing")
@@ -633,7 +671,7 @@ class GetResponse(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ...) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("kind", "parent", "after", "limit", "domain", "min_position", "prefix", "names_only", "bytes_max", "count_only", "properties")
+    __slots__ = ("kind", "parent", "after", "limit", "domain", "min_position", "prefix", "names_only", "bytes_max", "count_only", "properties", "shadows_of")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -652,6 +690,7 @@ class ListRequest(_message.Message):
     BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     COUNT_ONLY_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    SHADOWS_OF_FIELD_NUMBER: _ClassVar[int]
     kind: _inventory_pb2.Kind
     parent: str
     after: str
@@ -663,7 +702,8 @@ class ListRequest(_message.Message):
     bytes_max: int
     count_only: bool
     properties: _containers.ScalarMap[str, str]
-    def __init__(self, kind: _Optional[_Union[_inventory_pb2.Kind, str]] = ..., parent: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ..., domain: _Optional[str] = ..., min_position: _Optional[int] = ..., prefix: _Optional[str] = ..., names_only: _Optional[bool] = ..., bytes_max: _Optional[int] = ..., count_only: _Optional[bool] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    shadows_of: str
+    def __init__(self, kind: _Optional[_Union[_inventory_pb2.Kind, str]] = ..., parent: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ..., domain: _Optional[str] = ..., min_position: _Optional[int] = ..., prefix: _Optional[str] = ..., names_only: _Optional[bool] = ..., bytes_max: _Optional[int] = ..., count_only: _Optional[bool] = ..., properties: _Optional[_Mapping[str, str]] = ..., shadows_of: _Optional[str] = ...) -> None: ...
 
 class ListResponse(_message.Message):
     __slots__ = ("items", "more_items", "names", "partitions", "counted", "next_after")

@@ -8,16 +8,26 @@ from dataclasses import replace
 from nextgen.client.wire.policies import pack_policies
 from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.governance.policies import Policies, Retention
+from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
 from nextgen.kernel.scalable.auto_scale import ActionKind, GroupSizes, Reason, ScaleClocks
 from nextgen.kernel.scalable.segment_load import SegmentLoad
 from nextgen.kernel.scalable.segments import Segment, SegmentEnd
 from nextgen.replication.ports import Entry, Record
-from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
+from shards.domain import (
+    assignment,
+    broker_session,
+    namespace,
+    parent_gate,
+    shard,
+    tenant,
+    topic,
+)
 from shards.domain.broker_session import Endpoints
 from shards.domain.parent_gate import ParentKind
 from shards.domain.policies import NO_PACKED_POLICIES
 from shards.domain.scalable import events as scalable
 from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionType
+from shards.domain.shadows import source as shadow_source
 from shards.wire.event import DomainEvent, encode_decided
 
 TIME_MS = 1_700_000_000_000
@@ -26,6 +36,10 @@ GONE = "non-persistent://acme/orders/gone"
 ENDPOINTS = Endpoints("pulsar://h:6650", "h:7000", "h:8080")
 PROPERTIES = (("owner", "payments"), ("ünïcode", "✓"))
 POLICIES = pack_policies(Policies(retention=Retention(-1, 1_000), message_ttl_ms=60_000))
+
+SOURCE = "persistent://acme/orders/source"
+GONE_SOURCE = "persistent://acme/orders/gone-source"
+SHADOW = "persistent://acme/orders/shadow"
 
 SCALABLE = "topic://acme/orders/scaled"
 GONE_SCALABLE = "topic://acme/orders/gone"
@@ -137,6 +151,24 @@ SCALABLE_HISTORY: tuple[DomainEvent, ...] = (
 )
 """A scalable topic in the middle of a merge, one that is gone, and one of a backup."""
 
+SHADOW_HISTORY: tuple[DomainEvent, ...] = (
+    topic.TopicCreated("topic-8", SOURCE, 2, "ns-1", TIME_MS),
+    shadow_source.ShadowSourceCreated(SOURCE, "topic-8"),
+    shadow_source.ShadowShardRecorded(SOURCE, "topic-8", 3),
+    shadow_source.ShadowShardRecorded(SOURCE, "topic-8", 1),
+    parent_gate.ParentGateOpened(ParentKind.TOPIC, SOURCE, "topic-8", 0),
+    topic.TopicCreated("topic-9", SHADOW, 2, "ns-1", TIME_MS, ((SHADOW_SOURCE_PROPERTY, SOURCE),)),
+    shadow_source.ShadowSourceHeld(SOURCE, "topic-8", True, 0),
+    shadow_source.ShadowSourceHeld(SOURCE, "topic-8", False, 4),
+    topic.TopicCreated("topic-10", GONE_SOURCE, 0, "ns-1", TIME_MS),
+    shadow_source.ShadowSourceCreated(GONE_SOURCE, "topic-10"),
+    shadow_source.ShadowShardRecorded(GONE_SOURCE, "topic-10", 1),
+    parent_gate.ParentGateClosed(ParentKind.TOPIC, GONE_SOURCE, "topic-10", 8),
+    topic.TopicDeleted(GONE_SOURCE, "topic-10"),
+    shadow_source.ShadowSourceRemoved(GONE_SOURCE, "topic-10"),
+)
+"""A source that is growing, with a shadow in its own shard, and one that is gone."""
+
 HISTORY: tuple[DomainEvent, ...] = (
     shard.SlotsAdopted(((0, 8191), (9000, 16383)), 1),
     tenant.TenantCreated("tenant-1", "acme", PROPERTIES),
@@ -182,6 +214,7 @@ HISTORY: tuple[DomainEvent, ...] = (
     topic.TopicPartitionsGrown(TOPIC, "topic-1", 5),
     shard.RestoreMarked("backup-1", shard.RestorePhase.BEGUN, 1 << 32),
     *SCALABLE_HISTORY,
+    *SHADOW_HISTORY,
 )
 
 

@@ -19,7 +19,12 @@ from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import AppliedPoint, Entry, GroupId
 from nextgen.replication.view.database import driver_of, table_statements
 from protos.nextgen.v1 import shard_service_pb2 as pb
-from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, LIFE_STATE_DELETING
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_NAMESPACE,
+    KIND_TENANT,
+    KIND_TOPIC,
+    LIFE_STATE_DELETING,
+)
 from shards.domain.assignment import Assignment
 from shards.domain.parent_gate import ParentKind
 from shards.inventory.service import InventoryReader, InventoryService
@@ -259,11 +264,43 @@ class World:
         )
         return await self._order(shard_id, pb.Command(reopen_parent_gate=order))
 
+    async def admit_shadow(self, source: str, shard_id: int, partitions: int) -> Parent | Rejected:
+        await _stand_in_the_way(self.before_read, source)
+        self.reads.append(source)
+        order = pb.AdmitShadow(source=source, shard_id=shard_id, partitions=partitions)
+        result = await self.post(
+            self.run(self.home_of_topic(source), pb.Command(admit_shadow=order))
+        )
+        await _stand_in_the_way(self.after_read, source)
+        return _rejected(result) or Parent(result.id, False)
+
+    async def unlist_shadow(self, source: str, shadow: str) -> Rejected | None:
+        await _stand_in_the_way(self.before_read, source)
+        order = pb.UnlistShadow(source=source, shadow=shadow)
+        home = self.home_of_topic(source)
+        return _rejected(await self.post(self.run(home, pb.Command(unlist_shadow=order))))
+
+    async def grow_shadows(
+        self, shard_id: int, source: str, source_id: str, attempt: int, partitions: int
+    ) -> Rejected | None:
+        await _stand_in_the_way(self.before_close, shard_id)
+        order = pb.GrowShadows(
+            source=source, source_id=source_id, attempt=attempt, partitions=partitions
+        )
+        return await self._order(shard_id, pb.Command(grow_shadows=order))
+
+    async def shadows_of(self, shard_id: int, source: str, limit: int) -> Sequence[str]:
+        wanted = pb.ListRequest(kind=KIND_TOPIC, shadows_of=source, limit=limit)
+        return (await self.shards[shard_id].reader.list(wanted)).names
+
     async def _order(self, shard_id: int, command: pb.Command) -> Rejected | None:
-        result = await self.post(self.run(self.shards[shard_id], command))
-        if not result.rejection_code:
-            return None
-        return Rejected(RejectionCode(result.rejection_code), result.message)
+        return _rejected(await self.post(self.run(self.shards[shard_id], command)))
+
+
+def _rejected(result: pb.CommandResult) -> Rejected | None:
+    if not result.rejection_code:
+        return None
+    return Rejected(RejectionCode(result.rejection_code), result.message)
 
 
 def create_topics(

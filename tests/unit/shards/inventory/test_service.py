@@ -32,8 +32,8 @@ from shards.domain.life import Life
 from shards.domain.parent_gate import ParentKind
 from shards.domain.states import StateKind
 from shards.inventory import reader
-from shards.inventory.parent_deletion import ParentDeletion
-from shards.inventory.parent_gates import ParentGates
+from shards.inventory.parents.gates import ParentGates, WantedParent
+from shards.inventory.parents.turns import Turns
 from tests.support.shards.world import World, create_topics, names_in, namespace_at, unreachable
 
 ID_1 = b"command-00000001"
@@ -880,7 +880,8 @@ async def test_parent_reads_in_flight_max_are_read_at_once_and_one_more_waits(wo
 
     world.before_read = held
     shard = world.shards[1]
-    reads = asyncio.ensure_future(ParentGates(shard.state, world).read(ParentKind.TENANT, names))
+    wanted = [WantedParent(ParentKind.TENANT, name) for name in names]
+    reads = asyncio.ensure_future(ParentGates(shard.state, world).read(wanted))
     while len(begun) < PARENT_READS_IN_FLIGHT_MAX:
         await asyncio.sleep(0)
     for _turn in range(10):
@@ -888,7 +889,7 @@ async def test_parent_reads_in_flight_max_are_read_at_once_and_one_more_waits(wo
     at_once = len(begun)
     release.set()
 
-    assert set(await reads) == set(names)
+    assert set(await reads) == set(wanted)
     assert (at_once, len(begun)) == (PARENT_READS_IN_FLIGHT_MAX, PARENT_READS_IN_FLIGHT_MAX + 1)
 
 
@@ -946,12 +947,12 @@ async def test_a_get_of_another_shards_name_is_refused(world):
 
 
 async def test_deletion_attempts_per_term_max_have_numbers_below_the_next_terms(world):
-    state = world.shards[1].state
-    deletion = ParentDeletion(state, world)
-    deletion._attempts = DELETION_ATTEMPTS_PER_TERM_MAX - 2
+    term = world.shards[1].state.term.number
+    turns = Turns(term)
+    turns._attempts = DELETION_ATTEMPTS_PER_TERM_MAX - 2
 
-    last = deletion._next_attempt()
+    last = turns.next_attempt()
 
-    assert last == (term_number(state.term.number) + 1) * DELETION_ATTEMPTS_PER_TERM_MAX - 1
+    assert last == (term_number(term) + 1) * DELETION_ATTEMPTS_PER_TERM_MAX - 1
     with pytest.raises(AssertionError, match="ran out of numbers"):
-        deletion._next_attempt()
+        turns.next_attempt()

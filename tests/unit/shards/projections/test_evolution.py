@@ -2,8 +2,17 @@
 
 from typing import get_args
 
-from shards.domain import assignment, broker_session, namespace, parent_gate, shard, tenant, topic
+from shards.domain import (
+    assignment,
+    broker_session,
+    namespace,
+    parent_gate,
+    shard,
+    tenant,
+    topic,
+)
 from shards.domain.scalable import events as scalable
+from shards.domain.shadows import source as shadow_source
 from shards.domain.states import StateKind
 from shards.projections.evolution import ROUTES, evolve_all
 from shards.projections.rows import MAPPINGS
@@ -17,6 +26,7 @@ EVENT_TYPES = {
     *get_args(parent_gate.ParentGateEvent),
     *get_args(assignment.AssignmentEvent),
     *get_args(broker_session.BrokerSessionEvent),
+    *get_args(shadow_source.ShadowSourceEvent),
     *get_args(scalable.ScalableTopicEvent),
     scalable.SegmentLoadsRecorded,
 }

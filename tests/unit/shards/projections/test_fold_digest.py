@@ -25,6 +25,7 @@ from shards.projections.stored_view import (
     WITHOUT_PRUNING,
     WITHOUT_RESTORES,
     WITHOUT_SCALABLE_TOPICS,
+    WITHOUT_SHADOWS,
     WITHOUT_TENANT_USAGE,
     open_view_store,
 )
@@ -197,6 +198,7 @@ ADDED = {
 """Columns that the earlier versions did not have."""
 
 ADDED_INDEXES = ("assignments_by_session",)
+SHADOW_INDEX = "shadows_by_source"
 
 TEXT_IDS = {"topics": ("topic_id", "namespace_id"), "assignments": ("session_id",)}
 
@@ -210,7 +212,7 @@ def _tables_without(
 ) -> MetaData:
     earlier = MetaData()
     for table in METADATA.sorted_tables:
-        if table.name in ("tenant_usage", "scalable_topics", "topic_loads"):
+        if table.name in ("tenant_usage", "scalable_topics", "topic_loads", "shadow_sources"):
             continue
         columns = [
             column._copy()
@@ -222,6 +224,8 @@ def _tables_without(
                 column.type = Text()
         copy = Table(table.name, earlier, *columns, sqlite_with_rowid=False)
         for index in table.indexes:
+            if index.name == SHADOW_INDEX:
+                continue
             if index.name not in ADDED_INDEXES or added is not ADDED:
                 Index(index.name, *(copy.columns[column.name] for column in index.columns))
     return earlier
@@ -244,11 +248,10 @@ def _tables_without_pruning() -> MetaData:
     return earlier
 
 
-def _tables_without_loads() -> MetaData:
-    earlier = MetaData()
-    for table in METADATA.sorted_tables:
-        if table.name != "topic_loads":
-            table.to_metadata(earlier)
+def _tables_with_scalable_topics(*more: str) -> MetaData:
+    earlier = _tables_with_tenant_usage({})
+    for name in ("scalable_topics", *more):
+        METADATA.tables[name].to_metadata(earlier)
     return earlier
 
 
@@ -259,8 +262,16 @@ EARLIER = {
     WITHOUT_RESTORES: _tables_with_tenant_usage(LATEST_ADDED),
     WITHOUT_SCALABLE_TOPICS: _tables_with_tenant_usage({}),
     WITHOUT_PRUNING: _tables_without_pruning(),
-    WITHOUT_LOADS: _tables_without_loads(),
+    WITHOUT_LOADS: _tables_with_scalable_topics(),
+    WITHOUT_SHADOWS: _tables_with_scalable_topics("topic_loads"),
 }
+COUNTED_TENANTS = (
+    WITHOUT_RESTORES,
+    WITHOUT_SCALABLE_TOPICS,
+    WITHOUT_PRUNING,
+    WITHOUT_LOADS,
+    WITHOUT_SHADOWS,
+)
 VERSIONS = pytest.mark.parametrize(
     "version",
     EARLIER,
@@ -272,6 +283,7 @@ VERSIONS = pytest.mark.parametrize(
         "no scalable topics",
         "no pruning",
         "no loads",
+        "no shadows",
     ],
 )
 
@@ -284,8 +296,11 @@ def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
     changed: dict[str, tuple[str, ...]] = (
         LATEST_ADDED if is_late else {**ADDED, **text_ids, "assignments": ()}
     )
-    connection.execute("DROP TABLE topic_loads")
-    if version == WITHOUT_LOADS:
+    connection.execute("DROP TABLE shadow_sources")
+    connection.execute(f"DROP INDEX {SHADOW_INDEX}")
+    if version != WITHOUT_SHADOWS:
+        connection.execute("DROP TABLE topic_loads")
+    if version in (WITHOUT_LOADS, WITHOUT_SHADOWS):
         changed = {}
     elif version == WITHOUT_PRUNING:
         changed = {"scalable_topics": ()}
@@ -306,7 +321,7 @@ def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
             connection.execute(
                 f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values
             )
-    if version not in (WITHOUT_RESTORES, WITHOUT_SCALABLE_TOPICS, WITHOUT_PRUNING, WITHOUT_LOADS):
+    if version not in COUNTED_TENANTS:
         connection.execute("DROP TABLE tenant_usage")
     if not is_late:
         connection.execute("DROP TABLE view_digest")

@@ -18,6 +18,7 @@ from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import LoadReport
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
 from shards.domain.broker_session import BrokerDrainSet
+from shards.domain.parent_gate import ParentGateClosed, ParentGateOpened, ParentKind
 from shards.domain.tenant import TenantCreated
 from shards.state.event_levels import EVENT_LEVELS, level_of
 from shards.wire import event as wire_event
@@ -78,7 +79,14 @@ SEVENTH_LEVEL = {
     "segments_assigned",
 }
 EIGHTH_LEVEL = {"segment_prune_postponed", "scalable_topic_restored"}
-NINTH_LEVEL = {"segment_loads_recorded", "auto_scale_decided"}
+NINTH_LEVEL = {
+    "segment_loads_recorded",
+    "auto_scale_decided",
+    "shadow_source_created",
+    "shadow_shard_recorded",
+    "shadow_source_held",
+    "shadow_source_removed",
+}
 LEVELS = [
     (1, FIRST_LEVEL),
     (2, SECOND_LEVEL),
@@ -117,6 +125,16 @@ def test_a_record_has_the_level_of_its_latest_event():
     created = TenantCreated("t-1", "acme")
 
     assert [level_of(events) for events in ([], [created], [created, DRAINED])] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("event", [ParentGateOpened, ParentGateClosed])
+def test_a_gate_of_a_source_of_shadows_is_later_than_other_gates(event):
+    gates = {kind: event(kind, "name", "id", 0) for kind in ParentKind}
+    created = TenantCreated("t-1", "acme")
+
+    levels = {kind: level_of([created, gate]) for kind, gate in gates.items()}
+
+    assert levels == {ParentKind.TENANT: 1, ParentKind.NAMESPACE: 1, ParentKind.TOPIC: 9}
 
 
 # The gate ----------------------------------------------------------------------------------------

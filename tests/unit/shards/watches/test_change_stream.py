@@ -21,7 +21,15 @@ from shards.domain import assignment, tenant, topic
 from shards.domain.scalable import events as scalable
 from shards.watches import change_delivery, change_hub, change_joining, change_lease
 from tests.support.scenarios import run_by
-from tests.support.shards.events import HISTORY, RESTORED, SCALABLE, TIME_MS, TOPIC
+from tests.support.shards.events import (
+    HISTORY,
+    RESTORED,
+    SCALABLE,
+    SHADOW,
+    SOURCE,
+    TIME_MS,
+    TOPIC,
+)
 from tests.support.shards.watch_world import Subscriber, WatchWorld, concerning, in_watch_world
 
 ALL_KINDS = (KIND_TENANT, KIND_NAMESPACE, KIND_TOPIC, KIND_ASSIGNMENT, KIND_SCALABLE_TOPIC)
@@ -97,6 +105,8 @@ async def test_every_kind_is_in_the_snapshot_and_follows(world: WatchWorld) -> N
         (KIND_TENANT, "acme"),
         (KIND_NAMESPACE, "acme/orders"),
         (KIND_TOPIC, TOPIC),
+        (KIND_TOPIC, SHADOW),
+        (KIND_TOPIC, SOURCE),
         (KIND_TOPIC, RESTORED),
         (KIND_TOPIC, SCALABLE),
         (KIND_ASSIGNMENT, f"{TOPIC}-partition-0"),

@@ -4,7 +4,7 @@ import pytest
 
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.limits.cluster import STORED_INTEGER_MAX
+from nextgen.kernel.limits.cluster import PARTITIONS_PER_TOPIC_MAX, STORED_INTEGER_MAX
 from nextgen.kernel.routing.hashing import slot_of
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
@@ -12,11 +12,14 @@ from shards.wire.command import (
     COMMAND_PARSERS,
     OnGate,
     OnNewTopics,
+    OnShadows,
     RefusedCommand,
+    is_of_tenant,
     parse_command,
     slots_of,
 )
 
+A_SOURCE = "persistent://a/b/c"
 COMMANDS = {
     "create_tenant": (pb.CreateTenant(name="acme"), "acme"),
     "set_tenant_properties": (pb.SetTenantProperties(name="acme"), "acme"),
@@ -42,7 +45,13 @@ COMMANDS = {
     "register_scalable_consumer": (pb.RegisterScalableConsumer(name="topic://a/b/c"), "a/b/c"),
     "remove_scalable_consumer": (pb.RemoveScalableConsumer(name="topic://a/b/c"), "a/b/c"),
     "set_policies": (pb.SetPolicies(kind=KIND_TOPIC, name="a/b/c"), "a/b/c"),
+    "admit_shadow": (pb.AdmitShadow(source=A_SOURCE, shard_id=1), "a/b/c"),
+    "unlist_shadow": (
+        pb.UnlistShadow(source=A_SOURCE, shadow="persistent://d/e/f"),
+        "a/b/c",
+    ),
 }
+OF_SHADOWS = ("admit_shadow", "unlist_shadow")
 GATES = {
     "close_parent_gate": pb.CloseParentGate(
         parent_kind="tenant", parent_name="acme", parent_id="i", attempt=1
@@ -50,6 +59,7 @@ GATES = {
     "reopen_parent_gate": pb.ReopenParentGate(
         parent_kind="namespace", parent_name="a/b", parent_id="i", attempt=1
     ),
+    "grow_shadows": pb.GrowShadows(source=A_SOURCE, source_id="i", attempt=1, partitions=2),
 }
 
 
@@ -73,7 +83,8 @@ def test_a_command_goes_to_the_slot_of_its_routing_key(field):
 def test_an_order_to_a_gate_goes_to_any_shard(field):
     parsed = parse_command(pb.Command(**{field: GATES[field]}))
 
-    assert isinstance(parsed, OnGate)
+    assert isinstance(parsed, OnGate | OnShadows)
+    assert not is_of_tenant(parsed)
     assert slots_of(parsed) == ()
 
 
@@ -81,7 +92,7 @@ def test_an_order_to_a_gate_goes_to_any_shard(field):
 def test_a_bad_name_is_the_commands_rejection(field):
     body = type(COMMANDS[field][0])()
     body.CopyFrom(COMMANDS[field][0])
-    body.name = "a//b//c"
+    setattr(body, "source" if field in OF_SHADOWS else "name", "a//b//c")
 
     parsed = parse_command(pb.Command(**{field: body}))
 
@@ -105,13 +116,47 @@ def test_a_bad_name_among_topics_to_create_is_that_topics_rejection():
     [
         pb.CloseParentGate(parent_kind="tenant", parent_name="acme", attempt=1),
         pb.CloseParentGate(parent_kind="tenant", parent_name="acme", parent_id="i"),
-        pb.CloseParentGate(parent_kind="topic", parent_name="acme", parent_id="i", attempt=1),
+        pb.CloseParentGate(parent_kind="segment", parent_name="acme", parent_id="i", attempt=1),
     ],
     ids=["no-id", "no-attempt", "kind"],
 )
 def test_an_incomplete_order_to_a_gate_is_refused(order):
     with pytest.raises(InvalidRequest):
         parse_command(pb.Command(close_parent_gate=order))
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"admit_shadow": pb.AdmitShadow(source=A_SOURCE)},
+        {"admit_shadow": pb.AdmitShadow(source="a/b/c", shard_id=1)},
+        {"admit_shadow": pb.AdmitShadow(source="topic://a/b/c", shard_id=1)},
+        {"unlist_shadow": pb.UnlistShadow(source=A_SOURCE, shadow="a/b/d")},
+        {"unlist_shadow": pb.UnlistShadow(source=f"{A_SOURCE}-partition-1", shadow=A_SOURCE)},
+        {"grow_shadows": pb.GrowShadows(source=A_SOURCE, source_id="i", attempt=1)},
+        {
+            "grow_shadows": pb.GrowShadows(
+                source=A_SOURCE, source_id="i", partitions=PARTITIONS_PER_TOPIC_MAX
+            )
+        },
+        {
+            "grow_shadows": pb.GrowShadows(
+                source=A_SOURCE,
+                source_id="i",
+                attempt=1,
+                partitions=PARTITIONS_PER_TOPIC_MAX + 1,
+            )
+        },
+        {
+            "close_parent_gate": pb.CloseParentGate(
+                parent_kind="topic", parent_name="a/b/c", parent_id="i", attempt=1
+            )
+        },
+    ],
+)
+def test_an_order_about_shadows_that_no_shard_sends_is_refused(order):
+    with pytest.raises(InvalidRequest):
+        parse_command(pb.Command(**order))
 
 
 @pytest.mark.parametrize("order", ["close_parent_gate", "reopen_parent_gate"])

@@ -10,15 +10,12 @@ DELETING; deleting it again continues.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from nextgen.kernel.errors import DeadlineExceeded, Definite, MetadataError
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.events.generations import term_number
-from nextgen.kernel.limits.cluster import DELETION_ATTEMPTS_PER_TERM_MAX
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
 from shards.domain import namespace, tenant
 from shards.domain.namespace import Namespace
@@ -26,6 +23,7 @@ from shards.domain.parent import AbortDeletion, FinishDeletion, ParentCommand, S
 from shards.domain.parent_gate import ParentKind
 from shards.domain.tenant import Tenant
 from shards.inventory.command_answer import conclude, finish
+from shards.inventory.parents.turns import Turns
 from shards.ports import ParentDirectory
 from shards.state.fan_out import gather
 from shards.state.shard_state import ShardState
@@ -48,22 +46,13 @@ TENANTS = Family(ParentKind.TENANT, StateReads.load_tenant, tenant.decide)
 NAMESPACES = Family(ParentKind.NAMESPACE, StateReads.load_namespace, namespace.decide)
 
 
-class _Turn:
-    """The lock for the deletion of one parent, and the number of runs that hold or await it."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.users = 0
-
-
 class ParentDeletion:
     """Deletes parents at home in one shard, for one term; one run per parent at a time."""
 
     def __init__(self, state: ShardState, directory: ParentDirectory) -> None:
         self._state = state
         self._directory = directory
-        self._attempts = 0
-        self._turns: dict[tuple[ParentKind, str], _Turn] = {}
+        self._turns = Turns(state.term.number)
 
     async def delete(self, family: Family, name: str, command_id: bytes) -> CommandResult:
         """Delete the parent, or continue its deletion.
@@ -72,16 +61,8 @@ class ParentDeletion:
             DeadlineExceeded: The run failed. The parent is DELETING; repeat to continue.
             NotLeader, ProposalLost: Leadership moved; likewise.
         """
-        key = (family.kind, name)
-        turn = self._turns.setdefault(key, _Turn())
-        turn.users += 1
-        try:
-            async with turn.lock:
-                return await self._start(family, name, command_id)
-        finally:
-            turn.users -= 1
-            if not turn.users:
-                del self._turns[key]
+        async with self._turns.of((family.kind, name)):
+            return await self._start(family, name, command_id)
 
     async def _start(self, family: Family, name: str, command_id: bytes) -> CommandResult:
         state = self._state
@@ -105,7 +86,7 @@ class ParentDeletion:
         self, family: Family, name: str, parent_id: str, command_id: bytes
     ) -> CommandResult:
         state = self._state
-        attempt = self._next_attempt()
+        attempt = self._turns.next_attempt()
         answers = await self._close(family.kind, name, parent_id, attempt)
         refusals = [each for each in answers.values() if isinstance(each, Rejected)]
         errors = [each for each in answers.values() if isinstance(each, MetadataError)]
@@ -160,14 +141,6 @@ class ParentDeletion:
             message=f"{family.kind.value} {name} is not empty",
         )
         return await finish(state, conclude(state, command_id, aborted, result))
-
-    def _next_attempt(self) -> int:
-        """Return a number above that of every earlier attempt, earlier terms included."""
-        self._attempts += 1
-        assert self._attempts < DELETION_ATTEMPTS_PER_TERM_MAX, "attempts ran out of numbers"
-        return (
-            term_number(self._state.term.number) * DELETION_ATTEMPTS_PER_TERM_MAX + self._attempts
-        )
 
 
 def _unfinished(kind: ParentKind, name: str, why: str) -> DeadlineExceeded:

@@ -1,0 +1,1 @@
+"""Parents and children in different shards: gates are opened, and closed before a parent goes."""
