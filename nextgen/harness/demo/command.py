@@ -12,6 +12,7 @@ from nextgen.runtime.lifecycle.exit_code import CheckFailed
 RESULT_FIELDS = (
     "sent",
     "received",
+    "received_at_shadows",
     "lost",
     "duplicated",
     "out_of_order",
@@ -30,6 +31,8 @@ def register(app: typer.Typer) -> None:
 
 def demo(json_output: JsonFlag = False) -> None:
     """Kill leaders and a broker under stock Pulsar clients: no acknowledged message is lost.
+
+    Neither at the topics that they are sent to, nor at shadows of some of them.
 
     Starts a cluster of its own and ends within two minutes. The last line is JSON.
     """

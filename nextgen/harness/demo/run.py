@@ -20,9 +20,15 @@ from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import ClusterSize, make_plan_on_free_ports
 from nextgen.harness.demo.timeline import Timeline
-from nextgen.harness.demo.topics import DemoTopics, served_by
+from nextgen.harness.demo.topics import DemoTopics, homed_in, places_of
 from nextgen.harness.demo.verdict import IN_FLIGHT_WANTED, complaints_about
-from nextgen.harness.demo.victims import busiest_shard_leader, fullest_broker, manager_leader
+from nextgen.harness.demo.victims import (
+    ShadowRoles,
+    busiest_shard_leader,
+    fullest_broker,
+    manager_leader,
+    shadow_roles,
+)
 from nextgen.harness.demo.watcher import LeaderWatcher
 from nextgen.harness.load.pulsar.traffic import Traffic, TrafficPlan
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError
@@ -34,6 +40,10 @@ DEMO_TIMEOUT_MS = 115_000
 PLAIN_TOPICS = 40
 PARTITIONED_TOPICS = 10
 PARTITIONS = 4
+SHADOWS = 10
+"""So many that each shard has the metadata of some, and some broker serves both shadows and sources
+of others."""
+
 MESSAGE_BYTES = 100
 SEND_INTERVAL_MS = 40
 PRESS_WINDOW = 32
@@ -81,14 +91,21 @@ class _Demo:
         self._timeline = timeline
         self._kills = 0
         self._topics = DemoTopics.choose(
-            plain=PLAIN_TOPICS, partitioned=PARTITIONED_TOPICS, partitions=PARTITIONS
+            plain=PLAIN_TOPICS,
+            partitioned=PARTITIONED_TOPICS,
+            partitions=PARTITIONS,
+            shadows=SHADOWS,
         )
+        self._struck: dict[str, int] = {}
+        """By what was killed: how many shadows it served, or fed, or whose metadata it led."""
+
         plan = TrafficPlan(
             cluster.plan.service_url,
             tuple(self._topics.all),
             interval_ms=SEND_INTERVAL_MS,
             message_bytes=MESSAGE_BYTES,
             log_dir=cluster.data_dir / "logs",
+            shadows=self._topics.shadows,
         )
         self._traffic = Traffic(plan, on_tick=timeline.pulse)
 
@@ -116,7 +133,11 @@ class _Demo:
         finally:
             await self._traffic.stop()
             await watcher.stop()
-        return result | {"leader_failovers": watcher.failovers, "kills": self._kills}
+        return result | {
+            "leader_failovers": watcher.failovers,
+            "kills": self._kills,
+            "shadows_struck": self._struck,
+        }
 
     def _tell_size(self) -> None:
         size = self._cluster.plan.size
@@ -133,39 +154,53 @@ class _Demo:
         await topics.create(client)
         self._timeline.happened(
             "+",
-            f"{len(topics.plain)} topics, and {len(topics.partitioned)} with "
-            f"{topics.partitions} partitions each: {topics.unit_count} to be served",
+            f"{len(topics.plain)} topics, {len(topics.partitioned)} with {topics.partitions} "
+            f"partitions each, and shadows of {len(topics.shadows)}: {topics.unit_count} to be "
+            "served",
         )
         await self._traffic.start()
         self._timeline.happened(
             "+",
             f"stock pulsar-client: {len(topics.all)} producers in one process, "
-            f"{len(topics.all)} consumers in another, given {self._cluster.plan.service_url}",
+            f"{len(topics.all) + len(topics.shadows)} consumers in another, given "
+            f"{self._cluster.plan.service_url}",
         )
 
     async def _chaos(self, client: DiscoveryClient) -> None:
         await asyncio.sleep(CALM_SECONDS)
         node_id, shards = busiest_shard_leader(await self._status())
+        self._struck["led"] = len(await homed_in(client, shards, list(self._topics.shadows)))
         await self._kill(node_id, f"leader of shards {shards}")
         await self._revive(node_id)
         node_id = manager_leader(await self._status())
         await self._kill(node_id, "leader of the cluster manager")
         await self._revive(node_id)
-        broker_id, held = fullest_broker(await self._status())
-        await self._kill_broker(client, broker_id, held)
-        await self._revive(broker_id)
+        await self._revive(await self._kill_broker(client))
 
-    async def _kill_broker(self, client: DiscoveryClient, broker_id: str, held: int) -> None:
-        """Kill it in the middle of a rush at the plain topics that it serves."""
-        served = await served_by(client, broker_id, self._topics.plain)
+    async def _kill_broker(self, client: DiscoveryClient) -> str:
+        """Kill the fullest of those that serve shadows and sources of others, in the middle of a
+        rush at the plain topics that it serves. Return its id."""
+        shadows = self._topics.shadows
+        places = await places_of(client, [*self._topics.plain, *shadows])
+        roles = shadow_roles(places, shadows)
+        preferred = {broker_id for broker_id, role in roles.items() if role.has_both}
+        broker_id, held = fullest_broker(await self._status(), preferred)
+        served = [topic for topic in self._topics.plain if places[topic] == broker_id]
+        role = roles.get(broker_id, ShadowRoles())
+        self._struck |= {"served": role.served, "fed": role.fed}
         self._timeline.happened(
             "»", f"a rush: {PRESS_WINDOW} sends kept in flight on each of {len(served)} topics"
         )
         await self._traffic.press(served, window=PRESS_WINDOW)
         await asyncio.sleep(RUSH_SECONDS)
         await self._traffic.wait_in_flight(2 * IN_FLIGHT_WANTED)
-        killed_at_s = await self._kill(broker_id, f"serves {held:,} topics and partitions")
+        killed_at_s = await self._kill(
+            broker_id,
+            f"serves {held:,} topics and partitions, {role.served} of them shadows, and the "
+            f"sources of {role.fed} others",
+        )
         await self._traffic.broker_killed(killed_at_s, served, window_ms=STRIKE_WINDOW_MS)
+        return broker_id
 
     async def _kill(self, node_id: str, who: str) -> float:
         """Return the moment of the kill, on the monotonic clock."""

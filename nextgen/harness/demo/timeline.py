@@ -66,6 +66,7 @@ class Timeline:
         for name, value in (
             ("sends acknowledged", f"{result['sent']:,}"),
             ("messages received", f"{result['received']:,}"),
+            ("of them also at shadows", f"{result['received_at_shadows']:,}"),
             ("lost", result["lost"]),
             ("duplicated", result["duplicated"]),
             ("out of order", result["out_of_order"]),

@@ -16,7 +16,14 @@ _MUST_BE_NONE = (
     ("unknown", "never sent"),
     ("failed", "given up by the client"),
     ("unanswered", "never acknowledged"),
+    ("other_ids", "at a shadow under another id than at its source"),
 )
+
+_STRUCK = {
+    "led": "the killed leader had the metadata of no shadow",
+    "served": "the killed broker served no shadow",
+    "fed": "the killed broker served no source of another broker's shadow",
+}
 
 
 def complaints_about(result: dict[str, Any]) -> list[str]:
@@ -30,6 +37,9 @@ def complaints_about(result: dict[str, Any]) -> list[str]:
         complaints.append(f"{result['kills']} of {KILLS} kills happened")
     if result["leader_failovers"] < 1:
         complaints.append("no leadership was taken over")
+    complaints += [text for kind, text in _STRUCK.items() if not result["shadows_struck"].get(kind)]
+    if not result["received_at_shadows"]:
+        complaints.append("no message arrived at a shadow")
     if result["in_flight_at_kill"] < IN_FLIGHT_WANTED:
         complaints.append(
             f"{result['in_flight_at_kill']} sends were in flight when the broker was killed, "

@@ -101,6 +101,17 @@ class DeliveryRecord:
             if number not in self._seen.get(lane, {})
         ]
 
+    def ids_other_than(self, sources: DeliveryRecord) -> int:
+        """Return how many messages arrived here, at shadows, under another id than at
+        ``sources``."""
+        return sum(
+            arrived[0] != at_source[number][0]
+            for lane, seen in self._seen.items()
+            if (at_source := sources._seen.get(lane, {}))
+            for number, arrived in seen.items()
+            if number in at_source
+        )
+
     def duplicated(self, interruptions: Sequence[Interruption]) -> list[str]:
         """Return a sentence for each arrival without an excuse."""
         used: dict[tuple[int, int], set[Interruption]] = defaultdict(set)

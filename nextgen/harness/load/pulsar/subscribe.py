@@ -1,5 +1,8 @@
 """The job that receives all messages with stock consumers, one on each topic, and counts them.
 
+Shadows of some topics have consumers and an account of their own: each message of the source has to
+arrive there too, under the same id.
+
     hears   {"expect": {"acknowledged": [ranges of each lane], "interruptions": [[t, t], ...]}}
             then it waits until all of it arrived, or nothing came for ``QUIET_MS``, and returns
     tells   {"event": "subscribed"}, {"tick": {...}}
@@ -14,7 +17,11 @@ import threading
 import time
 from typing import Any
 
-from nextgen.harness.load.pulsar.delivery_record import EXAMPLES_MAX, DeliveryRecord
+from nextgen.harness.load.pulsar.delivery_record import (
+    EXAMPLES_MAX,
+    DeliveryRecord,
+    Interruption,
+)
 from nextgen.harness.load.pulsar.message_stamp import stamp_of
 from nextgen.harness.load.pulsar.stock_client import load_pulsar, open_client
 from nextgen.harness.load.reporter import Reporter
@@ -63,27 +70,49 @@ class _Account:
 
 
 async def subscribe(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Consume ``topics`` until the command with the expected messages; return missing and extra
-    ones."""
+    """Consume ``topics``, and ``shadows`` of lanes, until the command with the expected messages.
+
+    Returns missing and extra ones, of both together; ``received`` is without shadows.
+    """
     pulsar = load_pulsar()
-    account = _Account()
+    account, at_shadows = _Account(), _Account()
+    shadows: dict[str, int] = job["shadows"]
     client = open_client(job["service_url"], log_path=job["log_path"])
     telling = asyncio.create_task(_tell(account, reporter))
     try:
         await asyncio.to_thread(_open_consumers, client, job["topics"], account)
+        await asyncio.to_thread(_open_consumers, client, list(shadows), at_shadows)
         reporter.send({"event": "subscribed"})
         expected = (await reporter.commands.get())["expect"]
         acknowledged = dict(enumerate(expected["acknowledged"]))
         missing = await _wait_for(account, acknowledged)
+        of_shadows = {lane: acknowledged[lane] for lane in shadows.values()}
+        missing_there = await _wait_for(at_shadows, of_shadows)
     except pulsar.PulsarException as error:
         raise Unavailable(f"the stock client gave up: {error!r}") from error
     finally:
         telling.cancel()
         await asyncio.to_thread(client.shutdown)
-    record = account.record
-    duplicated = record.duplicated([(begin, end) for begin, end in expected["interruptions"]])
+    interruptions = [(begin, end) for begin, end in expected["interruptions"]]
+    result = _outcome(account, missing, interruptions)
+    there = _outcome(at_shadows, missing_there, interruptions, "at a shadow, ")
     return {
-        "received": record.arrived,
+        **{name: count + there[name] for name, count in result.items()},
+        "received": account.record.arrived,
+        "received_at_shadows": at_shadows.record.arrived,
+        "other_ids": at_shadows.record.ids_other_than(account.record),
+    }
+
+
+def _outcome(
+    account: _Account,
+    missing: list[tuple[int, int]],
+    interruptions: list[Interruption],
+    where: str = "",
+) -> dict[str, Any]:
+    record = account.record
+    duplicated = record.duplicated(interruptions)
+    return {
         "lost": len(missing),
         "duplicated": record.stored_twice + len(duplicated),
         "out_of_order": record.out_of_order,
@@ -91,9 +120,12 @@ async def subscribe(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         "redelivered": len(record.again) - len(duplicated),
         "failed_acknowledgements": account.failures,
         "examples": [
-            *record.examples,
-            *duplicated[:EXAMPLES_MAX],
-            *[f"lane {lane}: {number} never came" for lane, number in missing[:EXAMPLES_MAX]],
+            f"{where}{example}"
+            for example in (
+                *record.examples,
+                *duplicated[:EXAMPLES_MAX],
+                *[f"lane {lane}: {number} never came" for lane, number in missing[:EXAMPLES_MAX]],
+            )
         ],
     }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,9 @@ class TrafficPlan:
     interval_ms: float
     message_bytes: int
     log_dir: Path | None = None
+    shadows: Mapping[str, str] = field(default_factory=dict)
+    """Shadows with a consumer of their own, and which of ``topics`` each is a shadow of: one of a
+    topic at most."""
 
     def job(self, kind: str) -> dict[str, Any]:
         log_path = str(self.log_dir / f"client-{kind}.log") if self.log_dir else os.devnull
@@ -36,6 +39,9 @@ class TrafficPlan:
             "kind": kind,
             "service_url": self.service_url,
             "topics": list(self.topics),
+            "shadows": {
+                shadow: self.topics.index(source) for shadow, source in self.shadows.items()
+            },
             "interval_ms": self.interval_ms,
             "message_bytes": self.message_bytes,
             "log_path": log_path,

@@ -20,6 +20,9 @@ GOOD = {
     "kills": KILLS,
     "leader_failovers": 2,
     "in_flight_at_kill": IN_FLIGHT_WANTED,
+    "received_at_shadows": 2_000,
+    "other_ids": 0,
+    "shadows_struck": {"led": 3, "served": 2, "fed": 1},
 }
 
 
@@ -40,15 +43,22 @@ def test_a_good_run_leaves_no_complaint():
         ("kills", KILLS - 1),
         ("leader_failovers", 0),
         ("in_flight_at_kill", IN_FLIGHT_WANTED - 1),
+        ("received_at_shadows", 0),
+        ("other_ids", 1),
+        ("shadows_struck", {"led": 0, "served": 2, "fed": 1}),
+        ("shadows_struck", {"led": 3, "served": 0, "fed": 1}),
+        ("shadows_struck", {"led": 3, "served": 2, "fed": 0}),
     ],
 )
-def test_each_thing_that_went_wrong_is_one_complaint(name: str, value: int):
+def test_each_thing_that_went_wrong_is_one_complaint(name: str, value: object):
     assert len(complaints_about(GOOD | {name: value})) == 1
 
 
 def test_the_topics_are_plain_and_partitioned_ones_in_namespaces_of_the_demo():
-    topics = DemoTopics.choose(plain=40, partitioned=10, partitions=4)
+    topics = DemoTopics.choose(plain=40, partitioned=10, partitions=4, shadows=20)
 
-    assert (len(topics.plain), len(topics.partitioned), topics.unit_count) == (40, 10, 80)
+    assert (len(topics.plain), len(topics.partitioned), topics.unit_count) == (40, 10, 100)
+    assert set(topics.shadows.values()) == set(topics.plain[:20])
+    assert {parse_topic(name).namespace_text for name in topics.shadows} <= set(namespaces())
     assert len(set(topics.all)) == 50
     assert {parse_topic(name).namespace_text for name in topics.all} <= set(namespaces())

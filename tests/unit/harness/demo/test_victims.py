@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from nextgen.harness.demo.victims import busiest_shard_leader, fullest_broker, manager_leader
+from nextgen.harness.demo.victims import (
+    ShadowRoles,
+    busiest_shard_leader,
+    fullest_broker,
+    manager_leader,
+    shadow_roles,
+)
 from nextgen.kernel.errors import Unavailable
 
 
@@ -42,3 +48,16 @@ def test_the_fullest_broker_is_live_and_answers():
     ]
 
     assert fullest_broker({"brokers": brokers}) == ("b-2", 9)
+    assert fullest_broker({"brokers": brokers}, {"b-1", "b-3"}) == ("b-1", 5)
+    assert fullest_broker({"brokers": brokers}, {"b-3", "b-4"}) == ("b-2", 9)
+
+
+def test_a_broker_serves_shadows_and_feeds_those_of_others():
+    places = {"x": "b-1", "y": "b-2", "z": "b-2", "x-s": "b-2", "y-s": "b-1", "z-s": "b-2"}
+
+    roles = shadow_roles(places, {"x-s": "x", "y-s": "y", "z-s": "z"})
+
+    assert roles == {"b-1": ShadowRoles(1, 1), "b-2": ShadowRoles(2, 1)}
+    assert roles["b-1"].has_both
+    assert not ShadowRoles(2, 0).has_both
+    assert not ShadowRoles(0, 2).has_both

@@ -125,3 +125,17 @@ def test_ranges_hold_the_same_numbers():
     assert ranges_of(numbers) == [[0, 2], [5, 5], [7, 8]]
     assert list(numbers_in(ranges_of(numbers))) == numbers
     assert ranges_of([]) == []
+
+
+def test_a_message_at_a_shadow_has_the_id_that_it_has_at_its_source():
+    source, shadow = DeliveryRecord(), DeliveryRecord()
+    for number in range(3):
+        source.arrive(7, number, place(number), 1.0)
+        source.arrive(8, number, place(number), 1.0)
+        shadow.arrive(7, number, place(number), 1.0)
+    assert shadow.ids_other_than(source) == 0
+
+    shadow.arrive(7, 9, place(9), 1.0)
+    assert shadow.ids_other_than(source) == 0, "it has not arrived at the source yet"
+    source.arrive(7, 9, place(10), 1.0)
+    assert shadow.ids_other_than(source) == 1
