@@ -2,6 +2,7 @@
 
     check all files ─▶ every shard begins the restore (only an empty one does)
       ─▶ tenants ─▶ namespaces ─▶ topics ─▶ layouts of scalable topics     each to its home shard
+                                    ╰─▶ sources of shadows, by name
       ─▶ quotas ─▶ all there? every shard ends it
 
 Each step may be repeated, and finds what is done. So an interrupted restore is finished by the same
@@ -41,7 +42,8 @@ from nextgen.kernel.limits.bulk import (
     RESTORE_LAYOUTS_BYTES,
 )
 from nextgen.kernel.limits.inbound import GRPC_REQUEST_FIELDS_MAX
-from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.names import Domain, InvalidName, parse_topic
+from nextgen.kernel.routing.shadows import shadow_source_of
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.tasks.background import cancel_and_wait, join
 from protos.nextgen.v1.inventory_pb2 import KIND_SCALABLE_TOPIC, KIND_TOPIC, Item, Kind
@@ -122,6 +124,8 @@ class RestoreRun:
         self._store = store
         self._on_restored = on_restored
         self._generation = generation
+        self._sources: set[str] = set()
+        """Of all restored shadows."""
 
     async def run(self) -> Restored:
         """Restore everything.
@@ -151,6 +155,8 @@ class RestoreRun:
             await self._begin(manifest, cuts)
             for kind in KINDS:
                 await self._restore(manifest, kind, table)
+                if kind == KIND_TOPIC:
+                    await self._restore_sources(manifest, table)
             await self._check_counts(manifest, table)
             await self._restore_quotas(manifest)
         await self._mark(table.shard_ids, manifest, ENDED)
@@ -188,6 +194,7 @@ class RestoreRun:
         try:
             while (batch := await asyncio.to_thread(next, batches, None)) is not None:
                 shard_id, items = batch
+                self._sources.update(sources_of(items))
                 tasks = sending[shard_id]
                 tasks.append(join(self._send(manifest.backup_id, shard_id, items)))
                 if len(tasks) >= BULK_IN_FLIGHT_MAX:
@@ -204,6 +211,17 @@ class RestoreRun:
         self.restored.created += found.created
         self.restored.existing += found.existing
         self._on_restored(self.restored)
+
+    async def _restore_sources(self, manifest: Manifest, table: SlotTable) -> None:
+        """Have the home shards of sources know that these have shadows, in whichever shard."""
+        names: dict[int, list[str]] = defaultdict(list)
+        for source in sorted(self._sources):
+            names[table.shard_for_key(parse_topic(source).routing_key)].append(source)
+        for shard_id, at_shard in names.items():
+            for start in range(0, len(at_shard), RESTORE_ITEMS_MAX):
+                some = at_shard[start : start + RESTORE_ITEMS_MAX]
+                request = RestoreRequest(restore_id=manifest.backup_id, shadow_sources=some)
+                await self._cluster.ask(shard_id, ShardRequest(restore=request))
 
     async def _check_counts(self, manifest: Manifest, table: SlotTable) -> None:
         cuts = await self._cluster.cuts(table.shard_ids)
@@ -290,6 +308,25 @@ def objects_of(store: Store, shard: ShardBackup, kind: Kind) -> Iterator[Item]:
     )
     there = [item for item in changed.values() if item.WhichOneof("value")]
     yield from heapq.merge(kept, sorted(there, key=_name), key=_name)
+
+
+def sources_of(items: Sequence[Item]) -> Iterator[str]:
+    """Yield the names of the topics of which some of ``items`` are shadows.
+
+    A property that an earlier release took for one of the users' may have any value.
+    """
+    for item in items:
+        text = shadow_source_of(item.topic.properties) if item.kind == KIND_TOPIC else ""
+        if text and _is_source(text):
+            yield text
+
+
+def _is_source(text: str) -> bool:
+    try:
+        name = parse_topic(text)
+    except InvalidName:
+        return False
+    return name.domain is Domain.PERSISTENT and name.base_text == text
 
 
 def batches_of(

@@ -260,8 +260,6 @@ def check_creatable(
             f"topics in the domain {name.domain.value} are not created, "
             f"create {name.base_text} instead",
         )
-    if properties and (refusal := check_shadow(name, dict(properties))) is not None:
-        return refusal
     if name.domain is Domain.TOPIC:
         return _check_scalable(name, partitions, segments) or check_properties(properties)
     if segments:
@@ -292,6 +290,7 @@ def _check_scalable(name: TopicName, partitions: int, segments: int) -> Rejected
 
 def _decide_create(topic: TopicState, command: CreateTopic) -> Accepted[TopicEvent] | Rejected:
     refusal = check_creatable(command.name, command.partitions, command.properties)
+    refusal = refusal or check_shadow(command.name, command.properties)
     if refusal is not None:
         return refusal
     name = command.name.base_text

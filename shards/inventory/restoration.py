@@ -1,6 +1,7 @@
 """Backups and restores, on a shard's leader: where the shard is, and the objects of a backup.
 
-    begun, in an empty shard ──▶ tenants ──▶ namespaces ──▶ topics ──▶ their layouts ──▶ ended
+    begun, in an empty shard ──▶ tenants ──▶ namespaces ──▶ topics ──▶ sources of shadows
+                                                                  ──▶ layouts ──▶ ended
 
 While a restore is under way no other command changes the inventories (``check_not_restoring``). A
 repeated request finds its objects existing, so no outcome is recorded for it (ADR 0092).
@@ -37,6 +38,7 @@ from shards.domain.scalable import restore as scalable_restore
 from shards.domain.shard import MarkRestore, RestorePhase
 from shards.domain.states import StateKind
 from shards.inventory.bulk_turns import BulkTurns
+from shards.inventory.shadows.restoration import RestoredSources
 from shards.inventory.topic_bounds import TopicBounds
 from shards.state.shard_state import ShardState
 from shards.wire.event import DomainEvent
@@ -106,7 +108,11 @@ class Restoration:
                 Nothing was created.
             ProposalLost: The objects may have been created. The request may be repeated.
         """
-        batch = _Batch(self._state, request.items)
+        batch: _Batch | RestoredSources
+        if request.shadow_sources and not request.items:
+            batch = RestoredSources(self._state, request.shadow_sources)
+        else:
+            batch = _Batch(self._state, request.items)
         async with self._turns.counted():
             async with self._turns.turn():
                 commits = self._propose(request.restore_id, batch)
@@ -114,9 +120,11 @@ class Restoration:
                 await self._state.proposer.confirm()
             for commit in commits:
                 await asyncio.shield(commit)
-        return RestoreResponse(created=batch.created, existing=len(request.items) - batch.created)
+        return RestoreResponse(created=batch.created, existing=batch.size - batch.created)
 
-    def _propose(self, restore_id: str, batch: _Batch) -> list[asyncio.Future[Commit]]:
+    def _propose(
+        self, restore_id: str, batch: _Batch | RestoredSources
+    ) -> list[asyncio.Future[Commit]]:
         """Decide and propose: no await in between."""
         own = self._state.reads.load_shard()
         if own is None or not own.is_restoring or own.restore_id != restore_id:
@@ -144,6 +152,7 @@ class _Batch:
 
     def __init__(self, state: ShardState, items: Sequence[Item]) -> None:
         self.time_ms = state.now_ms()
+        self.size = len(items)
         self.created = 0
         self.births: list[DomainEvent] = []
         """Topics without properties and policies, each by one event."""

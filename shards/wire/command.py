@@ -62,7 +62,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 from shards.domain import policies
 from shards.domain.parent_gate import ParentKind
-from shards.domain.shadows.rules import canonical_properties
+from shards.domain.shadows.rules import canonical_properties, check_shadow
 from shards.domain.topic import check_creatable
 from shards.wire.event import to_properties
 
@@ -350,6 +350,7 @@ def _new_topic(spec: TopicSpec) -> NewTopic | Rejected:
     refusal = check_creatable(
         name, spec.partitions, properties, spec.segments, migrates=spec.migrates
     )
+    refusal = refusal or check_shadow(name, properties)
     source = ""
     if spec.properties and refusal is None:
         source = shadow_source_of(spec.properties)

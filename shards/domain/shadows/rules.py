@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.routing.names import Domain, InvalidName, TopicName, parse_topic
 from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY, shadow_source_of
+from shards.domain.properties import Properties
 
 
-def check_shadow(name: TopicName, properties: Mapping[str, str]) -> Rejected | None:
+def check_shadow(name: TopicName, properties: Properties) -> Rejected | None:
     """Return why a topic with ``properties`` may not be called ``name``; None if it may, or if it
     is no shadow."""
-    if SHADOW_SOURCE_PROPERTY not in properties:
+    text = dict(properties).get(SHADOW_SOURCE_PROPERTY) if properties else None
+    if text is None:
         return None
-    text = shadow_source_of(properties)
     try:
         source = parse_topic(text)
     except InvalidName as error:

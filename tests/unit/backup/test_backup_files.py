@@ -35,6 +35,7 @@ from nextgen.backup.restore import (
     fields_of,
     objects_of,
     open_backup,
+    sources_of,
 )
 from nextgen.backup.run import check_free
 from nextgen.backup.shard_reading import (
@@ -53,6 +54,7 @@ from nextgen.kernel.limits.bulk import (
     RESTORE_ITEMS_MAX,
     RESTORE_LAYOUTS_BYTES,
 )
+from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
 from nextgen.kernel.routing.slots import SlotTable
 from protos.nextgen.v1.events_pb2 import (
     Event,
@@ -471,3 +473,14 @@ def test_what_a_manifest_says_it_says_again() -> None:
 
     assert decode_manifest(encode_manifest(empty), "here") == empty
     assert decode_manifest(encode_manifest(replace(empty, quotas=QUOTAS)), "here").quotas == QUOTAS
+
+
+def test_sources_are_the_names_that_restored_shadows_give_and_nothing_else() -> None:
+    source = "persistent://a/b/source"
+    values = [source, "a/b/source", "topic://a/b/source", f"{source}-partition-0", "a//b", ""]
+    items = [
+        Item(kind=KIND_TOPIC, name="t", topic=Topic(properties={SHADOW_SOURCE_PROPERTY: value}))
+        for value in values
+    ]
+
+    assert list(sources_of([Item(kind=KIND_TENANT, name="x"), *items])) == [source]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -13,6 +14,7 @@ from nextgen.kernel.limits.bulk import RESTORE_ITEMS_BYTES_MAX, RESTORE_ITEMS_MA
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.ids import mint_id
 from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_ASSIGNMENT,
@@ -319,3 +321,90 @@ async def test_so_many_bytes_are_restored_at_a_time_and_their_record_fits(world:
     items[filled].topic.properties["p"] += "x"
     with pytest.raises(InvalidRequest, match=f"objects of {RESTORE_ITEMS_BYTES_MAX + 1} bytes"):
         await restore(world.shards[1], items)
+
+
+# Shadows ------------------------------------------------------------------------------------------
+
+
+async def shadow_world(world: World) -> tuple[str, str]:
+    """Restore a source in shard 1 and a shadow of it in shard 2; return their names."""
+    source = next(names_in(world, 1, NAMESPACE))
+    shadow = next(names_in(world, 2, NAMESPACE))
+    await restore(world.home("acme"), [tenant_item()])
+    await restore(world.home(NAMESPACE), [namespace_item()])
+    of_shadow = topic_item(shadow, partitions=2, properties={SHADOW_SOURCE_PROPERTY: source})
+    assert await restore(world.shards[2], [of_shadow]) == (1, 0)
+    assert await restore(world.shards[1], [topic_item(source, partitions=2)]) == (1, 0)
+    return source, shadow
+
+
+async def restore_sources(shard: ShardReplica, *names: str) -> tuple[int, int]:
+    request = pb.RestoreRequest(restore_id=BACKUP, shadow_sources=names)
+    answer = await restoration(shard).restore(request)
+    return answer.created, answer.existing
+
+
+async def test_a_restored_source_with_a_shadow_is_not_deleted_but_grows(world: World) -> None:
+    source, shadow = await shadow_world(world)
+    assert await restore_sources(world.shards[1], source) == (1, 0)
+    assert await restore_sources(world.shards[1], source) == (0, 1)
+    await end(world)
+
+    refused = await world.delete_topic(source)
+    grow = pb.Command(grow_topic=pb.GrowTopic(name=source, partitions=4))
+    grown = await world.run(world.shards[1], grow)
+
+    assert (refused.rejection_code, shadow in refused.message) == ("NOT_EMPTY", True)
+    assert not grown.rejection_code
+    topics = [world.home_of_topic(name).state.reads.load_topic(name) for name in (source, shadow)]
+    assert [topic.partitions for topic in topics if topic] == [4, 4]
+    assert not (await world.delete_topic(shadow)).rejection_code
+    assert not (await world.delete_topic(source)).rejection_code
+
+
+async def test_a_source_that_is_not_in_the_backup_is_passed_over(world: World) -> None:
+    await shadow_world(world)
+    absent = next(name for name in names_in(world, 1, "acme/absent"))
+
+    assert await restore_sources(world.shards[1], absent) == (0, 1)
+
+
+async def test_sources_that_no_backup_has_are_refused(world: World) -> None:
+    source, shadow = await shadow_world(world)
+    shard = world.shards[1]
+
+    for names in (
+        ["a//b"],
+        [f"{source}-partition-0"],
+        [source.partition("://")[2]],
+        ["topic://a/b/c"],
+    ):
+        with pytest.raises(InvalidRequest):
+            await restore_sources(shard, *names)
+    with pytest.raises(StaleShardMap):
+        await restore_sources(shard, shadow)
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+async def test_restore_items_max_sources_are_taken_and_one_more_is_not(
+    world: World, excess: int
+) -> None:
+    candidates = names_in(world, 1, NAMESPACE)
+    names = [next(candidates) for _ in range(RESTORE_ITEMS_MAX + excess)]
+
+    if excess:
+        with pytest.raises(InvalidRequest):
+            await restore_sources(world.shards[1], *names)
+    else:
+        assert await restore_sources(world.shards[1], *names) == (0, RESTORE_ITEMS_MAX)
+
+
+async def test_a_restored_topic_may_have_any_value_that_an_earlier_release_took(
+    world: World,
+) -> None:
+    await shadow_world(world)
+    name = [*itertools.islice(names_in(world, 2, NAMESPACE), 2)][1]
+
+    item = topic_item(name, 2, properties={SHADOW_SOURCE_PROPERTY: "anything"})
+
+    assert await restore(world.shards[2], [item]) == (1, 0)
