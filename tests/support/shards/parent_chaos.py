@@ -36,7 +36,9 @@ class ParentChaos:
 
     async def calm_down(self) -> None:
         """Let what is on its way arrive, then leave the shards in peace."""
-        await asyncio.gather(*self._on_their_way, return_exceptions=True)
+        while pending := [each for each in self._on_their_way if not each.done()]:
+            # What arrives may send more.
+            await asyncio.gather(*pending, return_exceptions=True)
         self._world.before_read = self._world.after_read = None
         self._world.post = _hand_over
         for shard in self._world.shards.values():
