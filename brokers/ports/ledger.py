@@ -120,6 +120,7 @@ class LedgerReader(Protocol):
 
         Raises:
             LedgerDamaged: A checksum does not match. Nothing is skipped.
+            Fenced: The unit was removed.
             StorageFailed: The disk refused.
         """
         ...

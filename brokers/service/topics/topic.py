@@ -17,7 +17,7 @@ from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.schemas.schema import Schema, SchemaKind
 from brokers.domain.storage_policy import StoragePolicy
 from brokers.ports.consumer import ConsumerSink
-from brokers.ports.ledger import LedgerDamaged, TopicLedger
+from brokers.ports.ledger import Fenced, LedgerDamaged, TopicLedger
 from brokers.ports.producer import ProducerSink
 from brokers.service.producing.producers import Producer, ProducerRequest, Producers
 from brokers.service.producing.publishing import Publishing
@@ -362,6 +362,8 @@ class Topic:
         """Return the answer to a client for one of ``STORAGE_ERRORS``. Damage ends the topic."""
         if isinstance(error, LedgerDamaged):
             self._storage_failed(error)
+        if isinstance(error, Fenced):
+            self.ledger.look_for_fence()
         return storage_refusal(error, self.unit.name)
 
     async def _subscription(

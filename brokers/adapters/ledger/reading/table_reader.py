@@ -16,7 +16,8 @@ from brokers.adapters.ledger.format.segments import Segment, SegmentTable
 from brokers.adapters.ledger.reading.entries import SegmentReading, SegmentView
 from brokers.adapters.ledger.reading.read_files import Indexes, ReadFiles
 from brokers.domain.position import BEFORE_ALL, Position, epoch_of, segment_of
-from brokers.ports.ledger import Entry, Extent, LedgerDamaged, LedgerReader, StorageFailed
+from brokers.ports.ledger import Entry, Extent, Fenced, LedgerDamaged, LedgerReader, StorageFailed
+from nextgen.kernel.events.generations import generation_of
 
 _HINTS_MAX = 64
 """Offsets of the ends of earlier reads that a unit remembers, because readers continue there."""
@@ -132,9 +133,16 @@ class TableReader(LedgerReader):
         except FileNotFoundError as error:
             if segment.ledger_id < self._table.first.ledger_id:
                 return None
+            if await loop.run_in_executor(self._readers.threads, self._is_removed, segment):
+                raise Fenced("the unit was removed: its topic is deleted") from error
             raise LedgerDamaged(f"{path}: the file is missing") from error
         except OSError as error:
             raise StorageFailed(f"{path}: {error}") from error
+
+    def _is_removed(self, segment: Segment) -> bool:
+        """Return whether the segment went with its unit: the mark stands before a file goes."""
+        removed = self._directory.removed_generation
+        return removed is not None and generation_of(epoch_of(segment.ledger_id)) <= removed
 
     def _last_in_front_of(self, segment: Segment) -> Position:
         index = self._table.segments.index(segment)

@@ -278,7 +278,9 @@ class Faults:
         work = simulation.change_replicas(change, placement.shard_id, node_id)
         task = operator.run(simulation.loop.create_task, work)
         try:
-            await task
+            # Not awaited itself: a run that ends here would wait for it, and its process is dead.
+            await asyncio.wait((task,))
+            task.result()
         except MetadataError as error:
             self.counts[f"replicas: {type(error).__name__}"] += 1
         finally:

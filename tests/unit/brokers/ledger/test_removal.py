@@ -23,6 +23,7 @@ from nextgen.kernel.events.generations import (
     GENERATIONS_MAX,
     next_generation_epoch,
 )
+from nextgen.tasks.timeouts import timeout
 from tests.support.simulated.disk import PowerCut, SimDisk
 
 ROOT = Path("/ledgers")
@@ -48,6 +49,26 @@ async def test_an_owner_acknowledges_nothing_once_a_file_is_gone(files: int):
         await ledger.append(NewEntry(b"y", 1, "p", 1))
     assert ledger.is_fenced
     await store.close()
+
+
+async def test_what_an_owner_reads_of_a_removed_unit_is_not_called_damaged(tmp_path: Path):
+    """The owner has not heard yet that its topic is deleted: it was frozen, or cut off."""
+    store, other = (DiskLedgerStore(tmp_path, broker_id=each) for each in "ab")
+    ledger = await store.open("topic", "p1", 1, topic_name=NAME)
+    await ledger.append(NewEntry(b"x", 1, "p", 0))
+    await ledger.close()
+    ledger = await store.open("topic", "p1", 2, topic_name=NAME)
+
+    await other.remove("topic", "p1", 2)
+
+    with pytest.raises(Fenced, match="removed"):
+        await ledger.read(BEFORE_ALL, entries_max=10, bytes_max=1_000)
+    ledger.look_for_fence()
+    async with timeout(20):
+        while not ledger.is_fenced:
+            await asyncio.sleep(0.01)
+    await store.close()
+    await other.close()
 
 
 async def test_a_removal_that_a_stop_interrupted_is_finished_by_the_next():
