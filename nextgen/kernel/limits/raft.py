@@ -51,6 +51,10 @@ MESH_FRAME_UNCOUNTED_BYTES = 64 * 1024
 """A frame up to this size is unpacked uncounted: that takes a few milliseconds and megabytes at
 most."""
 
+HEARTBEATS_PER_MESSAGE_MAX = 1_024
+"""Groups whose heartbeats to one peer share a message, or answers: some 60 kB. Those of more groups
+take several."""
+
 MESH_FRAME_PARTS_MAX = 4_096 + 8
 """Arrays and maps in a larger frame: the entries of one message, the message and its frame."""
 

@@ -69,6 +69,11 @@ class PeerChecks:
         self._claimed: dict[NodeId, int] = {}  # By voters, each beyond a plausible jump.
         self._asked_at = self._logged_at = float("-inf")
 
+    @property
+    def has_claims(self) -> bool:
+        """Whether a voter has claimed a term that was not believed, and taken nothing back."""
+        return bool(self._claimed)
+
     def admits(self, kind: str, sender: NodeId, message: Message) -> bool:
         """Return whether to handle a message that passed ``check_message``."""
         if not self._is_plausible(sender, message["term"]):

@@ -25,13 +25,14 @@ from nextgen.replication.election.library_check import check_library
 from nextgen.replication.host.distrust import begin_again_if_distrusted, note_distrust
 from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.host.handovers import Handovers
+from nextgen.replication.host.shared_heartbeats import SharedHeartbeats
 from nextgen.replication.host.view_join import join_view
 from nextgen.replication.journal.journal import Journal, JournalBroken
 from nextgen.replication.journal.unverified import BLANK_INDEX, UNKNOWN_INDEX
 from nextgen.replication.journal.worker import Runner
 from nextgen.replication.journal.writers import WriterPool
 from nextgen.replication.mesh.event_levels_file import EventLevelsFile
-from nextgen.replication.mesh.frames import Message
+from nextgen.replication.mesh.frames import HEARTBEATS_CHANNEL, Message
 from nextgen.replication.mesh.handshake import ClusterSecret
 from nextgen.replication.mesh.mesh import Mesh, MeshChannel
 from nextgen.replication.ports import (
@@ -75,6 +76,7 @@ class HostMesh(Protocol):
     def send(self, node_id: NodeId, channel: int, message: Message) -> bool: ...
     def is_connected(self, node_id: NodeId) -> bool: ...
     def peer_event_level(self, node_id: NodeId) -> int: ...
+    def peer_shares_heartbeats(self, node_id: NodeId) -> bool: ...
     def keep_event_levels(
         self, known: Mapping[NodeId, int], on_heard: Callable[[Mapping[NodeId, int]], None]
     ) -> None: ...
@@ -142,6 +144,8 @@ class PySyncObjHost:
         )
         self._mesh = self._environment.mesh
         self._groups: dict[GroupId, PySyncObjGroup] = {}
+        self._heartbeats = SharedHeartbeats(self._mesh, self._groups.get)
+        self._mesh.register(HEARTBEATS_CHANNEL, self._heartbeats)
         self._handovers = Handovers()
         self._snapshot_executor = self._environment.make_executor("snapshot")
         self._transfer_executor = self._environment.make_executor("transfer")
@@ -347,7 +351,7 @@ class PySyncObjHost:
             journal=journal,
             state_machine=state_machine,
             applied=applied,
-            link=self._mesh,
+            link=self._heartbeats,
             config=self._config,
             turns=self._view_turns,
             random_source=self._random,
@@ -396,13 +400,14 @@ class PySyncObjHost:
         self._heartbeat = loop.call_at(due, self._beat, due)
 
     def _beat(self, due: float) -> None:
-        # All groups at once, so that what goes to one peer leaves in one write.
+        # All groups at once, so that what goes to one peer leaves in one message.
         late_ms = (asyncio.get_running_loop().time() - due) * 1000
         groups = self.groups
         free_bytes = self._environment.free_bytes(self._data_directory) if groups else 0
-        for group in groups:
-            group.engine.disk.look(free_bytes)
-            group.engine.heartbeat(late_ms)
+        with self._heartbeats.gathering():
+            for group in groups:
+                group.engine.disk.look(free_bytes)
+                group.engine.heartbeat(late_ms)
         self._schedule_heartbeat()
 
     async def _blocking(self, work: Callable[[], T]) -> T:

@@ -45,6 +45,9 @@ MESH_PROTOCOL_VERSION = 1
 HELLO_CHANNEL = -1
 """The channel of the handshake; groups use numbers from 0."""
 
+HEARTBEATS_CHANNEL = -2
+"""The channel of the heartbeats that the groups of a process share."""
+
 HELLO_MAGIC = "pulsar-nextgen-mesh"
 """First bytes of a connection between peers; anything else at the port is closed."""
 
@@ -67,7 +70,8 @@ class Hello:
     """The identity of the peer. ``incarnation`` differs after every start of a process.
 
     ``event_level`` is the level of events that it knows, see ``nextgen.kernel.events.levels``.
-    Older peers do not send it and ignore it.
+    Older peers do not send it and ignore it. ``shares_heartbeats``, which still older ones do not
+    know: it reads messages on ``HEARTBEATS_CHANNEL``.
     """
 
     protocol_version: int
@@ -76,6 +80,7 @@ class Hello:
     target_id: NodeId
     incarnation: str
     event_level: int = EVENT_LEVEL_UNREPORTED
+    shares_heartbeats: bool = False
 
 
 def encode_frame(channel: int, message: Message) -> bytes:
@@ -141,6 +146,7 @@ def encode_hello(hello: Hello, **more: bytes) -> bytes:
             "target_id": hello.target_id,
             "incarnation": hello.incarnation,
             "event_level": hello.event_level,
+            **({"shares_heartbeats": True} if hello.shares_heartbeats else {}),
             **more,
         },
     )
@@ -161,8 +167,13 @@ def parse_hello(channel: int, message: Message) -> Hello:
     level = message.get("event_level", EVENT_LEVEL_UNREPORTED)
     if not is_event_level(level):
         raise RemoteProtocolError("the hello has an invalid level of events")
+    shares = message.get("shares_heartbeats", False)
+    if type(shares) is not bool:
+        raise RemoteProtocolError("the hello has an invalid shares_heartbeats")
     cluster_id, node_id, target_id, incarnation = texts
-    return Hello(version, cluster_id, NodeId(node_id), NodeId(target_id), incarnation, level)
+    return Hello(
+        version, cluster_id, NodeId(node_id), NodeId(target_id), incarnation, level, shares
+    )
 
 
 def _hello_text(message: Message, name: str, bytes_max: int) -> str:

@@ -207,6 +207,12 @@ class Mesh:
         """
         return self._event_levels.get(node_id, EVENT_LEVEL_UNREPORTED)
 
+    def peer_shares_heartbeats(self, node_id: NodeId) -> bool:
+        """Return whether a peer is connected that reads the heartbeats that groups share."""
+        connection = self._connections.get(node_id)
+        hello = connection.hello if connection is not None else None
+        return hello is not None and hello.shares_heartbeats
+
     def keep_event_levels(
         self, known: Mapping[NodeId, int], on_heard: Callable[[Mapping[NodeId, int]], None]
     ) -> None:
@@ -235,6 +241,7 @@ class Mesh:
             target_id,
             self._incarnation,
             EVENT_LEVEL,
+            shares_heartbeats=True,
         )
 
     @property

@@ -12,6 +12,8 @@ accepted message can be written to a journal (ADR 0056).
     timeout_now         the leader hands over: campaign
     snapshot_chunk      a piece of a view's copy         -> snapshot_answer
     view_diverged       a majority's digest differs from the one of this append_answer: stop
+
+Heartbeats of several groups to one peer share a message: see ``protocol.heartbeats``.
 """
 
 from __future__ import annotations
@@ -124,6 +126,9 @@ EXPEDITE_FIELD = "hurry"
 """In ``append_answer``: a reader waits for commits here, so the leader expedites them.
 The key keeps its name, because it is part of the protocol between releases."""
 
+DIGEST_FIELD = "digest"
+"""In ``append_answer``: scheme, index, position and digest of the newest digest point."""
+
 _DIGEST_BOUNDS = (_DIGEST_MAX, RAFT_NUMBER_MAX, RAFT_NUMBER_MAX, _DIGEST_MAX)
 """Bounds of scheme, index, position and digest."""
 
@@ -147,7 +152,7 @@ def check_message(message: Message) -> str:
     if kind == "append":
         _check_entries(message)
     elif kind == "append_answer":
-        _check_digest(message.get("digest"))
+        check_digest(message.get(DIGEST_FIELD))
     return kind
 
 
@@ -198,7 +203,12 @@ def _check_entries(message: Message) -> None:
             raise RemoteProtocolError(f"entry {index} does not match its configuration")
 
 
-def _check_digest(digest: Any) -> None:
+def check_digest(digest: Any) -> None:
+    """Return if ``digest`` can be the newest digest of a replica, or None.
+
+    Raises:
+        RemoteProtocolError: It cannot.
+    """
     if digest is None:
         return
     if type(digest) is not list or len(digest) != len(_DIGEST_BOUNDS):

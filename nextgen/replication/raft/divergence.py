@@ -27,9 +27,6 @@ from nextgen.replication.raft.leadership import Leadership
 
 _logger = logging.getLogger(__name__)
 
-DIGEST_FIELD = "digest"
-"""In ``append_answer``: scheme, index, position and digest of the newest digest point."""
-
 
 class ViewDiverged(Definite):
     """A view is not what its log says: it must be rebuilt before it is served again."""

@@ -8,18 +8,24 @@ from typing import Protocol
 from nextgen.kernel.errors import Overloaded
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.election.overrides import HardenedSyncObj
+from nextgen.replication.election.peer_checks import PeerChecks
 from nextgen.replication.election.term_probe import TermProbe
 from nextgen.replication.election.timers import Election
 from nextgen.replication.journal.journal import Journal
 from nextgen.replication.journal.sync_watch import SyncWatch
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import NodeId
+from nextgen.replication.protocol.heartbeats import Heartbeat
 from nextgen.replication.protocol.membership import decode_configuration
-from nextgen.replication.protocol.messages import CONFIGURATION_FIELD, EXPEDITE_FIELD
+from nextgen.replication.protocol.messages import (
+    CONFIGURATION_FIELD,
+    DIGEST_FIELD,
+    EXPEDITE_FIELD,
+)
 from nextgen.replication.raft.append_rules import FollowOutcome, follow_append
 from nextgen.replication.raft.applier import Applier
 from nextgen.replication.raft.disk_room import DiskRoom
-from nextgen.replication.raft.divergence import DIGEST_FIELD, DigestComparison
+from nextgen.replication.raft.divergence import DigestComparison
 from nextgen.replication.statistics import ReplicaStatistics
 
 
@@ -38,6 +44,7 @@ class FollowingReplica(Protocol):
     installing: bool
     divergence: DigestComparison
     probe: TermProbe
+    checks: PeerChecks
 
     def send(self, node_id: NodeId, message: Message) -> bool: ...
     def kick(self) -> None: ...
@@ -100,6 +107,34 @@ class Following:
         )
         self._answer_outcome(sender, message, outcome)
 
+    def answer_heartbeat(self, sender: NodeId, heartbeat: Heartbeat) -> Message | None:
+        """Return the answer to a heartbeat of the present leader that brings nothing new.
+
+        None for any other, which is to be handled as the ``append`` that it stands for. That has
+        the same effect; this only skips what cannot happen.
+        """
+        replica, core, journal = self._replica, self._replica.core, self._replica.journal
+        is_usual = (
+            not replica.stopped
+            and not replica.installing
+            and core.term == heartbeat.term
+            and core.leader_id == sender
+            and not core.campaigns
+            and not replica.checks.has_claims
+            and not journal.unverified_index
+            and heartbeat.commit_index <= replica.commit_index
+            and journal.base_index <= heartbeat.previous_index <= journal.last_index
+            and journal.term_of(heartbeat.previous_index) == heartbeat.previous_term
+        )
+        if not is_usual:
+            return None
+        replica.election.heard_from_leader()
+        agreed = heartbeat.previous_index
+        self._agreed_index = max(self._agreed_index, agreed)
+        self._let_view_follow()
+        durable = min(agreed, journal.durable_index)
+        return self._answer_of(success=True, index=durable, read_round=heartbeat.read_round)
+
     def _answer_outcome(self, sender: NodeId, message: Message, outcome: FollowOutcome) -> None:
         if not outcome.success:
             self._answer(
@@ -152,6 +187,11 @@ class Following:
     def _answer(self, node_id: NodeId, *, success: bool, index: int, read_round: int = 0) -> None:
         if self._replica.probe.is_open:
             return  # These entries made it a voter, and it may have been one before.
+        self._replica.send(
+            node_id, self._answer_of(success=success, index=index, read_round=read_round)
+        )
+
+    def _answer_of(self, *, success: bool, index: int, read_round: int) -> Message:
         self._reported_lag_ms = int(self._replica.applier.lag_ms)
         message: Message = {
             "type": "append_answer",
@@ -166,7 +206,7 @@ class Following:
         }
         if self._expedited:
             message[EXPEDITE_FIELD] = True
-        self._replica.send(node_id, message)
+        return message
 
     def _verify_if_covered(self, message: Message, agreed: int) -> None:
         unverified = self._replica.journal.unverified_index

@@ -15,10 +15,11 @@ from nextgen.replication.journal.sync_watch import SyncWatch
 from nextgen.replication.mesh.frames import Message, RemoteProtocolError
 from nextgen.replication.ports import ChangeKind, Configuration, MemberChange, NodeId
 from nextgen.replication.protocol.membership import after_change, encode_configuration
+from nextgen.replication.protocol.messages import DIGEST_FIELD
 from nextgen.replication.protocol.quorum import next_commit_index
 from nextgen.replication.raft.applier import Applier
 from nextgen.replication.raft.disk_room import DiskRoom
-from nextgen.replication.raft.divergence import DIGEST_FIELD, DigestComparison
+from nextgen.replication.raft.divergence import DigestComparison
 from nextgen.replication.raft.leadership import Leadership
 from nextgen.replication.statistics import ReplicaStatistics
 

@@ -110,10 +110,10 @@ class RaftReplica:
             is_disk_stuck=self._is_disk_stuck,
         )
         self.probe = TermProbe(self)
-        self._checks = PeerChecks(self, given)
+        self.checks = PeerChecks(self, given)
         self.disk = DiskRoom(group_id, journal, self.applier)
         self.following = Following(self, self._sync_watch)
-        self._leading = Leading(self, self._sync_watch)
+        self.leading = Leading(self, self._sync_watch)
         self.divergence = DigestComparison(self, state_machine.digest, owner.diverged)
         self._handlers: dict[str, Callable[[NodeId, Message], None]] = {
             "pre_vote": self._on_pre_vote,
@@ -121,7 +121,7 @@ class RaftReplica:
             "request_vote": self._on_request_vote,
             "response_vote": self.core.vote_received,
             "append": self.following.on_append,
-            "append_answer": self._leading.on_append_answer,
+            "append_answer": self.leading.on_append_answer,
             "timeout_now": self._on_timeout_now,
             "view_diverged": self.divergence.on_view_diverged,
         }
@@ -155,7 +155,7 @@ class RaftReplica:
     def _end(self) -> None:
         self.stopped = True
         self.election.stop()
-        self._leading.stop()
+        self.leading.stop()
         self._end_leadership("the replica stopped")
 
     # What it is -------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class RaftReplica:
     def change_members(self, change: MemberChange) -> asyncio.Future[Configuration]:
         if self.stopped or self.leadership is None:
             raise self.not_leader()
-        return self._leading.change_members(self.leadership, change)
+        return self.leading.change_members(self.leadership, change)
 
     def view_is_wanted(self) -> None:
         """A caller starts to wait for the view: see ``ReplicaOwner.is_view_awaited``."""
@@ -255,7 +255,7 @@ class RaftReplica:
     def heartbeat(self, late_ms: float) -> None:
         """Send heartbeats, every ``heartbeat_ms``; ``late_ms`` is the delay of the event loop."""
         if not self.stopped and self.leadership is not None:
-            self._leading.heartbeat(self.leadership, late_ms)
+            self.leading.heartbeat(self.leadership, late_ms)
         self._probe_if_needed()
 
     def step_down(self, why: str) -> None:
@@ -275,7 +275,7 @@ class RaftReplica:
         if self.stopped:
             return
         try:
-            if not self._checks.admits(kind, sender, message):
+            if not self.checks.admits(kind, sender, message):
                 return
             if self.probe.is_open:
                 self.probe.on_message(kind, sender, message)
@@ -432,7 +432,7 @@ class RaftReplica:
     def _run(self) -> None:
         leadership = self.leadership
         if leadership is not None:
-            self._leading.run(leadership)
+            self.leading.run(leadership)
         self.applier.kick(min(self.commit_index, self.journal.durable_index))
         self._owner.role_may_have_changed()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import copy_context
 from typing import Generic, TypeVar
 
@@ -16,6 +16,12 @@ from nextgen.kernel.events.levels import EVENT_LEVEL
 from nextgen.replication.mesh.frames import Message, decode_frame, encode_frame
 from nextgen.replication.mesh.mesh import MeshChannel
 from nextgen.replication.ports import NodeId
+from nextgen.replication.protocol.heartbeats import (
+    HEARTBEAT_ANSWERS,
+    HEARTBEATS,
+    Heartbeat,
+    parse_answers,
+)
 
 Peer = TypeVar("Peer")
 
@@ -78,7 +84,8 @@ class SimNetwork:
         if target is None:
             return False
         frame = encode_frame(channel, message)
-        self.tap(sender.node_id, target_id, message)
+        for each in _each_of(message):
+            self.tap(sender.node_id, target_id, each)
         chance = self._chance
         if chance.random() < self.loss:
             return True
@@ -103,7 +110,8 @@ class SimNetwork:
         if self.is_cut(sender.node_id, target.node_id):
             return
         channel, message = decode_frame(frame[LENGTH_BYTES:])
-        self.arrived(sender.node_id, target.node_id, frame, message)
+        for each in _each_of(message):
+            self.arrived(sender.node_id, target.node_id, frame, each)
         target.receive(sender.node_id, channel, message)
 
     def unplug(self, node_id: NodeId) -> None:
@@ -142,6 +150,17 @@ class SimNetwork:
         self._loop.call_later(delay_s, work, *given, context=mesh.context)
 
 
+def _each_of(message: Message) -> Iterator[Message]:
+    """Yield the messages that ``message`` stands for: what groups share is judged one by one."""
+    if message["type"] == HEARTBEATS:
+        yield from (Heartbeat(*record).as_append() for record in message["records"])
+    elif message["type"] == HEARTBEAT_ANSWERS:
+        records = [list(record) for record in message["records"]]
+        yield from (answer for _, answer in parse_answers({**message, "records": records}))
+    else:
+        yield message
+
+
 class MeshEnd(Generic[Peer]):
     """What one process's end of every simulated mesh has in common."""
 
@@ -153,6 +172,8 @@ class MeshEnd(Generic[Peer]):
         """The processes that this one believes to be connected with, each in one of its lives."""
         self.event_levels: dict[NodeId, int] = {}
         """The event level of each peer; one that is not here has the same as this process."""
+        self.earlier_peers: set[NodeId] = set()
+        """Peers of a release whose groups share no heartbeats."""
         self._channels: dict[int, MeshChannel] = {}
 
     def register(self, channel: int, receiver: MeshChannel) -> None:
@@ -174,6 +195,9 @@ class MeshEnd(Generic[Peer]):
 
     def peer_event_level(self, node_id: NodeId) -> int:
         return self.event_levels.get(node_id, EVENT_LEVEL)
+
+    def peer_shares_heartbeats(self, node_id: NodeId) -> bool:
+        return node_id in self.peers and node_id not in self.earlier_peers
 
     def keep_event_levels(
         self, known: Mapping[NodeId, int], on_heard: Callable[[Mapping[NodeId, int]], None]

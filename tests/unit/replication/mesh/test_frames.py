@@ -93,6 +93,21 @@ def test_a_hello_without_a_level_is_of_a_release_that_knows_the_first_events() -
     assert parse_hello(HELLO_CHANNEL, hello_saying()).event_level == EVENT_LEVEL_UNREPORTED
 
 
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_hello_says_whether_its_sender_reads_shared_heartbeats(shares: bool) -> None:
+    hello = Hello(1, "cluster", NodeId("a"), NodeId("b"), "123", shares_heartbeats=shares)
+    (body,) = FrameReader().receive_data(encode_hello(hello))
+
+    assert parse_hello(*decode_frame(body)) == hello
+    assert not parse_hello(HELLO_CHANNEL, hello_saying()).shares_heartbeats
+
+
+@pytest.mark.parametrize("value", [1, None, "yes", [True]], ids=repr)
+def test_a_hello_that_says_neither_is_refused(value: object) -> None:
+    with pytest.raises(RemoteProtocolError, match="shares_heartbeats"):
+        parse_hello(HELLO_CHANNEL, hello_saying(shares_heartbeats=value))
+
+
 def test_what_a_later_release_says_more_in_its_hello_is_passed_over() -> None:
     assert parse_hello(HELLO_CHANNEL, hello_saying(later=[1])) == parse_hello(
         HELLO_CHANNEL, hello_saying()
