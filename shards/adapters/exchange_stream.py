@@ -43,7 +43,8 @@ class ExchangeStream:
         self._dispatcher = dispatcher
         self._context = context
         self._in_flight_gauge = metrics.exchange_in_flight
-        self._outbox: deque[ShardResponse] = deque()
+        self._outbox: deque[bytes] = deque()
+        """Encoded answers that were not passed to gRPC yet."""
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_ending = False
@@ -136,7 +137,7 @@ class ExchangeStream:
         self._send(ShardResponse(request_id=request_id, error=to_detail(error)))
 
     def _send(self, response: ShardResponse) -> None:
-        self._outbox.append(response)
+        self._outbox.append(_encoded(response))
         self._wake.set()
 
     async def _write(self) -> None:
@@ -155,14 +156,13 @@ class ExchangeStream:
                 return
 
     def _next_answers(self) -> list[bytes]:
-        """Return the next answers that share a message, encoded. They stay in the outbox."""
-        first = _encoded(self._outbox[0])
+        """Return the next answers that share a message. They stay in the outbox."""
+        first = self._outbox[0]
         if not self._takes_batches:
             return [first]
         size = len(first)
         batch = [first]
-        for response in islice(self._outbox, 1, EXCHANGE_BATCH_REQUESTS_MAX):
-            data = _encoded(response)
+        for data in islice(self._outbox, 1, EXCHANGE_BATCH_REQUESTS_MAX):
             size += len(data)
             if size > EXCHANGE_BATCH_BYTES_MAX:
                 break

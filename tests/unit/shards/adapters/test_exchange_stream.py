@@ -317,6 +317,14 @@ async def test_a_client_of_an_earlier_release_gets_answers_one_by_one(shard: Har
 def test_answers_beyond_exchange_batch_bytes_max_go_in_further_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    encode, encoded = exchange_stream._encoded, list[int]()
+
+    def note_and_encode(response: pb.ShardResponse) -> bytes:
+        encoded.append(response.request_id)
+        return encode(response)
+
+    monkeypatch.setattr(exchange_stream, "_encoded", note_and_encode)
+
     async def scenario(shard: Harness) -> None:
         async def answer(*_: Any) -> pb.ShardResponse:
             return pb.ShardResponse()
@@ -329,11 +337,13 @@ def test_answers_beyond_exchange_batch_bytes_max_go_in_further_messages(
         two = sum(len(each.SerializeToString()) for each in answers[:2])
         for bytes_max, messages in ((two, [2, 2]), (two - 1, [1, 1, 1, 1])):
             monkeypatch.setattr(exchange_stream, "EXCHANGE_BATCH_BYTES_MAX", bytes_max)
+            encoded.clear()
             wire = Wire()
             wire.send_together(*map(batching, (1, 2, 3, 4)))
             wire.end()
             await serve(shard, wire)
             assert wire.messages == messages
+            assert encoded == [1, 2, 3, 4], "each once, though one may not fit its message"
 
     in_shard(tmp_path, scenario)
 
