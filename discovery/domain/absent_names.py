@@ -4,9 +4,9 @@ Theory of operation. A lookup of an absent name costs its shard's leader as much
 no assignment ever ends it. So the answer is cached, and kept true by the same watch as answers
 about brokers (ADR 0061):
 
-    position the watch has named every topic of the shard that was created up to it floor what this
-    process knows of the shard besides, by creating topics itself until the time up to which the
-    shard's answers may be given: the watch's lease
+    position   the watch has named every topic of the shard that was created up to it
+    floor      what this process knows of the shard besides, by creating topics itself
+    until      the time up to which the shard's answers may be given: the watch's lease
 
 An absence as of position p is cached only if no creation up to p is missing here (p >= position, p
 >= floor): the watch will name every creation behind p, or this process carries it out. Either ends
