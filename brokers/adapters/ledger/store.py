@@ -18,9 +18,11 @@ from pathlib import Path
 from brokers.adapters.ledger.disk_ledger import DiskLedger
 from brokers.adapters.ledger.format.files import DISK, OnStep, Owner, UnitDirectory
 from brokers.adapters.ledger.ownership.self_seal import seal_own
+from brokers.adapters.ledger.ownership.sync_threads import SyncThreads
 from brokers.adapters.ledger.ownership.takeover import (
     Holding,
     Takeover,
+    Together,
     Unit,
     read_ahead,
     remove_superfluous,
@@ -83,6 +85,7 @@ class DiskLedgerStore(LedgerStore):
         make_pool: MakePool = _thread_pool,
         now_ms: Callable[[], int] = wall_clock_ms,
         on_step: OnStep = _no_step,
+        together: Together | None = None,
         acknowledgements: Acknowledgements | None = None,
     ) -> None:
         self._root = root
@@ -96,6 +99,8 @@ class DiskLedgerStore(LedgerStore):
         self._openings: dict[_Key, asyncio.Task[DiskLedger]] = {}
         self._tidying: set[asyncio.Future[None]] = set()
         self._takeovers = make_pool(pulsar_limits.LEDGER_TAKEOVERS_AT_A_TIME, "ledger-takeover")
+        self._syncs = SyncThreads(2 * pulsar_limits.LEDGER_TAKEOVERS_AT_A_TIME)
+        self._together = together or self._syncs.together
         self._make_pool = make_pool
         self._removals: Executor | None = None
         self._is_closed = False
@@ -177,6 +182,7 @@ class DiskLedgerStore(LedgerStore):
             writer.stop()
         self._writers.clear()
         self._takeovers.shutdown()
+        self._syncs.stop()
         if self._removals is not None:
             self._removals.shutdown()
         self.readers.threads.shutdown()
@@ -194,7 +200,7 @@ class DiskLedgerStore(LedgerStore):
             await before.close()
         epoch = key[2]
         directory = self._directory(unit.topic_id, unit.unit)
-        takeover = Takeover(directory, unit, epoch, self._owner, self.on_step)
+        takeover = Takeover(directory, unit, epoch, self._owner, self.on_step, self._together)
         loop = asyncio.get_running_loop()
         try:
             holding = await loop.run_in_executor(self._takeovers, self._take_over, takeover)

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from nextgen.kernel.events.generations import GENERATIONS_MAX, generation_of
@@ -221,8 +222,16 @@ class UnitDirectory:
 
     def sync_above(self) -> None:
         """Return once the directory itself is durable, up to the ledger directory."""
-        self.storage.sync_directory(self._above, label="ledger.unit_name")
-        self.storage.sync_directory(_parent(self._above), label="ledger.prefix_name")
+        for sync in self.syncs_above():
+            sync()
+
+    def syncs_above(self) -> tuple[Callable[[], None], ...]:
+        """Return what ``sync_above`` does, in steps that may run at the same time."""
+        sync, above = self.storage.sync_directory, self._above
+        return (
+            partial(sync, above, label="ledger.unit_name"),
+            partial(sync, _parent(above), label="ledger.prefix_name"),
+        )
 
     @property
     def _above(self) -> str:

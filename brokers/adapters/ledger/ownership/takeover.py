@@ -1,5 +1,7 @@
 """Takeover: becoming the owner of a unit in epoch E, and ending all lower epochs (ADR 0019).
 
+    first      of a unit that nobody has claimed: create its directory and, under a temporary name,
+               the snapshot that it is likely to begin with. Both become durable at the same time.
     claim      create ``claim-E``. If there is a higher claim, another process is the successor; if
                the unit was removed in this generation of epochs, its topic is deleted. If it was
                removed in an earlier one, the topic was restored: earlier claims go, durably.
@@ -26,7 +28,9 @@ empty if it had no snapshot. The next owner that serves removes temporary files.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from brokers.adapters.ledger.format.files import (
     STATE,
@@ -53,6 +57,15 @@ from brokers.adapters.ledger.ownership.seals import Seal, encode_seal, read_seal
 from brokers.ports.ledger import Fenced, LedgerDamaged
 from nextgen.kernel.events.generations import generation_of
 from nextgen.storage.disk import FileIdentity
+
+Together = Callable[[Sequence[Callable[[], None]]], None]
+"""Runs steps that wait for the disk, perhaps at the same time; returns when all have ended."""
+
+
+def one_by_one(steps: Sequence[Callable[[], None]]) -> None:
+    """Run steps one after the other."""
+    for step in steps:
+        step()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +104,23 @@ class Takeover:
     """One opening of one unit. Blocks; runs once, on any thread."""
 
     def __init__(
-        self, directory: UnitDirectory, unit: Unit, epoch: int, owner: Owner, on_step: OnStep
+        self,
+        directory: UnitDirectory,
+        unit: Unit,
+        epoch: int,
+        owner: Owner,
+        on_step: OnStep,
+        together: Together = one_by_one,
     ) -> None:
         self._directory = directory
         self._unit = unit
         self._epoch = epoch
         self._owner = owner
         self._on_step = on_step
+        self._together = together
         self._sealed: dict[int, SealedEpoch] = {}
+        self._first: tuple[FileHeader, bytes] | None = None
+        """Header and bytes of a first snapshot, which are durable under the temporary name."""
 
     def run(self) -> Holding:
         """Take over. The caller runs ``remove_superfluous`` afterwards.
@@ -132,7 +154,7 @@ class Takeover:
         self._check_removed()
         if not directory.exists() or not self._look().claims:
             directory.make()
-            directory.sync_above()
+            self._make_durable()
         # No other process may continue the maker's epoch, whether the maker is alive or not.
         is_made = create_claim(directory.storage, directory.claim(epoch), self._owner.describe())
         if not is_made and self._owner.token.encode() not in read_file(
@@ -150,6 +172,18 @@ class Takeover:
         if claim is None:
             raise self._fenced(f"a later epoch than {epoch} owns")
         return claim
+
+    def _make_durable(self) -> None:
+        """Make the directory durable, before its first claim, and meanwhile a first snapshot."""
+        header = self._header(0, {})
+        content = _state_content(header, {})
+        temporary = _temporary_state(self._directory, self._epoch, self._owner.token)
+        write = partial(
+            create_whole, self._directory.storage, temporary, content, label="ledger.snapshot"
+        )
+        self._together((write, *self._directory.syncs_above()))
+        self._first = header, content
+        self._on_step("directory durable")
 
     def _check_removed(self) -> int | None:
         """Return the last generation that was removed with its topic, all before this epoch's."""
@@ -232,18 +266,14 @@ class Takeover:
         # The own epoch has files only if this process opened it before and closed it.
         sync_files(directory.storage, own.open_files(directory, epoch), label="ledger.own")
         past = read_past(directory, listing, epoch, own, self._sealed)
-        header = FileHeader(
-            salt=secrets.randbits(SALT_BITS),
-            topic_id=self._unit.topic_id,
-            unit=self._unit.unit,
-            epoch=epoch,
-            number=own.state[0] + 1 if own.state is not None else 0,
-            topic_name=self._unit.topic_name,
-            created_ms=self._owner.now_ms(),
-            previous=None,
-            producers=past.producers,
-        )
-        length = write_state_file(directory, header, past.facts, self._owner.token)
+        number = own.state[0] + 1 if own.state is not None else 0
+        if self._first is None or number or past.facts or past.producers:
+            header = self._header(number, past.producers)
+            length = write_state_file(directory, header, past.facts, self._owner.token)
+        else:
+            header, content = self._first
+            name_state_file(directory, header, self._owner.token)
+            length = len(content)
         return Holding(
             past=past,
             claim=claim,
@@ -251,6 +281,19 @@ class Takeover:
             next_segment=own.segments[-1].segment + 1 if own.segments else 0,
             previous=own.segments[-1] if own.segments else None,
             kept=frozenset(past.table.files()),
+        )
+
+    def _header(self, number: int, producers: dict[str, int]) -> FileHeader:
+        return FileHeader(
+            salt=secrets.randbits(SALT_BITS),
+            topic_id=self._unit.topic_id,
+            unit=self._unit.unit,
+            epoch=self._epoch,
+            number=number,
+            topic_name=self._unit.topic_name,
+            created_ms=self._owner.now_ms(),
+            previous=None,
+            producers=producers,
         )
 
 
@@ -273,15 +316,29 @@ def write_state_file(
     directory: UnitDirectory, header: FileHeader, facts: dict[str, bytes], token: str
 ) -> int:
     """Create a file of facts, complete and durable under its name; return its length."""
+    content = _state_content(header, facts)
+    temporary = _temporary_state(directory, header.epoch, token)
+    create_whole(directory.storage, temporary, content, label="ledger.snapshot")
+    name_state_file(directory, header, token)
+    return len(content)
+
+
+def name_state_file(directory: UnitDirectory, header: FileHeader, token: str) -> None:
+    """Give a file of facts, whose bytes are durable, its name, durably."""
+    temporary = _temporary_state(directory, header.epoch, token)
+    directory.storage.rename(temporary, directory.numbered(header.epoch, header.number, STATE))
+    directory.sync()
+
+
+def _temporary_state(directory: UnitDirectory, epoch: int, token: str) -> str:
+    return directory.temporary(epoch, f"{token}-state")
+
+
+def _state_content(header: FileHeader, facts: dict[str, bytes]) -> bytes:
     records = b"".join(
         encode_state(key, value, salt=header.salt, since_durable=0) for key, value in facts.items()
     )
-    content = encode_header(replace(header, snapshot_bytes=len(records))) + records
-    temporary = directory.temporary(header.epoch, f"{token}-state")
-    create_whole(directory.storage, temporary, content, label="ledger.snapshot")
-    directory.storage.rename(temporary, directory.numbered(header.epoch, header.number, STATE))
-    directory.sync()
-    return len(content)
+    return encode_header(replace(header, snapshot_bytes=len(records))) + records
 
 
 def remove_superfluous(directory: UnitDirectory, epoch: int, holding: Holding) -> None:

@@ -26,7 +26,7 @@ from brokers.adapters.ledger.format.files import ENTRIES, Owner, UnitDirectory
 from brokers.adapters.ledger.format.measuring import opened, read_header
 from brokers.adapters.ledger.format.records import Record, decode_entry
 from brokers.adapters.ledger.format.scanning import Scan
-from brokers.adapters.ledger.ownership.takeover import Takeover, Unit
+from brokers.adapters.ledger.ownership.takeover import Takeover, Unit, one_by_one
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.adapters.ledger.writing.writers import Queue, Writer
 from brokers.domain.position import Position, epoch_of, ledger_id_of, segment_of
@@ -99,6 +99,7 @@ class Storage:
             index_bytes=INDEX_BYTES,
             make_writer=partial(SimulatedWriter, process.new_worker()),
             make_pool=lambda _threads, _name: process.new_worker(),
+            together=one_by_one,
             **named,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,13 @@ from brokers.adapters.ledger.format.files import ENTRIES, Owner, UnitDirectory, 
 from brokers.adapters.ledger.format.measuring import measure_epoch
 from brokers.adapters.ledger.ownership import takeover as takeover_module
 from brokers.adapters.ledger.ownership.seals import Seal, encode_seal
-from brokers.adapters.ledger.ownership.takeover import Holding, Takeover, Unit, remove_superfluous
+from brokers.adapters.ledger.ownership.takeover import (
+    Holding,
+    Takeover,
+    Unit,
+    one_by_one,
+    remove_superfluous,
+)
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.adapters.ledger.writing.unit_files import Batch, PendingEntry, UnitFiles
 from brokers.domain.position import Position, ledger_id_of
@@ -24,6 +30,8 @@ NAME = "persistent://public/default/orders"
 UNIT = Unit(TOPIC, "", NAME)
 BEFORE_A_NAME = ["entries written", "facts written", "entries fsynced"]
 BEHIND_A_NAME = ["segment begun", "facts fsynced", "fence looked for"]
+
+Step = Callable[[], None]
 
 
 class Crash(BaseException):
@@ -82,6 +90,60 @@ def crash_at(step: str) -> Callable[[str], None]:
 
 def names(directory: UnitDirectory) -> set[str]:
     return set(os.listdir(directory.path))
+
+
+# The first owner ------------------------------------------------------------------------------
+
+
+def take_over_beside(
+    directory: UnitDirectory, epoch: int, meanwhile: Callable[[Sequence[Step]], None]
+) -> Holding:
+    """Take over, and call ``meanwhile`` with what becomes durable before a first claim."""
+    owner = Owner("b", f"token-{epoch}", lambda: 1)
+
+    def together(steps: Sequence[Step]) -> None:
+        one_by_one(steps)
+        meanwhile(steps)
+
+    return Takeover(directory, UNIT, epoch, owner, no_step, together).run()
+
+
+def test_before_the_first_claim_the_directory_and_a_snapshot_become_durable_together(
+    directory: UnitDirectory,
+) -> None:
+    seen: list[tuple[int, set[str]]] = []
+
+    take_over_beside(directory, 1, lambda steps: seen.append((len(steps), names(directory))))
+    take_over_beside(directory, 2, lambda steps: seen.append((len(steps), names(directory))))
+
+    assert seen == [(3, {"temporary-1-token-1-state"})], "once, and nothing is claimed yet"
+    assert {"claim-2", "2-0.state"} <= names(directory)
+
+
+def test_a_first_snapshot_is_not_used_if_another_owner_has_served_meanwhile(
+    directory: UnitDirectory,
+) -> None:
+    """1. The second owner finds no claim. 2. The first one claims, and stores a fact. 3. The second
+    one claims."""
+
+    def serve(_steps: Sequence[Step]) -> None:
+        files = opened(directory, 1)
+        store(files, round_of(1, 0))
+
+    holding = take_over_beside(directory, 2, serve)
+
+    assert holding.past.facts == {"cursor/c": b"0"}
+    assert take_over(directory, 3).past.facts == {"cursor/c": b"0"}
+
+
+def test_an_owner_whose_first_snapshot_a_later_one_has_removed_is_fenced(
+    directory: UnitDirectory,
+) -> None:
+    def overtake(_steps: Sequence[Step]) -> None:
+        take_over(directory, 2)
+
+    with pytest.raises(Fenced):
+        take_over_beside(directory, 1, overtake)
 
 
 # The fence ------------------------------------------------------------------------------------
