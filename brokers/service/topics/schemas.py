@@ -57,15 +57,20 @@ class TopicSchemas:
         self.reload()
 
     def reload(self) -> None:
-        """Read the versions from the ledger's state. Those of a shadow's source may change."""
+        """Read the versions from the ledger's state. Those of a shadow's source may change.
+
+        Raises:
+            ValueError: One cannot be read. All versions stay as they were.
+        """
         state = self._ledger.state
         stored = {
             int(key.removeprefix(SCHEMA_PREFIX)): value
             for key, value in state.items()
             if key.startswith(SCHEMA_PREFIX)
         }
+        first = int(state.get(SCHEMAS_DELETED_KEY, b"0"))
         self._versions = {version: schema_of_stored(stored[version]) for version in sorted(stored)}
-        self._first = int(state.get(SCHEMAS_DELETED_KEY, b"0"))
+        self._first = first
         """The first version that is not deleted, or the next one."""
         self._next = max(self._first, *(version + 1 for version in stored), 0)
         self._stored_bytes = sum(map(len, stored.values()))

@@ -84,7 +84,10 @@ class Shadow:
         return min((each.mark_delete for each in durable), default=KEEPS_NOTHING)
 
     def facts_changed(self) -> None:
-        self._schemas.reload()
+        try:
+            self._schemas.reload()
+        except ValueError as error:
+            _logger.error("schema of a source", topic=self._topic_name, error=str(error))
         if self._termination.look():
             for subscription in list(self._subscriptions.values()):
                 subscription.topic_terminated()

@@ -182,8 +182,7 @@ async def test_entries_that_the_files_showed_before_are_counted_once(world: Worl
         told = state.extents[0]._replace(entries=1)
         follow.listener.on_source(type(state)(state.topic_id, "", state.epoch, [told], state.facts))
     assert shadow.last == entries[-1].position, "an extent never shrinks"
-    world.feeds.send(entries[1:])
-    world.feeds.send(await world.publish(b"3"))
+    world.feeds.send([entries[1], *await world.publish(b"3")])
 
     assert shadow.entry_count == 3
     assert in_memory(shadow, entries[-1].position) == [b"3"]
