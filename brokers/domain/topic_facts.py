@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+CURSOR_PREFIX = "cursor/"
+"""Prefix of the keys of cursors; the name of a durable subscription follows."""
+
 SCHEMA_PREFIX = "schema/"
 """Prefix of the keys of a schema's versions; the decimal version follows."""
 

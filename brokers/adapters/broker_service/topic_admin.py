@@ -76,7 +76,7 @@ class TopicAdminServicer(GeneratedServicer):
         self, request: wire.GetStatsRequest, context: _Context
     ) -> broker_pb.TopicStats:
         async with self._topic(request, context) as topic:
-            return detailed_stats(topic)
+            return await detailed_stats(topic)
 
     async def CreateSubscription(
         self, request: wire.CreateSubscriptionRequest, context: _Context
@@ -110,7 +110,7 @@ class TopicAdminServicer(GeneratedServicer):
         self, request: wire.GetInternalStatsRequest, context: _Context
     ) -> wire.TopicInternalStats:
         async with self._topic(request, context) as topic:
-            return internal_stats(topic)
+            return await internal_stats(topic)
 
     async def SkipMessages(
         self, request: wire.SkipMessagesRequest, context: _Context

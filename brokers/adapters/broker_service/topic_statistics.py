@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import AsyncIterator, Iterable
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from brokers.service.topics.open_topics import Topics
 from brokers.service.topics.topic import Topic
 from brokers.service.traffic import Rate
 from nextgen.kernel.limits.pulsar import (
+    SUBSCRIPTIONS_PER_TURN,
     TOPIC_ADMIN_ALL_RANGES_MAX,
     TOPIC_ADMIN_RANGES_MAX,
     TOPIC_ADMIN_ROWS_BYTES_MAX,
@@ -40,13 +42,13 @@ def topic_stats(topics: Topics, names: Iterable[str]) -> list[wire.TopicStats]:
     for name in names:
         topic = topics.get(name)
         if topic is not None:
-            found.append(_of_topic(topic))
+            found.append(_of_topic(topic, topic.subscriptions.values()))
         elif name in topics.errors:
             found.append(wire.TopicStats(topic=name, error=topics.errors[name]))
     return found
 
 
-def _of_topic(topic: Topic) -> wire.TopicStats:
+def _of_topic(topic: Topic, subscriptions: Iterable[Subscription]) -> wire.TopicStats:
     ledger, traffic = topic.ledger, topic.traffic
     return wire.TopicStats(
         topic=topic.unit.name,
@@ -60,7 +62,7 @@ def _of_topic(topic: Topic) -> wire.TopicStats:
         messages_out=traffic.messages_out,
         bytes_in=traffic.bytes_in,
         bytes_out=traffic.bytes_out,
-        subscriptions=[_of_subscription(each) for each in topic.subscriptions.values()],
+        subscriptions=[_of_subscription(each) for each in subscriptions],
         is_fenced=ledger.is_fenced,
         error="" if topic.failure is None else str(topic.failure),
         schema_versions=len(topic.schemas),
@@ -84,14 +86,14 @@ def _of_subscription(subscription: Subscription) -> wire.SubscriptionStats:
     )
 
 
-def detailed_stats(topic: Topic) -> wire.TopicStats:
+async def detailed_stats(topic: Topic) -> wire.TopicStats:
     """Return the statistics of one topic with its rates, producers and consumers.
 
     At most ``TOPIC_ADMIN_ROWS_MAX`` clients, with ``TOPIC_ADMIN_ROWS_BYTES_MAX``, have rows; all of
     them are counted.
     """
-    found = _of_topic(topic)
-    subscriptions = topic.subscriptions.values()
+    found = _of_topic(topic, ())
+    subscriptions = list(topic.subscriptions.values())
     found.is_terminated = topic.is_terminated
     found.deduplicates = topic.policy.deduplicates
     consumers = chain.from_iterable(each.consumers for each in subscriptions)
@@ -104,7 +106,9 @@ def detailed_stats(topic: Topic) -> wire.TopicStats:
     room = _RowRoom()
     found.publishers.extend(room.filled(map(_of_producer, topic.producers)))
     entries, size = topic.ledger.entry_count, topic.ledger.byte_count
-    for row, subscription in zip(found.subscriptions, subscriptions, strict=True):
+    async for subscription in _in_turns(subscriptions):
+        row = found.subscriptions.add()
+        row.CopyFrom(_of_subscription(subscription))
         _set_rate(row.rates_out, subscription.rate)
         row.rows.extend(room.filled(map(_of_consumer, subscription.consumers)))
         active = subscription.active_consumer
@@ -112,6 +116,14 @@ def detailed_stats(topic: Topic) -> wire.TopicStats:
         row.properties.update(subscription.properties)
         row.backlog_bytes = size * min(row.backlog_entries, entries) // entries if entries else 0
     return found
+
+
+async def _in_turns(subscriptions: list[Subscription]) -> AsyncIterator[Subscription]:
+    """Yield all, ``SUBSCRIPTIONS_PER_TURN`` in a turn of the loop."""
+    for number, subscription in enumerate(subscriptions, start=1):
+        yield subscription
+        if number % SUBSCRIPTIONS_PER_TURN == 0:
+            await asyncio.sleep(0)
 
 
 def _set_shadows(found: wire.TopicStats, topic: Topic) -> None:
@@ -193,7 +205,7 @@ def _set_rate(field: wire.TrafficRates, rate: Rate) -> None:
     field.messages_per_s, field.bytes_per_s = rate.messages_per_s, rate.bytes_per_s
 
 
-def internal_stats(topic: Topic) -> admin_wire.TopicInternalStats:
+async def internal_stats(topic: Topic) -> admin_wire.TopicInternalStats:
     """Return the ledgers and cursors of one topic."""
     ledger = topic.ledger
     durable = [each for each in topic.subscriptions.values() if each.is_durable]
@@ -211,7 +223,7 @@ def internal_stats(topic: Topic) -> admin_wire.TopicInternalStats:
             )
             for each in ledger.extents
         ],
-        cursors=[_of_cursor(each, ranges_max) for each in durable],
+        cursors=[_of_cursor(each, ranges_max) async for each in _in_turns(durable)],
         schema_versions=len(topic.schemas),
         retention=admin_wire.StoredRetention(
             time_ms=topic.policy.retention_ms, size_bytes=topic.policy.retention_bytes

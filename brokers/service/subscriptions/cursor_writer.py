@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from brokers.domain.topic_facts import CURSOR_PREFIX
 from brokers.ports.ledger import Fenced, StorageFailed, TopicLedger
 from nextgen.kernel.limits.pulsar import CURSOR_CLOSE_MS_MAX, CURSOR_WRITE_DELAY_MS
 
@@ -15,7 +16,7 @@ _logger = structlog.get_logger(__name__)
 
 def cursor_key(name: str) -> str:
     """Return the key of a subscription's cursor in a ledger's facts."""
-    return f"cursor/{name}"
+    return CURSOR_PREFIX + name
 
 
 def settled(error: Exception | None) -> asyncio.Future[None]:

@@ -378,7 +378,7 @@ class Topics:
         try:
             policy = self._policies.of(assignment)
             topic = Topic(unit, ledger, self.dependencies, self._on_closing, policy)
-            topic.recover()
+            await topic.recover()
         except (ValueError, TypeError, LookupError, UnknownCursorVersion) as error:
             await ledger.close()
             raise LedgerDamaged(f"the state beside the messages: {error}") from error

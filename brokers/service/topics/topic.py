@@ -16,6 +16,7 @@ from brokers.domain.position import BEFORE_ALL, Position
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.schemas.schema import Schema, SchemaKind
 from brokers.domain.storage_policy import StoragePolicy
+from brokers.domain.topic_facts import CURSOR_PREFIX
 from brokers.ports.consumer import ConsumerSink
 from brokers.ports.ledger import Fenced, LedgerDamaged, TopicLedger
 from brokers.ports.producer import ProducerSink
@@ -24,6 +25,7 @@ from brokers.service.producing.publishing import Publishing
 from brokers.service.shadows.acknowledged import AcknowledgedByShadows
 from brokers.service.shadows.followers import Followers
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
+from brokers.service.subscriptions.many_subscriptions import WakeUps, for_all
 from brokers.service.subscriptions.subscription import (
     Consumer,
     ConsumerRequest,
@@ -37,12 +39,13 @@ from brokers.service.topics.shadow import shadow_of
 from brokers.service.topics.termination import Termination
 from brokers.service.topics.unit import TopicDependencies, TopicUnit
 from brokers.service.traffic import Traffic
-from nextgen.kernel.limits.pulsar import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPIC_DRAIN_MS_MAX
+from nextgen.kernel.limits.pulsar import (
+    SUBSCRIPTIONS_PER_TOPIC_MAX,
+    SUBSCRIPTIONS_PER_TURN,
+    TOPIC_DRAIN_MS_MAX,
+)
 from nextgen.kernel.limits.scalable import SEGMENT_HANDOVER_MS_MAX
 from nextgen.tasks.background import join
-
-CURSOR_PREFIX = "cursor/"
-"""Prefix of keys in the ledger's state; a durable subscription's name follows."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -88,6 +91,7 @@ class Topic:
         parts = self.subscriptions, self.schemas, self._termination, self._publishing
         self.as_shadow = shadow_of(unit.name, ledger, *parts)
         self.rates = TopicRates(self.traffic, self.producers, self.subscriptions)
+        self._wake_ups = WakeUps(self.subscriptions)
         self._creating: dict[str, asyncio.Task[Subscription]] = {}
         self._closing: asyncio.Task[None] | None = None
         self._idle_since_ms: int | None = None
@@ -101,10 +105,12 @@ class Topic:
             f"subscriptions={len(self.subscriptions)} closing={self.is_closing}>"
         )
 
-    def recover(self) -> None:
+    async def recover(self) -> None:
         """Restore the durable subscriptions from the ledger's state."""
-        for key, stored in self.ledger.state.items():
+        for key, stored in list(self.ledger.state.items()):
             if key.startswith(CURSOR_PREFIX):
+                if len(self.subscriptions) % SUBSCRIPTIONS_PER_TURN == 0:
+                    await asyncio.sleep(0)
                 name = key.removeprefix(CURSOR_PREFIX)
                 subscription = Subscription.recover(
                     name,
@@ -135,7 +141,7 @@ class Topic:
     @property
     def use(self) -> str:
         """What a deletion would take from clients: producers, consumers, subscriptions; or ""."""
-        kept = sum(each.is_durable for each in self.subscriptions.values()) + len(self._creating)
+        kept = len(self._durable) + len(self._creating)
         counts = dict(producers=len(self.producers), consumers=self.consumers, subscriptions=kept)
         return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
 
@@ -160,20 +166,14 @@ class Topic:
     @property
     def backlog_bytes(self) -> int:
         """Backlog of the slowest durable subscription, by the average size of entries."""
-        entries = max(
-            (each.backlog_entries for each in self.subscriptions.values() if each.is_durable),
-            default=0,
-        )
+        entries = max((each.backlog_entries for each in self._durable), default=0)
         kept = self.ledger.entry_count
         return self.ledger.byte_count * min(entries, kept) // kept if kept else 0
 
     @property
     def acknowledged_by_all(self) -> Position:
         """The position up to which every durable subscription has acknowledged everything."""
-        return min(
-            (each.mark_delete for each in self.subscriptions.values() if each.is_durable),
-            default=self.ledger.last,
-        )
+        return min((each.mark_delete for each in self._durable), default=self.ledger.last)
 
     def idle_for_ms(self, now_ms: int) -> int:
         """Return how long the topic has had no client, as observed by calls of this method.
@@ -202,9 +202,8 @@ class Topic:
 
     def pass_over(self, up_to: Position) -> None:
         """Acknowledge everything up to an entry in every durable subscription."""
-        for subscription in list(self.subscriptions.values()):
-            if subscription.is_durable:
-                subscription.pass_over(up_to)
+        for subscription in self._durable:
+            subscription.pass_over(up_to)
 
     async def terminate(self) -> None:
         """End publishing for ever; return when that is durable. A repetition changes nothing.
@@ -453,14 +452,12 @@ class Topic:
             # one, and acknowledgements that are not stored yet would be lost.
             await asyncio.gather(
                 self._publishing.drained(TOPIC_DRAIN_MS_MAX),
-                *(each.settle(TOPIC_DRAIN_MS_MAX) for each in self.subscriptions.values()),
+                for_all(self.subscriptions.values(), lambda each: each.settle(TOPIC_DRAIN_MS_MAX)),
             )
         self.producers.end_all(broker_url)
         for creating in list(self._creating.values()):
             creating.cancel()
-        await asyncio.gather(
-            *(subscription.close(broker_url) for subscription in self.subscriptions.values())
-        )
+        await for_all(self.subscriptions.values(), lambda each: each.close(broker_url))
         self._stop_listening()
         self.followers.end()
         await self.ledger.close(is_over=is_over)
@@ -481,9 +478,12 @@ class Topic:
             self._on_closing(self, reason)
 
     def _appended(self) -> None:
-        for subscription in self.subscriptions.values():
-            subscription.appended()
+        self._wake_ups.appended()
         self.followers.changed()
+
+    @property
+    def _durable(self) -> list[Subscription]:
+        return [each for each in self.subscriptions.values() if each.is_durable]
 
     def _check_usable(self) -> None:
         if not self.is_usable:

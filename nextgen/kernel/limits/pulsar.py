@@ -310,6 +310,10 @@ SUBSCRIPTIONS_PER_TOPIC_MAX = 5_000
 """Subscriptions of one topic unit, durable or not: each is notified of every append. Twenty shadow
 topics carry 100,000."""
 
+SUBSCRIPTIONS_PER_TURN = 200
+"""Subscriptions of a topic that are restored, woken or closed in one turn of the loop, some 10 ms.
+Other topics' clients have their turns in between."""
+
 SUBSCRIPTION_NAME_BYTES_MAX = 1_024
 """UTF-8 bytes of a subscription's name: as a topic's local name."""
 

@@ -15,7 +15,7 @@ from tests.support.brokers.world import POLICY
 from tests.support.simulated.disk import SimDisk
 
 
-def opened_topic(ledger: Any, epoch: int) -> Topic:
+async def opened_topic(ledger: Any, epoch: int) -> Topic:
     dependencies = TopicDependencies(
         policy=POLICY,
         traffic=Traffic(),
@@ -25,7 +25,7 @@ def opened_topic(ledger: Any, epoch: int) -> Topic:
     )
     unit = TopicUnit("persistent://a/b/c", "topic", "", epoch, -1, is_persistent=True)
     topic = Topic(unit, ledger, dependencies, lambda *_: None)
-    topic.recover()
+    await topic.recover()
     return topic
 
 
@@ -34,7 +34,7 @@ async def successor_of(disk: SimDisk) -> tuple[bool, int]:
     store = DiskLedgerStore(Path("/ledgers"), broker_id="b", storage=disk.durable_copy())
     try:
         ledger = await store.open("topic", "", 2, topic_name="persistent://a/b/c")
-        topic = opened_topic(ledger, 2)
+        topic = await opened_topic(ledger, 2)
         found = topic.is_terminated, ledger.entry_count
         refusal = topic._publishing.refusal
         assert (refusal is not None and refusal.code == ServerError.TOPIC_TERMINATED) == found[0]
@@ -47,7 +47,7 @@ async def test_a_loss_of_power_behind_the_answer_leaves_the_topic_terminated():
     disk = SimDisk()
     store = DiskLedgerStore(Path("/ledgers"), broker_id="a", storage=disk)
     ledger = await store.open("topic", "", 1, topic_name="persistent://a/b/c")
-    topic = opened_topic(ledger, 1)
+    topic = await opened_topic(ledger, 1)
     await ledger.append(NewEntry(b"x", 1, "p", 0))
     assert await successor_of(disk) == (False, 1), "nothing has ended yet"
 
@@ -61,7 +61,7 @@ async def test_the_last_id_outlives_the_messages_and_a_loss_of_power():
     disk = SimDisk()
     store = DiskLedgerStore(Path("/ledgers"), broker_id="a", storage=disk)
     ledger = await store.open("topic", "", 1, topic_name="persistent://a/b/c")
-    topic = opened_topic(ledger, 1)
+    topic = await opened_topic(ledger, 1)
     for number in range(3):
         await ledger.append(NewEntry(b"x", 1, "p", number))
     await topic.terminate()
@@ -73,7 +73,7 @@ async def test_the_last_id_outlives_the_messages_and_a_loss_of_power():
         later = DiskLedgerStore(Path("/ledgers"), broker_id="b", storage=disk.durable_copy())
         try:
             reopened = await later.open("topic", "", epoch, topic_name="persistent://a/b/c")
-            found = opened_topic(reopened, epoch)
+            found = await opened_topic(reopened, epoch)
             assert found.is_terminated
             assert (await found.last_message())[0] == last
         finally:

@@ -260,6 +260,20 @@ async def test_the_schema_is_that_of_the_source_and_follows_it(world: ShadowWorl
     assert await schemas.add(OTHER) == 1, "it is a version"
 
 
+async def test_a_schema_of_the_source_that_cannot_be_read_changes_nothing(world: ShadowWorld):
+    await world.source.schemas.add(SCHEMA)
+    await world.client().subscribe(topic=SHADOW)
+    for key, value in (("schema/1", b"\xff"), ("schema/x", b""), ("schemas_deleted", b"x")):
+        await world.source.ledger.put_state(key, value)
+        world.feeds.send(has_facts=True)
+        await world.source.ledger.put_state(key, None)
+
+    assert world.topic.schemas.find(None) == (0, SCHEMA)
+    await world.source.schemas.delete(is_forced=False)
+    world.feeds.send(has_facts=True)
+    assert world.topic.schemas.find(None) is None
+
+
 async def test_nobody_adds_or_deletes_a_schema(world: ShadowWorld):
     client = world.client()
     schema = pulsar.Schema(name="s", schema_data=b"", type=pulsar.Schema.String)
@@ -407,11 +421,11 @@ async def test_statistics_name_the_source_and_what_was_missed(world: ShadowWorld
     await drop_all_but_the_last_ledger(world)
     world.feeds.go_away(SourceAway.UNLISTED)
 
-    stats = detailed_stats(world.topic)
+    stats = await detailed_stats(world.topic)
 
     assert stats.shadow == wire.ShadowStats(source=TOPIC, away="unlisted", skipped_entries=6)
     assert (stats.entries, stats.producers, len(stats.subscriptions)) == (1, 0, 2)
-    assert not detailed_stats(world.source).HasField("shadow")
+    assert not (await detailed_stats(world.source)).HasField("shadow")
 
 
 async def test_statistics_of_a_source_have_a_row_for_each_shadow_that_it_feeds(
@@ -428,7 +442,7 @@ async def test_statistics_of_a_source_have_a_row_for_each_shadow_that_it_feeds(
     world.source.followers.add(Feeding())
     world.source.shadows.report(SHADOW, Position(*published[0]))
 
-    rows = detailed_stats(world.source).feeds
+    rows = (await detailed_stats(world.source)).feeds
 
     assert list(rows) == [
         wire.ShadowFeedStats(
