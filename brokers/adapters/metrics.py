@@ -55,6 +55,7 @@ class BrokerCollector(Collector):
 
 def _of_clients(front: PulsarFront) -> Iterator[Metric]:
     topics = list(front.topics)
+    shadows = [each.as_shadow for each in topics if each.as_shadow is not None]
     yield from _gauges(
         {
             "pulsar_connections": ("Pulsar clients connected.", front.connection_count),
@@ -71,9 +72,14 @@ def _of_clients(front: PulsarFront) -> Iterator[Metric]:
             "producers": ("Producers connected.", sum(len(each.producers) for each in topics)),
             "consumers": ("Consumers connected.", sum(each.consumers for each in topics)),
             "subscriptions": ("Subscriptions.", sum(len(each.subscriptions) for each in topics)),
+            "shadows": ("Shadow topics open.", len(shadows)),
+            "shadows_away": (
+                "Those whose source sends nothing at present.",
+                sum(bool(each.away) for each in shadows),
+            ),
             "ledger_bytes": (
-                "Kept by open topics.",
-                sum(each.ledger.byte_count for each in topics),
+                "Kept by open topics; what shadows show is their sources'.",
+                sum(each.ledger.byte_count for each in topics if each.as_shadow is None),
             ),
             "backlog_bytes": (
                 "What the slowest durable subscription of each open topic has before it.",

@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from brokers.adapters.broker_service.topic_statistics import detailed_stats
+from brokers.adapters.metrics import BrokerCollector
 from brokers.domain.position import Position, ledger_id_of
 from brokers.domain.schemas.schema import Schema
 from brokers.domain.storage_policy import StoragePolicy
@@ -455,3 +456,19 @@ async def test_statistics_of_a_source_have_a_row_for_each_shadow_that_it_feeds(
         )
         for name, backlog in ((SHADOW, 2), ("new", 0))
     ]
+
+
+async def test_metrics_count_shadows_and_no_bytes_twice(world: ShadowWorld):
+    await backlog_of(world, 3)
+    world.feeds.go_away(SourceAway.LOST)
+    found = {}
+    for broker_id in ("a", "b"):
+        broker = world.broker(broker_id)
+        for family in BrokerCollector(broker.agent, broker.front).collect():
+            for sample in family.samples:
+                found[broker_id, sample.name.removeprefix("nextgen_broker_")] = sample.value
+
+    assert [found[each, "shadows"] for each in "ab"] == [0, 1]
+    assert [found[each, "shadows_away"] for each in "ab"] == [0, 1]
+    assert found["a", "ledger_bytes"] > 0
+    assert found["b", "ledger_bytes"] == 0
