@@ -238,8 +238,6 @@ class _Source:
         if self._stream is not None:
             self._stream.remove(self._feed_id)
             self._stream = None
-        for follow in self.follows:
-            follow.is_fed = False
 
     def take(self, update: SourceFed | SourceChanged | SourceLeft) -> None:
         """Pass on what its owner sent."""

@@ -18,6 +18,7 @@ from brokers.service.feeds.source_sessions import LocalSourceStream
 from brokers.service.topics.topic import Topic
 from nextgen.kernel.errors import ConnectionLost
 from nextgen.kernel.routing.names import parse_topic
+from nextgen.tasks.background import failures
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.brokers.world import BrokerWorld, FakeClient
 
@@ -26,9 +27,11 @@ SHADOW = "persistent://public/default/orders-shadow"
 
 
 class ShadowEnd:
-    """A shadow's end of a feed. It fails if the feed breaks its promises."""
+    """A shadow's end of a feed. ``broken`` has the promises that the feed did not keep: an error
+    that is raised in a call would only end the stream."""
 
     def __init__(self) -> None:
+        self.broken: list[str] = []
         self.ids: list[tuple[str, str]] = []
         self.states: list[SourceState] = []
         self.changes: list[SourceChange] = []
@@ -57,33 +60,37 @@ class ShadowEnd:
     def on_source(self, state: SourceState) -> None:
         known = self.last
         if self.states and self.states[-1].topic_id == state.topic_id:
-            assert state.epoch >= self.states[-1].epoch, "an earlier owner"
+            self._expect(state.epoch >= self.states[-1].epoch, "an earlier owner")
         self.states.append(state)
         self.extents = {extent.ledger_id: extent for extent in state.extents}
-        assert list(self.extents) == sorted(self.extents)
-        assert self.last >= known, "an acknowledged entry is gone"
+        self._expect(list(self.extents) == sorted(self.extents), "ledgers out of order")
+        self._expect(self.last >= known, "an acknowledged entry is gone")
         self.facts = dict(state.facts)
         self.is_fed = True
 
     def on_change(self, change: SourceChange) -> None:
-        assert self.is_fed, "a change without a state before"
+        self._expect(self.is_fed, "a change without a state before")
         before = self.last
         self.changes.append(change)
         for ledger_id in [each for each in self.extents if each < change.first_ledger_id]:
             del self.extents[ledger_id]
         for extent in change.extents:
             known = self.extents.get(extent.ledger_id)
-            assert known is None or extent.entries >= known.entries, "it shrank"
+            self._expect(known is None or extent.entries >= known.entries, "it shrank")
             self.extents[extent.ledger_id] = extent
-        assert self.last >= before
+        self._expect(self.last >= before, "the end went back")
         if change.entries:
             positions = [entry.position for entry in change.entries]
-            assert positions == sorted(positions)
-            assert positions[0] > before, "it was sent before"
-            assert positions[-1] == self.last, "the entries do not end at the end"
+            self._expect(positions == sorted(positions), "entries out of order")
+            self._expect(positions[0] > before, "it was sent before")
+            self._expect(positions[-1] == self.last, "the entries do not end at the end")
             self.entries += change.entries
         if change.facts is not None:
             self.facts = dict(change.facts)
+
+    def _expect(self, holds: bool, promise: str) -> None:
+        if not holds:
+            self.broken.append(promise)
 
     def on_away(self, reason: SourceAway, message: str) -> None:
         self.is_fed = False
@@ -116,6 +123,8 @@ class FeedWorld:
         self.dialled: list[tuple[str, str, str]] = []
         """Each stream: from broker, to broker, in session."""
         self._feeds: dict[str, OwnersSourceFeeds] = {}
+        self._ends: list[ShadowEnd] = []
+        self._failures = failures.total()
 
     def feeds(self, broker_id: str) -> OwnersSourceFeeds:
         """Return the feeds of a broker with shadows."""
@@ -132,6 +141,7 @@ class FeedWorld:
     def shadow(self, broker_id: str, source: str = SOURCE, shadow: str = SHADOW) -> ShadowEnd:
         """Have a shadow at a broker follow a source."""
         end = ShadowEnd()
+        self._ends.append(end)
         feeds = self.feeds(broker_id)
         end.follow = feeds.follow(parse_topic(source), parse_topic(shadow), end)
         return end
@@ -145,8 +155,11 @@ class FeedWorld:
                     stream.end(SourceAway.LOST, "the connection broke")
 
     async def stop(self) -> None:
+        """End all feeds, which must have kept their promises."""
         for feeds in self._feeds.values():
             await feeds.close()
+        assert [promise for end in self._ends for promise in end.broken] == []
+        assert failures.total() == self._failures, "a task has failed"
 
 
 async def source_at(

@@ -68,6 +68,7 @@ class Servers:
         self.endpoints: dict[str, str] = {}
         self._servers: dict[str, Any] = {}
         self._feeds: list[OwnersSourceFeeds] = []
+        self._ends: list[ShadowEnd] = []
 
     async def start(self, broker_id: str, servicer: BrokerServiceServicer | None = None) -> str:
         broker = self.world.broker(broker_id)
@@ -96,6 +97,7 @@ class Servers:
         feeds = OwnersSourceFeeds(self.world.directory, dial)
         self._feeds.append(feeds)
         end = ShadowEnd()
+        self._ends.append(end)
         end.follow = feeds.follow(parse_topic(source), parse_topic(shadow), end)
         return end
 
@@ -104,6 +106,7 @@ class Servers:
             await feeds.close()
         for broker_id in list(self._servers):
             await self.kill(broker_id)
+        assert [promise for end in self._ends for promise in end.broken] == []
 
 
 @pytest.fixture
