@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from brokers.adapters.cluster.source_wire import messages_of, requests_from_prot
 from brokers.service.feeds.source_session import SourceSession
 from brokers.service.feeds.source_sessions import SourceSessions
 from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.limits.shadow import FEED_PAUSE_MS
 from nextgen.tasks.background import cancel_and_wait, join
 from protos.nextgen.v1 import broker_service_pb2 as wire
 
@@ -42,6 +44,7 @@ async def follow_sources(sessions: SourceSessions, requests: Requests, context: 
                     return
                 for message in messages_of(session.updates()):
                     await context.write(message)
+                await asyncio.sleep(FEED_PAUSE_MS / 1_000)
         finally:
             await cancel_and_wait(reading)
 

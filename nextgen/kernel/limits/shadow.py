@@ -49,6 +49,11 @@ FEED_MESSAGE_BYTES = 512 * 1024
 """Size at which a message of a stream is sent. Its last part may exceed it, by ``FED_BYTES_MAX`` or
 a fact; all stay well below a gRPC message."""
 
+FEED_PAUSE_MS = 2
+"""Pause of a stream after each message: what comes meanwhile is sent together. A message costs a
+few hundred microseconds of processor time, whatever is in it. The first after a pause is sent at
+once."""
+
 FEED_ITEM_BYTES_MAX = 64 * 1024 * 1024
 """One update of a source, joined from all its parts: 100,000 ledgers and as many schemas as a topic
 may have are a fifth. A stream that sends more is ended."""
