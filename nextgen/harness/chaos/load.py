@@ -28,6 +28,7 @@ from nextgen.harness.load.process import LoadProcess
 from nextgen.harness.load.recorded.recorded_calls import RecordedCalls
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Unavailable
 from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
@@ -110,6 +111,11 @@ class LoadPlan:
         return [self.topic("messages", f"lane-{number}") for number in range(MESSAGE_TOPICS)]
 
     @property
+    def shadow_topics(self) -> list[str]:
+        """One shadow of each message topic."""
+        return [f"{name}-shadow" for name in self.message_topics]
+
+    @property
     def scalable_topics(self) -> list[str]:
         namespace = self.namespace("messages")
         return [f"topic://{namespace}/growing-{number}" for number in range(SCALABLE_TOPICS)]
@@ -174,12 +180,24 @@ class ChaosLoad:
                     created = await calls.create(name, {})
                     if not created.is_ok:
                         raise Unavailable(f"{name} was not created: {created.outcome}")
+                if self.has_messages:
+                    await self._prepare_shadows(calls)
                 if self.has_scalable_topics:
                     await self._prepare_scalable(calls)
                 kept = await calls.set_policies(plan.namespace("messages"), KEPT_FOR_EVER)
                 if not kept.is_ok:
                     why = calls.not_understood or kept.outcome
                     raise Unavailable(f"messages are not retained for the verdict: {why}")
+
+    async def _prepare_shadows(self, calls: RecordedCalls) -> None:
+        plan = self._plan
+        for source, shadow in zip(plan.message_topics, plan.shadow_topics, strict=True):
+            for made in (
+                await calls.create(shadow, {SHADOW_SOURCE_PROPERTY: source}),
+                await calls.set_policies(source, Policies(shadow_topics=[shadow])),
+            ):
+                if not made.is_ok:
+                    raise Unavailable(f"{made.kind} of {made.key}: {made.outcome}")
 
     async def _prepare_scalable(self, calls: RecordedCalls) -> None:
         for number, name in enumerate(self._plan.scalable_topics):
@@ -198,7 +216,8 @@ class ChaosLoad:
     @property
     def movable_topics(self) -> list[str]:
         """Topics that faults may move from their brokers: those with clients first."""
-        messages = self._plan.message_topics if self.has_messages else []
+        plan = self._plan
+        messages = [*plan.message_topics, *plan.shadow_topics] if self.has_messages else []
         return [*messages, *self.probe_topics]
 
     async def start(self) -> None:
@@ -235,7 +254,15 @@ class ChaosLoad:
             await self._begin(
                 "receive", kind="chaos_receive", consumer="attached", subscription="attached"
             )
+            await self._begin(
+                "receive-shadows",
+                kind="chaos_receive",
+                consumer="attached-to-shadows",
+                subscription="attached",
+                read_at=plan.shadow_topics,
+            )
             await self._wait_event("receive")
+            await self._wait_event("receive-shadows")
             interval_ms = 1_000 / MESSAGES_PER_SECOND_PER_TOPIC
             await self._begin("publish", kind="chaos_publish", interval_ms=interval_ms)
             await self._wait_event("publish")
@@ -279,17 +306,23 @@ class ChaosLoad:
         result.observed = (await self._told("watch", result)).get("observed", 0)
 
     async def drain(self, result: LoadResult) -> None:
-        """Read every message again with new consumers, and record them."""
+        """Read every message again with new consumers, also at shadows, and record them."""
         if not result.acked_by_topic:
             return
-        await self._begin(
-            "drain",
-            kind="chaos_drain",
-            consumer="drain",
-            subscription="drain",
-            acked_by_topic=result.acked_by_topic,
-        )
-        await self._told("drain", result, DRAIN_TIMEOUT_MS)
+        plan = self._plan
+        for name, read_at in (
+            ("drain", plan.message_topics),
+            ("drain-shadows", plan.shadow_topics),
+        ):
+            await self._begin(
+                name,
+                kind="chaos_drain",
+                consumer=name,
+                subscription="drain",
+                acked_by_topic=result.acked_by_topic,
+                read_at=read_at,
+            )
+            await self._told(name, result, DRAIN_TIMEOUT_MS)
 
     async def let_go_of_logs(self) -> None:
         """Remove the pins of the shards' logs."""

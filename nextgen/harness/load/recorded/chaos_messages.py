@@ -8,6 +8,9 @@ owners at one time.
     chaos_receive   has a consumer on each topic until stopped
     chaos_drain reads each topic from its first message on, until no acknowledged message is
     missing, or no more arrive
+
+The last two may read the topics at their shadows: ``read_at`` has one for each topic. What they
+record is of the topics, whose message ids shadows have.
 """
 
 from __future__ import annotations
@@ -240,7 +243,7 @@ async def _subscribe(client: Any, job: dict[str, Any], receiver: _Receiver) -> N
     pulsar = load_pulsar()
 
     def subscribe() -> None:
-        for topic in job["topics"]:
+        for topic in job.get("read_at", job["topics"]):
             client.subscribe(
                 topic,
                 job["subscription"],
