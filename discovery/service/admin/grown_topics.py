@@ -17,10 +17,12 @@ from discovery.service.admin.deadline import all_of
 from discovery.service.admin.topic_deletion import Owners
 from nextgen.kernel.errors import ConnectionLost, Definite, Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
 from nextgen.kernel.limits.rest import TOPIC_UNITS_CALLED_MAX
-from nextgen.kernel.routing.names import Domain, TopicName
+from nextgen.kernel.routing.names import Domain, TopicName, parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 
 
 class GrownTopics:
@@ -67,6 +69,49 @@ class GrownTopics:
             # The topic has grown: a definite error would have the caller issue the command anew.
             why = f"not all partitions of {name.text} have its subscriptions yet: {error}"
             raise ConnectionLost(why) from error
+
+    async def copy_all(
+        self, source: TopicName, partitions: range, shard_ids: Sequence[int], timeout_ms: int
+    ) -> None:
+        """Copy the subscriptions of a topic, and those of each shadow of it in these shards.
+
+        A shadow that was deleted meanwhile is passed over.
+
+        Raises:
+            Refused, ConnectionLost, Indefinite: As ``copy_subscriptions``.
+        """
+        await self.copy_subscriptions(source, partitions, timeout_ms)
+        if self._owners is None:
+            return
+        for shard_id in shard_ids:
+            for shadow in await self._shadows_in(shard_id, source, timeout_ms):
+                try:
+                    await self.copy_subscriptions(parse_topic(shadow), partitions, timeout_ms)
+                except Refused as error:
+                    if error.code != RejectionCode.NOT_FOUND:
+                        raise
+
+    async def _shadows_in(self, shard_id: int, source: TopicName, timeout_ms: int) -> list[str]:
+        """Return the shadows of a topic that live in one shard."""
+        names: list[str] = []
+        more = True
+        while more:
+            wanted = shard_pb.ListRequest(
+                kind=KIND_TOPIC,
+                shadows_of=source.base_text,
+                after=names[-1] if names else "",
+                limit=PAGE_ITEMS_MAX,
+            )
+            request = shard_pb.ShardRequest(list=wanted)
+            try:
+                page = (await self._shards.call(shard_id, request, timeout_ms=timeout_ms)).list
+            except Definite as error:
+                # The topic has grown: see ``copy_subscriptions``.
+                why = f"the shadows of {source.text} in shard {shard_id} are not known: {error}"
+                raise ConnectionLost(why) from error
+            names += page.names
+            more = page.more_items
+        return names
 
     async def _was_served(self, unit: TopicName, timeout_ms: int) -> bool:
         """Return whether a partition was ever assigned; without that it has no subscriptions."""

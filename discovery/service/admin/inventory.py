@@ -222,6 +222,7 @@ class InventoryService:
     ) -> pb.WriteResponse:
         """Give a partitioned topic more partitions, with the subscriptions of its first one.
 
+        So do its shadows get them, with their own subscriptions.
         With its present number no partition is added, and all get the subscriptions that they are
         missing: what an earlier request was broken off at.
 
@@ -234,12 +235,13 @@ class InventoryService:
         present = await self._partitions_of(name, timeout_ms)
         body = shard_pb.GrowTopic(name=name.text, partitions=request.partitions)
         command = shard_pb.Command(command_id=request.command_id, grow_topic=body)
-        response = await self.execute(name.routing_key, command, request, timeout_ms)
+        response, result = await self._execute(name.routing_key, command, request, timeout_ms)
         # Before the caller is answered: it may look a new partition up next, here.
         self._created(response.shard_id, response.position, (name.base_text,))
         is_repeated = present == request.partitions
         new = range(0 if is_repeated else present, request.partitions)
-        await self._grown.copy_subscriptions(name, new, timeout_ms)
+        shards = self._directory.view.shard_ids if result.has_shadows else ()
+        await self._grown.copy_all(name, new, shards, timeout_ms)
         return response
 
     async def complete_partitions(self, name: TopicName, timeout_ms: int) -> None:
@@ -338,6 +340,16 @@ class InventoryService:
             Refused: A rule rejected the command. MetadataError: No answer came; an effective write
             may be committed nevertheless.
         """
+        response, _ = await self._execute(routing_key, command, write, timeout_ms)
+        return response
+
+    async def _execute(
+        self,
+        routing_key: str,
+        command: shard_pb.Command,
+        write: Write,
+        timeout_ms: int,
+    ) -> tuple[pb.WriteResponse, shard_pb.CommandResult]:
         command.command_id = _command_id(command.command_id)
         request = self._request(self._shards.shard_of_key(routing_key), command, write)
         response = await self._shards.call_key(routing_key, request, timeout_ms=timeout_ms)
@@ -348,13 +360,14 @@ class InventoryService:
         except Refused:
             self._counters.writes_refused += 1
             raise
-        return pb.WriteResponse(
+        written = pb.WriteResponse(
             id=result.id,
             version=result.version,
             shard_id=request.shard_id,
             position=result.position,
             shard_map_version=self._version,
         )
+        return written, result
 
     def _placed(
         self, topics: Sequence[shard_pb.TopicSpec]

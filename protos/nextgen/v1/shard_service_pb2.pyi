@@ -525,7 +525,7 @@ class RemoveScalableConsumer(_message.Message):
     def __init__(self, name: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_name: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class CommandResult(_message.Message):
-    __slots__ = ("rejection_code", "message", "position", "id", "version", "topics", "operation_id")
+    __slots__ = ("rejection_code", "message", "position", "id", "version", "topics", "operation_id", "has_shadows")
     REJECTION_CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -533,6 +533,7 @@ class CommandResult(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
+    HAS_SHADOWS_FIELD_NUMBER: _ClassVar[int]
     rejection_code: str
     message: str
     position: int
@@ -540,7 +541,8 @@ class CommandResult(_message.Message):
     version: int
     topics: _containers.RepeatedCompositeFieldContainer[TopicOutcome]
     operation_id: int
-    def __init__(self, rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., position: _Optional[int] = ..., id: _Optional[str] = ..., version: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicOutcome, _Mapping]]] = ..., operation_id: _Optional[int] = ...) -> None: ...
+    has_shadows: bool
+    def __init__(self, rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., position: _Optional[int] = ..., id: _Optional[str] = ..., version: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicOutcome, _Mapping]]] = ..., operation_id: _Optional[int] = ..., has_shadows: _Optional[bool] = ...) -> None: ...
 
 class TopicOutcome(_message.Message):
     __slots__ = ("topic_id", "rejection_code", "message", "partitions")

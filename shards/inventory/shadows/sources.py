@@ -293,9 +293,11 @@ class ShadowSources:
         else:
             after = fold(topic.evolve, before, decision.events)
             assert after is not None, "a topic that grows is there"
-            result = CommandResult(id=after.topic_id, version=after.version)
             source = state.reads.load_shadow_source(name)
             released = self._decide_hold(source) if source is not None else ()
+            result = CommandResult(
+                id=after.topic_id, version=after.version, has_shadows=source is not None
+            )
             answer = record(state, command_id, (*decision.events, *released), result)
         return await finish(state, answer)
 

@@ -375,6 +375,7 @@ async def test_shadows_grow_with_their_source_and_before_it(world, names):
 
     assert not result.rejection_code
     assert result.version == topic(world, source).version
+    assert result.has_shadows
     assert [topic(world, name).partitions for name in (source, far, beside)] == [5, 5, 5]
     assert seen == [2, 2]
     assert not source_of(world, source).is_held

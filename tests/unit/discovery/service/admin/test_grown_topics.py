@@ -4,6 +4,7 @@ off in the middle and repeated."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
 from protos.nextgen.v1.inventory_pb2 import UnitAssignment
-from tests.support.discovery.fake_cluster import StaticLink
+from tests.support.discovery.fake_cluster import StaticLink, full_update
 
 TOPIC = "persistent://acme/orders/paid"
 AUDIT = {"audit": {"team": "risk"}, "ship": {}}
@@ -43,10 +44,13 @@ class World:
         """By the name of a partition that was ever served."""
         self.calls: list[str] = []
         self.unreachable: set[str] = set()
+        self.shadows: dict[int, list[str]] = {}
+        """By shard; with None of them the topic is no source."""
+        self.lost_shards: set[int] = set()
         self.calls_at_once = self.calls_at_once_max = 0
         self.service = InventoryService(
             self,  # type: ignore[arg-type]
-            StaticLink(),  # type: ignore[arg-type]
+            StaticLink(full_update({1: "a", 2: "b"})),  # type: ignore[arg-type]
             DiscoveryCounters(),
             self._unused,
             lambda *_created: None,
@@ -69,7 +73,9 @@ class World:
 
     # The brokers' side ----------------------------------------------------------------------------
 
-    async def call(self, name: TopicName, request: Any) -> Any:
+    async def call(self, name: TopicName | int, request: Any, **_: Any) -> Any:
+        if isinstance(name, int):
+            return self._page_of_shadows(name, request.list)
         self.calls.append(name.text)
         self.calls_at_once += 1
         self.calls_at_once_max = max(self.calls_at_once_max, self.calls_at_once)
@@ -93,6 +99,17 @@ class World:
         of_unit[request.subscription] = (dict(request.properties), start)
         return admin_pb.CreateSubscriptionResponse()
 
+    def _page_of_shadows(
+        self, shard_id: int, request: shard_pb.ListRequest
+    ) -> shard_pb.ShardResponse:
+        """Return one shadow a page."""
+        assert request.shadows_of == self.name
+        if shard_id in self.lost_shards:
+            raise Unavailable("the shard cannot be reached")
+        names = [each for each in self.shadows.get(shard_id, ()) if each > request.after]
+        page = shard_pb.ListResponse(names=names[:1], more_items=len(names) > 1)
+        return shard_pb.ShardResponse(list=page)
+
     # The shard's side -----------------------------------------------------------------------------
 
     def shard_of_key(self, _routing_key: str) -> int:
@@ -106,13 +123,16 @@ class World:
         if body == "get":
             response.get.items.add().topic.partitions = self.partitions
         elif body == "topic_units":
-            served = [parse_topic(each) for each in self.subscriptions]
+            wanted = parse_topic(request.topic_units.name).base_text
+            served = [
+                name for name in map(parse_topic, self.subscriptions) if name.base_text == wanted
+            ]
             units = [UnitAssignment(name=each.text, unit=each.unit.text) for each in served]
             response.topic_units.units.extend(units)
         else:
             (command,) = request.execute.commands
             self.partitions = command.grow_topic.partitions
-            response.execute.results.add()
+            response.execute.results.add().has_shadows = bool(self.shadows)
         return response
 
 
@@ -211,3 +231,55 @@ async def test_only_some_partitions_are_called_at_once(world: World) -> None:
     await world.grow(3 * TOPIC_UNITS_CALLED_MAX)
 
     assert world.calls_at_once_max == TOPIC_UNITS_CALLED_MAX
+
+
+SHADOWS = {
+    1: ["persistent://acme/orders/a-shadow", "persistent://acme/orders/b-shadow"],
+    2: ["persistent://acme/orders/c-shadow"],
+}
+
+
+async def test_new_partitions_of_each_shadow_have_its_own_subscriptions(world: World) -> None:
+    world.shadows = SHADOWS
+    for number, name in enumerate(itertools.chain(*SHADOWS.values())):
+        world.subscriptions[f"{name}-partition-0"] = {f"own-{number}": ({}, "latest")}
+
+    await world.grow(4)
+
+    for number, name in enumerate(itertools.chain(*SHADOWS.values())):
+        for partition in (2, 3):
+            own = {f"own-{number}": ({}, "earliest")}
+            assert world.subscriptions[f"{name}-partition-{partition}"] == own
+
+
+async def test_a_growth_whose_shadows_are_not_known_is_finished_by_its_repetition(
+    world: World,
+) -> None:
+    world.shadows, world.lost_shards = SHADOWS, {2}
+    (name,) = SHADOWS[2]
+    world.subscriptions[f"{name}-partition-0"] = {"own": ({}, "latest")}
+    with pytest.raises(ConnectionLost, match="shadows"):
+        await world.grow(4)
+
+    world.lost_shards = set()
+    await world.grow(4)
+
+    assert list(world.subscriptions[f"{name}-partition-3"]) == ["own"]
+
+
+async def test_a_shadow_that_was_deleted_meanwhile_is_passed_over(world: World) -> None:
+    world.shadows = SHADOWS
+    for name in itertools.chain(*SHADOWS.values()):
+        world.subscriptions[f"{name}-partition-0"] = {"own": ({}, "latest")}
+    gone, kept = SHADOWS[1]
+    call = world.call
+
+    async def call_unless_gone(name: Any, request: Any, **more: Any) -> Any:
+        if isinstance(name, TopicName) and name.base_text == gone:
+            raise Refused("NOT_FOUND", "there is no such topic")
+        return await call(name, request, **more)
+
+    world.call = call_unless_gone  # type: ignore[method-assign]
+    await world.grow(4)
+
+    assert list(world.subscriptions[f"{kept}-partition-3"]) == ["own"]
