@@ -33,6 +33,7 @@ from brokers.service.feeds.source_feeds import OwnersSourceFeeds
 from brokers.service.feeds.source_sessions import LocalSourceStream, SourceSessions
 from brokers.service.session.agent import BrokerAgent
 from brokers.service.session.departure import Departure
+from brokers.service.session.segment_loads import SegmentLoads
 from brokers.service.topics.idle_units import IdleUnits
 from nextgen.client.changes.shard_streams import ShardStreams
 from nextgen.client.cluster.link import ClusterLink
@@ -219,6 +220,16 @@ async def _start_front(
     idle = IdleUnits(lambda: agent.session.holding, front.topics.get, agent.report_idle, now_ms)
     looking = keep("idle_units", idle.run)
     stack.callback(looking.cancel)
+    loads = SegmentLoads(
+        lambda: agent.session.holding,
+        front.topics.get,
+        agent.report_loads,
+        config.scalable_auto_scale,
+        now_ms,
+    )
+    agent.on_loads_recorded = loads.recorded
+    measuring = keep("segment_loads", lambda: loads.run(config.segment_load_report_ms))
+    stack.callback(measuring.cancel)
     return front
 
 

@@ -32,18 +32,21 @@ from brokers.ports.session import (
     FromManager,
     Greeting,
     HeartbeatEcho,
+    LoadsRecorded,
+    SegmentTraffic,
     StreamEnded,
     Timing,
     TurnedAway,
 )
 from nextgen.client.wire.fields import PROPERTIES, FieldMap
 from nextgen.client.wire.policies import policies_from_proto, policies_to_proto
+from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from nextgen.kernel.limits.pulsar import SCHEMA_BYTES_MAX
 from nextgen.kernel.limits.stream import HELD_BYTES_PER_MESSAGE_MAX, HELD_OBJECTS_PER_MESSAGE_MAX
 from nextgen.kernel.routing.names import InvalidName, parse_topic
 from protos.nextgen.v1 import broker_service_pb2 as wire
-from protos.nextgen.v1 import inventory_pb2, policies_pb2, shard_service_pb2
+from protos.nextgen.v1 import inventory_pb2, layouts_pb2, policies_pb2, shard_service_pb2
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _KINDS = MappingProxyType(
@@ -53,6 +56,14 @@ _KINDS = MappingProxyType(
         inventory_pb2.KIND_TOPIC: MetadataKind.TOPIC,
     }
 )
+
+
+_TRAFFIC = FieldMap(
+    SegmentTraffic,
+    wire.SegmentLoadReport,
+    converted={"rates": FieldMap(Rates, layouts_pb2.SegmentRates).one},
+)
+segment_traffic_to_proto = _TRAFFIC.to_stored
 
 
 def from_manager(message: wire.ManagerMessage, now_ms: int) -> FromManager:
@@ -71,9 +82,14 @@ def from_manager(message: wire.ManagerMessage, now_ms: int) -> FromManager:
                 Timing(session_ttl_ms=said.session_ttl_ms, heartbeat_ms=said.heartbeat_ms),
                 wants_held=said.report_held,
                 takes_drained=said.takes_drained,
+                takes_loads=said.takes_loads,
             )
         case "drained_settled":
             return DrainedSettled([_drained(unit) for unit in message.drained_settled.units])
+        case "loads_recorded":
+            return LoadsRecorded(
+                [_TRAFFIC.from_stored(each) for each in message.loads_recorded.segments]
+            )
         case "error":
             said_no = message.error
             return TurnedAway(said_no.reason, said_no.message, said_no.leader_hint)

@@ -24,6 +24,15 @@ namespaces) for one session."""
 LAYOUT_CHANGE_OUTCOMES = ("begun", "committed", "taken_back", "deleted")
 """What becomes of an operation on a layout at this leader; deleted: its topic was."""
 
+SEGMENT_LOAD_OUTCOMES = ("recorded", "unchanged", "invalid", "former_owner")
+"""What becomes of a reported load of a segment; unchanged: not by enough to be recorded."""
+
+AUTO_SCALE_OUTCOMES = (
+    *("evaluated", "split", "merge", "rebucket"),
+    *("refused", "invalid_policy", "clock_leap", "failed"),
+)
+"""What becomes of evaluations of scalable topics; refused: an operation that was wanted."""
+
 LAYOUT_CHANGE_STEPS = ("ready", "sealed", "committed")
 """The steps of an operation on a layout: children are ready, a parent takes no messages any more,
 the new layout is committed. Each is timed from the one before."""
@@ -99,6 +108,7 @@ class NodeMetrics:
             registry=registry,
         )
         self.layout_changes, self.layout_steps = _layout_metrics(registry)
+        self.segment_loads, self.auto_scale = _scale_counters(registry)
         self.lease_renewals = self.lease_requests.labels("renewal")
         self.lease_growths = self.lease_requests.labels("growth")
 
@@ -140,6 +150,22 @@ def _layout_metrics(registry: CollectorRegistry) -> tuple[Counter, Histogram]:
         registry=registry,
     )
     return changes, steps
+
+
+def _scale_counters(registry: CollectorRegistry) -> tuple[Counter, Counter]:
+    loads = Counter(
+        "nextgen_shard_segment_loads",
+        "Loads of segments that brokers reported to this leader, by what became of them.",
+        ["outcome"],
+        registry=registry,
+    )
+    evaluations = Counter(
+        "nextgen_shard_auto_scale",
+        "Evaluations of scalable topics at this leader, and what came of them.",
+        ["outcome"],
+        registry=registry,
+    )
+    return loads, evaluations
 
 
 def _metadata_counters(registry: CollectorRegistry) -> tuple[Counter, Counter]:
@@ -225,6 +251,12 @@ class ShardMetrics:
             if kind is not ChangeKind.PRUNE
             for outcome in LAYOUT_CHANGE_OUTCOMES
         }
+        self._segment_loads = {
+            outcome: node.segment_loads.labels(outcome) for outcome in SEGMENT_LOAD_OUTCOMES
+        }
+        self._auto_scale = {
+            outcome: node.auto_scale.labels(outcome) for outcome in AUTO_SCALE_OUTCOMES
+        }
         self._layout_steps = {step: node.layout_steps.labels(step) for step in LAYOUT_CHANGE_STEPS}
         self.lookups_answered = node.lookup_latency.labels(label, "answered")
         self.lookups_failed = node.lookup_latency.labels(label, "failed")
@@ -247,6 +279,14 @@ class ShardMetrics:
     def note_layout_change(self, kind: ChangeKind, outcome: str) -> None:
         """Count an operation; ``outcome`` is one of ``LAYOUT_CHANGE_OUTCOMES``."""
         self._layout_changes[kind, outcome].inc()
+
+    def note_segment_load(self, outcome: str) -> None:
+        """Count a reported load; ``outcome`` is one of ``SEGMENT_LOAD_OUTCOMES``."""
+        self._segment_loads[outcome].inc()
+
+    def note_auto_scale(self, outcome: str) -> None:
+        """Count an evaluation, or what came of it: one of ``AUTO_SCALE_OUTCOMES``."""
+        self._auto_scale[outcome].inc()
 
     def note_layout_step(self, step: str, seconds: float) -> None:
         """Note what a step took; ``step`` is one of ``LAYOUT_CHANGE_STEPS``."""

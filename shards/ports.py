@@ -24,6 +24,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     MarkDrainedRequest,
     MarkDrainedResponse,
     ObjectName,
+    RecordLoadsRequest,
+    RecordLoadsResponse,
     ReleaseRequest,
     ReleaseResponse,
     UnassignRequest,
@@ -131,6 +133,16 @@ class BrokerManagers(Protocol):
 
 class TopicControllers(Protocol):
     """The topic controllers of all shards, each reached through its shard's leader."""
+
+    async def record_loads(
+        self, shard_id: int, request: RecordLoadsRequest, *, timeout_ms: int
+    ) -> RecordLoadsResponse:
+        """Record the loads of segments of one shard's topics. May be repeated.
+
+        Raises:
+            MetadataError: The shard could not be reached, or is of an earlier release.
+        """
+        ...
 
     async def unassign(
         self, shard_id: int, request: UnassignRequest, *, timeout_ms: int

@@ -7,8 +7,9 @@ from pathlib import Path
 import psutil
 
 from brokers.adapters.pulsar.front import PulsarFront
-from brokers.adapters.unit_meter import UnitMeter, counted, rates_between
+from brokers.adapters.unit_meter import UnitMeter
 from brokers.ports.session import Clock
+from brokers.service.traffic import counted, rates_between
 from nextgen.kernel.governance.broker_load import BrokerLoad, Rates, UnitLoad
 
 USABLE_CORES = 1

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from brokers.service.topics.topic import Topic
-from brokers.service.traffic import Traffic
+from brokers.service.traffic import Traffic, counted, rates_between
 from nextgen.kernel.governance.broker_load import Rates, UnitLoad
 from nextgen.kernel.limits.placement import BUSIEST_UNITS_MAX
 
@@ -27,22 +27,6 @@ class _Seen:
     counted: tuple[int, int, int, int]
     at_ms: int
     load: UnitLoad
-
-
-def counted(traffic: Traffic) -> tuple[int, int, int, int]:
-    """Return the counters in the order of ``Rates``."""
-    return (traffic.messages_in, traffic.messages_out, traffic.bytes_in, traffic.bytes_out)
-
-
-def rates_between(
-    before: tuple[int, int, int, int], after: tuple[int, int, int, int], passed_ms: int
-) -> Rates:
-    """Return the rates between two counts; zeros if no time has passed."""
-    if passed_ms <= 0:
-        return Rates()
-    return Rates(
-        *(1000 * (now - then) / passed_ms for then, now in zip(before, after, strict=True))
-    )
 
 
 class UnitMeter:

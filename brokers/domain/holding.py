@@ -307,6 +307,17 @@ class Holding:
             NO_POLICIES if topic is None else topic.policies,
         )
 
+    def overrides(self, assignment: Assignment, stored: str) -> tuple[str, str]:
+        """Return the policy stored as ``stored`` of a held unit's namespace and of its topic, ""
+        where there is none: for policies whose fields are merged by whoever knows them."""
+        _, namespace_name = _parents_of(assignment)
+        namespace = self.namespaces.get(namespace_name)
+        topic = self.topics.get(assignment.topic.topic_id)
+        return (
+            "" if namespace is None else dict(namespace.policies.stored).get(stored, ""),
+            "" if topic is None else dict(topic.policies.stored).get(stored, ""),
+        )
+
     def _learn_tenant(self, tenant: TenantMetadata) -> bool:
         held = self.tenants.get(tenant.name)
         if held is None or held.tenant_id != tenant.tenant_id or held.version < tenant.version:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from brokers.domain.holding import Assignment, Holding
 from brokers.domain.session import Delivered, Established
-from nextgen.kernel.governance.broker_load import BrokerLoad
+from nextgen.kernel.governance.broker_load import BrokerLoad, Rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,17 @@ class DrainedUnit:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentTraffic:
+    """The rates of one segment of a scalable topic: as measured, or as its shard has them."""
+
+    topic_id: str
+    unit: str
+    name: str
+    epoch: int
+    rates: Rates
+
+
+@dataclass(frozen=True, slots=True)
 class Greeting:
     """The manager's answer to a hello."""
 
@@ -49,6 +60,8 @@ class Greeting:
     """The manager does not know the session's holding, and the broker has to report it."""
     takes_drained: bool = False
     """The manager knows reports of drained units: one of an earlier release does not."""
+    takes_loads: bool = False
+    """Likewise of segments' loads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +96,16 @@ class DrainedSettled:
     units: Sequence[DrainedUnit]
 
 
-FromManager = Greeting | Delivered | HeartbeatEcho | DrainedSettled | TurnedAway | StreamEnded
+@dataclass(frozen=True, slots=True)
+class LoadsRecorded:
+    """What the shards of these segments have on record."""
+
+    segments: Sequence[SegmentTraffic]
+
+
+FromManager = (
+    Greeting | Delivered | HeartbeatEcho | DrainedSettled | LoadsRecorded | TurnedAway | StreamEnded
+)
 
 
 class ManagerConnection(Protocol):
@@ -112,6 +134,10 @@ class ManagerConnection(Protocol):
 
     def report_drained(self, units: Sequence[DrainedUnit]) -> None:
         """Report drained units, together with others that are pending."""
+        ...
+
+    def report_loads(self, segments: Sequence[SegmentTraffic]) -> None:
+        """Report loads of segments, at most ``SEGMENT_LOADS_PER_REPORT_MAX``."""
         ...
 
     def ask_drain(self, units_per_second: int) -> None:

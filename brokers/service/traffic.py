@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from nextgen.kernel.governance.broker_load import Rates
+
 LATENCY_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 """Upper bounds of the buckets of ``Latency``. A group fsync takes half a millisecond or more."""
 
@@ -33,6 +35,22 @@ class Traffic:
         self.bytes_out += size_bytes
         if self._total is not None:
             self._total.count_out(entries, messages, size_bytes)
+
+
+def counted(traffic: Traffic) -> tuple[int, int, int, int]:
+    """Return the counters in the order of ``Rates``."""
+    return (traffic.messages_in, traffic.messages_out, traffic.bytes_in, traffic.bytes_out)
+
+
+def rates_between(
+    before: tuple[int, int, int, int], after: tuple[int, int, int, int], passed_ms: int
+) -> Rates:
+    """Return the rates between two counts; zeros if no time has passed."""
+    if passed_ms <= 0:
+        return Rates()
+    return Rates(
+        *(1000 * (now - then) / passed_ms for then, now in zip(before, after, strict=True))
+    )
 
 
 class Rate:

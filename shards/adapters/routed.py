@@ -41,6 +41,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     MarkDrainedRequest,
     MarkDrainedResponse,
     ObjectName,
+    RecordLoadsRequest,
+    RecordLoadsResponse,
     ReleaseRequest,
     ReleaseResponse,
     ReopenParentGate,
@@ -110,6 +112,15 @@ class RoutedTopicControllers:
         )
         _check_body(response, "unassign")
         return response.unassign
+
+    async def record_loads(
+        self, shard_id: int, request: RecordLoadsRequest, *, timeout_ms: int
+    ) -> RecordLoadsResponse:
+        response = await self._router.call(
+            shard_id, ShardRequest(record_loads=request), timeout_ms=timeout_ms
+        )
+        _check_body(response, "record_loads")
+        return response.record_loads
 
     async def mark_drained(
         self, shard_id: int, request: MarkDrainedRequest, *, timeout_ms: int

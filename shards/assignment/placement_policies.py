@@ -82,6 +82,8 @@ class PlacementPolicies:
         self._streams: dict[int, ShardWatching] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        self.on_changed: Callable[[str], None] = lambda _name: None
+        """Called with the name of a watched tenant or namespace whose policies have changed."""
 
     def __repr__(self) -> str:
         return f"<PlacementPolicies {self._subscriber_id} namespaces={len(self._namespaces)}>"
@@ -262,6 +264,7 @@ class PlacementPolicies:
         held = self._keep((followed,))
         followed.changes += 1
         self._release_when_certain(held)
+        self.on_changed(followed.name)
 
     def _hold(self, namespace: str) -> Sequence[_Held]:
         """Watch a namespace and its tenant until they are released; none if that fails."""

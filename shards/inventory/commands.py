@@ -30,7 +30,7 @@ from shards.inventory.parents.deletion import NAMESPACES, TENANTS, ParentDeletio
 from shards.inventory.parents.gates import ParentGates, ParentReads, WantedParent
 from shards.inventory.placement_check import PlacementCheck
 from shards.inventory.restoration import Restoration
-from shards.inventory.scalable.commands import OnScalableDecided, ScalableCommands
+from shards.inventory.scalable.commands import OnScalableDecided, ScalableCommands, note_decided
 from shards.inventory.shadows.sources import SHADOWS_SHOWN, ShadowSources, has_shadows
 from shards.inventory.shadows.topics import ShadowTopics
 from shards.inventory.topic_bounds import NO_BOUNDS, NamespacePolicies, TopicBounds
@@ -87,6 +87,7 @@ class InventoryCommands:
         self.restoration = Restoration(state, turns, self._bounds)
         self._deletion = ParentDeletion(state, directory)
         self._scalable = ScalableCommands(state, on_scalable, assign_ahead)
+        self._on_scalable = on_scalable
         self._topic_deletion = TopicDeletion(state, on_unassigned, self._bounds, forced)
         self._sources = ShadowSources(state, directory, self._topic_deletion)
         self._shadows = ShadowTopics(state, directory, self._topic_deletion)
@@ -280,7 +281,10 @@ class InventoryCommands:
             after = fold(topic.evolve, before, decision.events)
             assert after is not None, "what is set on a topic removes none"
             result = CommandResult(id=after.topic_id, version=after.version)
-        return conclude(self._state, command_id, decision, result)
+        answer = conclude(self._state, command_id, decision, result)
+        if isinstance(order, SetPolicies) and answer.commit and self._on_scalable:
+            note_decided(self._on_scalable, order.name, answer.commit)
+        return answer
 
     def _set_topic_policies(
         self, command: OnTopic, order: SetPolicies, before: topic.TopicState

@@ -34,6 +34,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ExecuteRequest,
     MarkDrainedResponse,
     MoveResponse,
+    RecordLoadsResponse,
     ShardLookupResponse,
     ShardRequest,
     ShardResponse,
@@ -314,6 +315,14 @@ async def _mark_drained(replica: Replica, request: ShardRequest, _timeout_ms: in
     )
 
 
+async def _record_loads(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
+    leader = replica.leading()
+    recorded = await leader.segment_loads.record(request.record_loads.samples)
+    return ShardResponse(
+        record_loads=RecordLoadsResponse(recorded=recorded), position=leader.state.position
+    )
+
+
 async def _attach_consumers(
     replica: Replica, request: ShardRequest, _timeout_ms: int
 ) -> ShardResponse:
@@ -378,6 +387,7 @@ _BODIES: dict[
     "topic_units": _topic_units,
     "rebalance": _rebalance,
     "mark_drained": _mark_drained,
+    "record_loads": _record_loads,
     "attach_consumers": _attach_consumers,
     "detach_consumers": _detach_consumers,
 }

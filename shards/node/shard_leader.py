@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from nextgen.client.routing.write_admission import DEFAULT_BOUNDS, WriteAdmission, WriteBounds
 from nextgen.kernel.errors import NotLeader
+from nextgen.kernel.governance.auto_scale_policy import DEFAULT_AUTO_SCALE, AutoScalePolicy
 from nextgen.kernel.limits.scalable import SCALABLE_CONSUMER_GRACE_MS
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import ReplicatedLog
@@ -49,12 +50,14 @@ from shards.projections.rows import Query
 from shards.scalable.consumer_grace import ConsumerGrace
 from shards.scalable.controller import ScalableController
 from shards.scalable.drained_marks import DrainedMarks
+from shards.scalable.scaling.segment_loads import SegmentLoads
 from shards.scalable.segment_removal import SegmentRemoval
 from shards.scalable.topic_work import WorkDependencies
 from shards.sessions.broker_drains import BrokerDrains
 from shards.sessions.broker_manager import BrokerManager
-from shards.sessions.drained_forwarding import DrainedForwarding
-from shards.sessions.idle_forwarding import IdleForwarding
+from shards.sessions.forwarding.drained_forwarding import DrainedForwarding
+from shards.sessions.forwarding.idle_forwarding import IdleForwarding
+from shards.sessions.forwarding.load_forwarding import LoadForwarding
 from shards.sessions.metadata_watch import MetadataWatch
 from shards.state.measured_log import MeasuredLog
 from shards.state.shard_state import ShardState
@@ -87,6 +90,7 @@ class LeaderDependencies:
     write_bounds: WriteBounds = DEFAULT_BOUNDS
     consumer_grace_ms: int = SCALABLE_CONSUMER_GRACE_MS
     """How long a registered consumer of a scalable topic may be without a connection."""
+    auto_scale: AutoScalePolicy = DEFAULT_AUTO_SCALE
 
 
 class ShardLeader:
@@ -178,7 +182,15 @@ class ShardLeader:
                 removal,
                 dependencies.clock,
                 self.metrics,
+                self.policies,
+                dependencies.auto_scale,
             ),
+        )
+        scaler = self.scalable.scaler
+        self.consumers.on_removed = scaler.note
+        self.policies.on_changed = scaler.note_namespace
+        self.segment_loads = SegmentLoads(
+            self.state, self.policies, dependencies.auto_scale, self.metrics, scaler.note
         )
 
     def _make_topics(
@@ -258,6 +270,9 @@ class ShardLeader:
             self.shard_id, self.brokers.sessions, dependencies.homes, dependencies.controllers
         )
         self._drained = DrainedForwarding(
+            self.shard_id, self.brokers.sessions, dependencies.homes, dependencies.controllers
+        )
+        self._loads = LoadForwarding(
             self.shard_id, self.brokers.sessions, dependencies.homes, dependencies.controllers
         )
 
@@ -349,6 +364,7 @@ class ShardLeader:
         self.drains.close()
         self._idle.close()
         self._drained.close()
+        self._loads.close()
         self.brokers.close(error)
         self.effective.close(error)
         self.leases.close()

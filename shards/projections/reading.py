@@ -254,6 +254,16 @@ def read_scalable(query: Query, flag: str, after: str, limit: int) -> list[str]:
     return [row[0] for row in rows]
 
 
+def read_scalable_with_loads(query: Query, after: str, limit: int) -> list[str]:
+    """Return the first ``limit`` names behind ``after`` of scalable topics with loads."""
+    mapping = MAPPINGS[StateKind.TOPIC_LOADS]
+    rows = query(
+        f"{mapping.select_keys} WHERE {mapping.key} > ? ORDER BY {mapping.key} LIMIT ?",
+        (after, limit),
+    )
+    return [row[0] for row in rows]
+
+
 def read_scalable_to_prune(query: Query, until_ms: int, limit: int) -> list[str]:
     """Return up to ``limit`` names of scalable topics of which a segment is to be examined by
     ``until_ms``, those that are due for longest first."""

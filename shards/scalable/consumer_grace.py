@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
@@ -81,6 +81,8 @@ class ConsumerGrace:
         )
         self._looks_at: float | None = None
         """When those that were registered in earlier terms are looked for; None: it is done."""
+        self.on_removed: Callable[[str], object] = lambda _topic: None
+        """Called with the topic of each consumer that is removed."""
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -263,7 +265,9 @@ class ConsumerGrace:
         if not isinstance(decision, Accepted) or not decision.events:
             return ()
         self._state.check_not_restoring()
-        return (self._state.proposer.propose(decision.events),)
+        commit = self._state.proposer.propose(decision.events)
+        self.on_removed(member.topic)
+        return (commit,)
 
 
 def _check_size(what: str, name: str, bytes_max: int) -> None:

@@ -20,6 +20,7 @@ from protos.nextgen.v1.shard_service_pb2 import ExecuteRequest
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.states import StateKind
 from shards.scalable.pruning import Pruning
+from shards.scalable.scaling.auto_scaler import AutoScaler
 from shards.scalable.topic_work import TopicWork, WorkDependencies
 from shards.scalable.unknown_subscriptions import adopt_unknown
 
@@ -44,6 +45,14 @@ class ScalableController:
         self._is_full = False
         self._is_closed = False
         self._pruning = Pruning(shard_id, dependencies, self.resume)
+        self.scaler = AutoScaler(
+            dependencies.state,
+            dependencies.policies,
+            dependencies.auto_scale,
+            dependencies.clock,
+            dependencies.metrics,
+            self.resume,
+        )
         self._tasks: list[asyncio.Task[None]] = []
 
     def __repr__(self) -> str:
@@ -70,17 +79,20 @@ class ScalableController:
             keep("scalable_topics", self._find_work),
             keep("segment_pruning", self._pruning.run),
         ]
+        self.scaler.start()
 
     def close(self) -> None:
         """Stop at once; the next leader goes on."""
         self._is_closed = True
+        self.scaler.close()
         for task in self._tasks:
             task.cancel()
         for work in self._works.values():
             work.close()
 
     def resume(self, name: str) -> TopicWork | None:
-        """Resume the pending operations of the topic ``name``; call it AFTER a commit.
+        """Resume the pending operations of the topic ``name``, and see whether it is to be split or
+        merged; call it AFTER a commit.
 
         Returns the work, None if there is nothing to do, or too much: then it is found later.
 
@@ -88,6 +100,8 @@ class ScalableController:
             NotLeader: The term is over.
         """
         topic = self._state.reads.load_scalable(name)
+        if topic is not None:
+            self.scaler.note(name)
         if topic is None or not topic.has_work or self._is_closed:
             return None
         work = self._works.get(name)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from nextgen.kernel.errors import MetadataError, NotLeader
+from nextgen.kernel.governance.auto_scale_policy import AutoScalePolicy
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.tasks.background import keep
 from nextgen.tasks.timeouts import timeout
@@ -19,6 +20,7 @@ from shards.metrics import ShardMetrics
 from shards.ports import Clock, SegmentBrokers
 from shards.scalable.change_progress import ChangeProgress
 from shards.scalable.layout_change import LayoutChange
+from shards.scalable.scaling.scale_policies import NamespacePolicies
 from shards.scalable.segment_removal import SegmentRemoval
 from shards.scalable.segment_units import (
     SegmentLookups,
@@ -49,6 +51,9 @@ class WorkDependencies:
     removal: SegmentRemoval
     clock: Clock
     metrics: ShardMetrics
+    policies: NamespacePolicies
+    auto_scale: AutoScalePolicy
+    """When topics are split and merged that have no policy, nor have their namespaces."""
 
 
 class TopicWork:

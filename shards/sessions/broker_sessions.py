@@ -41,6 +41,7 @@ from protos.nextgen.v1.broker_service_pb2 import (
     HeldMetadata,
     IdleUnits,
     ManagerMessage,
+    SegmentLoadReports,
 )
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.shard_service_pb2 import BrokerSessionStatus
@@ -69,7 +70,6 @@ from shards.state.shard_state import ShardState
 from shards.wire.session_event import to_recorded
 
 _T = TypeVar("_T")
-
 _logger = structlog.get_logger(__name__)
 
 
@@ -101,11 +101,10 @@ class BrokerSessions:
         """When a broker came here for the first time, the latest of them."""
         self._closed: MetadataError | None = None
         self.on_drain_wish: Callable[[BrokerRecorded, DrainWish], None] = lambda _r, _wish: None
-        """Called when a broker requests its drain."""
+        """Called when a broker requests its drain; the others with what it reports."""
         self.on_idle: Callable[[BrokerRecorded, IdleUnits], None] = lambda _record, _idle: None
-        """Called with the idle units that a broker reports."""
         self.on_drained: Callable[[BrokerRecorded, DrainedUnits], None] = lambda _r, _units: None
-        """Called with the drained units that a broker reports."""
+        self.on_loads: Callable[[BrokerRecorded, SegmentLoadReports], None] = lambda _r, _l: None
         self._unsubscribe = reports.on_reconnect(self._report_all)
 
     def __repr__(self) -> str:
@@ -222,6 +221,8 @@ class BrokerSessions:
                 self.on_idle(session.record, message.idle)
             case "drained":
                 self.on_drained(session.record, message.drained)
+            case "loads":
+                self.on_loads(session.record, message.loads)
             case "drain":
                 self.on_drain_wish(session.record, message.drain)
             case "goodbye":

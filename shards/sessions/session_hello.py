@@ -83,6 +83,7 @@ def established_message(
         next_sequence=last_sequence + 1,
         report_held=resumed and session.metadata.awaits_report,
         takes_drained=True,
+        takes_loads=True,
     )
 
 

@@ -22,6 +22,7 @@ from shards.projections.reading import (
     read_present,
     read_scalable,
     read_scalable_to_prune,
+    read_scalable_with_loads,
     read_sessions,
     read_shadows,
     read_units_of_session,
@@ -109,6 +110,12 @@ class StateScans:
         """Return the first ``limit`` names behind ``after`` of scalable topics with registered
         consumers."""
         return self._scalable("has_consumers", after, limit)
+
+    def scalable_with_loads(self, after: str, limit: int) -> list[str]:
+        """Return the first ``limit`` names behind ``after`` of scalable topics of which the view
+        has loads."""
+        self._term.check()
+        return read_scalable_with_loads(self._query, after, limit)
 
     def scalable_with_work(self, after: str, limit: int) -> list[str]:
         """Return the first ``limit`` names behind ``after`` of scalable topics of which something

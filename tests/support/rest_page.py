@@ -38,7 +38,7 @@ def _with_rows(text: str, above: str, rows: Iterable[str]) -> str:
 def _topic_row(policy: Policy) -> str:
     set_by = f"{policy.set_by} `?{policy.name}=`" if policy.is_in_query else policy.set_by
     removed = "-" if policy.removed_at is None else "DELETE"
-    here = "**enforced**" if policy.enforced is not None else "stored"
+    here = "**enforced**" if policy.enforced is not None or policy.is_acted_on else "stored"
     same = f"`{policy.stored_as}`" if policy.stored_as else "-"
     return f"| `{policy.name}` | {set_by} | {removed} | {here} | {same} |"
 
@@ -48,7 +48,7 @@ def _row(policy: Policy) -> str:
     if policy.removed_at:
         removed += f" `{policy.removed_at}`"
     unset = "204" if policy.unset is UNSET else f"`{json.dumps(policy.unset)}`"
-    here = "**enforced**" if policy.enforced is not None else "stored"
+    here = "**enforced**" if policy.enforced is not None or policy.is_acted_on else "stored"
     what = f"{policy.summary}. {policy.note}" if policy.note else policy.summary
     return f"| `{policy.name}` | {policy.set_by} | {removed} | {unset} | {here} | {what} |"
 

@@ -24,9 +24,10 @@ from brokers.ports.session import (
     FromManager,
     Greeting,
     ManagerConnection,
+    SegmentTraffic,
     StreamEnded,
 )
-from brokers.wire import drained_to_proto, from_manager, held_pages
+from brokers.wire import drained_to_proto, from_manager, held_pages, segment_traffic_to_proto
 from nextgen.client.transport.channel import close_channel, open_channel, wait_connected
 from nextgen.client.wire.broker_load import load_to_proto
 from nextgen.client.wire.errors import error_of_rpc
@@ -77,6 +78,7 @@ class GrpcManagerConnection:
         self._drain_to_send: wire.DrainWish | None = None
         self._idle_to_send: wire.IdleUnits | None = None
         self._drained_to_send: dict[DrainedUnit, None] = {}
+        self._loads_to_send: wire.SegmentLoadReports | None = None
         self._is_leaving = False
         self._to_send = asyncio.Event()
         self._to_send.set()
@@ -130,6 +132,12 @@ class GrpcManagerConnection:
 
     def report_drained(self, units: Sequence[DrainedUnit]) -> None:
         self._drained_to_send.update(dict.fromkeys(units))
+        self._to_send.set()
+
+    def report_loads(self, segments: Sequence[SegmentTraffic]) -> None:
+        self._loads_to_send = wire.SegmentLoadReports(
+            segments=map(segment_traffic_to_proto, segments)
+        )
         self._to_send.set()
 
     def ask_drain(self, units_per_second: int) -> None:
@@ -236,6 +244,9 @@ class GrpcManagerConnection:
             return wire.BrokerMessage(idle=idle)
         if self._drained_to_send:
             return wire.BrokerMessage(drained=self._next_drained())
+        if self._loads_to_send is not None:
+            loads, self._loads_to_send = self._loads_to_send, None
+            return wire.BrokerMessage(loads=loads)
         page = next(self._held_to_send, None) if self._held_to_send is not None else None
         return None if page is None else wire.BrokerMessage(held=page)
 

@@ -36,10 +36,12 @@ from brokers.ports.session import (
     Greeting,
     HeartbeatEcho,
     LoadMeter,
+    LoadsRecorded,
     ManagerConnection,
     ManagerDialer,
     ManagerLocation,
     ManagerLocator,
+    SegmentTraffic,
     Sleep,
     StreamEnded,
     Timing,
@@ -122,6 +124,8 @@ class BrokerAgent:
         """Called when a connection to a manager is up: earlier reports may have been lost."""
         self.on_drained_settled: Callable[[Sequence[DrainedUnit]], None] = lambda _units: None
         """Called with the reported drained units that are settled."""
+        self.on_loads_recorded: Callable[[Sequence[SegmentTraffic]], None] = lambda _loads: None
+        """Called with what the shards of reported segments have on record."""
         self._dialer = dialer
         self._locator = locator
         self._loads = LoadReports(load_meter, clock)
@@ -133,6 +137,7 @@ class BrokerAgent:
         self._hints_in_a_row = 0
         self._drain_rate = 0
         self._takes_drained = False
+        self._takes_loads = False
 
     def __repr__(self) -> str:
         return f"<BrokerAgent {self.session!r}>"
@@ -156,6 +161,11 @@ class BrokerAgent:
         """Report drained units to the manager; the report is lost without a connection."""
         if self._connection is not None and self.is_registered and self._takes_drained:
             self._connection.report_drained(units)
+
+    def report_loads(self, segments: Sequence[SegmentTraffic]) -> None:
+        """Report loads of segments to the manager; the report is lost without a connection."""
+        if self._connection is not None and self.is_registered and self._takes_loads:
+            self._connection.report_loads(segments)
 
     def ask_drain(self, units_per_second: int) -> None:
         """Request a drain from the manager, and again from each later manager."""
@@ -251,6 +261,7 @@ class BrokerAgent:
                 self._hints_in_a_row = 0
                 self._heard_at_ms = self._clock()
                 self._takes_drained = answer.takes_drained
+                self._takes_loads = answer.takes_loads
                 self._take(established)
                 if not self.is_registered:
                     return None
@@ -293,8 +304,8 @@ class BrokerAgent:
                     self.counters.heartbeats_echoed += 1
                     if arrived.load_refused:
                         _logger.warning("load refused", why=arrived.load_refused)
-                case DrainedSettled(units):
-                    self.on_drained_settled(units)
+                case LoadsRecorded() | DrainedSettled():
+                    self._note_answer(arrived)
                 case TurnedAway():
                     self._turned_away(arrived)
                     return
@@ -304,6 +315,13 @@ class BrokerAgent:
                 case Greeting():
                     _logger.warning("broker manager greeted twice")
                     return
+
+    def _note_answer(self, arrived: LoadsRecorded | DrainedSettled) -> None:
+        """Pass on what became of reports."""
+        if isinstance(arrived, LoadsRecorded):
+            self.on_loads_recorded(arrived.segments)
+        else:
+            self.on_drained_settled(arrived.units)
 
     def _note_unknown(self, arrived: Delivered) -> None:
         for delivery in arrived.deliveries:

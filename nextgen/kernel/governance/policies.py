@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.governance.auto_scale_policy import AUTO_SCALE_POLICY, refused_override
 from nextgen.kernel.limits.cluster import (
     NAME_PART_BYTES_MAX,
     PARTITIONS_PER_TOPIC_MAX,
@@ -380,12 +381,14 @@ def _check_shadows(names: tuple[str, ...], level: PolicyLevel) -> Rejected | Non
 def _check_stored(stored: tuple[tuple[str, str], ...]) -> Rejected | None:
     if len(stored) > STORED_POLICIES_MAX:
         return _exceeded(f"stored has {len(stored)} policies, at most {STORED_POLICIES_MAX}")
-    for name, _value in stored:
+    for name, value in stored:
         if not 0 < len(name.encode()) <= STORED_POLICY_NAME_BYTES_MAX:
             return _exceeded(
                 f"stored has a name of {len(name.encode())} bytes, "
                 f"1 to {STORED_POLICY_NAME_BYTES_MAX}"
             )
+        if name == AUTO_SCALE_POLICY and (refused := refused_override(value)):
+            return _nonsense(refused)
     return None
 
 

@@ -84,6 +84,22 @@ SEGMENT_LOAD_CHANGE = 0.25
 """The part of a recorded rate by which it has to move before it is recorded again: Pulsar's default
 for ``scalableTopicLoadReportRateChangeThreshold``."""
 
+SEGMENT_LOAD_REPORT_MS = 10_000
+"""Between two measurements of a broker's segments: Pulsar's default for
+``scalableTopicLoadReportIntervalSeconds``."""
+
+SEGMENT_LOADS_PER_REPORT_MAX = 2_000
+"""Segments in one report of a broker, some 200 bytes each: it is one record of each shard. What is
+left over comes with the next report."""
+
+SEGMENT_LOADS_FORWARDING_MAX = 64
+"""Reports of segments' loads that a shard's managers forward at a time. A broker repeats one that
+is dropped."""
+
+AUTO_SCALE_TICK_MS = 60_000
+"""Between two looks at topics of namespaces whose policies are not watched, and before a refused
+operation is tried again: Pulsar's default for ``scalableTopicAutoScaleIntervalSeconds``."""
+
 AUTO_SCALE_CLOCK_LEAP_MS = 60_000
 """How far a recorded time may be ahead of a leader's clock. One that is further ahead comes from a
 clock that leapt, and does not count."""

@@ -20,9 +20,9 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
+from nextgen.kernel.governance.auto_scale_policy import AutoScalePolicy
 from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.limits.scalable import AUTO_SCALE_CLOCK_LEAP_MS, BUCKETS_PER_SEGMENT_MAX
-from nextgen.kernel.scalable.auto_scale_policy import AutoScalePolicy
 from nextgen.kernel.scalable.segment_load import SegmentLoad, in_order, is_cold, refused_rates
 from nextgen.kernel.scalable.segments import Segment
 

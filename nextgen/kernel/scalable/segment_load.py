@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from nextgen.kernel.governance.auto_scale_policy import AutoScalePolicy
 from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.limits.placement import LOAD_RATE_MAX
 from nextgen.kernel.limits.scalable import SEGMENT_LOAD_CHANGE
-from nextgen.kernel.scalable.auto_scale_policy import AutoScalePolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from nextgen.kernel.governance.auto_scale_policy import problem
 from nextgen.kernel.limits.cluster import PARTITIONS_PER_TOPIC_MAX
-from nextgen.kernel.scalable.auto_scale_policy import problem
 
 _TOPIC_TYPES = frozenset({"partitioned", "non-partitioned"})
 

@@ -1,7 +1,7 @@
 """Every policy of a namespace in one table, from which routes and documentation are generated.
 
 A policy is enforced here if it has a field of its own (``Enforced``). All others are stored as JSON
-by their name, and returned: nothing acts on them (ADR 0073).
+by their name, and returned: nothing acts on them (ADR 0073), but for one that shards read there.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ class Policy:
     """What it is stored under if not its name: a topic's value must win over its namespace's."""
     is_removed_by_null: bool = False
     """Setting it to null, or without a body, removes it."""
+    is_acted_on: bool = False
+    """It is stored as it is, and shards and brokers read it there."""
     note: str = ""
 
     @cached_property
@@ -373,6 +375,8 @@ POLICIES: tuple[Policy, ...] = (
         types.AutoScalePolicy,
         "How scalable topics grow and shrink",
         check=checks.auto_scale,
+        is_acted_on=True,
+        note="Field by field over `--scalable-auto-scale`.",
     ),
 )
 """In the order of the documentation: what is enforced comes first."""

@@ -1,3 +1,4 @@
+from protos.nextgen.v1 import layouts_pb2 as _layouts_pb2
 from protos.nextgen.v1 import errors_pb2 as _errors_pb2
 from protos.nextgen.v1 import events_pb2 as _events_pb2
 from protos.nextgen.v1 import inventory_pb2 as _inventory_pb2
@@ -11,7 +12,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class BrokerMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "sync", "goodbye", "held", "idle", "drain", "drained")
+    __slots__ = ("hello", "heartbeat", "sync", "goodbye", "held", "idle", "drain", "drained", "loads")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     SYNC_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +21,7 @@ class BrokerMessage(_message.Message):
     IDLE_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
+    LOADS_FIELD_NUMBER: _ClassVar[int]
     hello: BrokerHello
     heartbeat: BrokerHeartbeat
     sync: SyncPosition
@@ -28,7 +30,8 @@ class BrokerMessage(_message.Message):
     idle: IdleUnits
     drain: DrainWish
     drained: DrainedUnits
-    def __init__(self, hello: _Optional[_Union[BrokerHello, _Mapping]] = ..., heartbeat: _Optional[_Union[BrokerHeartbeat, _Mapping]] = ..., sync: _Optional[_Union[SyncPosition, _Mapping]] = ..., goodbye: _Optional[_Union[BrokerGoodbye, _Mapping]] = ..., held: _Optional[_Union[HeldMetadata, _Mapping]] = ..., idle: _Optional[_Union[IdleUnits, _Mapping]] = ..., drain: _Optional[_Union[DrainWish, _Mapping]] = ..., drained: _Optional[_Union[DrainedUnits, _Mapping]] = ...) -> None: ...
+    loads: SegmentLoadReports
+    def __init__(self, hello: _Optional[_Union[BrokerHello, _Mapping]] = ..., heartbeat: _Optional[_Union[BrokerHeartbeat, _Mapping]] = ..., sync: _Optional[_Union[SyncPosition, _Mapping]] = ..., goodbye: _Optional[_Union[BrokerGoodbye, _Mapping]] = ..., held: _Optional[_Union[HeldMetadata, _Mapping]] = ..., idle: _Optional[_Union[IdleUnits, _Mapping]] = ..., drain: _Optional[_Union[DrainWish, _Mapping]] = ..., drained: _Optional[_Union[DrainedUnits, _Mapping]] = ..., loads: _Optional[_Union[SegmentLoadReports, _Mapping]] = ...) -> None: ...
 
 class BrokerHello(_message.Message):
     __slots__ = ("cluster_id", "broker_id", "session_id", "last_sequence", "endpoints", "capacity_units", "zone", "rack", "units_held", "skips_unknown")
@@ -100,6 +103,26 @@ class DrainedUnit(_message.Message):
     subscription: str
     def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., subscription: _Optional[str] = ...) -> None: ...
 
+class SegmentLoadReports(_message.Message):
+    __slots__ = ("segments",)
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    segments: _containers.RepeatedCompositeFieldContainer[SegmentLoadReport]
+    def __init__(self, segments: _Optional[_Iterable[_Union[SegmentLoadReport, _Mapping]]] = ...) -> None: ...
+
+class SegmentLoadReport(_message.Message):
+    __slots__ = ("topic_id", "unit", "name", "epoch", "rates")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RATES_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    unit: str
+    name: str
+    epoch: int
+    rates: _layouts_pb2.SegmentRates
+    def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., rates: _Optional[_Union[_layouts_pb2.SegmentRates, _Mapping]] = ...) -> None: ...
+
 class DrainWish(_message.Message):
     __slots__ = ("units_per_second",)
     UNITS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
@@ -147,21 +170,23 @@ class HeldUnit(_message.Message):
     def __init__(self, unit: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class ManagerMessage(_message.Message):
-    __slots__ = ("established", "error", "deliveries", "heartbeat_ack", "drained_settled")
+    __slots__ = ("established", "error", "deliveries", "heartbeat_ack", "drained_settled", "loads_recorded")
     ESTABLISHED_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_ACK_FIELD_NUMBER: _ClassVar[int]
     DRAINED_SETTLED_FIELD_NUMBER: _ClassVar[int]
+    LOADS_RECORDED_FIELD_NUMBER: _ClassVar[int]
     established: SessionEstablished
     error: _errors_pb2.ErrorDetail
     deliveries: Deliveries
     heartbeat_ack: HeartbeatAck
     drained_settled: DrainedUnits
-    def __init__(self, established: _Optional[_Union[SessionEstablished, _Mapping]] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., deliveries: _Optional[_Union[Deliveries, _Mapping]] = ..., heartbeat_ack: _Optional[_Union[HeartbeatAck, _Mapping]] = ..., drained_settled: _Optional[_Union[DrainedUnits, _Mapping]] = ...) -> None: ...
+    loads_recorded: SegmentLoadReports
+    def __init__(self, established: _Optional[_Union[SessionEstablished, _Mapping]] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., deliveries: _Optional[_Union[Deliveries, _Mapping]] = ..., heartbeat_ack: _Optional[_Union[HeartbeatAck, _Mapping]] = ..., drained_settled: _Optional[_Union[DrainedUnits, _Mapping]] = ..., loads_recorded: _Optional[_Union[SegmentLoadReports, _Mapping]] = ...) -> None: ...
 
 class SessionEstablished(_message.Message):
-    __slots__ = ("session_id", "epoch", "resumed", "session_ttl_ms", "heartbeat_ms", "next_sequence", "report_held", "takes_drained")
+    __slots__ = ("session_id", "epoch", "resumed", "session_ttl_ms", "heartbeat_ms", "next_sequence", "report_held", "takes_drained", "takes_loads")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
@@ -170,6 +195,7 @@ class SessionEstablished(_message.Message):
     NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     REPORT_HELD_FIELD_NUMBER: _ClassVar[int]
     TAKES_DRAINED_FIELD_NUMBER: _ClassVar[int]
+    TAKES_LOADS_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     epoch: int
     resumed: bool
@@ -178,7 +204,8 @@ class SessionEstablished(_message.Message):
     next_sequence: int
     report_held: bool
     takes_drained: bool
-    def __init__(self, session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., resumed: _Optional[bool] = ..., session_ttl_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., next_sequence: _Optional[int] = ..., report_held: _Optional[bool] = ..., takes_drained: _Optional[bool] = ...) -> None: ...
+    takes_loads: bool
+    def __init__(self, session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., resumed: _Optional[bool] = ..., session_ttl_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., next_sequence: _Optional[int] = ..., report_held: _Optional[bool] = ..., takes_drained: _Optional[bool] = ..., takes_loads: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatAck(_message.Message):
     __slots__ = ("sent_at_ms", "load_refused")

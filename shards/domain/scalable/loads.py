@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from nextgen.kernel.governance.auto_scale_policy import AutoScalePolicy
 from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.scalable.auto_scale import NEVER_CHANGED, ScaleClocks
-from nextgen.kernel.scalable.auto_scale_policy import AutoScalePolicy
 from nextgen.kernel.scalable.segment_load import SegmentLoad, cold_since, is_material
 from shards.domain.scalable.events import LayoutChanged, ScalableTopicDeleted, SegmentLoadsRecorded
 from shards.domain.scalable.state import ScalableTopic

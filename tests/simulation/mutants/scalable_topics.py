@@ -39,7 +39,7 @@ from shards.scalable.layout_change import LayoutChange
 from shards.scalable.segment_removal import SegmentRemoval
 from shards.scalable.segment_units import SegmentUnits
 from shards.scalable.subscription_cursors import SubscriptionCursors
-from shards.sessions.drained_forwarding import DrainedForwarding
+from shards.sessions.forwarding.drained_forwarding import DrainedForwarding
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _NAMESPACE_CONSUMERS = ("tests/unit/client/st/test_namespaces.py",)

@@ -9,9 +9,9 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nextgen.kernel.governance.auto_scale_policy import AutoScalePolicy
 from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.scalable.auto_scale import Decision, GroupSizes, ScaleClocks, decide
-from nextgen.kernel.scalable.auto_scale_policy import AutoScalePolicy
 from nextgen.kernel.scalable.buckets import equal_buckets
 from nextgen.kernel.scalable.ranges import initial_ranges
 from nextgen.kernel.scalable.segment_load import SegmentLoad

@@ -258,6 +258,12 @@ class LocalShard:
         wrapped = pb.ShardRequest(unassign=request)
         return (await self.call(shard_id, wrapped, timeout_ms=timeout_ms)).unassign
 
+    async def record_loads(
+        self, shard_id: int, request: pb.RecordLoadsRequest, *, timeout_ms: int
+    ) -> pb.RecordLoadsResponse:
+        wrapped = pb.ShardRequest(record_loads=request)
+        return (await self.call(shard_id, wrapped, timeout_ms=timeout_ms)).record_loads
+
     async def mark_drained(
         self, shard_id: int, request: pb.MarkDrainedRequest, *, timeout_ms: int
     ) -> pb.MarkDrainedResponse:

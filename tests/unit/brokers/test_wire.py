@@ -24,11 +24,21 @@ from brokers.ports.session import (
     DrainedUnit,
     Greeting,
     HeartbeatEcho,
+    LoadsRecorded,
+    SegmentTraffic,
     StreamEnded,
     Timing,
     TurnedAway,
 )
-from brokers.wire import drained_to_proto, from_manager, held_item, held_pages, serving
+from brokers.wire import (
+    drained_to_proto,
+    from_manager,
+    held_item,
+    held_pages,
+    segment_traffic_to_proto,
+    serving,
+)
+from nextgen.kernel.governance.broker_load import Rates
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1 import inventory_pb2, policies_pb2
 from protos.nextgen.v1.errors_pb2 import ErrorDetail
@@ -237,6 +247,7 @@ def holding_of_topics(count: int) -> Holding:
     return holding
 
 
+LOAD = SegmentTraffic("id", "s3", "segment://t/n/x/0000-ffff-3", 7, Rates(1, 2, 3, 4))
 DRAINED = DrainedUnit("id", "s3", "segment://t/n/x/0000-ffff-3", 7, "sub")
 
 
@@ -267,6 +278,18 @@ DRAINED = DrainedUnit("id", "s3", "segment://t/n/x/0000-ffff-3", 7, "sub")
                 established=wire.SessionEstablished(session_id="s", takes_drained=True)
             ),
             Greeting(Established("s", 0, False, 0), Timing(0, 0), takes_drained=True),
+        ),
+        (
+            wire.ManagerMessage(
+                established=wire.SessionEstablished(session_id="s", takes_loads=True)
+            ),
+            Greeting(Established("s", 0, False, 0), Timing(0, 0), takes_loads=True),
+        ),
+        (
+            wire.ManagerMessage(
+                loads_recorded=wire.SegmentLoadReports(segments=[segment_traffic_to_proto(LOAD)])
+            ),
+            LoadsRecorded([LOAD]),
         ),
         (
             wire.ManagerMessage(

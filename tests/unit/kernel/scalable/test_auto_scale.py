@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from nextgen.kernel.governance.auto_scale_policy import AutoScalePolicy
 from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.limits.scalable import AUTO_SCALE_CLOCK_LEAP_MS
 from nextgen.kernel.scalable.auto_scale import (
@@ -20,7 +21,6 @@ from nextgen.kernel.scalable.auto_scale import (
     ScaleClocks,
     decide,
 )
-from nextgen.kernel.scalable.auto_scale_policy import AutoScalePolicy
 from nextgen.kernel.scalable.buckets import buckets_of_halves, buckets_of_merged, equal_buckets
 from nextgen.kernel.scalable.ranges import HASHES, HashRange, are_tiling, initial_ranges
 from nextgen.kernel.scalable.segment_load import SegmentLoad, cold_since

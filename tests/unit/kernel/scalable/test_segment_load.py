@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from nextgen.kernel.governance.auto_scale_policy import DEFAULT_AUTO_SCALE
 from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.limits.placement import LOAD_RATE_MAX
-from nextgen.kernel.scalable.auto_scale_policy import DEFAULT_AUTO_SCALE
 from nextgen.kernel.scalable.segment_load import (
     SegmentLoad,
     cold_since,

@@ -25,8 +25,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     MarkDrainedRequest,
     MarkDrainedResponse,
 )
-from shards.sessions import drained_forwarding
-from shards.sessions.drained_forwarding import DrainedForwarding
+from shards.sessions.forwarding import drained_forwarding
+from shards.sessions.forwarding.drained_forwarding import DrainedForwarding
 from tests.support.scenarios import run_by
 from tests.support.simulated.virtual_time import run_virtual
 

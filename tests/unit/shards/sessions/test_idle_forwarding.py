@@ -12,7 +12,7 @@ from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits.placement import IDLE_UNITS_PER_MESSAGE_MAX
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
-from shards.sessions import idle_forwarding
+from shards.sessions.forwarding import idle_forwarding
 from tests.support.scenarios import run_by
 from tests.support.shards.harness import FakeBroker, Harness, in_shard
 

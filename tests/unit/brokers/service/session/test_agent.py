@@ -18,14 +18,16 @@ from brokers.ports.session import (
     FromManager,
     Greeting,
     HeartbeatEcho,
+    LoadsRecorded,
     ManagerLocation,
+    SegmentTraffic,
     StreamEnded,
     Timing,
     TurnedAway,
 )
 from brokers.service.session import agent as agent_module
 from brokers.service.session.agent import BrokerAgent
-from nextgen.kernel.governance.broker_load import BrokerLoad
+from nextgen.kernel.governance.broker_load import BrokerLoad, Rates
 from nextgen.kernel.limits.cluster import BROKER_RECONNECT_BACKOFF_MS_MAX
 from nextgen.tasks.timeouts import timeout
 
@@ -54,6 +56,7 @@ class FakeConnection:
         self.drains: list[int] = []
         self.idle: list[list[str]] = []
         self.drained: list[DrainedUnit] = []
+        self.segments: list[SegmentTraffic] = []
         self.units_held = 0
         self.said_goodbye = False
         self.closed = False
@@ -81,6 +84,9 @@ class FakeConnection:
 
     def report_idle(self, units: Sequence[Assignment]) -> None:
         self.idle.append([unit.name for unit in units])
+
+    def report_loads(self, segments: Sequence[SegmentTraffic]) -> None:
+        self.segments += segments
 
     def report_drained(self, units: Sequence[DrainedUnit]) -> None:
         self.drained.extend(units)
@@ -433,3 +439,25 @@ async def test_a_manager_that_does_not_know_drained_units_is_sent_none():
         agent.report_drained([DRAINED])
 
         assert connection.drained == []
+
+
+LOAD = SegmentTraffic("id", "s3", "segment://t/n/x/0000-ffff-3", 7, Rates(1))
+
+
+async def test_loads_are_reported_to_a_manager_that_takes_them_and_its_answers_passed_on():
+    recorded: list[SegmentTraffic] = []
+    takes = replace(greeting(), takes_loads=True)
+    cluster = FakeCluster(
+        [greeting()],
+        [replace(takes, established=greeting(resumed=True).established), LoadsRecorded([LOAD])],
+    )
+    async with running(cluster) as agent:
+        agent.on_loads_recorded = recorded.extend
+        first = await played(cluster, 0)
+        agent.report_loads([LOAD])
+        cluster.known = ManagerLocation("b:2", 2)
+        cluster.changed.set()
+        second = await played(cluster, 1)
+        agent.report_loads([LOAD])
+
+        assert (first.segments, second.segments, recorded) == ([], [LOAD], [LOAD])

@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nextgen.kernel.governance.auto_scale_policy import DEFAULT_AUTO_SCALE
 from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.scalable.auto_scale import GroupSizes, ScaleClocks
-from nextgen.kernel.scalable.auto_scale_policy import DEFAULT_AUTO_SCALE
 from nextgen.kernel.scalable.segment_load import SegmentLoad
 from shards.domain.scalable import loads
 from shards.domain.scalable.commands import AbandonLayoutChange, DeleteScalableTopic, PruneSegments

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nextgen.kernel.scalable.auto_scale_policy import (
+from nextgen.kernel.governance.auto_scale_policy import (
     DEFAULT_AUTO_SCALE,
     AutoScalePolicy,
     InvalidAutoScale,

@@ -110,6 +110,15 @@ def resolve(service: AutoScalePolicy, *overrides: str) -> AutoScalePolicy:
     return policy
 
 
+def refused_override(text: str) -> str:
+    """Return why an override may not be set, "" if it may. Levels are put together later."""
+    try:
+        _read(text)
+    except InvalidAutoScale as error:
+        return str(error)
+    return ""
+
+
 def problem(values: Mapping[str, Any]) -> str:
     """Return why a policy may not have ``values``, by Pulsar's names; "" if it may.
 

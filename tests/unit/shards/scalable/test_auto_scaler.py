@@ -1,0 +1,302 @@
+"""Topics that are split and merged by themselves: when they are evaluated, and what comes of it.
+
+Findings are those of the review of Apache Pulsar's PIP-483 (docs/flows/auto-scale.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.limits.scalable import AUTO_SCALE_TICK_MS, LAYOUT_CHANGE_READY_MS
+from nextgen.replication.ports import NodeId
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from shards.scalable.scaling import auto_scaler
+from shards.scalable.scaling.auto_scaler import AutoScaler
+from tests.support.scalable.loads import (
+    COLD,
+    HOT,
+    IDLE,
+    WARM,
+    decided,
+    register,
+    report,
+    set_policy,
+    settle,
+)
+from tests.support.scalable.shard import NAME, ScalableShard, in_scalable_shard
+from tests.support.scenarios import run_by
+from tests.support.shards.harness import NAMESPACE
+
+TICK_S = AUTO_SCALE_TICK_MS / 1_000
+
+
+def active(shard: ScalableShard) -> int:
+    return len(shard.topic.active)
+
+
+@run_by(in_scalable_shard)
+async def test_a_hot_segment_is_split_and_the_record_says_why(shard: ScalableShard) -> None:
+    await report(shard, {0: HOT})
+    await settle()
+
+    (why,) = await decided(shard)
+    assert shard.units == {"s0": "sealed", "s1": "active", "s2": "active"}
+    assert (why.name, why.operation_id, why.kind, why.reason) == (NAME, 1, "split", "msgRateIn")
+    assert [(each.segment_id, each.rates.messages_in) for each in why.loads] == [(0, 20_000)]
+    assert json.loads(why.policy)["splitMsgRateInThreshold"] == 10_000
+    (planned,) = await shard.harness.events("layout_change_planned")
+    (event,) = await shard.harness.events("auto_scale_decided")
+    assert planned.layout_change_planned.asked_by == "auto_scale"
+    assert event.position == planned.position + 1, "in the record of the plan"
+    assert why.evaluated_at_ms == planned.layout_change_planned.planned_at_ms
+
+
+@run_by(in_scalable_shard, segments=2)
+async def test_cold_segments_are_merged_when_the_window_is_over(shard: ScalableShard) -> None:
+    """No report comes at the end of the window: the leader has noted it."""
+    await report(shard, {0: COLD, 1: IDLE})
+    await asyncio.sleep(299)
+    assert active(shard) == 2
+
+    await settle()
+
+    assert [each.reason for each in await decided(shard)] == ["cold"]
+    assert shard.units == {"s0": "sealed", "s1": "sealed", "s2": "active"}
+
+
+@run_by(in_scalable_shard)
+async def test_a_burst_of_consumers_is_answered_at_one_split_for_each_cooldown(
+    shard: ScalableShard,
+) -> None:
+    """Finding 8: nothing but the end of the cool-down has the topic evaluated again."""
+    await set_policy(shard, splitCooldownSeconds=10)
+    await report(shard, {0: WARM})
+    for number in range(4):
+        await register(shard, f"c{number}")
+    await settle()
+    assert active(shard) == 2
+    await report(shard, dict.fromkeys((1, 2), WARM))
+    await asyncio.sleep(4)
+    assert active(shard) == 2
+
+    await asyncio.sleep(2)
+    assert active(shard) == 3
+    await report(shard, {each.segment_id: WARM for each in shard.topic.active})
+    await asyncio.sleep(11)
+
+    assert active(shard) == 4
+    assert {each.reason for each in await decided(shard)} == {"consumer-count"}
+
+
+@run_by(in_scalable_shard)
+async def test_a_consumer_that_comes_during_an_evaluation_is_not_overlooked(
+    shard: ScalableShard,
+) -> None:
+    """Finding 8: a note during an evaluation has the topic evaluated once more."""
+    evaluate, evaluated = AutoScaler._evaluate, 0
+
+    async def slow(self: AutoScaler, *arguments: object) -> None:
+        nonlocal evaluated
+        evaluated += 1
+        await evaluate(self, *arguments)  # type: ignore[arg-type]
+        await asyncio.sleep(3)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AutoScaler, "_evaluate", slow)
+        await report(shard, {0: WARM})
+        await asyncio.sleep(1)
+        await register(shard, "a")
+        await register(shard, "b")
+        await asyncio.sleep(1)
+        assert active(shard) == 1, "the first evaluation is not over"
+
+        await settle(10)
+
+    assert active(shard) == 2
+
+
+@run_by(in_scalable_shard)
+async def test_the_end_of_a_consumer_has_the_topic_evaluated(shard: ScalableShard) -> None:
+    """Nothing but the consumer that leaves holds back the merge."""
+    await set_policy(shard, mergeWindowSeconds=0, splitVsRebucketMinMsgRateInThreshold=1)
+    await shard.change("split", 0)
+    await register(shard, "a")
+    await register(shard, "b")
+    await report(shard, {1: COLD, 2: COLD})
+    await settle()
+    assert active(shard) == 2
+
+    body = pb.RemoveScalableConsumer(name=NAME, subscription="s", consumer_name="b", reason="left")
+    await shard.run(remove_scalable_consumer=body)
+    await settle()
+
+    assert active(shard) == 1
+
+
+@run_by(in_scalable_shard)
+async def test_a_cooldown_counts_on_behind_a_failover(shard: ScalableShard) -> None:
+    """Finding 6: the time of the last split is in the log."""
+    await report(shard, {0: HOT})
+    await settle()
+    await report(shard, {1: HOT, 2: COLD})
+    shard.stop_leader()
+    await shard.start_leader()
+    await asyncio.sleep(45)
+    assert active(shard) == 2
+
+    await asyncio.sleep(20)
+
+    assert active(shard) == 3
+
+
+@run_by(in_scalable_shard)
+async def test_a_split_that_was_taken_back_burns_no_cooldown(shard: ScalableShard) -> None:
+    """Finding 6: as soon as brokers are back the split is tried again."""
+    await set_policy(shard, splitCooldownSeconds=3_600)
+    await report(shard, {0: HOT})
+    shard.segments.down.update(["broker-1:1", "broker-2:1"])
+    await asyncio.sleep(LAYOUT_CHANGE_READY_MS / 1_000 + 5)
+    assert await shard.harness.events("layout_change_abandoned")
+
+    shard.segments.down.clear()
+    await settle(40)
+
+    assert active(shard) == 2
+
+
+@run_by(in_scalable_shard)
+async def test_a_topic_whose_evaluation_fails_is_evaluated_again(shard: ScalableShard) -> None:
+    """Finding 1: whatever is raised, the topic is evaluated again."""
+    evaluate, failures = auto_scaler.auto_scale.decide, 1
+
+    def failing(*arguments: object) -> object:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise RuntimeError("it breaks")
+        return evaluate(*arguments)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(auto_scaler.auto_scale, "decide", failing)
+        await report(shard, {0: HOT})
+        await settle()
+        assert active(shard) == 1
+
+        await asyncio.sleep(TICK_S)
+
+    assert active(shard) == 2
+
+
+@run_by(in_scalable_shard)
+async def test_every_setting_takes_effect_at_once(shard: ScalableShard) -> None:
+    """Finding 7: turned on and off, and a threshold lowered, without a new leader or a report."""
+    await set_policy(shard, enabled=False)
+    await report(shard, {0: HOT})
+    await settle()
+    assert active(shard) == 1
+
+    await set_policy(shard, enabled=True)
+    await settle()
+    assert active(shard) == 2
+
+    await report(shard, {1: WARM, 2: COLD})
+    await set_policy(shard, splitMsgRateInThreshold=1_999, splitCooldownSeconds=0)
+    await settle()
+    assert active(shard) == 3
+
+
+@run_by(in_scalable_shard)
+async def test_a_namespaces_policy_counts_field_by_field_below_the_topics(
+    shard: ScalableShard,
+) -> None:
+    await set_policy(shard, name=NAMESPACE, maxSegments=1, splitMsgRateInThreshold=30_000)
+    await set_policy(shard, maxSegments=8)
+    await report(shard, {0: HOT})
+    await settle()
+    assert active(shard) == 1
+
+    await set_policy(shard, name=NAMESPACE, maxSegments=1)
+    # Watches of namespaces are silent here, so the next look finds it.
+    await settle(2 * TICK_S)
+
+    assert active(shard) == 2
+
+
+@run_by(in_scalable_shard)
+async def test_a_policy_that_makes_no_sense_is_refused_when_it_is_set(
+    shard: ScalableShard,
+) -> None:
+    """Finding 5."""
+    for fields, why in (
+        ({"splitMsgRateInThreshold": 0}, "splitMsgRateInThreshold"),
+        ({"minSegments": 3, "maxSegments": 2}, "maxSegments"),
+        ({"mergeCooldownSeconds": -1}, "mergeCooldownSeconds"),
+    ):
+        refused = await set_policy(shard, **fields)
+        assert refused.rejection_code == RejectionCode.NOT_ALLOWED.value
+        assert refused.message.startswith(why)
+
+
+@run_by(in_scalable_shard)
+async def test_levels_that_contradict_each_other_leave_the_topic_alone(
+    shard: ScalableShard,
+) -> None:
+    """Finding 5: what only shows when levels are put together."""
+    await set_policy(shard, name=NAMESPACE, splitMsgRateInThreshold=1_500)
+    await set_policy(shard, mergeMsgRateInThreshold=1_800)
+    await report(shard, {0: HOT})
+    await settle()
+    assert active(shard) == 1
+
+    await set_policy(shard, mergeMsgRateInThreshold=1_200)
+    await settle()
+
+    assert active(shard) == 2
+
+
+@run_by(in_scalable_shard)
+async def test_an_operation_of_an_operator_is_not_disturbed(shard: ScalableShard) -> None:
+    shard.segments.down.update(["broker-1:1", "broker-2:1"])
+    changing = asyncio.create_task(shard.change("rebucket", 0, buckets=8))
+    await asyncio.sleep(1)
+    await shard.harness.leader.state.proposer.confirm()
+    shard.harness.leader.scalable.scaler.note(NAME)
+    await settle(1)
+    assert await decided(shard) == []
+
+    shard.segments.down.clear()
+    await changing
+
+
+@run_by(in_scalable_shard)
+async def test_a_group_that_has_not_been_upgraded_is_left_alone(shard: ScalableShard) -> None:
+    shard.harness.log.event_levels[NodeId("node-1")] = 8
+
+    with pytest.raises(Refused, match="segment_loads_recorded"):
+        await report(shard, {0: HOT})
+
+    for number in range(6):
+        await register(shard, f"c{number}")
+    await settle()
+    assert await decided(shard) == []
+    shard.harness.log.event_levels.clear()
+    await register(shard, "c6")
+    await settle()
+    assert [each.kind for each in await decided(shard)] == ["rebucket"]
+
+
+@run_by(in_scalable_shard, segments=2)
+async def test_all_segments_get_buckets_in_one_operation(shard: ScalableShard) -> None:
+    for number in range(5):
+        await register(shard, f"c{number}")
+    await settle()
+
+    (why,) = await decided(shard)
+    assert (why.kind, list(why.segments), why.buckets) == ("rebucket", [0, 1], 4)
+    assert [each.bucket_count for each in shard.topic.active] == [4, 4]
+    assert shard.topic.epoch == 1
