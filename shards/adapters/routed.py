@@ -12,6 +12,7 @@ from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.cluster.view import ClusterView
 from nextgen.client.routing.router import ShardRouter
+from nextgen.client.transport.shared_channels import SharedChannels
 from nextgen.kernel.errors import InvalidRequest, Unavailable
 from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_BYTES_MAX, PROPERTIES_BYTES_MAX
@@ -176,6 +177,7 @@ class LinkedHomes:
 
     def __init__(self, link: ClusterLink) -> None:
         self._link = link
+        self._channels = SharedChannels()
 
     def home_of(self, kind: Kind, name: str) -> int:
         shard_id = self._link.view.shard_for_key(_routing_key(kind, name))
@@ -193,7 +195,7 @@ class LinkedHomes:
         self._link.learn_leader(shard_id, term, node_id)
 
     def watch(self, shard_id: int, subscriber_id: str) -> ShardWatching:
-        return ShardWatch(shard_id, subscriber_id, self._link)
+        return ShardWatch(shard_id, subscriber_id, self._link, channels=self._channels)
 
 
 class RoutedParents:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from nextgen.client.changes.shard_watch import ShardWatch, WatchListener
 from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.transport.shared_channels import SharedChannels
 from nextgen.tasks.background import cancel_and_wait, keep
 from protos.nextgen.v1.inventory_pb2 import Kind
 
@@ -20,6 +21,7 @@ class ShardStreams:
     def __init__(self, subscriber_id: str, link: ClusterLink) -> None:
         self._subscriber_id = subscriber_id
         self._link = link
+        self._channels = SharedChannels()
         self._streams: dict[int, tuple[ShardWatch, asyncio.Task[None]]] = {}
 
     def __repr__(self) -> str:
@@ -39,7 +41,7 @@ class ShardStreams:
         """Return the stream of a shard; begin it if there is none."""
         entry = self._streams.get(shard_id)
         if entry is None:
-            stream = ShardWatch(shard_id, self._subscriber_id, self._link)
+            stream = ShardWatch(shard_id, self._subscriber_id, self._link, channels=self._channels)
             task = keep("shard_stream", stream.run)
             entry = self._streams[shard_id] = stream, task
         return entry[0]

@@ -27,6 +27,7 @@ from nextgen.client.changes.watch_places import (
 )
 from nextgen.client.changes.watch_requests import WatchRequests
 from nextgen.client.cluster.view import ClusterView
+from nextgen.client.transport.shared_channels import SharedChannels
 from nextgen.client.transport.stream_call import WATCH, stream_call
 from nextgen.client.wire.errors import from_detail
 from nextgen.kernel.errors import (
@@ -72,11 +73,17 @@ class ShardWatch:
 
     With ``at_leader`` False any replica may serve the stream, which spreads the load. Only the
     leader serves leased and acknowledged watches, so they need ``at_leader``; one stream has leased
-    or acknowledged watches, not both.
+    or acknowledged watches, not both. Streams with the same ``channels`` share connections.
     """
 
     def __init__(
-        self, shard_id: int, subscriber_id: str, link: WatchLink, *, at_leader: bool = True
+        self,
+        shard_id: int,
+        subscriber_id: str,
+        link: WatchLink,
+        *,
+        at_leader: bool = True,
+        channels: SharedChannels | None = None,
     ) -> None:
         self.shard_id = shard_id
         self.subscriber_id = subscriber_id
@@ -88,6 +95,7 @@ class ShardWatch:
         """Whether the stream is connected and has delivered an update."""
         self._link = link
         self._at_leader = at_leader
+        self._channels = channels
         self._places = WatchPlaces()
         self._requests: WatchRequests | None = None
         self._hint: str | None = None
@@ -287,7 +295,9 @@ class ShardWatch:
         )
 
     async def _follow(self, endpoint: str) -> None:
-        async with stream_call(endpoint, WATCH, WatchShardRequest, WatchShardUpdate) as call:
+        async with stream_call(
+            endpoint, WATCH, WatchShardRequest, WatchShardUpdate, self._channels
+        ) as call:
             try:
                 await self._converse(call, endpoint)
             finally:

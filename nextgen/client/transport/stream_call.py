@@ -1,4 +1,4 @@
-"""A call that streams in both directions, over a channel of its own."""
+"""A call that streams in both directions, over a channel of its own or a shared one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
-from nextgen.client.transport.channel import close_channel, open_channel, wait_connected
+from nextgen.client.transport.channel import wait_connected
+from nextgen.client.transport.shared_channels import SharedChannels
 from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.errors import ConnectionLost
 
@@ -20,9 +21,15 @@ WATCH = "/nextgen.v1.ShardService/Watch"
 
 @asynccontextmanager
 async def stream_call(
-    endpoint: str, method: str, request_type: type[Message], response_type: type[Message]
+    endpoint: str,
+    method: str,
+    request_type: type[Message],
+    response_type: type[Message],
+    channels: SharedChannels | None = None,
 ) -> AsyncIterator[Any]:
     """Connect to ``endpoint`` (host:port) and yield the call; close both at the end.
+
+    The streams with the same ``channels`` share a connection to each process.
 
     Raises:
         Unavailable: No process accepted the connection.
@@ -30,24 +37,22 @@ async def stream_call(
             are no message.
         MetadataError: The error with which the call ended.
     """
-    channel = open_channel(endpoint)
     try:
-        await wait_connected(channel, endpoint)
-        start: Any = channel.stream_stream(
-            method,
-            request_serializer=request_type.SerializeToString,
-            response_deserializer=response_type.FromString,
-        )
-        call = start()
-        try:
-            yield call
-        finally:
-            call.cancel()
+        async with (channels or SharedChannels()).to(endpoint) as channel:
+            await wait_connected(channel, endpoint)
+            start: Any = channel.stream_stream(
+                method,
+                request_serializer=request_type.SerializeToString,
+                response_deserializer=response_type.FromString,
+            )
+            call = start()
+            try:
+                yield call
+            finally:
+                call.cancel()
     except TimeoutError as error:
         raise ConnectionLost(f"{endpoint} is silent") from error
     except grpc.RpcError as error:
         raise error_of_rpc(error) from error
     except (asyncio.InvalidStateError, DecodeError) as error:
         raise ConnectionLost(f"the watch at {endpoint} broke: {error!r}") from error
-    finally:
-        await close_channel(channel)
