@@ -164,14 +164,11 @@ class OwnersSourceFeeds(SourceFeeds):
         finally:
             source.detach()
             self._drop_unused(stream)
-        _logger.info(
-            "source left",
-            source=source.name.text,
-            broker=located.broker_id,
-            reason=reason.value,
-            why=message,
-        )
-        return reason, message, (loop.time() - began_at) * 1_000 if source.was_fed else 0
+        if not source.was_fed:
+            return reason, message, 0
+        facts = {"source": source.name.text, "broker": located.broker_id, "why": message}
+        _logger.info("source left", reason=reason.value, **facts)
+        return reason, message, (loop.time() - began_at) * 1_000
 
     def _stream(self, broker_id: str, session_id: str) -> SharedStream:
         key = (broker_id, session_id)

@@ -353,6 +353,17 @@ async def test_a_broker_that_serves_no_clients_has_no_sources(
         await stream.run(lambda _: None)
 
 
+async def test_a_broker_of_an_earlier_release_is_lost(world: BrokerWorld, servers: Servers) -> None:
+    """It does not know the call, and is asked again until it is replaced."""
+    await source_at(world, "a", SHADOW)
+    await servers.start("a", BrokerServiceServicer())
+
+    shadow = servers.shadow("b")
+
+    await until(lambda: len(shadow.aways) > 1)
+    assert {reason for reason, _ in shadow.aways} == {SourceAway.LOST}
+
+
 async def test_a_stream_that_cannot_be_opened_says_so() -> None:
     with pytest.raises(Unavailable):
         await GrpcSourceStream("b", lambda: "127.0.0.1:1").run(lambda _: None)
