@@ -20,6 +20,7 @@ from protos.pulsar import PulsarApi_pb2 as pulsar
 SETUP_TIMEOUT_MS = 60_000
 MOVE_ATTEMPTS_MAX = 50
 MOVE_PAUSE_S = 0.2
+SUBSCRIBE_ATTEMPTS_MAX = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +113,16 @@ async def subscribe(
             consumer_id=consumer_id,
         ),
     )
-    answer = await connection.request(command, timeout_ms=SETUP_TIMEOUT_MS)
-    if answer.type != pulsar.BaseCommand.SUCCESS:
+    for _ in range(SUBSCRIBE_ATTEMPTS_MAX):
+        command.subscribe.ClearField("request_id")
+        answer = await connection.request(command, timeout_ms=SETUP_TIMEOUT_MS)
+        if answer.type == pulsar.BaseCommand.SUCCESS:
+            break
+        # Clients ask again: the shadow is being opened, or its cursors wait for the disk.
+        if answer.error.error != pulsar.ServiceNotReady:
+            raise SystemExit(f"{topic} {subscription}: {answer}")
+        await asyncio.sleep(MOVE_PAUSE_S)
+    else:
         raise SystemExit(f"{topic} {subscription}: {answer}")
     connection.send_command(
         pulsar.BaseCommand(
