@@ -89,10 +89,23 @@ class UnitLedgers:
         try:
             if self._shadows is None:
                 raise StorageFailed("this broker opens no shadow topics")
-            unit = parse_topic(source)
+            unit = _source_unit(name, source)
         except (StorageFailed, InvalidName) as error:
             await own.close()
             raise StorageFailed(f"a shadow of {source}: {error}") from error
-        if name.partition is not None:
-            unit = unit.of_partition(name.partition)
         return await self._shadows.open(own, name, unit)
+
+
+def _source_unit(shadow: TopicName, source: str) -> TopicName:
+    """Return the unit of a source that a unit of a shadow follows.
+
+    Shards check what they are given. A property that is older than shadow topics may say anything.
+
+    Raises:
+        InvalidName: It can be the source of no topic, or not of this one.
+    """
+    found = parse_topic(source)
+    is_topic = found.domain is Domain.PERSISTENT and found.partition is None
+    if not is_topic or found.base_text == shadow.base_text:
+        raise InvalidName("it cannot be the source")
+    return found if shadow.partition is None else found.of_partition(shadow.partition)

@@ -170,13 +170,29 @@ async def test_a_broker_without_feeds_opens_no_shadow():
     await world.stop()
 
 
-async def test_a_source_that_cannot_be_parsed_is_a_failure_of_storage(world: ShadowWorld):
-    world.assign(f"{SHADOW}2", "b", properties={SHADOW_SOURCE_PROPERTY: "no/topic"})
+@pytest.mark.parametrize("partition", ["", "-partition-1"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "no/topic",
+        "topic://public/default/orders",
+        "non-persistent://public/default/orders",
+        f"{TOPIC}-partition-1",
+        f"{SHADOW}2",
+    ],
+)
+async def test_a_source_that_cannot_be_one_is_a_failure_of_storage(
+    world: ShadowWorld, source: str, partition: str
+):
+    name = f"{SHADOW}2{partition}"
+    world.assign(name, "b", properties={SHADOW_SOURCE_PROPERTY: source})
 
-    refused = await world.client().subscribe(topic=f"{SHADOW}2")
+    refused = await world.client().subscribe(topic=name)
 
     assert refused.error == pulsar.PersistenceError
-    assert "no/topic" in refused.message
+    assert source in refused.message
+    assert world.feeds.follows == []
+    assert world.broker("b").ledger(name).is_closed
 
 
 async def test_a_topic_that_is_not_persistent_is_never_a_shadow(world: ShadowWorld):
