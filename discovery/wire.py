@@ -21,8 +21,7 @@ from nextgen.kernel.limits.cluster import (
     TRACE_ID_CHARACTERS_MAX,
 )
 from nextgen.kernel.limits.listing import LIST_PREFIX_BYTES_MAX
-from nextgen.kernel.routing.names import InvalidName, parse_topic
-from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
+from nextgen.kernel.routing.names import InvalidName
 from protos.nextgen.v1.discovery_service_pb2 import (
     ListObjectsRequest,
     LookupRequest,
@@ -30,7 +29,7 @@ from protos.nextgen.v1.discovery_service_pb2 import (
 )
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
-from protos.nextgen.v1.shard_service_pb2 import CommandResult, TopicSpec
+from protos.nextgen.v1.shard_service_pb2 import CommandResult
 
 Parsed = TypeVar("Parsed")
 
@@ -112,20 +111,6 @@ def trouble_answer(topic: str, error: MetadataError) -> bytes:
 def refused_answer(topic: str, code: str, message: str) -> bytes:
     """Return the encoded, final answer to a failed lookup."""
     return encoded_answer(LookupAnswer(topic=topic, rejection_code=code, message=message))
-
-
-def spell_out_source(spec: TopicSpec) -> None:
-    """Have a topic that is to be a shadow name its source in canonical form.
-
-    Raises:
-        InvalidName: The source is no topic's name.
-    """
-    if SHADOW_SOURCE_PROPERTY in spec.properties:
-        try:
-            source = parse_topic(spec.properties[SHADOW_SOURCE_PROPERTY])
-        except InvalidName as error:
-            raise InvalidName(f"{SHADOW_SOURCE_PROPERTY}: {error}") from error
-        spec.properties[SHADOW_SOURCE_PROPERTY] = source.text
 
 
 _LOOKUP_FIELDS = RequestFields(LookupRequest)

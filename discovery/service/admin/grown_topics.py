@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from discovery.ports import Shards
 from discovery.service.admin.deadline import all_of
 from discovery.service.admin.topic_deletion import Owners
+from nextgen.client.routing.topic_creation import Created
 from nextgen.kernel.errors import ConnectionLost, Definite, Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
@@ -28,12 +29,14 @@ from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 class GrownTopics:
     """Copies subscriptions to partitions. Raises ``MetadataError`` kinds only.
 
-    Without ``owners`` nothing is copied.
+    Without ``owners`` nothing is copied. ``created`` is called for shadows, which have grown with
+    their source.
     """
 
-    def __init__(self, shards: Shards, owners: Owners | None) -> None:
+    def __init__(self, shards: Shards, owners: Owners | None, created: Created) -> None:
         self._shards = shards
         self._owners = owners
+        self._created = created
 
     async def copy_subscriptions(
         self, name: TopicName, partitions: Iterable[int], timeout_ms: int
@@ -92,7 +95,8 @@ class GrownTopics:
                         raise
 
     async def _shadows_in(self, shard_id: int, source: TopicName, timeout_ms: int) -> list[str]:
-        """Return the shadows of a topic that live in one shard."""
+        """Return the shadows of a topic that live in one shard. Their partitions, as far as they
+        are remembered here, are forgotten."""
         names: list[str] = []
         more = True
         while more:
@@ -104,11 +108,13 @@ class GrownTopics:
             )
             request = shard_pb.ShardRequest(list=wanted)
             try:
-                page = (await self._shards.call(shard_id, request, timeout_ms=timeout_ms)).list
+                response = await self._shards.call(shard_id, request, timeout_ms=timeout_ms)
             except Definite as error:
                 # The topic has grown: see ``copy_subscriptions``.
                 why = f"the shadows of {source.text} in shard {shard_id} are not known: {error}"
                 raise ConnectionLost(why) from error
+            page = response.list
+            self._created(shard_id, response.position, page.names)
             names += page.names
             more = page.more_items
         return names

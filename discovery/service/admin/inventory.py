@@ -17,7 +17,6 @@ from discovery.wire import (
     check_command_id,
     derived_command_id,
     parse_name,
-    spell_out_source,
 )
 from nextgen.client.routing.topic_creation import Created
 from nextgen.client.routing.write_admission import WriteBounds
@@ -94,7 +93,7 @@ class InventoryService:
         self._created = created
         self._turns = WriteTurns(write_bounds)
         self._deletion = TopicDeletion(shards, owners)
-        self._grown = GrownTopics(shards, owners)
+        self._grown = GrownTopics(shards, owners, created)
 
     # Tenants ----------------------------------------------------------------------------------
 
@@ -378,7 +377,6 @@ class InventoryService:
         for place, spec in enumerate(topics):
             try:
                 name = parse_topic(spec.name)
-                spell_out_source(spec)
             except InvalidName as error:
                 refused[place] = shard_pb.TopicOutcome(
                     rejection_code=RejectionCode.INVALID_NAME, message=str(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -47,15 +48,19 @@ class World:
         self.shadows: dict[int, list[str]] = {}
         """By shard; with None of them the topic is no source."""
         self.lost_shards: set[int] = set()
+        self.created: list[tuple[int, int, str]] = []
         self.calls_at_once = self.calls_at_once_max = 0
         self.service = InventoryService(
             self,  # type: ignore[arg-type]
             StaticLink(full_update({1: "a", 2: "b"})),  # type: ignore[arg-type]
             DiscoveryCounters(),
             self._unused,
-            lambda *_created: None,
+            self._note_created,
             owners=self,
         )
+
+    def _note_created(self, shard_id: int, position: int, names: Iterable[str]) -> None:
+        self.created += [(shard_id, position, name) for name in names]
 
     async def _unused(self) -> None:
         raise AssertionError("no default namespace is needed")
@@ -108,7 +113,7 @@ class World:
             raise Unavailable("the shard cannot be reached")
         names = [each for each in self.shadows.get(shard_id, ()) if each > request.after]
         page = shard_pb.ListResponse(names=names[:1], more_items=len(names) > 1)
-        return shard_pb.ShardResponse(list=page)
+        return shard_pb.ShardResponse(list=page, position=70 + shard_id)
 
     # The shard's side -----------------------------------------------------------------------------
 
@@ -250,6 +255,18 @@ async def test_new_partitions_of_each_shadow_have_its_own_subscriptions(world: W
         for partition in (2, 3):
             own = {f"own-{number}": ({}, "earliest")}
             assert world.subscriptions[f"{name}-partition-{partition}"] == own
+
+
+async def test_the_former_partitions_of_shadows_are_not_remembered(world: World) -> None:
+    """A client that looks a shadow up next finds all partitions."""
+    world.shadows = SHADOWS
+
+    await world.grow(4)
+
+    of_shadows = [each for each in world.created if each[2] != TOPIC]
+    assert of_shadows == [
+        (shard_id, 70 + shard_id, name) for shard_id, names in SHADOWS.items() for name in names
+    ]
 
 
 async def test_a_growth_whose_shadows_are_not_known_is_finished_by_its_repetition(
