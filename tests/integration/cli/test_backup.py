@@ -28,7 +28,8 @@ from nextgen.cli.shards.verify import verify_shards
 from nextgen.client import Client
 from nextgen.client.model import NewTopic, ScalableTopic
 from nextgen.export.stores.urls import open_store
-from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.errors import MetadataError, Refused
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.events.generations import GENERATION_BITS
 from nextgen.kernel.governance.policies import NO_POLICIES, PlacementRules
 from nextgen.kernel.governance.quota_file import QuotaFile
@@ -43,6 +44,8 @@ SIZE = ClusterSize(cluster_managers=1, shard_nodes=3, discovery=1, brokers=1, sh
 THREE_TIMES = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=1, shards=9)
 TOPICS = [f"persistent://acme/orders/t{number:04}" for number in range(2_500)]
 KEPT, WIDE = "persistent://acme/orders/kept", "persistent://acme/orders/wide"
+AUDIT = "persistent://acme/orders/audit"
+"""A shadow of ``KEPT``, whose name comes before that of its source."""
 DELETED = "persistent://acme/orders/deleted"
 """Deleted, with its messages, behind the backup."""
 SCALED = "topic://acme/orders/scaled"
@@ -107,6 +110,7 @@ async def fill(client: Client) -> None:
     rules = PlacementRules(pinned_brokers=("broker-1",))
     await client.set_policies(KEPT, replace(NO_POLICIES, placement=rules))
     await client.set_policies(KEPT, replace(NO_POLICIES, placement=rules, message_ttl_ms=900_000))
+    await client.create_shadow(AUDIT, KEPT)
 
 
 async def delete_with_messages(cluster: LocalCluster, ledgers: Path) -> None:
@@ -235,6 +239,15 @@ async def check_layout(client: Client, before: ScalableTopic) -> None:
     assert layout.subscriptions == before.subscriptions
 
 
+async def check_shadow(client: Client) -> None:
+    """A restored shadow has its source, is in its list, and keeps it from being deleted."""
+    assert await client.get_shadow_source(AUDIT) == KEPT
+    assert await client.get_shadows(KEPT) == [AUDIT]
+    with pytest.raises(Refused, match=AUDIT) as refused:
+        await client.delete_topic(KEPT, force=True)
+    assert refused.value.code == RejectionCode.NOT_EMPTY
+
+
 async def check_restored(cluster: LocalCluster, manifest: Manifest, before: dict[str, Any]) -> None:
     async with Client(list(cluster.plan.discovery_endpoints)) as client:
         kept, wide = await client.get_topic(KEPT), await client.get_topic(WIDE)
@@ -248,7 +261,8 @@ async def check_restored(cluster: LocalCluster, manifest: Manifest, before: dict
         assert tenant.properties == {"owner": "shop"}
         assert (await client.get_policies("acme/orders")).policies.message_ttl_ms == 600_000
         names = [topic.name async for topic, _ in client.list_topics_and_policies("acme/orders")]
-        assert names == sorted([*TOPICS, DELETED, KEPT, WIDE, SCALED])
+        assert names == sorted([*TOPICS, AUDIT, DELETED, KEPT, WIDE, SCALED])
+        await check_shadow(client)
         await check_layout(client, before["layout"])
         (answer,) = await client.lookup([KEPT])
         assert manifest.least_epoch == 1 << GENERATION_BITS > before["epoch"]
@@ -262,6 +276,9 @@ async def check_restored(cluster: LocalCluster, manifest: Manifest, before: dict
     code, said = await nextgen(cluster, "read", KEPT, "--service-url", url)
     assert code == 0
     assert said.index("from before") < said.index("from after")
+    code, said = await nextgen(cluster, "read", AUDIT, "--service-url", url)
+    assert code == 0, said
+    assert said.index("from before") < said.index("from after"), "the shadow reads its source"
     await produce(cluster, SCALED, "from after")
     code, said = await nextgen(cluster, "read", SCALED, "--service-url", url)
     assert code == 0, said
