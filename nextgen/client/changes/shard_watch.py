@@ -350,6 +350,8 @@ class ShardWatch:
             # Acknowledge after the listeners returned: a move relies on it to end the former owner.
             self.renew_lease()
             return
+        if update.watch_id and not self._places.is_caught_up(update.watch_id):
+            return  # The watch is still behind, so no more was taken in than before.
         self.acknowledge()
 
     def _renewal(self) -> WatchRenew:

@@ -15,12 +15,13 @@ import pytest
 
 from nextgen.client.changes import shard_watch
 from nextgen.client.changes.shard_watch import ShardWatch
+from nextgen.client.changes.watch_requests import WatchRequests
 from nextgen.client.transport.stream_call import stream_call
 from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, PositionAhead
 from nextgen.kernel.limits.stream import WATCH_PROGRESS_MS
 from nextgen.tasks.timeouts import timeout
-from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, KIND_TOPIC
+from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, KIND_TOPIC, Item
 from protos.nextgen.v1.shard_service_pb2 import (
     WatchAdd,
     WatchOpen,
@@ -476,6 +477,29 @@ async def test_an_acknowledged_watch_reports_its_position_by_itself(cluster: Clu
             position = await cluster.commit(*([created("a")] if not number else []), policies)
             await effective.wait(position, {(KIND_TOPIC, names[0])})
             assert recorder.events[-1].position == position
+
+
+async def test_nothing_is_acknowledged_by_updates_that_leave_their_watch_behind() -> None:
+    """A watch is behind until an update carries nothing but its id and a position."""
+    watch = ShardWatch(SHARD, "manager", FakeLink())
+    recorder, names = Recorder(), [f"{ROOT}/a"]
+    watch_id = watch.add(recorder, kinds=(KIND_TOPIC,), names=names, acknowledged=True)
+    requests = watch._requests = WatchRequests(SHARD, "manager")
+    item = Item(kind=KIND_TOPIC, name=names[0])
+    sent: list[bool] = []
+    for update in (
+        WatchShardUpdate(watch_id=watch_id, items=[item]),
+        WatchShardUpdate(watch_id=watch_id, position=5, snapshot_complete=True),
+        WatchShardUpdate(position=5),
+        WatchShardUpdate(watch_id=watch_id, position=5),
+    ):
+        watch._take(update, "node-1:1")
+        sent.append(requests._renewal is not None)
+        requests._renewal = None
+
+    assert recorder.snapshot_position == 5
+    assert sent == [False, False, True, True], "what concerns the whole stream is acknowledged"
+    assert watch._renewal().behind == []
 
 
 @pytest.mark.usefixtures("long_leases")
