@@ -100,6 +100,7 @@ class SourceSession:
     def updates(self) -> list[SourceUpdate]:
         """Return what is to be sent now, in order; the rest is returned by later calls."""
         found: list[SourceUpdate] = []
+        entries = 0
         for feed_id in list(islice(self._marked, _UPDATES_AT_A_TIME)):
             del self._marked[feed_id]
             feed = self._feeds.get(feed_id)
@@ -107,9 +108,13 @@ class SourceSession:
                 continue
             for update in feed.updates(self._credit):
                 found.append(update)
-                self._credit -= _payload_of(update)
+                if isinstance(update, SourceChanged):
+                    entries += len(update.change.entries)
+                    self._credit -= sum(len(each.payload) for each in update.change.entries)
             if feed.is_over:
                 self._drop(feed)
+            if entries >= FED_ENTRIES_MAX:
+                break
         if not self._marked:
             self._ready.clear()
         return found
@@ -361,9 +366,3 @@ def _recent(ledger: TopicLedger, after: Position, credit: int) -> Sequence[Entry
             begin = number
     # The first entry is returned whatever its size.
     return found[begin:] if sum(len(each.payload) for each in found[begin:]) <= bytes_max else ()
-
-
-def _payload_of(update: SourceUpdate) -> int:
-    if not isinstance(update, SourceChanged):
-        return 0
-    return sum(len(entry.payload) for entry in update.change.entries)

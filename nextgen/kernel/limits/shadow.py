@@ -27,9 +27,10 @@ FED_ENTRY_BYTES_MAX = 64 * 1024
 """Payload of an entry that a source sends to its shadows. Larger ones are only announced: a shadow
 reads them from the files, which costs a few milliseconds and no copy in the source's broker."""
 
-FED_ENTRIES_MAX = 5_000
-"""Entries that one change of a source has; with more, a shadow reads from the files. A change is
-made without a pause of the event loop: this many take some ten milliseconds."""
+FED_ENTRIES_MAX = 1_000
+"""Entries that one change of a source has; with more, a shadow reads from the files. A stream's
+next message, of several sources, begins no further change with as many. It is made without a pause
+of the event loop: twice as many take some ten milliseconds."""
 
 FED_BYTES_MAX = 1024 * 1024
 """Payload of the entries that one change has. Three of a stream's messages fit into its credit."""

@@ -282,6 +282,26 @@ async def test_many_entries_at_a_time_are_announced_and_not_sent(
     assert sent == [[3], [0]]
 
 
+async def test_sources_with_many_entries_are_sent_in_turns(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("brokers.service.feeds.source_session.FED_ENTRIES_MAX", 4)
+    stream = Stream(world)
+    clients = []
+    for number in range(3):
+        name = f"{SOURCE}-{number}"
+        clients.append((await source_at(world, "a", SHADOW, name=name))[1])
+        stream.follow(SHADOW, feed_id=number + 1, source=name)
+    await stream.new()
+
+    for client in clients:
+        await publish(client, 0, 2)
+    await settle()
+
+    turns = [[update.feed_id for update in stream.session.updates()] for _ in range(3)]
+    assert turns == [[1, 2], [3], []]
+
+
 async def test_schemas_and_the_end_of_the_source_are_sent_as_facts(world: BrokerWorld) -> None:
     topic, client = await source_at(world, "a", SHADOW)
     schema = pulsar.Schema(name="s", type=pulsar.Schema.String, schema_data=b"")
