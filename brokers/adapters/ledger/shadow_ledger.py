@@ -308,7 +308,11 @@ class FedLedgers(ShadowLedgers):
         self._feeds = feeds
 
     async def open(self, own: TopicLedger, shadow: TopicName, source: TopicName) -> FedLedger:
-        ledger = FedLedger(own, self._store, shadow, source)
+        try:
+            ledger = FedLedger(own, self._store, shadow, source)
+        except ValueError as error:
+            await own.close()
+            raise LedgerDamaged(f"the id of the source: {error}") from error
         try:
             await ledger.begin(self._feeds)
         except BaseException:

@@ -273,6 +273,18 @@ async def test_a_shadow_of_a_source_that_was_never_reached_is_not_opened(world: 
     assert all(each.is_closed for each in world.feeds.follows)
 
 
+@pytest.mark.parametrize("stored", [b"\xff", b"../../elsewhere"])
+async def test_a_source_id_that_is_none_is_damage(world: World, stored: bytes):
+    own = await world.store.open(SHADOW_ID, "", 1, topic_name=SHADOW.text)
+    await own.put_state("shadow-source", stored)
+
+    with pytest.raises(LedgerDamaged, match="the id of the source"):
+        await world.shadow()
+
+    with pytest.raises(StorageFailed):
+        await own.put_state("cursor/s", b"c")
+
+
 async def test_a_source_that_has_stored_nothing_is_empty(world: World):
     world.feeds.away = SourceAway.UNLISTED
 
