@@ -58,11 +58,8 @@ _OBJECT_IDS = (
     *(f"{unit}.topic_id" for unit in UNIT_TYPES),
     *(f"{layout}.topic_id" for layout in LAYOUT_TYPES),
 )
-_PARENT_IDS = (
-    "namespace_created.tenant_id",
-    "topic_created.namespace_id",
-    *(f"{gate}.parent_id" for gate in GATE_TYPES),
-)
+_PARENT_IDS = ("namespace_created.tenant_id", "topic_created.namespace_id")
+"""Of children. Those of gates: ``_of_gate``."""
 _NUMBERS = (
     *(f"{policy}.version" for policy in POLICY_TYPES),
     *(f"{unit}.epoch" for unit in UNIT_TYPES),
@@ -126,7 +123,7 @@ def facts_of(events: DataFrame) -> DataFrame:
         _file().alias("file"),
         _subject().alias("subject"),
         _hashed(_first_of(_OBJECT_IDS)).alias("object"),
-        _hashed(_first_of(_PARENT_IDS)).alias("parent"),
+        _hashed(f.coalesce(_first_of(_PARENT_IDS), _of_gate("parent_id"))).alias("parent"),
         _gate().alias("gate"),
         _hashed(_unit()).alias("unit"),
         _partition().alias("partition"),
@@ -190,9 +187,17 @@ def _subject() -> Column:
     return f.coalesce(*hashes)
 
 
-def _gate() -> Column:
+def _of_gate(field: str) -> Column:
+    """Return a field of an event of a gate; null of the gate of a source of shadow topics.
+
+    Its children are not told by their names, so these rules do not judge them.
+    """
     kind = _first_of([f"{gate}.parent_kind" for gate in GATE_TYPES])
-    name = _first_of([f"{gate}.parent_name" for gate in GATE_TYPES])
+    return f.when(kind != TOPIC, _first_of([f"{gate}.{field}" for gate in GATE_TYPES]))
+
+
+def _gate() -> Column:
+    kind, name = _of_gate("parent_kind"), _of_gate("parent_name")
     namespace, topic = (
         _first_of([f"{child}_{what}.name" for what in ("created", "deleted")])
         for child in (NAMESPACE, TOPIC)

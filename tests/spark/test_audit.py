@@ -25,7 +25,7 @@ from pipelines.audit.transform import Clocks, rule_findings
 from tests.support.logs.export_logs import FakeLog
 from tests.support.spark.breakages import LOG_BREAKAGES
 from tests.support.spark.file_breakages import FILE_BREAKAGES
-from tests.support.spark.histories import PAID, told_history
+from tests.support.spark.histories import PAID, tell_shadows, told_history
 from tests.support.spark.layout_breakages import tell_layouts
 from tests.support.spark.log_breakages import history_with_map
 from tests.support.spark.plans import plan_of, unwanted_in
@@ -48,6 +48,7 @@ def test_each_broken_promise_is_one_finding_that_names_its_events(
     histories[0].epochs[histories[0].ids[PAID], ""] = (3 << GENERATION_BITS) - 1
     histories[0].assign(PAID, "broker-1", reason="moved")
     tell_layouts(histories[0])
+    tell_shadows(histories[0])
     named = [
         breakage.spoil(history)
         for breakage, history in zip(LOG_BREAKAGES, histories[1:], strict=True)

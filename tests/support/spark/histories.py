@@ -28,6 +28,7 @@ from nextgen.kernel.governance.policies import Policies
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.ids import ID_ENTROPY_BYTES, mint_id
 from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
 from nextgen.kernel.routing.slots import initial_table
 from protos.nextgen.v1 import events_pb2 as e
 from shards.domain.scalable.commands import (
@@ -146,6 +147,33 @@ class History:
     def grow_topic(self, name: str, partitions: int) -> None:
         grown = e.TopicPartitionsGrown(name=name, topic_id=self.ids[name], partitions=partitions)
         self.add(self.home(name), by_command=True, topic_partitions_grown=grown)
+
+    def create_shadow(self, name: str, source: str, partitions: int = 0) -> str:
+        """Create a shadow of a topic that is there, in the order in which shards write it."""
+        shard_id, source_id = self.home(name), self.ids[source]
+        home = self.home(source)
+        of_source = e.ShadowSourceCreated(name=source, topic_id=source_id)
+        self.add(home, shadow_source_created=of_source)
+        recorded = e.ShadowShardRecorded(name=source, topic_id=source_id, shard_id=shard_id)
+        self.add(home, shadow_shard_recorded=recorded)
+        self._open_gate(shard_id, "topic", source)
+        return self.create_topic(name, partitions, **{SHADOW_SOURCE_PROPERTY: source})
+
+    def delete_source(self, name: str, shard_id: int) -> None:
+        """Delete the source of shadows that a shard had."""
+        source_id, home = self.ids[name], self.home(name)
+        held = e.ShadowSourceHeld(name=name, topic_id=source_id, is_deleting=True)
+        self.add(home, shadow_source_held=held)
+        gate = e.ParentGateClosed(
+            parent_kind="topic",
+            parent_name=name,
+            parent_id=source_id,
+            attempt=(self.terms[home] << 32) + 1,
+        )
+        self.add(shard_id, parent_gate_closed=gate)
+        self.delete_topic(name)
+        removed = e.ShadowSourceRemoved(name=name, topic_id=source_id)
+        self.add(home, shadow_source_removed=removed)
 
     def create_scalable(self, name: str, segments: int = 1, **properties: str) -> str:
         """Create a scalable topic, which begins with ``segments``."""
@@ -493,6 +521,16 @@ def _tell_an_end(history: History) -> None:
     history.assign(PAID, "broker-3", reason="moved")
     history.report_load("broker-3", 1, {PAID: 12_000.0})
     history.record_lookups("discovery-1", GOOD_COUNTS)
+
+
+def tell_shadows(history: History) -> None:
+    """Tell of a shadow that stays, and of one that goes, with its source behind it."""
+    history.create_shadow("persistent://acme/audit/shadow", PAID)
+    source, shadow = "persistent://acme/orders/source", "persistent://acme/audit/short"
+    history.create_topic(source)
+    history.create_shadow(shadow, source)
+    history.delete_topic(shadow)
+    history.delete_source(source, history.home(shadow))
 
 
 def _unit_name(name: str, unit: str, layout: ScalableTopic | None) -> str:
