@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from nextgen.client.wire.policies import policies_from_proto
-from nextgen.kernel.errors import DeadlineExceeded, Definite, MetadataError
+from nextgen.kernel.errors import DeadlineExceeded, Definite, InvalidRequest, MetadataError
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
 from protos.nextgen.v1.policies_pb2 import Policies
 from protos.nextgen.v1.shard_service_pb2 import (
@@ -67,9 +67,15 @@ class ShadowSources:
     # Shadows come and go ----------------------------------------------------------------------
 
     def carry_out(self, command: OnSource) -> Work:
-        """Carry out the order of a shadow's shard."""
+        """Carry out the order of a shadow's shard.
+
+        Raises:
+            InvalidRequest: There is no such shard: an order to it would never be answered.
+        """
         if isinstance(command.body, UnlistShadow):
             return self._unlist(command, command.body)
+        if command.body.shard_id not in self._directory.shard_ids():
+            raise InvalidRequest(f"there is no shard {command.body.shard_id} that has shadows")
         return self._admit(command, command.body)
 
     def _admit(self, command: OnSource, body: AdmitShadow) -> Work:

@@ -12,6 +12,7 @@ from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.cluster.view import ClusterView
 from nextgen.client.routing.router import ShardRouter
 from nextgen.kernel.errors import InvalidRequest, Unavailable
+from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.limits.cluster import NAMES_PER_GET_MAX
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import initial_table
@@ -19,21 +20,33 @@ from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.events_pb2 import ShardMapChanged, ShardPlacement
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item
 from protos.nextgen.v1.shard_service_pb2 import (
+    AdmitShadow,
     AssignRequest,
     AssignResponse,
+    CloseParentGate,
+    Command,
+    CommandResult,
+    ExecuteResponse,
     GetResponse,
+    GrowShadows,
+    ListRequest,
+    ListResponse,
     ObjectName,
     ShardRequest,
     ShardResponse,
     TopicAssignment,
+    UnlistShadow,
 )
 from shards.adapters.routed import (
     NAMES_PER_READ,
     LinkedHomes,
     RoutedBrokerManagers,
     RoutedMetadata,
+    RoutedParents,
 )
+from shards.domain.parent_gate import ParentKind
 from shards.metrics import NodeMetrics
+from shards.ports import Parent
 
 TABLE = initial_table([1, 2, 3])
 TOPICS = [f"persistent://acme/orders/t-{number}" for number in range(20)]
@@ -153,3 +166,78 @@ async def test_a_request_for_many_units_is_counted_as_one_message() -> None:
     await managers.assign(request, timeout_ms=1_000)
 
     assert metrics.counters()["assign_requests"] == 2
+
+
+# Orders about shadows -----------------------------------------------------------------------------
+
+SOURCE, SHADOW = TOPICS[0], TOPICS[1]
+
+
+class OrderRouter:
+    """Keeps where each order went, and answers all of them with ``response``."""
+
+    def __init__(self, response: ShardResponse) -> None:
+        self.orders: list[tuple[int, ShardRequest]] = []
+        self._response = response
+
+    async def call(self, shard_id: int, request: ShardRequest, *, timeout_ms: int) -> ShardResponse:
+        self.orders.append((shard_id, request))
+        return self._response
+
+    async def call_key(self, key: str, request: ShardRequest, *, timeout_ms: int) -> ShardResponse:
+        return await self.call(TABLE.shard_for_key(key), request, timeout_ms=timeout_ms)
+
+
+def parents_and_router(*, rejection_code: str = "") -> tuple[RoutedParents, OrderRouter]:
+    result = CommandResult(id="t-1", rejection_code=rejection_code, message="because")
+    router = OrderRouter(ShardResponse(execute=ExecuteResponse(results=[result])))
+    return RoutedParents(cast(ShardRouter, router), ClusterView()), router
+
+
+async def test_orders_to_a_source_go_to_its_home_and_orders_to_shadows_to_their_shard() -> None:
+    parents, router = parents_and_router()
+    home = home_shard(ObjectName(kind=KIND_TOPIC, name=SOURCE))
+
+    assert await parents.admit_shadow(SOURCE, 3, 4) == Parent("t-1", False)
+    assert await parents.unlist_shadow(SOURCE, SHADOW) is None
+    assert await parents.grow_shadows(2, SOURCE, "t-1", 7, 8) is None
+    assert await parents.close_gate(2, ParentKind.TOPIC, SOURCE, "t-1", 7) is None
+
+    commands = [(shard, request.execute.commands[0]) for shard, request in router.orders]
+    assert commands == [
+        (home, Command(admit_shadow=AdmitShadow(source=SOURCE, shard_id=3, partitions=4))),
+        (home, Command(unlist_shadow=UnlistShadow(source=SOURCE, shadow=SHADOW))),
+        (
+            2,
+            Command(
+                grow_shadows=GrowShadows(source=SOURCE, source_id="t-1", attempt=7, partitions=8)
+            ),
+        ),
+        (
+            2,
+            Command(
+                close_parent_gate=CloseParentGate(
+                    parent_kind="topic", parent_name=SOURCE, parent_id="t-1", attempt=7
+                )
+            ),
+        ),
+    ]
+
+
+async def test_a_refused_order_is_answered_with_the_reason() -> None:
+    parents, _ = parents_and_router(rejection_code="NOT_ALLOWED")
+    refused = Rejected(RejectionCode.NOT_ALLOWED, "because")
+
+    assert await parents.admit_shadow(SOURCE, 3, 4) == refused
+    assert await parents.unlist_shadow(SOURCE, SHADOW) == refused
+    assert await parents.grow_shadows(2, SOURCE, "t-1", 7, 8) == refused
+
+
+async def test_shadows_are_listed_by_the_shard_that_is_asked() -> None:
+    router = OrderRouter(ShardResponse(list=ListResponse(names=[SHADOW])))
+    parents = RoutedParents(cast(ShardRouter, router), ClusterView())
+
+    assert list(await parents.shadows_of(2, SOURCE, 4)) == [SHADOW]
+
+    wanted = ListRequest(kind=KIND_TOPIC, shadows_of=SOURCE, limit=4)
+    assert router.orders == [(2, ShardRequest(list=wanted))]

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from nextgen.client.wire.policies import policies_from_proto
-from nextgen.kernel.errors import DeadlineExceeded, Unavailable
+from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.shadow import SHADOWS_PER_TOPIC_MAX
 from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
@@ -17,6 +17,7 @@ from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from protos.nextgen.v1.policies_pb2 import Policies
 from shards.domain.assignment import TopicAssigned
 from shards.domain.states import StateKind
+from shards.projections.tables import SHADOWS_BY_SOURCE, SOURCE_OF_TOPIC
 from tests.support.shards.world import World, names_in, namespace_at, unreachable
 
 ID_1 = b"command-00000001"
@@ -174,6 +175,16 @@ async def test_the_source_of_a_topic_never_changes(world, names):
         assert refused.rejection_code == "NOT_ALLOWED"
         assert SHADOW_SOURCE_PROPERTY in refused.message
     assert not (await set_properties(far, owner="me", **key)).rejection_code
+
+
+async def test_a_shard_that_is_none_is_not_recorded(world, names):
+    source, *_ = names
+    await create(world, source)
+
+    with pytest.raises(InvalidRequest):
+        await world.admit_shadow(source, 3, 0)
+
+    assert source_of(world, source) is None
 
 
 # Deletion -------------------------------------------------------------------------------------
@@ -454,6 +465,41 @@ async def test_a_source_with_its_present_number_of_partitions_is_left_alone(worl
     assert not (await grow(world, source, 2)).rejection_code
 
     assert positions == [shard.log.status.commit_position for shard in world.shards.values()]
+
+
+# Listing --------------------------------------------------------------------------------------
+
+
+async def test_shadows_of_a_source_are_listed_page_by_page_listed_by_it_or_not(world, names):
+    source, far, farther, _ = names
+    await create(world, source, partitions=2)
+    for name in (far, farther):
+        await create(world, name, source, 2)
+    reader, found, after = world.shards[2].reader, [], ""
+
+    while True:
+        request = pb.ListRequest(kind=KIND_TOPIC, shadows_of=source, limit=1, after=after)
+        page = await reader.list(request)
+        found += zip(page.names, page.partitions, strict=True)
+        if not page.more_items:
+            break
+        after = page.names[-1]
+
+    assert found == [(name, 2) for name in sorted((far, farther))]
+    of_none = await reader.list(pb.ListRequest(kind=KIND_TOPIC, shadows_of=far))
+    assert list(of_none.names) == []
+
+
+async def test_shadows_are_found_by_an_index_and_not_by_a_look_at_every_topic(world):
+    plan = world.shards[1].query(
+        f"EXPLAIN QUERY PLAN SELECT name FROM topics WHERE {SOURCE_OF_TOPIC} = ? AND name > ? "
+        "ORDER BY name LIMIT ?",
+        ("x", "", 1),
+    )
+
+    assert [row[3] for row in plan] == [
+        f"SEARCH topics USING INDEX {SHADOWS_BY_SOURCE.name} (<expr>=? AND name>?)"
+    ]
 
 
 # Scalable topics ------------------------------------------------------------------------------
