@@ -72,6 +72,14 @@ def _of_clients(front: PulsarFront) -> Iterator[Metric]:
             "producers": ("Producers connected.", sum(len(each.producers) for each in topics)),
             "consumers": ("Consumers connected.", sum(each.consumers for each in topics)),
             "subscriptions": ("Subscriptions.", sum(len(each.subscriptions) for each in topics)),
+            "source_streams": (
+                "Brokers whose shadows topics here feed, this one included.",
+                front.sources.stream_count,
+            ),
+            "sources_followed": (
+                "Topics here that feed shadows, once for each of these brokers.",
+                front.sources.source_count,
+            ),
             "shadows": ("Shadow topics open.", len(shadows)),
             "shadows_away": (
                 "Those whose source sends nothing at present.",

@@ -296,6 +296,10 @@ async def test_a_source_says_how_it_feeds_shadows(world: BrokerWorld):
         backlogs.append(row.backlog_entries)
 
     assert backlogs == [2, 0]
+    registry = CollectorRegistry()
+    registry.register(BrokerCollector(world.broker("a").agent, world.broker("a").front))
+    for metric in ("source_streams", "sources_followed"):
+        assert registry.get_sample_value(f"nextgen_broker_{metric}") == 1
     assert (row.shadow, row.broker_id, row.entries_out) == (name, "b", 3)
     assert row.bytes_out > 0
     assert row.connected_since_ms == world.wall_clock_ms
