@@ -292,7 +292,7 @@ async def test_a_source_says_how_it_feeds_shadows(world: BrokerWorld):
     backlogs = []
     for acknowledged in (Position(topic.ledger.last.ledger_id, 0), None):
         topic.shadows.report(name, acknowledged)
-        (row,) = detailed_stats(topic).feeds
+        (row,) = (await detailed_stats(topic)).feeds
         backlogs.append(row.backlog_entries)
 
     assert backlogs == [2, 0]
