@@ -17,6 +17,7 @@ from nextgen.kernel.errors import InvalidRequest, Unavailable
 from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_BYTES_MAX, PROPERTIES_BYTES_MAX
 from nextgen.kernel.limits.shadow import SOURCE_POLICIES_BYTES_MAX
+from nextgen.kernel.limits.stream import STREAM_CHANNEL_KEEPALIVE_MS
 from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
@@ -177,7 +178,7 @@ class LinkedHomes:
 
     def __init__(self, link: ClusterLink) -> None:
         self._link = link
-        self._channels = SharedChannels()
+        self._channels = SharedChannels(keepalive_ms=STREAM_CHANNEL_KEEPALIVE_MS)
 
     def home_of(self, kind: Kind, name: str) -> int:
         shard_id = self._link.view.shard_for_key(_routing_key(kind, name))

@@ -67,9 +67,10 @@ class Pruning:
         """Examine the topics that are due for longest."""
         now_ms = self._state.now_ms()
         names = self._state.scans.scalable_to_prune(now_ms, PRUNE_TOPICS_PER_LOOK_MAX)
-        await all_of(
-            (self._examine(name, now_ms) for name in names), at_once=PRUNE_TOPICS_AT_ONCE_MAX
-        )
+        if names:
+            await all_of(
+                (self._examine(name, now_ms) for name in names), at_once=PRUNE_TOPICS_AT_ONCE_MAX
+            )
 
     async def _examine(self, name: str, now_ms: int) -> None:
         """Examine the segments of one topic that are due, and prune those that may go.

@@ -27,8 +27,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", CONNECT_TIMEOUT_MS),
     ("grpc.max_reconnect_backoff_ms", _RECONNECT_BACKOFF_MS_MAX),
-    # A machine that lost power sends no RST.
-    ("grpc.keepalive_time_ms", CHANNEL_KEEPALIVE_MS),
+    # A machine that lost power sends no RST: see also ``open_channel``.
     ("grpc.keepalive_timeout_ms", CHANNEL_KEEPALIVE_MS),
     # The option that this gRPC version obeys; the one above is for other versions.
     ("grpc.http2.ping_timeout_ms", CHANNEL_KEEPALIVE_MS),
@@ -40,13 +39,16 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-def open_channel(endpoint: str) -> grpc.aio.Channel:
+def open_channel(endpoint: str, *, keepalive_ms: int = CHANNEL_KEEPALIVE_MS) -> grpc.aio.Channel:
     """Return a channel to ``endpoint`` (host:port). It connects with its first call.
+
+    While nothing arrives and there is a call, it is pinged every ``keepalive_ms``.
 
     If this process has credentials, calls between processes carry proof of them; a stream carries
     it once ``wait_connected`` has returned.
     """
-    return with_proofs(grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS))
+    options = (*CHANNEL_OPTIONS, ("grpc.keepalive_time_ms", keepalive_ms))
+    return with_proofs(grpc.aio.insecure_channel(endpoint, options=options))
 
 
 def with_proofs(channel: grpc.aio.Channel) -> grpc.aio.Channel:

@@ -1,8 +1,7 @@
 """One channel to each process, shared by the streams to it.
 
-A connection without messages is pinged every second, at both ends, and each ping wakes some of
-gRPC's threads. With a stream for each of 64 shards that was most of what an idle discovery process
-did (ADR 0128).
+A connection without messages is pinged, and each ping wakes threads of gRPC at both ends. With a
+stream for each of 64 shards that was most of what an idle discovery process did (ADR 0128).
 
 A channel that a stream found broken is given to no further stream: gRPC would make the next one
 wait for its reconnect. Streams that are on it keep it until they end.
@@ -17,6 +16,7 @@ import grpc.aio
 
 from nextgen.client.transport.channel import close_channel, open_channel
 from nextgen.kernel.errors import NotLeader
+from nextgen.kernel.limits.cluster import CHANNEL_KEEPALIVE_MS
 
 
 class _SharedChannel:
@@ -28,9 +28,13 @@ class _SharedChannel:
 
 
 class SharedChannels:
-    """The channels of one owner, by endpoint. Owned by one event loop."""
+    """The channels of one owner, by endpoint. Owned by one event loop.
 
-    def __init__(self) -> None:
+    ``keepalive_ms`` as in ``open_channel``.
+    """
+
+    def __init__(self, *, keepalive_ms: int = CHANNEL_KEEPALIVE_MS) -> None:
+        self._keepalive_ms = keepalive_ms
         self._channels: dict[str, _SharedChannel] = {}
 
     def __repr__(self) -> str:
@@ -45,7 +49,8 @@ class SharedChannels:
         """
         shared = self._channels.get(endpoint)
         if shared is None:
-            shared = self._channels[endpoint] = _SharedChannel(open_channel(endpoint))
+            channel = open_channel(endpoint, keepalive_ms=self._keepalive_ms)
+            shared = self._channels[endpoint] = _SharedChannel(channel)
         shared.users += 1
         try:
             yield shared.channel

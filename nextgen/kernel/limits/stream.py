@@ -72,6 +72,10 @@ WATCH_STALLED_MS_MAX = 10_000
 WATCH_SILENCE_MS_MAX = 5_000
 """Ten progress updates: a subscriber without any update for this long moves to another replica."""
 
+STREAM_CHANNEL_KEEPALIVE_MS = 5_000
+"""Silence on a connection of change streams before it is pinged. While something is used that they
+bring, their updates come more often, and a missing one ends its stream earlier."""
+
 ASSIGNMENT_REST_MS = 10_000
 """Interval of updates to a subscriber of assignments that lets its lease rest, because nobody looks
 anything up there."""

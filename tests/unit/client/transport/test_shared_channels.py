@@ -18,8 +18,10 @@ class FakeChannels:
     def __init__(self) -> None:
         self.opened: list[str] = []
         self.closed: list[int] = []
+        self.keepalive_ms = 0
 
-    def open(self, endpoint: str) -> int:
+    def open(self, endpoint: str, *, keepalive_ms: int) -> int:
+        self.keepalive_ms = keepalive_ms
         self.opened.append(endpoint)
         return len(self.opened)
 
@@ -38,10 +40,11 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeChannels:
 async def test_streams_to_one_process_share_a_channel_until_the_last_leaves(
     fake: FakeChannels,
 ) -> None:
-    channels = SharedChannels()
+    channels = SharedChannels(keepalive_ms=7)
     async with AsyncExitStack() as streams:
         used = [await streams.enter_async_context(channels.to(each)) for each in ("a", "b", "a")]
         assert used == [1, 2, 1]
+        assert fake.keepalive_ms == 7
         async with channels.to("a"):
             pass
         assert fake.closed == []

@@ -71,6 +71,12 @@ def test_what_discovery_holds_for_clients_fits_together():
     assert limits.SHARDS_MAX * 100 < pulsar_limits.WORKER_REPORT_BYTES_MAX
 
 
+def test_change_streams_are_pinged_before_their_silence_ends_them():
+    keepalive_ms = stream_limits.STREAM_CHANNEL_KEEPALIVE_MS
+    assert limits.CHANNEL_KEEPALIVE_MS < keepalive_ms < stream_limits.ASSIGNMENT_REST_MS
+    assert 2 * stream_limits.ASSIGNMENT_REST_MS < stream_limits.WATCH_REST_SILENCE_MS_MAX
+
+
 def test_a_cached_answer_ends_before_a_shard_takes_it_for_ended():
     usable_ms = limits.ASSIGNMENT_TTL_MS - limits.WATCH_TTL_MARGIN_MS
     assert usable_ms == limits.LOOKUP_STALENESS_MS_MAX
