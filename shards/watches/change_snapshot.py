@@ -195,7 +195,11 @@ class SnapshotRun(Generic[Owner]):
                 self.current, selection = self._left.popleft()
                 self._pages = self._look.items(selection)
             items = next(self._pages, None)
-            parts.append((self.current, items or (), items is None))
+            if items is None and parts and parts[-1][0] is self.current:
+                # Its last items were read just now: they and the end go in one message.
+                parts[-1] = (self.current, parts[-1][1], True)
+            else:
+                parts.append((self.current, items or (), items is None))
             count += len(items or ()) + 1
             if items is None:
                 self.current = None

@@ -14,6 +14,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from nextgen.client.wire.errors import from_detail
 from nextgen.kernel.errors import Overloaded, Unavailable
+from nextgen.kernel.limits.stream import WATCH_SNAPSHOT_ITEMS_PER_PAGE
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from shards.domain import topic
@@ -142,6 +143,27 @@ async def test_a_stream_that_goes_away_lets_the_view_and_the_log_go(world: Watch
     subscriber.disconnect()
     assert (looks.open, world.log.status.log_pins) == (0, 0)
     assert not world.hub.source.snapshot_turns.locked()
+
+
+@pytest.mark.parametrize("count", [0, 1, WATCH_SNAPSHOT_ITEMS_PER_PAGE - 3])
+@run_by(in_watch_world)
+async def test_a_snapshot_that_fits_a_page_ends_with_its_items(
+    world: WatchWorld, *, count: int
+) -> None:
+    """Its items and its end are one part, and so one message; a second watch has its own."""
+    await world.commit(*(created(number) for number in range(max(count, 1))))
+    names = tuple(created(number).name for number in range(count)) or ("persistent://a/b/absent",)
+    run: SnapshotRun[str] = SnapshotRun(
+        world.view.read_transaction,
+        [("one", Selection((KIND_TOPIC,), "", names)), ("two", Selection((KIND_TOPIC,), "x", ()))],
+    )
+    await run.open()
+    try:
+        parts = [(owner, len(items), is_last) for owner, items, is_last in await run.read()]
+    finally:
+        run.close()
+
+    assert parts == [("one", count, True), ("two", 0, True)]
 
 
 @run_by(in_watch_world)
