@@ -13,7 +13,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pulsar
@@ -58,6 +58,8 @@ class Program:
     """Given what was built: the command."""
     lists_methods: bool = True
     """Whether it can say what it could call."""
+    release: str = ""
+    """Of the library, if it is another than the program names."""
 
     @property
     def folder(self) -> Path:
@@ -68,10 +70,11 @@ class Program:
         return ROOT / "docs" / f"{self.name.replace('_', '-')}.md"
 
 
-def maven(folder: Path, target: Path) -> list[str]:
+def maven(folder: Path, target: Path, release: str = "") -> list[str]:
     return [
         *("mvn", "--batch-mode", "--quiet", "--file", str(folder / "pom.xml")),
         f"-Dbuild.folder={target}",
+        *([f"-Dlibrary.version={release}"] if release else []),
         "process-classes",
     ]
 
@@ -100,6 +103,10 @@ JAVA = Program(
     ("java", "mvn"),
     maven,
     java("calls.Main"),
+)
+NEWEST = "5.0.0-M1"
+JAVA_NEWEST = replace(
+    JAVA, builds=lambda folder, target: maven(folder, target, NEWEST), release=NEWEST
 )
 GO = Program(
     "admin_go",
@@ -132,9 +139,13 @@ class Call:
     """What its output contains."""
 
 
-def calls_of(program: Program) -> list[Call]:
+def calls_of(program: Program, section: str = "") -> list[Call]:
+    """Return all calls of a program, or those below the line ``# section``."""
     found = []
-    for line in (program.folder / "calls.txt").read_text().splitlines():
+    text = (program.folder / "calls.txt").read_text()
+    if section:
+        text = text.partition(f"# {section}\n")[2].partition("\n#")[0]
+    for line in text.splitlines():
         if line and not line.startswith("#"):
             text, _, expected = line.partition(" -> ")
             statuses, _, returns = expected.partition(" : ")
@@ -169,7 +180,7 @@ def running(program: Program, system: PulsarSystem) -> Iterator[Caller]:
         if path.suffix in (".java", ".xml", ".go", ".mod", ".sum")
     ]
     built_at = built(
-        program.name.replace("_", "-"),
+        f"{program.name.replace('_', '-')}{program.release}",
         sources,
         lambda target: program.builds(program.folder, target),
     )
@@ -226,6 +237,28 @@ def test_every_call_is_answered_as_a_pulsar_answers_it(program: Program, system:
     if WRITES_PAGES:
         program.page.write_text(page)
     assert program.page.read_text() == page
+
+
+def test_shadows_are_answered_to_the_newest_library_as_to_the_present_one(system: PulsarSystem):
+    tenant = "admin-java-newest"
+    system.start_dead()
+    system.command("tenants", "create", tenant, "--json")
+    system.command("namespaces", "create", f"{tenant}/orders", "--json")
+    system.command("topics", "create", f"{tenant}/orders/plain", "--json")
+    calls = calls_of(JAVA_NEWEST, "Shadow topics.")
+    wrong: list[str] = []
+    with running(JAVA_NEWEST, system) as caller:
+        for each in calls:
+            text, returns = (
+                part.replace("admin-java", tenant) for part in (each.text, each.returns)
+            )
+            printed, sent = caller.call(text)
+            statuses = tuple(sorted(exchange.status for exchange in sent))
+            if statuses != each.statuses or returns not in printed:
+                wrong.append(f"{text} -> {statuses} {printed[:300]}")
+
+    assert len(calls) > 40
+    assert not wrong, "\n".join(wrong)
 
 
 def row(call: str, exchange: Exchange) -> str:
