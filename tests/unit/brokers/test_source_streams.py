@@ -249,12 +249,6 @@ async def test_a_slow_broker_gets_positions_alone_and_is_not_waited_for(
                 * (limits.FEED_REQUESTS_PER_MESSAGE_MAX + 1),
             )
         ],
-        [
-            wire.SourceRequests(
-                broker_id="b",
-                requests=[request_to_proto(FeedCredit(limits.FEED_CREDIT_BYTES + 1))],
-            )
-        ],
     ],
 )
 async def test_nonsense_ends_a_stream_and_no_other(

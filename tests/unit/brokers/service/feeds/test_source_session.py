@@ -227,14 +227,24 @@ async def test_credit_is_used_up_by_what_is_sent(world: BrokerWorld) -> None:
     assert counts == [1, 1, 0]
 
 
-async def test_credit_beyond_its_limit_ends_the_stream(world: BrokerWorld) -> None:
-    """Without it, a slow broker would be sent more than FEED_CREDIT_BYTES."""
-    stream = Stream(world, credit=limits.FEED_CREDIT_BYTES - 1)
-    stream.session.take(FeedCredit(1))
+async def test_credit_beyond_its_limit_counts_as_the_limit(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FEED_CREDIT_BYTES, whatever the other broker says: a slow one is not sent more."""
+    monkeypatch.setattr("brokers.service.feeds.source_session.FEED_CREDIT_BYTES", 1_500)
+    _, client = await source_at(world, "a", SHADOW)
+    stream = Stream(world, credit=1_500)
+    stream.session.take(FeedCredit(2**60))
+    stream.follow(SHADOW)
+    await stream.new()
 
-    for credit in (0, 1):
-        with pytest.raises(InvalidRequest):
-            stream.session.take(FeedCredit(credit))
+    counts = []
+    for number in range(3):
+        await publish(client, number, number + 1, size=600)
+        (changed,) = await stream.new()
+        counts.append(len(changed.change.entries))
+
+    assert counts == [1, 1, 0]
 
 
 async def test_much_at_a_time_is_announced_and_not_sent(world: BrokerWorld) -> None:
