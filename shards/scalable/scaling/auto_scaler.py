@@ -50,6 +50,9 @@ _PAGE = 256
 _RETRY_SECONDS = 1.0
 """Pause before a topic is evaluated again whose namespace's policies could not be read."""
 
+_FAILED_SECONDS = 10.0
+"""Pause before a topic is evaluated again whose evaluation failed."""
+
 _logger = structlog.get_logger(__name__)
 
 
@@ -182,7 +185,7 @@ class AutoScaler:
         except Exception as error:
             self._metrics.note_auto_scale("failed")
             report("auto_scale_evaluation", error)
-            self._note_at(name, now + AUTO_SCALE_TICK_MS / 1_000)
+            self._note_at(name, now + _FAILED_SECONDS)
 
     async def _evaluate(self, name: str, namespace: str, policies: Policies) -> None:
         """Evaluate one topic and begin what is to be done.

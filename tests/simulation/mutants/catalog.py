@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.simulation.mutants import (
+    auto_scale,
     capacity,
     creations,
     effective,
@@ -37,7 +38,7 @@ COMPONENTS: Mapping[str, tuple[Mutant, ...]] = {
     "How topics come into being": creations.MUTANTS,
     "What operators do to topics": topics.MUTANTS,
     "Topic lists by pattern": topic_lists.MUTANTS,
-    "Scalable topics": scalable_topics.MUTANTS,
+    "Scalable topics": scalable_topics.MUTANTS + auto_scale.MUTANTS,
     "Layouts of scalable topics": layouts.MUTANTS,
 }
 
