@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -33,7 +34,7 @@ from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
 from nextgen.kernel.limits.scalable import SEGMENTS_PER_TOPIC_MAX
-from nextgen.kernel.routing.names import Domain
+from nextgen.kernel.routing.names import Domain, parse_topic
 from nextgen.kernel.routing.property_filter import InvalidFilter, parse_filter
 from nextgen.runtime.lifecycle.exit_code import ExitCode, print_error
 
@@ -54,6 +55,7 @@ def register(app: typer.Typer) -> None:
     group.command("list")(list_topics)
     group.command("get")(get)
     group.command("stats")(stats)
+    group.command("why")(why)
     group.command("delete")(delete)
     change_commands.add_to(group)
     app.add_typer(group, name="scalable-topics")
@@ -202,6 +204,46 @@ def stats(
     if failed:
         is_refused = any("rejection_code" in one for one in failed)
         raise typer.Exit(ExitCode.REFUSED if is_refused else ExitCode.NO_ANSWER)
+
+
+def why(
+    name: Name,
+    limit: Annotated[int, typer.Option("--last", min=0, help="So many actions; 0: all.")] = 10,
+    target: Target = None,
+    data_dir: DataDir = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Show why a topic was split or merged by itself: the rule, the numbers, the policy.
+
+    All of it is read from the log of the topic's shard, as far as the log goes back.
+    """
+    from nextgen.cli.calls.discovery_client import DiscoveryClient
+    from nextgen.cli.scalable.scale_history import EVENTS, actions_of, lines
+    from nextgen.cli.topics.placement_commands import read_log
+    from nextgen.kernel.routing.slots import SlotTable
+    from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
+
+    full = full_name(name)
+    nodes = endpoints(target, data_dir)
+
+    async def work() -> Any:
+        async with DiscoveryClient(nodes) as client:
+            await layout_of(client, full)
+            cluster = await client.call("GetCluster", GetClusterRequest())
+        shard_map = cluster.shard_map
+        table = SlotTable.from_bytes(shard_map.version, shard_map.slot_owners)
+        shard_id = table.shard_for_key(parse_topic(full).routing_key)
+        return [event async for event in read_log(nodes, shard_id, EVENTS, full)]
+
+    actions = actions_of(full, run_command(work()))[-limit:]
+    if json_output:
+        print_json({"name": full, "actions": [asdict(each) for each in actions]})
+        return
+    for action in actions:
+        for line in lines(action):
+            print_line(line)
+    if not actions:
+        print_line(f"{full} was never changed by itself, as far as the log goes back")
 
 
 def delete(

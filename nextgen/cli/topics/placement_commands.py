@@ -229,14 +229,16 @@ async def _why(nodes: Sequence[str], name: TopicName) -> Chain:
     shard_map = cluster.shard_map
     table = SlotTable.from_bytes(shard_map.version, shard_map.slot_owners)
     shard_id = table.shard_for_key(name.routing_key)
-    own = [event async for event in _read(nodes, shard_id, TOPIC_EVENTS, name.base_text)]
+    own = [event async for event in read_log(nodes, shard_id, TOPIC_EVENTS, name.base_text)]
     parents = (name.tenant, name.namespace_text)
     homes = {table.shard_for_key(key) for key in (*parents, *broker_ids(name.text, own))}
-    causes = [event for home in sorted(homes) async for event in _read(nodes, home, CAUSE_EVENTS)]
+    causes = [
+        event for home in sorted(homes) async for event in read_log(nodes, home, CAUSE_EVENTS)
+    ]
     return chain_of(name.text, (*parents, name.base_text), own, causes)
 
 
-async def _read(
+async def read_log(
     nodes: Sequence[str], shard_id: int, types: Sequence[str], prefix: str = ""
 ) -> AsyncGenerator[Event, None]:
     """Yield these events from a shard's log, from its oldest to the present."""

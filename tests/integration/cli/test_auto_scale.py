@@ -154,3 +154,10 @@ async def test_a_hot_topic_is_split_and_a_quiet_one_merged_and_nothing_is_lost(
         await producer.send(b"last", key="k0")
         last = await consumer.receive(30_000)
         assert last.data == b"last"
+
+    (why,) = await operator.shown("scalable-topics", "why", TOPIC, "--last", "0")
+    first, *_, final = why["actions"]
+    assert (first["kind"], first["reason"], first["outcome"]) == ("split", "msgRateIn", "committed")
+    assert first["rates"]["0"]["messages_in"] > POLICY["splitMsgRateInThreshold"]
+    assert first["policy"]["maxSegments"] == POLICY["maxSegments"]
+    assert (final["kind"], final["reason"]) == ("merge", "cold")
