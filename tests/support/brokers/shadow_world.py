@@ -27,21 +27,34 @@ class MemoryFeedReader(MemoryReader):
     def __init__(self, source: Any) -> None:
         super().__init__(type(source)(MemoryLedgers()))
         self._source = source
+        self._announced: dict[int, int] = {}
+        """Number of entries by ledger."""
 
     @property
     def last_time_ms(self) -> int:
         return int(self._unit.last_time_ms)
 
     def replace(self, extents: Sequence[Extent]) -> None:
-        self._unit.drop(len(self._unit.entries))
-        for entry in self._source.entries:
-            self._unit.add(entry)
+        first = extents[0].ledger_id if extents else 0
+        self._show(first, extents)
 
     def change(self, change: SourceChange) -> None:
-        self.replace(change.extents)
+        self._show(change.first_ledger_id, change.extents)
 
     def close(self) -> None:
         """Nothing is kept."""
+
+    def _show(self, first_ledger_id: int, extents: Sequence[Extent]) -> None:
+        announced = self._announced
+        for ledger_id in [each for each in announced if each < first_ledger_id]:
+            del announced[ledger_id]
+        for each in extents:
+            announced[each.ledger_id] = max(each.entries, announced.get(each.ledger_id, 0))
+        self._unit.drop(len(self._unit.entries))
+        for entry in self._source.entries:
+            ledger_id, entry_id = entry.position
+            if entry_id < announced.get(ledger_id, 0):
+                self._unit.add(entry)
 
 
 class MemorySources:
@@ -65,7 +78,7 @@ class ShadowWorld(BrokerWorld):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.feeds = FakeFeeds(topic_id_of(TOPIC))
-        self.shadows = FedLedgers(MemorySources(self.disk), self.feeds)
+        self.shadows_of = lambda _: FedLedgers(MemorySources(self.disk), self.feeds)
         self._published = 0
 
     async def begin(self) -> None:

@@ -165,7 +165,7 @@ class FakeBroker:
             topic_lists=world.topic_list_settings,
             report_drained=self.drained.extend,
             layouts=world.layouts,
-            shadows=world.shadows,
+            shadows=world.shadows_of(broker_id),
         )
         self.topics = self.front.topics
         self.agent.listener = self.topics
@@ -224,8 +224,8 @@ class BrokerWorld:
         self.topic_list_settings = DEFAULT_TOPIC_LISTS
         self.layouts: FakeLayouts | None = None
         """None: brokers refuse the commands of scalable topics."""
-        self.shadows: ShadowLedgers | None = None
-        """None: brokers open no shadows."""
+        self.shadows_of: Callable[[str], ShadowLedgers | None] = lambda _: None
+        """What the broker of an id opens shadows with; None: it opens none."""
 
     def clock(self) -> int:
         return self.wall_clock_ms
