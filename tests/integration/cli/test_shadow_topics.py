@@ -17,6 +17,7 @@ from nextgen.client import BlockingClient, Client
 from nextgen.kernel.errors import Refused
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from nextgen.runtime.security.cluster_proof import environment_of_child
+from nextgen.tasks.timeouts import timeout
 from tests.support.processes.fork_server import run_warm
 from tests.support.processes.local_cluster import ClusterSize, LocalCluster, running_cluster
 
@@ -33,6 +34,7 @@ class Operator:
 
     def __init__(self, cluster: LocalCluster, session: aiohttp.ClientSession) -> None:
         (self._node,) = cluster.plan.of_kind("discovery")
+        self.service_url = cluster.plan.service_url
         self._session = session
 
     @property
@@ -44,8 +46,12 @@ class Operator:
         ended = await asyncio.to_thread(
             run_warm,
             "nextgen",
-            [*arguments, "--target", self._node.grpc],
-            environment={**environment_of_child(os.environ), "COLUMNS": "80"},
+            list(arguments),
+            environment={
+                **environment_of_child(os.environ),
+                "NEXTGEN_TARGET": self._node.grpc,
+                "COLUMNS": "80",
+            },
             timeout_s=COMMAND_S_MAX,
         )
         return ended.returncode, ended.stdout, ended.stderr
@@ -62,7 +68,11 @@ class Operator:
 
     async def call(self, method: str, path: str, **more: Any) -> tuple[int, Any]:
         """Return the status and JSON of a request below the path of persistent topics."""
-        url = f"http://{self._node.host}:{self._node.http_port}/admin/v2/persistent/{path}"
+        return await self.admin(method, f"persistent/{path}", **more)
+
+    async def admin(self, method: str, path: str, **more: Any) -> tuple[int, Any]:
+        """Return the status and JSON of a request to the Admin REST."""
+        url = f"http://{self._node.host}:{self._node.http_port}/admin/v2/{path}"
         async with self._session.request(method, url, **more) as answer:
             body = await answer.read()
             return answer.status, json.loads(body) if body else None
@@ -131,3 +141,60 @@ async def test_both_clients_have_the_same_methods(operator: Operator) -> None:
             return client.get_shadows(source), client.get_shadow_source(shadow)
 
     assert await asyncio.to_thread(blocking) == ([shadow], source)
+
+
+STRING, INT32 = ({"type": kind, "schema": "", "properties": {}} for kind in ("STRING", "INT32"))
+
+
+async def test_schema_of_a_shadow_is_that_of_its_source_and_is_not_changed(
+    operator: Operator,
+) -> None:
+    source, shadow = (f"persistent://{NAMESPACE}/{name}" for name in ("typed", "typed-shadow"))
+    of_source, of_shadow = (f"schemas/{NAMESPACE}/{name}" for name in ("typed", "typed-shadow"))
+    await operator.done("topics", "create", source)
+    await operator.done("topics", "create-shadow", shadow, "-s", source)
+    assert (await operator.admin("POST", f"{of_source}/schema", json=STRING))[0] == 200
+
+    async def kind_of(path: str) -> str:
+        status, found = await operator.admin("GET", path)
+        return found["type"] if status == 200 else str(status)
+
+    async with timeout(COMMAND_S_MAX):
+        while await kind_of(f"{of_shadow}/schema") != "STRING":
+            await asyncio.sleep(0.1)
+    assert await kind_of(f"{of_shadow}/schema/0") == "STRING"
+    assert await kind_of(f"{of_shadow}/schema/1") == "404"
+    _, versions = await operator.admin("GET", f"{of_shadow}/schemas")
+    assert [each["type"] for each in versions["getSchemaResponses"]] == ["STRING"]
+    for refused in (
+        await operator.admin("POST", f"{of_shadow}/schema", json=INT32),
+        await operator.admin("DELETE", f"{of_shadow}/schema"),
+    ):
+        assert refused[0] == 409
+        assert "its schema is that of its source" in refused[1]["reason"]
+
+
+async def test_statistics_say_what_is_fed_and_from_where(operator: Operator) -> None:
+    source, shadow = (f"persistent://{NAMESPACE}/{name}" for name in ("told", "told-shadow"))
+    at = ("--service-url", operator.service_url)
+    await operator.done("topics", "create", source)
+    await operator.done("topics", "create-shadow", shadow, "-s", source)
+    await operator.done("produce", source, "one", *at)
+    read = await operator.done("read", shadow, *at)
+    assert "one" in read
+
+    _, of_source = await operator.call("GET", f"{NAMESPACE}/told/stats")
+    _, of_shadow = await operator.call("GET", f"{NAMESPACE}/told-shadow/stats")
+
+    assert of_source["shadowReplication"][shadow]["connected"]
+    assert "shadow" not in of_source
+    expected = {"source": source, "connected": True, "away": "", "skippedEntries": 0}
+    assert of_shadow["shadow"] == expected
+    assert (of_shadow["publishers"], of_shadow["shadowReplication"]) == ([], {})
+
+    await operator.done("topics", "remove-shadows", source)
+    async with timeout(COMMAND_S_MAX):
+        while "in its list" not in of_shadow["shadow"]["away"]:
+            await asyncio.sleep(0.1)
+            _, of_shadow = await operator.call("GET", f"{NAMESPACE}/told-shadow/stats")
+    assert (await operator.call("GET", f"{NAMESPACE}/told/stats"))[1]["shadowReplication"] == {}

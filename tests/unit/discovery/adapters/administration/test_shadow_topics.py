@@ -10,6 +10,8 @@ from nextgen.kernel.limits.shadow import (
     SHADOWS_PER_TOPIC_MAX,
 )
 from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
+from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from tests.support.discovery.rest_world import rest_world
 
 NAMESPACE = "/admin/v2/persistent/acme/orders"
@@ -183,3 +185,102 @@ async def test_source_that_is_no_topics_name_is_refused(rest):
 
         assert refused.status == 412, source
         assert SHADOW_SOURCE_PROPERTY in refused.reason
+
+
+SCALABLE = "topic://acme/orders/scaled"
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "reason"),
+    [
+        ("persistent://acme/orders/absent", 404, "absent"),
+        ("persistent://acme/orders/refused", 412, "itself"),
+        (FIRST, 412, "itself a shadow"),
+        (f"{SOURCE}-partition-0", 412, "partition"),
+        ("non-persistent://acme/orders/source", 412, "not persistent"),
+        (SCALABLE, 412, "scalable"),
+        ("persistent://acme/orders/parted", 412, "partitions"),
+    ],
+)
+async def test_shadow_of_what_cannot_be_a_source_is_not_created(rest, source, status, reason):
+    await rest.call("PUT", f"{NAMESPACE}/parted/partitions", json=2)
+    await rest.call("PUT", "/admin/v2/scalable/acme/orders/scaled?numInitialSegments=1")
+
+    refused = await create_shadow(rest, "persistent://acme/orders/refused", source)
+
+    assert (refused.status, reason in refused.reason) == (status, True), refused.reason
+    assert (await rest.call("GET", f"{NAMESPACE}/refused/properties")).status == 404
+
+
+async def test_shadow_has_as_many_partitions_as_its_source(rest):
+    await rest.call("PUT", f"{NAMESPACE}/parted/partitions", json=2)
+    properties = {SHADOW_SOURCE_PROPERTY: "persistent://acme/orders/parted"}
+    path = f"{NAMESPACE}/parted-shadow/partitions"
+
+    too_many = await rest.call("PUT", path, json={"partitions": 3, "properties": properties})
+    done = await rest.call("PUT", path, json={"partitions": 2, "properties": properties})
+
+    assert (too_many.status, done.status) == (412, 204)
+
+
+async def test_shadow_that_is_not_persistent_is_not_created(rest):
+    path = "/admin/v2/non-persistent/acme/orders/volatile"
+
+    refused = await rest.call("PUT", path, json={SHADOW_SOURCE_PROPERTY: SOURCE})
+
+    assert (refused.status, "not persistent" in refused.reason) == (412, True)
+
+
+@pytest.mark.parametrize("force", ["", "?force=true"])
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_source_with_shadows_is_not_deleted(rest, force, is_listed):
+    if is_listed:
+        await rest.call("PUT", AT, json=[FIRST, SECOND])
+
+    refused = await rest.call("DELETE", f"{NAMESPACE}/source{force}")
+
+    assert refused.status == 422
+    assert any(shadow in refused.reason for shadow in (FIRST, SECOND))
+    assert (await rest.call("GET", f"{NAMESPACE}/source/properties")).status == 200
+
+
+async def test_deleted_shadow_is_listed_no_more_and_the_last_one_frees_its_source(rest):
+    await rest.call("PUT", AT, json=[FIRST, SECOND])
+
+    assert (await rest.call("DELETE", f"{NAMESPACE}/first")).status == 204
+    assert await listed(rest) == [SECOND]
+    assert (await rest.call("DELETE", f"{NAMESPACE}/source")).status == 422
+    assert (await rest.call("DELETE", "/admin/v2/persistent/acme/other/second")).status == 204
+    assert (await rest.call("DELETE", f"{NAMESPACE}/source")).status == 204
+
+
+async def test_source_of_a_topic_never_changes(rest):
+    await rest.call("PUT", f"{NAMESPACE}/plain")
+    at = f"{NAMESPACE}/first/properties"
+    other = {SHADOW_SOURCE_PROPERTY: "persistent://acme/orders/plain"}
+
+    for refused in (
+        await rest.call("PUT", at, json=other),
+        await rest.call("DELETE", f"{at}?key={SHADOW_SOURCE_PROPERTY}"),
+        await rest.call("PUT", f"{NAMESPACE}/plain/properties", json=other),
+    ):
+        assert (refused.status, SHADOW_SOURCE_PROPERTY in refused.reason) == (409, True)
+    assert (await rest.call("PUT", at, json={"team": "a"})).status == 204
+    assert (await rest.get(at))[1] == {SHADOW_SOURCE_PROPERTY: SOURCE, "team": "a"}
+
+
+async def test_shadow_grows_with_its_source_only(rest):
+    await rest.call("PUT", f"{NAMESPACE}/parted/partitions", json=2)
+    properties = {SHADOW_SOURCE_PROPERTY: "persistent://acme/orders/parted"}
+    path = f"{NAMESPACE}/parted-shadow/partitions"
+    await rest.call("PUT", path, json={"partitions": 2, "properties": properties})
+
+    alone = await rest.call("POST", path, json=4)
+    together = await rest.call("POST", f"{NAMESPACE}/parted/partitions", json=4)
+    after = await create_shadow(rest, "persistent://acme/orders/late", properties.popitem()[1])
+
+    assert (alone.status, together.status, after.status) == (409, 204, 412)
+    name = "persistent://acme/orders/parted-shadow"
+    wanted = pb.GetRequest(names=[pb.ObjectName(kind=KIND_TOPIC, name=name)])
+    found = await rest.world.home_of_topic(name).reader.get(wanted)
+    assert found.items[0].topic.partitions == 4
