@@ -1,7 +1,8 @@
 """The load of a chaos run, at the process that starts it: names, processes, their results.
 
     load-1, load-2      recorded operations over the public ports (``chaos_load_job``)
-    publish, receive    stock Pulsar clients, if they are installed (``chaos_message_jobs``)
+    publish, receive    stock Pulsar clients, if they are installed (``chaos_message_jobs``);
+    receive-shadows     consumers of the shadows of the topics that are published to
     scalable            scalable-topics clients, and an operator (``chaos_scalable``)
     watch               watches at shards and at discovery (``chaos_watch_job``)
 
