@@ -10,8 +10,10 @@ import pytest
 from nextgen.client.wire.policies import policies_from_proto
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.events.levels import EVENT_LEVEL
 from nextgen.kernel.limits.shadow import SHADOWS_PER_TOPIC_MAX
 from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
+from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from protos.nextgen.v1.policies_pb2 import Policies
@@ -185,6 +187,27 @@ async def test_a_shard_that_is_none_is_not_recorded(world, names):
         await world.admit_shadow(source, 3, 0)
 
     assert source_of(world, source) is None
+
+
+@pytest.mark.parametrize("behind", [1, 2], ids=["source's shard", "shadow's shard"])
+async def test_no_shadow_is_created_before_every_replica_knows_of_shadows(world, names, behind):
+    source, far, *_ = names
+    await create(world, source)
+    levels = world.shards[behind].log.event_levels
+    levels[NodeId("node-1")] = EVENT_LEVEL - 1
+    properties = {SHADOW_SOURCE_PROPERTY: source}
+    spec = pb.TopicSpec(name=far, properties=properties)
+    command = pb.Command(create_topics=pb.CreateTopics(topics=[spec]))
+
+    refused = await world.run(world.shards[2], command)
+    codes = [refused.rejection_code, *(each.rejection_code for each in refused.topics)]
+    assert "NOT_ALLOWED" in codes
+    assert topic(world, far) is None
+    assert not (await create(world, far)).rejection_code, "an ordinary topic is none of these"
+    assert not (await world.delete_topic(far)).rejection_code
+
+    levels.clear()
+    assert not (await create(world, far, source)).rejection_code
 
 
 # Deletion -------------------------------------------------------------------------------------
