@@ -97,7 +97,7 @@ MUTANTS = (
         (
             Edit(
                 TopicDeletion,
-                "delete",
+                "_plan",
                 "if self.layout_beside(parsed) is not None:",
                 "if False:",
             ),
