@@ -19,7 +19,7 @@ from tests.support.cluster_simulation.run import ClusterRun
 SEEDS = (1, 2)
 """Long histories of `make nightly`; `make sim SEEDS=n` runs others."""
 
-SHORT, SHORT_FAULTS = 11, 8
+SHORT, SHORT_FAULTS = 3, 8
 """A seed whose run takes seconds: the history of each run of the tests."""
 
 
