@@ -31,6 +31,7 @@ from nextgen.pulsar.client import PulsarClientConnection
 
 GOAL_S = {40_000: 120}
 ARRIVES_S = 300
+IDLE_S = 5
 WINDOW = 500
 """SUBSCRIBE commands of one connection that are not answered."""
 
@@ -80,6 +81,8 @@ async def measure(subscriptions: int, shadows: int) -> dict[str, Any]:
         connecting = Connecting(shadowed, brokers, subscriptions)
         seconds = await connecting.run()
         after, cpu = _memory_mb(cluster), _cpu_s(cluster)
+        await asyncio.sleep(IDLE_S)
+        idle_percent = (_cpu_s(cluster) - cpu) / IDLE_S * 100
         began = time.perf_counter()
         publisher.send()
         while connecting.arrived < subscriptions:
@@ -100,6 +103,7 @@ async def measure(subscriptions: int, shadows: int) -> dict[str, Any]:
         "memory_kb_per_subscription": round(
             (sum(after.values()) - sum(before.values())) * 1024 / subscriptions, 2
         ),
+        "brokers_idle_cpu_percent": round(idle_percent, 1),
         "one_message_to_all_seconds": round(delivered_s, 2),
         "disk_bytes_per_shadow": disk,
         "subscriptions": subscriptions,
