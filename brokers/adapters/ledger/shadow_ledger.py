@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import structlog
@@ -35,6 +36,15 @@ from nextgen.tasks.timeouts import timeout
 
 _SOURCE_ID_KEY = "shadow-source"
 """Key in the shadow's own state: the topic id of its source, to find the files by."""
+
+_FED_KEY = "shadow-fed"
+"""Key in the shadow's own state: how far its source may be looked at without its owner, ``_LISTED``
+or an extent. Absent: the source has not listed the shadow yet."""
+
+_LISTED = b"listed"
+"""The source lists the shadow, as far as is known: all that it has stored."""
+
+_OWN_KEYS = frozenset({_SOURCE_ID_KEY, _FED_KEY})
 
 _HOPELESS = frozenset({SourceAway.UNLISTED, SourceAway.ABSENT})
 """Reasons that do not pass while a client waits."""
@@ -73,9 +83,11 @@ class FedLedger(ShadowLedger):
         self._source_id = ""
         self._reader: FeedReader | None = None
         self._use_source(own.state.get(_SOURCE_ID_KEY, b"").decode())
+        self._check_fed()
         self._facts: Mapping[str, bytes] = {}
         self._away = "the source was not reached yet"
         self._is_known = False
+        self._is_unlisted = False
         self._settled = asyncio.Event()
         """Set when the source is known, or is not going to be for the time being."""
         self._follow: SourceFollow | None = None
@@ -125,6 +137,7 @@ class FedLedger(ShadowLedger):
     def on_source(self, state: SourceState) -> None:
         """Take the source as it is, after it was away."""
         self.on_located(state.topic_id, state.unit)
+        self._put_fed(_LISTED)
         self._away = ""
         self._take(state)
 
@@ -141,8 +154,27 @@ class FedLedger(ShadowLedger):
     def on_away(self, reason: SourceAway, message: str) -> None:
         """Go on with what is known."""
         self._away = message or reason.value
+        if reason is SourceAway.UNLISTED:
+            self._is_unlisted = True
+            if self._is_known:
+                self._put_fed(_packed(self._entries.extents))
         if reason in _HOPELESS:
             self._settled.set()
+
+    def _check_fed(self) -> None:
+        """Check the own state.
+
+        Raises:
+            ValueError: It is damaged.
+        """
+        fed = self._own.state.get(_FED_KEY)
+        if fed is not None and fed != _LISTED:
+            _unpacked(fed)
+
+    def _put_fed(self, fed: bytes) -> None:
+        self._is_unlisted = fed != _LISTED
+        if self._own.state.get(_FED_KEY) != fed:
+            self._own.put_state(_FED_KEY, fed)
 
     def _use_source(self, topic_id: str) -> None:
         if self._reader is not None:
@@ -178,10 +210,23 @@ class FedLedger(ShadowLedger):
             self._listener.before_trim(first)
 
     async def _look(self) -> None:
-        """Measure the source's files, because its owner does not say what is in them."""
+        """Measure the source's files, because its owner does not say what is in them.
+
+        A shadow sees nothing that it was not fed while its source listed it: by its list the source
+        decides who reads it.
+        """
+        fed = self._own.state.get(_FED_KEY)
+        if fed is None:
+            return
         state = await self._store.look(self._source_id, self._source.unit.text)
-        if state is not None:
-            self._take(state)
+        if state is None:
+            return
+        if fed != _LISTED:
+            state = replace(state, extents=_clipped(state.extents, _unpacked(fed)))
+        self._take(state)
+        if self._is_unlisted:
+            # It was taken from the list while nobody served it.
+            self._put_fed(_packed(self._entries.extents))
 
     async def _reading(self, read: Callable[[], Awaitable[_Read]]) -> _Read:
         """Read; once more if the source has trimmed what was to be read, and has not said so."""
@@ -263,7 +308,7 @@ class FedLedger(ShadowLedger):
 
     @property
     def state(self) -> Mapping[str, bytes]:
-        own = {key: value for key, value in self._own.state.items() if key != _SOURCE_ID_KEY}
+        own = {key: value for key, value in self._own.state.items() if key not in _OWN_KEYS}
         return {**own, **self._facts}
 
     @property
@@ -298,6 +343,36 @@ class FedLedger(ShadowLedger):
         if self._reader is not None:
             self._reader.close()
         await self._own.close(is_over=is_over)
+
+
+def _packed(extents: Sequence[Extent]) -> bytes:
+    """Return the last extent, b"" for none, as it is kept in the own state."""
+    return ",".join(map(str, extents[-1])).encode() if extents else b""
+
+
+def _unpacked(fed: bytes) -> Extent | None:
+    """Return the extent that ``_packed`` made.
+
+    Raises:
+        ValueError: It made no such thing.
+    """
+    if not fed:
+        return None
+    numbers = [int(part) for part in fed.split(b",")]
+    if len(numbers) != len(Extent._fields):
+        raise ValueError(f"{fed!r} is no extent")
+    return Extent(*numbers)
+
+
+def _clipped(extents: Sequence[Extent], last: Extent | None) -> Sequence[Extent]:
+    """Return the extents up to ``last``, which was smaller then."""
+    if last is None:
+        return ()
+    return [
+        last if extent.ledger_id == last.ledger_id else extent
+        for extent in extents
+        if extent.ledger_id <= last.ledger_id
+    ]
 
 
 class FedLedgers(ShadowLedgers):

@@ -198,3 +198,15 @@ async def test_statistics_say_what_is_fed_and_from_where(operator: Operator) -> 
             await asyncio.sleep(0.1)
             _, of_shadow = await operator.call("GET", f"{NAMESPACE}/told-shadow/stats")
     assert (await operator.call("GET", f"{NAMESPACE}/told/stats"))[1]["shadowReplication"] == {}
+
+
+async def test_shadow_that_is_not_listed_gets_nothing(operator: Operator) -> None:
+    source, shadow = (f"persistent://{NAMESPACE}/{name}" for name in ("shut", "shut-shadow"))
+    at = ("--service-url", operator.service_url)
+    await operator.done("topics", "create", source)
+    await operator.done("topics", "create-shadow", shadow, "-s", source, "--unlisted")
+    await operator.done("produce", source, "not for everybody", *at)
+
+    assert "not for everybody" not in await operator.done("read", shadow, *at)
+    await operator.done("topics", "set-shadows", source, shadow)
+    assert "not for everybody" in await operator.done("read", shadow, *at)

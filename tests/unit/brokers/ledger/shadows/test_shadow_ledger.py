@@ -170,14 +170,15 @@ async def test_entries_that_the_files_showed_before_are_counted_once(world: Worl
     """Files show what is durable a moment before its owner has acknowledged it."""
     await world.source()
     entries = await world.publish(b"1", b"2")
+    await (await world.shadow()).close()
     world.feeds.ledger = None
-    world.feeds.away = SourceAway.UNLISTED
+    world.feeds.away = SourceAway.ABSENT
     shadow = await world.shadow()
     assert shadow.entry_count == 2
 
     world.feeds.ledger = await world.store.open(SOURCE_ID, "", 1, topic_name=SOURCE.text)
     world.feeds._sent = 0
-    for follow in world.feeds.follows:
+    for follow in world.feeds.follows[1:]:
         state = world.feeds.state()
         told = state.extents[0]._replace(entries=1)
         follow.listener.on_source(type(state)(state.topic_id, "", state.epoch, [told], state.facts))
@@ -261,6 +262,80 @@ async def test_a_shadow_opens_without_its_source_and_shows_what_is_stored(world:
     assert shadow.away == "absent"
     assert await payloads(shadow) == [b"1", b"2"]
     assert shadow.state == {"schema/0": b"s"}
+
+
+async def unlisted(world: World) -> FedLedger:
+    """Open the shadow while its source does not list it."""
+    world.feeds.ledger, ledger = None, world.feeds.ledger
+    world.feeds.away = SourceAway.UNLISTED
+    shadow = await world.shadow()
+    world.feeds.ledger = ledger
+    return shadow
+
+
+async def test_a_shadow_that_was_never_listed_shows_nothing_that_is_stored(world: World):
+    await world.source()
+    await world.publish(b"1", LARGE)
+
+    for _ in range(2):
+        shadow = await unlisted(world)
+        assert (await payloads(shadow), shadow.entry_count) == ([], 0)
+        await shadow.close()
+
+    shadow = await world.shadow()
+    assert await payloads(shadow) == [b"1", LARGE], "it is listed"
+
+
+async def test_a_shadow_keeps_what_it_had_when_it_was_taken_from_the_list(world: World):
+    source = await world.source()
+    await world.publish(b"1", LARGE, LARGE, b"2")
+    shadow = await world.shadow()
+    world.feeds.go_away(SourceAway.UNLISTED)
+    world.feeds.ledger = source
+    await shadow.close()
+    before = [b"1", LARGE, LARGE, b"2"]
+    # The last file grows, and another begins.
+    await world.publish(b"3", LARGE, LARGE, b"4")
+
+    for _ in range(2):
+        shadow = await unlisted(world)
+        assert await payloads(shadow) == before
+        assert shadow.entry_count == len(before)
+        assert "shadow-fed" not in shadow.state
+        await shadow.close()
+    await source.trim(source.last)
+    shadow = await unlisted(world)
+    assert await payloads(shadow) == []
+    await shadow.close()
+
+    await world.publish(b"5")
+    shadow = await world.shadow()
+    assert (await payloads(shadow))[-1] == b"5", "it is listed again"
+    assert shadow.last == source.last
+
+
+async def test_a_shadow_that_was_unlisted_while_nobody_served_it_gets_no_more(world: World):
+    await world.source()
+    await world.publish(b"1")
+    await (await world.shadow()).close()
+    await world.publish(b"2")
+    shadow = await unlisted(world)
+    assert await payloads(shadow) == [b"1", b"2"], "what was stored when it learnt of it"
+    await shadow.close()
+    await world.publish(b"3")
+
+    shadow = await unlisted(world)
+
+    assert await payloads(shadow) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("stored", [b"\xff", b"1,2", b"1,2,3,4,x", b"1,2,3,4,5,6"])
+async def test_a_last_extent_that_is_none_is_damage(world: World, stored: bytes):
+    own = await world.store.open(SHADOW_ID, "", 1, topic_name=SHADOW.text)
+    await own.put_state("shadow-fed", stored)
+
+    with pytest.raises(LedgerDamaged):
+        await FedLedgers(world.store, world.feeds).open(own, SHADOW, SOURCE)
 
 
 async def test_a_shadow_of_a_source_that_was_never_reached_is_not_opened(world: World):
