@@ -19,6 +19,7 @@ from tests.simulation.mutants import (
     replicas,
     scalable_topics,
     sessions,
+    shadows,
     topic_lists,
     topics,
 )
@@ -40,6 +41,7 @@ COMPONENTS: Mapping[str, tuple[Mutant, ...]] = {
     "Topic lists by pattern": topic_lists.MUTANTS,
     "Scalable topics": scalable_topics.MUTANTS + auto_scale.MUTANTS,
     "Layouts of scalable topics": layouts.MUTANTS,
+    "Shadow topics": shadows.MUTANTS,
 }
 
 MUTANTS = tuple(mutant for mutants in COMPONENTS.values() for mutant in mutants)
