@@ -223,10 +223,13 @@ class _Look:
 
     def _score(self, rates: Rates) -> tuple[float, Reason]:
         """Return the largest part of a threshold that a rate is, and which rate that is."""
-        parts = [
-            rate / threshold
-            for rate, threshold in zip(in_order(rates), self.policy.split_thresholds, strict=True)
-        ]
+        policy = self.policy
+        parts = (
+            rates.messages_in / policy.split_msg_rate_in_threshold,
+            rates.messages_out / policy.split_msg_rate_out_threshold,
+            rates.bytes_in / policy.split_bytes_rate_in_threshold,
+            rates.bytes_out / policy.split_bytes_rate_out_threshold,
+        )
         score = max(parts)
         return score, _METRICS[parts.index(score)]
 

@@ -8,7 +8,6 @@ review).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from nextgen.kernel.governance.auto_scale_policy import AutoScalePolicy
@@ -34,17 +33,27 @@ def in_order(rates: Rates) -> tuple[float, float, float, float]:
 
 def refused_rates(rates: Rates) -> str:
     """Return why no segment has these rates, "" if one may."""
-    for name, rate in rates.named():
-        if not (math.isfinite(rate) and 0 <= rate <= LOAD_RATE_MAX):
-            return f"{name} of {rate} cannot be"
-    return ""
+    if (
+        0 <= rates.messages_in <= LOAD_RATE_MAX
+        and 0 <= rates.messages_out <= LOAD_RATE_MAX
+        and 0 <= rates.bytes_in <= LOAD_RATE_MAX
+        and 0 <= rates.bytes_out <= LOAD_RATE_MAX
+    ):
+        return ""  # NaN is not between any numbers.
+    name, rate = next(
+        (name, rate) for name, rate in rates.named() if not 0 <= rate <= LOAD_RATE_MAX
+    )
+    return f"{name} of {rate} cannot be"
 
 
 def is_cold(rates: Rates, policy: AutoScalePolicy) -> bool:
     """Return whether all four rates are below the policy's thresholds for a merge."""
-    return all(
-        rate < threshold
-        for rate, threshold in zip(in_order(rates), policy.merge_thresholds, strict=True)
+    # Written out, like the next one: a leader asks it of every segment of a topic.
+    return (
+        rates.messages_in < policy.merge_msg_rate_in_threshold
+        and rates.messages_out < policy.merge_msg_rate_out_threshold
+        and rates.bytes_in < policy.merge_bytes_rate_in_threshold
+        and rates.bytes_out < policy.merge_bytes_rate_out_threshold
     )
 
 
