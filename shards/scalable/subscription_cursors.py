@@ -1,7 +1,8 @@
 """Carries out the pending change of a subscription: creates, sets or deletes its cursors.
 
 A seek clears the drain marks. Where it sets the cursor back, the owner gives the segment up, so
-that no report of before counts; where it goes to the end, the segment is drained.
+that no report of before counts; where it goes to the end, the segment is drained. A deletion has
+owners give up all segments that may have ended, for a later subscription of the same name.
 
 A subscription is live only with a cursor in every segment that takes messages. Which segments those
 are is decided by the aggregate, in one order with the changes of the layout.
@@ -83,9 +84,7 @@ class SubscriptionCursors:
             segment, set_it, may_be_planned=segment.segment_id not in topic.segments
         )
         if is_seeking and place is not None and _may_have_ended(topic, segment):
-            # Its owner may have reported it drained before, and the report may still arrive. Only
-            # those of the present assignment count (ADR 0111).
-            await self._units.unload(segment)
+            await self._end_reports(segment)
 
     async def _drop(self, topic: ScalableTopic, subscription: Subscription) -> None:
         name = subscription.name
@@ -98,7 +97,18 @@ class SubscriptionCursors:
                 )
                 for segment in _segments(topic)
             )
+            # When all cursors are gone: an attempt that is repeated finds the segments open.
+            await all_of(
+                self._end_reports(segment)
+                for segment in _segments(topic)
+                if _may_have_ended(topic, segment)
+            )
         await self._decisions.decide(topic.topic_id, FinishSubscriptionDeletion(name))
+
+    async def _end_reports(self, segment: Segment) -> None:
+        """Let no report of before count that a segment is drained: it may still arrive, and only
+        those of the present assignment count (ADR 0111)."""
+        await self._units.unload(segment)
 
 
 def _segments(topic: ScalableTopic) -> Iterable[Segment]:

@@ -610,6 +610,20 @@ MUTANTS = (
         _CURSORS,
     ),
     Mutant(
+        "deletions-leave-their-assignments",
+        "S8",
+        "a report of a deleted subscription is of an assignment that has ended",
+        (
+            Edit(
+                SubscriptionCursors,
+                "_drop",
+                "if _may_have_ended(topic, segment)",
+                "if False",
+            ),
+        ),
+        _CURSORS,
+    ),
+    Mutant(
         "seeks-leave-ended-parents",
         "S8",
         "a report of before a seek does not count for a parent that has ended meanwhile either",

@@ -126,12 +126,13 @@ async def test_a_seek_reaches_every_segment(
     assert shard.owner("s1")
 
 
-def test_a_report_of_before_a_seek_does_not_count_for_a_parent_that_ended_and_is_not_sealed_yet(
-    tmp_path: Path,
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_report_of_before_does_not_count_for_a_parent_that_ended_and_is_not_sealed_yet(
+    tmp_path: Path, *, is_deleted: bool
 ) -> None:
     """1. One parent of a merge has ended, and its owner reports it drained. 2. The shard keeps the
-    report back, as the layout has the parent as active. 3. A seek sets the cursor back. 4. The
-    merge ends, and the report comes again."""
+    report back, as the layout has the parent as active. 3. A seek sets the cursor back, or the
+    subscription is deleted and created again. 4. The merge ends, and the report comes again."""
 
     async def story(shard: ScalableShard) -> None:
         is_silent = True
@@ -148,8 +149,12 @@ def test_a_report_of_before_a_seek_does_not_count_for_a_parent_that_ended_and_is
         report = await report_of(shard, "s0")
         assert await shard.harness.leader.drained_marks.mark([report]) == [False]
 
-        seek = pb.SeekScalableSubscription(name=NAME, subscription="s", seek_to_ms=1)
-        await shard.run(seek_scalable_subscription=seek)
+        if is_deleted:
+            await shard.unsubscribe("s")
+            await shard.subscribe("s")
+        else:
+            seek = pb.SeekScalableSubscription(name=NAME, subscription="s", seek_to_ms=1)
+            await shard.run(seek_scalable_subscription=seek)
         is_silent = False
         await merging
 
@@ -157,6 +162,24 @@ def test_a_report_of_before_a_seek_does_not_count_for_a_parent_that_ended_and_is
         assert shard.topic.subscriptions["s"].drained == frozenset()
 
     in_scalable_shard(tmp_path, story, segments=2)
+
+
+@run_by(in_scalable_shard)
+async def test_a_report_of_a_deleted_subscription_does_not_count_for_the_next_of_its_name(
+    shard: ScalableShard,
+) -> None:
+    await shard.subscribe("s")
+    await shard.change("split", 0)
+    report = await report_of(shard, "s0")
+
+    await shard.unsubscribe("s")
+    await shard.subscribe("s")
+
+    assert await shard.harness.leader.drained_marks.mark([report]) == [True]
+    assert shard.topic.subscriptions["s"].drained == frozenset()
+    # Only what has ended is given up: writers of the others notice nothing.
+    epochs = [(await report_of(shard, each)).unit.epoch for each in ("s0", "s1", "s2")]
+    assert epochs == [2, 1, 1]
 
 
 async def report_of(shard: ScalableShard, unit: str) -> pb.DrainedMark:
