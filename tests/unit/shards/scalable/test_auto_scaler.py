@@ -7,16 +7,30 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import get_args
 
 import pytest
 
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.auto_scale_policy import DEFAULT_AUTO_SCALE, resolve
 from nextgen.kernel.limits.scalable import AUTO_SCALE_TICK_MS, LAYOUT_CHANGE_READY_MS
+from nextgen.kernel.scalable import auto_scale
+from nextgen.kernel.scalable.auto_scale import Action
 from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import shard_service_pb2 as pb
+from shards.domain.scalable.events import (
+    AutoScaleDecided,
+    LayoutChanged,
+    ScalableTopicEvent,
+    SegmentLoadsRecorded,
+)
+from shards.domain.scalable.loads import TopicLoads
+from shards.domain.scalable.loads import evolve as evolve_loads
+from shards.domain.scalable.state import ScalableTopic, evolve
 from shards.scalable.scaling import auto_scaler
 from shards.scalable.scaling.auto_scaler import AutoScaler
+from shards.wire.event import decode_event
 from tests.support.scalable.loads import (
     COLD,
     HOT,
@@ -320,3 +334,47 @@ async def test_all_segments_get_buckets_in_one_operation(shard: ScalableShard) -
     assert (why.kind, list(why.segments), why.buckets) == ("rebucket", [0, 1], 4)
     assert [each.bucket_count for each in shard.topic.active] == [4, 4]
     assert shard.topic.epoch == 1
+
+
+@run_by(in_scalable_shard)
+async def test_recorded_history_gives_the_same_decisions_again(shard: ScalableShard) -> None:
+    """What a rehearsal does: everything is decided by what stands in the log before."""
+    await set_policy(shard, splitCooldownSeconds=10, mergeWindowSeconds=20, mergeCooldownSeconds=5)
+    await report(shard, {0: HOT})
+    for number in range(3):
+        await register(shard, f"c{number}")
+    await settle()
+    shard.stop_leader()
+    await shard.start_leader()
+    await report(shard, {1: WARM, 2: COLD})
+    await settle(15)
+    await report(shard, {each.segment_id: IDLE for each in shard.topic.active})
+    await settle(120)
+    whys = await decided(shard)
+    assert {each.kind for each in whys} == {"split", "merge"}
+
+    topic: ScalableTopic | None = None
+    loads: TopicLoads | None = None
+    repeated = 0
+    for stored in await shard.harness.events():
+        event = decode_event(stored)
+        if isinstance(event, SegmentLoadsRecorded | LayoutChanged):
+            loads = evolve_loads(loads, event)
+        if isinstance(event, AutoScaleDecided):
+            assert topic is not None
+            assert loads is not None
+            assert (topic.group_sizes, loads.clocks) == (event.groups, event.clocks)
+            assert tuple(loads.loads.values()) == event.loads
+            again = auto_scale.decide(
+                tuple(topic.segments.values()),
+                loads.loads,
+                topic.group_sizes,
+                resolve(DEFAULT_AUTO_SCALE, event.policy),
+                loads.clocks,
+                event.evaluated_at_ms,
+            )
+            assert again.action == Action(event.kind, event.segments, event.reason, event.buckets)
+            repeated += 1
+        if isinstance(event, get_args(ScalableTopicEvent)):
+            topic = evolve(topic, event)
+    assert repeated == len(whys) >= 3
