@@ -6,15 +6,22 @@ set without a change here.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
 from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.governance.auto_scale_policy import (
+    AUTO_SCALE_FIELDS,
+    AUTO_SCALE_POLICY,
+    problem,
+)
 from protos.nextgen.v1.policies_pb2 import Policies
 
 _STORED = "stored."
+_AUTO_SCALE = "auto_scale."
 _BOOLEANS = {"true": True, "false": False}
 _TEXT_CHARACTERS_MAX = 80
 """Characters of the user's input that an error message repeats."""
@@ -22,7 +29,8 @@ _TEXT_CHARACTERS_MAX = 80
 
 def set_field(policies: Policies, assignment: str) -> None:
     """Carry out ``path=value``. A list is separated by commas; an enum goes by its short name.
-    ``stored.NAME=JSON`` stores a policy that nothing here enforces.
+    ``stored.NAME=JSON`` stores a policy of Pulsar; ``auto_scale.NAME=VALUE`` sets one field of the
+    one that says when a scalable topic is split and merged.
 
     Raises:
         InvalidRequest: There is no such field, or it cannot have this value.
@@ -32,6 +40,9 @@ def set_field(policies: Policies, assignment: str) -> None:
         raise InvalidRequest(f"{_shown(assignment)} is not FIELD=VALUE")
     if path.startswith(_STORED):
         policies.stored[path.removeprefix(_STORED)] = text
+        return
+    if path.startswith(_AUTO_SCALE):
+        _set_auto_scale(policies, path.removeprefix(_AUTO_SCALE), text)
         return
     message, field = _find(policies, path)
     if field.is_repeated:
@@ -51,6 +62,9 @@ def unset_field(policies: Policies, path: str) -> None:
     if path.startswith(_STORED):
         policies.stored.pop(path.removeprefix(_STORED), None)
         return
+    if path.startswith(_AUTO_SCALE):
+        _set_auto_scale(policies, path.removeprefix(_AUTO_SCALE), None)
+        return
     message, field = _find(policies, path, group_allowed=True)
     message.ClearField(field.name)
 
@@ -65,11 +79,30 @@ def field_paths() -> Sequence[str]:
     paths: list[str] = []
     for field in Policies.DESCRIPTOR.fields:
         if field.name == "stored":
-            paths.append(f"{_STORED}NAME")
+            paths += [f"{_STORED}NAME", f"{_AUTO_SCALE}NAME"]
             continue
         inner = field.message_type.fields if field.message_type is not None else None
         paths += [f"{field.name}.{each.name}" for each in inner] if inner else [field.name]
     return paths
+
+
+def _set_auto_scale(policies: Policies, name: str, text: str | None) -> None:
+    """Set a field of the stored policy, or remove it: None."""
+    if name not in AUTO_SCALE_FIELDS:
+        raise InvalidRequest(
+            f"{_AUTO_SCALE}{_shown(name)} is none of {', '.join(AUTO_SCALE_FIELDS)}"
+        )
+    try:
+        values = json.loads(policies.stored.get(AUTO_SCALE_POLICY) or "{}")
+        given = {} if text is None else {name: json.loads(text.strip().lower())}
+    except ValueError:
+        raise InvalidRequest(f"{_AUTO_SCALE}{name} is {_shown(text or '')}, no number") from None
+    values = {key: value for key, value in values.items() if key != name} | given
+    if refused := problem(values):
+        raise InvalidRequest(f"{_AUTO_SCALE}{refused}")
+    policies.stored.pop(AUTO_SCALE_POLICY, None)
+    if values:
+        policies.stored[AUTO_SCALE_POLICY] = json.dumps(values)
 
 
 def _find(

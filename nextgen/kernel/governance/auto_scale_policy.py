@@ -88,6 +88,9 @@ def _camel(field: str) -> str:
 _FIELDS: Final[dict[str, tuple[str, type[Any]]]] = {
     _camel(each.name): (each.name, type(each.default)) for each in fields(AutoScalePolicy)
 }
+AUTO_SCALE_FIELDS: Final = tuple(_FIELDS)
+"""Pulsar's names of all fields."""
+
 DEFAULT_AUTO_SCALE: Final = AutoScalePolicy()
 
 

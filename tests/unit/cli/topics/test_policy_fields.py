@@ -1,5 +1,7 @@
 """Fields of policies as they are typed."""
 
+import json
+
 import pytest
 
 from nextgen.cli.topics.policy_fields import explicit_fields, field_paths, set_field, unset_field
@@ -113,3 +115,31 @@ def test_a_stored_policy_is_set_shown_and_unset_by_its_name():
     assert dict(policies.stored) == {"antiAffinity": "null"}
     unset_field(policies, "stored")
     assert not policies.stored
+
+
+def test_fields_of_the_policy_of_splits_and_merges_are_set_one_by_one():
+    policies = policies_with(
+        "auto_scale.maxSegments=8", "auto_scale.enabled=False", "auto_scale.maxSegments=9"
+    )
+    name = "scalableTopicAutoScalePolicy"
+    assert json.loads(policies.stored[name]) == {"enabled": False, "maxSegments": 9}
+
+    unset_field(policies, "auto_scale.enabled")
+    assert json.loads(policies.stored[name]) == {"maxSegments": 9}
+    unset_field(policies, "auto_scale.maxSegments")
+    assert policies == Policies()
+
+
+@pytest.mark.parametrize(
+    ("assignment", "why"),
+    [
+        ("auto_scale.segments=3", "none of enabled, maxSegments"),
+        ("auto_scale.minSegments=0", r"auto_scale\.minSegments is 0, at least 1"),
+        ("auto_scale.minSegments=many", "no number"),
+        ("auto_scale.enabled=1", "neither true nor false"),
+        ("auto_scale.splitMsgRateInThreshold=NaN", "no number"),
+    ],
+)
+def test_absurd_fields_of_it_are_refused_as_they_are_typed(assignment, why):
+    with pytest.raises(InvalidRequest, match=why):
+        policies_with(assignment)
