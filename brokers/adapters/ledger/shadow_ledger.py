@@ -123,7 +123,9 @@ class FedLedger(ShadowLedger):
                 await self._settled.wait()
         if self._is_known:
             return
-        if not self._source_id:
+        is_decided = self._is_unlisted or _FED_KEY in self._own.state
+        if not self._source_id or not is_decided:
+            # A subscription at the end of a topic that only seems to be empty would get everything.
             raise StorageFailed(f"its source {self._source.text} is not known: {self._away}")
         await self._look()
         _logger.info("shadow opened without its source", shadow=repr(self))

@@ -149,6 +149,28 @@ async def test_opening_waits_for_a_lost_source_so_long_and_no_longer(world: Shad
     assert (world.shadow.away, world.topic.ledger.entry_count) == ("lost", 1)
 
 
+async def test_a_shadow_that_was_never_fed_is_not_opened_until_its_source_answers(
+    world: ShadowWorld,
+):
+    early = await world.publish(3)
+    ledger = world.feeds.ledger
+    assert ledger is not None
+    world.feeds.ledger, world.feeds.away = None, SourceAway.LOST
+    client = world.client()
+    kind = pulsar.BaseCommand.SUBSCRIBE
+    subscribing = client.start(kind, topic=SHADOW, subscription="sub", consumer_id=0, subType=0)
+    await asyncio.sleep(SHADOW_SOURCE_WAIT_MS / 1_000)
+    refused = await client.answer(subscribing)
+    assert (refused.error, len(world.broker("b").topics)) == (pulsar.PersistenceError, 0)
+
+    world.feeds.ledger = ledger
+    await client.subscribe(topic=SHADOW)
+    late = await world.publish(1)
+
+    messages = await client.until_got(pulsar.BaseCommand.MESSAGE, 1)
+    assert positions(messages) == late, f"and not {early}"
+
+
 async def test_a_partition_of_a_shadow_follows_the_same_partition(world: ShadowWorld):
     name = f"{SHADOW}-partition-3"
     world.disk.units[topic_id_of(TOPIC), "p3"] = world.disk.units[topic_id_of(TOPIC), ""]
