@@ -309,14 +309,17 @@ class Holding:
 
     def overrides(self, assignment: Assignment, stored: str) -> tuple[str, str]:
         """Return the policy stored as ``stored`` of a held unit's namespace and of its topic, ""
-        where there is none: for policies whose fields are merged by whoever knows them."""
-        _, namespace_name = _parents_of(assignment)
+        where there is none: for policies whose fields are merged by whoever knows them. A
+        namespace without one has its tenant's."""
+        tenant_name, namespace_name = _parents_of(assignment)
+        tenant = self.tenants.get(tenant_name)
         namespace = self.namespaces.get(namespace_name)
         topic = self.topics.get(assignment.topic.topic_id)
-        return (
-            "" if namespace is None else dict(namespace.policies.stored).get(stored, ""),
-            "" if topic is None else dict(topic.policies.stored).get(stored, ""),
+        of_tenant, of_namespace, own = (
+            "" if each is None else dict(each.policies.stored).get(stored, "")
+            for each in (tenant, namespace, topic)
         )
+        return of_namespace or of_tenant, own
 
     def _learn_tenant(self, tenant: TenantMetadata) -> bool:
         held = self.tenants.get(tenant.name)

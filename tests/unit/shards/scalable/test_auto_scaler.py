@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -378,3 +379,23 @@ async def test_recorded_history_gives_the_same_decisions_again(shard: ScalableSh
         if isinstance(event, get_args(ScalableTopicEvent)):
             topic = evolve(topic, event)
     assert repeated == len(whys) >= 3
+
+
+@pytest.mark.parametrize("after_ms", [0, 1, 2, 3, 5, 8, 12, 20, 40])
+def test_a_split_happens_once_whenever_the_leader_is_gone(tmp_path: Path, after_ms: int) -> None:
+    async def scenario(shard: ScalableShard) -> None:
+        await set_policy(shard, enabled=False)
+        await report(shard, {0: HOT})
+        await set_policy(shard, enabled=True, splitCooldownSeconds=3_600)
+        await asyncio.sleep(after_ms / 1_000)
+        shard.stop_leader()
+        await shard.start_leader()
+        await settle(30)
+
+        assert shard.units == {"s0": "sealed", "s1": "active", "s2": "active"}
+        assert len(await decided(shard)) == 1
+        await report(shard, {1: HOT, 2: HOT})
+        await settle(30)
+        assert active(shard) == 2, "its cool-down counts"
+
+    in_scalable_shard(tmp_path / "shard", scenario)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from brokers.domain.holding import Assignment, Holding, NamespaceMetadata, TopicMetadata
+from brokers.domain.holding import (
+    Assignment,
+    Holding,
+    NamespaceMetadata,
+    TenantMetadata,
+    TopicMetadata,
+)
 from brokers.ports.session import SegmentTraffic
 from brokers.service.session.segment_loads import SegmentLoads
 from brokers.service.traffic import Traffic
@@ -182,3 +188,15 @@ async def test_without_answers_every_segment_has_its_turn():
     seen = {each.unit for _ in range(2) for each in await world.measure()}
 
     assert len(seen) == SEGMENT_LOADS_PER_REPORT_MAX + 1
+
+
+async def test_a_namespace_without_thresholds_has_its_tenants():
+    world = World()
+    tenant = stored('{"splitMsgRateInThreshold": 2000, "mergeMsgRateInThreshold": 10}')
+    world.holding.apply(TenantMetadata("t", "acme", {}, 1, tenant), 0)
+    world.holding.apply(NamespaceMetadata("n", "acme/orders", {}, 1, Policies()), 0)
+    traffic = world.serve(world.assign())
+    await world.measure()
+    for messages in (19_900, 20_100):
+        traffic.count_in(messages, 0)
+        assert await world.measure(), messages
