@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import structlog
@@ -43,6 +42,9 @@ or an extent. Absent: the source has not listed the shadow yet."""
 
 _LISTED = b"listed"
 """The source lists the shadow, as far as is known: all that it has stored."""
+
+_NOTHING = Extent(-1, 0, 0, 0, 0)
+"""Below every ledger."""
 
 _OWN_KEYS = frozenset({_SOURCE_ID_KEY, _FED_KEY})
 
@@ -190,11 +192,13 @@ class FedLedger(ShadowLedger):
         assert self._reader is not None, "nothing is read before the source's id is known"
         return self._reader
 
-    def _take(self, state: SourceState) -> None:
+    def _take(self, state: SourceState, last_shown: Extent | None = None) -> None:
+        """Take the source as it is; of its ledgers those up to ``last_shown``, if that is given."""
         last = self._entries.last
-        if state.extents:
-            self._before_trim(Position(state.extents[0].ledger_id, 0))
-        self._entries.replace(state.extents)
+        first_ledger_id = state.extents[0].ledger_id if state.extents else 0
+        self._before_trim(Position(first_ledger_id, 0))
+        shown = state.extents if last_shown is None else _clipped(state.extents, last_shown)
+        self._entries.replace(shown, first_ledger_id)
         self._is_known = True
         self._settled.set()
         self._take_facts(state.facts)
@@ -223,9 +227,7 @@ class FedLedger(ShadowLedger):
         state = await self._store.look(self._source_id, self._source.unit.text)
         if state is None:
             return
-        if fed != _LISTED:
-            state = replace(state, extents=_clipped(state.extents, _unpacked(fed)))
-        self._take(state)
+        self._take(state, None if fed == _LISTED else _unpacked(fed) or _NOTHING)
         if self._is_unlisted:
             # It was taken from the list while nobody served it.
             self._put_fed(_packed(self._entries.extents))
@@ -366,10 +368,8 @@ def _unpacked(fed: bytes) -> Extent | None:
     return Extent(*numbers)
 
 
-def _clipped(extents: Sequence[Extent], last: Extent | None) -> Sequence[Extent]:
+def _clipped(extents: Sequence[Extent], last: Extent) -> Sequence[Extent]:
     """Return the extents up to ``last``, which was smaller then."""
-    if last is None:
-        return ()
     return [
         last if extent.ledger_id == last.ledger_id else extent
         for extent in extents

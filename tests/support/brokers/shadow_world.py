@@ -34,9 +34,8 @@ class MemoryFeedReader(MemoryReader):
     def last_time_ms(self) -> int:
         return int(self._unit.last_time_ms)
 
-    def replace(self, extents: Sequence[Extent]) -> None:
-        first = extents[0].ledger_id if extents else 0
-        self._show(first, extents)
+    def replace(self, extents: Sequence[Extent], first_ledger_id: int) -> None:
+        self._show(first_ledger_id, extents)
 
     def change(self, change: SourceChange) -> None:
         self._show(change.first_ledger_id, change.extents)

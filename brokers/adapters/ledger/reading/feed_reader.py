@@ -31,9 +31,9 @@ class FeedReader(TableReader):
         """Publish time of the last entry; 0 if there never was one."""
         return self._table.last_time_ms
 
-    def replace(self, extents: Sequence[Extent]) -> None:
-        """Take all extents of a source anew."""
-        known = self.extents
+    def replace(self, extents: Sequence[Extent], first_ledger_id: int) -> None:
+        """Take all extents of a source anew. Ledgers below ``first_ledger_id`` are trimmed."""
+        known = self.extents_from(first_ledger_id)
         self._table = SegmentTable()
         for extent in (*extents, *known):
             self._grow(extent)

@@ -314,6 +314,26 @@ async def test_a_shadow_keeps_what_it_had_when_it_was_taken_from_the_list(world:
     assert shadow.last == source.last
 
 
+async def test_all_that_an_unlisted_shadow_had_may_be_trimmed(world: World):
+    source = await world.source()
+    shadow = await world.shadow()
+    entries = await world.publish(LARGE, LARGE)
+    world.feeds.send()
+    listening = Listening(shadow)
+    world.feeds.go_away(SourceAway.UNLISTED)
+    world.feeds.ledger = source
+    await world.publish(LARGE, LARGE, LARGE)
+    await source.trim(entries[-1].position)
+    await source.trim(Position(source.first.ledger_id, 9))
+
+    assert await payloads(shadow) == [], "and no damage"
+
+    assert listening.trims == [(source.first, 2)]
+    assert (shadow.last, shadow.entry_count) == (BEFORE_ALL, 0)
+    world.feeds.return_with(source)
+    assert await payloads(shadow) == await payloads(source)
+
+
 async def test_a_shadow_that_was_unlisted_while_nobody_served_it_gets_no_more(world: World):
     await world.source()
     await world.publish(b"1")
