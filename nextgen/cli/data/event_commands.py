@@ -36,9 +36,8 @@ VALUE_CHARACTERS_MAX = 80
 LINE_CHARACTERS_MAX = 400
 """Characters of an event's fields in a line: five lines of a terminal."""
 
-_LOAD = "broker_load_reported"
-_COUNTED = frozenset({_LOAD})
-"""Types that are only counted, unless they are asked for: each broker reports once a minute."""
+_COUNTED = ("broker_load_reported", "segment_loads_recorded")
+"""Types that are only counted, unless they are asked for: brokers report again and again."""
 
 LIMIT_MAX = 2**32 - 1
 """Largest ``--limit``: the request has 32 bits for it."""
@@ -112,7 +111,7 @@ def events(
             types=types or (),
             key_prefix=prefix or name,
         )
-        hidden = frozenset() if json_output or types else _COUNTED
+        hidden = frozenset() if json_output or types else frozenset(_COUNTED)
         pages = reader.pages(first, follow=follow, limit=limit)
         return await _show_events(pages, shard, first, hidden, name, json_output=json_output)
 
@@ -150,7 +149,8 @@ async def _show_events(
     except LogNotDense as error:
         raise CheckFailed(str(error)) from error
     if left_out:
-        print_line(f"{counted(left_out, 'load report')} not shown: see --type {_LOAD}", stderr=True)
+        types = " or ".join(_COUNTED)
+        print_line(f"{counted(left_out, 'load report')} not shown: see --type {types}", stderr=True)
     return "" if shown else _nothing(shard, first, end, name)
 
 
