@@ -11,7 +11,7 @@ import structlog
 
 from brokers.adapters.ledger.accepting import Listeners
 from brokers.adapters.ledger.reading.feed_reader import FeedReader
-from brokers.domain.position import Position
+from brokers.domain.position import BEFORE_ALL, Position
 from brokers.ports.ledger import (
     Entry,
     Extent,
@@ -195,7 +195,7 @@ class FedLedger(ShadowLedger):
     def _take(self, state: SourceState, last_shown: Extent | None = None) -> None:
         """Take the source as it is; of its ledgers those up to ``last_shown``, if that is given."""
         last = self._entries.last
-        first_ledger_id = state.extents[0].ledger_id if state.extents else 0
+        first_ledger_id = state.extents[0].ledger_id if state.extents else BEFORE_ALL.ledger_id
         self._before_trim(Position(first_ledger_id, 0))
         shown = state.extents if last_shown is None else _clipped(state.extents, last_shown)
         self._entries.replace(shown, first_ledger_id)

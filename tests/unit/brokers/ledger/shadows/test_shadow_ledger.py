@@ -392,6 +392,18 @@ async def test_a_source_that_has_stored_nothing_is_empty(world: World):
 # What it has of its own -----------------------------------------------------------------------
 
 
+async def test_nothing_is_trimmed_of_a_source_that_is_empty(world: World):
+    source = await world.source()
+    shadow = await world.shadow()
+    listening = Listening(shadow)
+
+    world.feeds.go_away()
+    world.feeds.return_with(source)
+    world.feeds.send()
+
+    assert listening.trims == []
+
+
 async def test_cursors_are_stored_under_the_shadows_own_id(world: World):
     source = await world.source()
     shadow = await world.shadow()
