@@ -233,12 +233,14 @@ class FedLedger(ShadowLedger):
             self._put_fed(_packed(self._entries.extents))
 
     async def _reading(self, read: Callable[[], Awaitable[_Read]]) -> _Read:
-        """Read; once more if the source has trimmed what was to be read, and has not said so."""
+        """Read; once more if the source has trimmed what was to be read, and has not said so, or
+        said so while it was read."""
+        first = self._entries.first
         try:
             return await read()
         except LedgerDamaged:
-            first = self._entries.first
-            await self._look()
+            if self._entries.first == first:
+                await self._look()
             if self._entries.first == first:
                 raise
             return await read()

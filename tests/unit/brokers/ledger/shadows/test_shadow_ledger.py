@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from brokers.adapters.ledger.format.files import ENTRIES
+from brokers.adapters.ledger.reading.feed_reader import FeedReader
 from brokers.adapters.ledger.shadow_ledger import FedLedger, FedLedgers
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.domain.position import BEFORE_ALL, Position, ledger_id_of
@@ -233,6 +234,23 @@ async def test_entries_trimmed_a_moment_ago_are_skipped_and_not_taken_for_damage
 
     assert await payloads(shadow) == [LARGE, b"4"]
     assert listening.trims == [(source.first, 4)]
+
+
+async def test_a_trim_that_is_announced_while_its_file_is_missed_is_no_damage(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    source = await world.source()
+    await world.publish(LARGE, LARGE, LARGE, b"4")
+    shadow = await world.shadow()
+    await source.trim(Position(source.first.ledger_id, 9))
+
+    def is_removed(_reader: FeedReader, _segment: object) -> bool:
+        world.feeds.send()
+        return False
+
+    monkeypatch.setattr(FeedReader, "_is_removed", is_removed)
+
+    assert await payloads(shadow) == [LARGE, b"4"]
 
 
 async def test_a_file_that_is_missing_without_a_trim_is_damage(world: World):
