@@ -134,7 +134,13 @@ class SourceSession:
             feed = _Feed(request.feed_id, source, self.broker_id, self._mark)
             self._feeds[request.feed_id] = feed
             feed.follow(shadow)
-            start("source_opening", self._open(feed), self._openings)
+            start(
+                "source_opening",
+                self._open(feed),
+                self._openings,
+                # The source is looked for again, and not waited for for ever.
+                on_failure=lambda error: feed.end(SourceAway.MOVED, repr(error)),
+            )
         elif feed.source != source:
             raise InvalidRequest(f"feed {feed.feed_id} is of {feed.source.text}")
         else:

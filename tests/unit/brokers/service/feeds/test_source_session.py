@@ -22,6 +22,7 @@ from brokers.service.feeds.source_session import SourceSession
 from brokers.service.feeds.source_sessions import SourceSessions
 from nextgen.kernel.errors import InvalidRequest, Overloaded
 from nextgen.kernel.limits import shadow as limits
+from nextgen.tasks import background
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.brokers.feed_world import SHADOW, SOURCE, list_shadows, publish, source_at
 from tests.support.brokers.world import BrokerWorld, settle
@@ -395,6 +396,23 @@ async def test_a_source_that_begins_to_close_while_it_is_opened_is_left(
     assert left.reason is SourceAway.MOVED
     assert len(topic.followers) == 0
     topic.is_closing = False
+
+
+async def test_a_source_whose_opening_fails_by_a_mistake_is_left(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(world.broker("a").topics, "open", fails)
+    stream = Stream(world)
+    stream.follow(SHADOW)
+
+    (left,) = await stream.new()
+
+    assert left == SourceLeft(1, (), SourceAway.MOVED, "RuntimeError('a mistake')")
+    assert len(stream.session) == 0
+    background.failures.clear()  # It was made here.
 
 
 async def test_reports_of_fed_shadows_reach_the_topic(world: BrokerWorld) -> None:
