@@ -6,7 +6,8 @@ and the source does not wait for them, unless its policy says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 
 import structlog
 
@@ -20,6 +21,9 @@ from brokers.service.shadows.acknowledged import KEEPS_NOTHING
 from brokers.service.subscriptions.subscription import Subscription
 from brokers.service.topics.schemas import TopicSchemas
 from brokers.service.topics.termination import Termination
+
+_NAMES_LOGGED = 10
+"""Subscriptions that a line of the log names."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -93,44 +97,60 @@ class Shadow:
                 subscription.topic_terminated()
 
     def before_trim(self, first: Position) -> None:
-        for subscription in list(self._subscriptions.values()):
-            if subscription.is_durable:
-                self._skip(subscription, before(first), "its source dropped them")
+        durable = [each for each in self._subscriptions.values() if each.is_durable]
+        self._skip(durable, before(first), "its source dropped them")
 
     def recovered(self) -> None:
         """Skip what the source dropped while the topic was not open here."""
         first = self._ledger.first
-        for subscription in list(self._subscriptions.values()):
-            if BEFORE_ALL < subscription.mark_delete < before(first):
-                _logger.warning(
-                    "shadow subscription skips to the first kept entry",
-                    topic=self._topic_name,
-                    subscription=subscription.name,
-                    behind=str(subscription.mark_delete),
-                    first=str(first),
-                )
+        behind = [
+            each
+            for each in self._subscriptions.values()
+            if BEFORE_ALL < each.mark_delete < before(first)
+        ]
+        if behind:
+            _logger.warning(
+                "shadow subscriptions skip to the first kept entry",
+                topic=self._topic_name,
+                subscriptions=len(behind),
+                examples=[each.name for each in behind[:_NAMES_LOGGED]],
+                behind=str(min(each.mark_delete for each in behind)),
+                first=str(first),
+            )
         self.before_trim(first)
 
     def reset_backlogs(self, entries_max: int) -> None:
         """Have durable subscriptions with a larger backlog continue at the end; 0: none."""
-        for subscription in list(self._subscriptions.values()) if entries_max else ():
-            if subscription.is_durable and subscription.backlog_entries > entries_max:
-                why = f"a backlog may have {entries_max} entries"
-                self._skip(subscription, self._ledger.last, why)
-
-    def _skip(self, subscription: Subscription, up_to: Position, why: str) -> None:
-        behind, backlog = subscription.mark_delete, subscription.backlog_entries
-        if behind >= up_to or not subscription.pass_over(up_to):
+        if not entries_max or self._ledger.entry_count <= entries_max:
+            # No backlog is larger than what the source keeps.
             return
-        skipped = backlog - subscription.backlog_entries
-        self.skipped_entries += skipped
+        late = [
+            each
+            for each in self._subscriptions.values()
+            if each.is_durable and each.backlog_entries > entries_max
+        ]
+        self._skip(late, self._ledger.last, f"a backlog may have {entries_max} entries")
+
+    def _skip(self, subscriptions: Sequence[Subscription], up_to: Position, why: str) -> None:
+        """Have these continue behind ``up_to``; count what they skip, and log it in one line:
+        there may be thousands, and all behind."""
+        skipped: dict[str, int] = {}
+        for subscription in subscriptions:
+            if subscription.mark_delete >= up_to:
+                continue
+            backlog = subscription.backlog_entries
+            if subscription.pass_over(up_to) and (
+                entries := backlog - subscription.backlog_entries
+            ):
+                skipped[subscription.name] = entries
+        self.skipped_entries += sum(skipped.values())
         if skipped:
             _logger.warning(
-                "shadow subscription skips entries",
+                "shadow subscriptions skip entries",
                 topic=self._topic_name,
-                subscription=subscription.name,
-                entries=skipped,
-                behind=str(behind),
+                subscriptions=len(skipped),
+                entries=sum(skipped.values()),
+                examples=dict(islice(skipped.items(), _NAMES_LOGGED)),
                 up_to=str(up_to),
                 reason=why,
             )
