@@ -34,8 +34,9 @@ from nextgen.kernel.limits.pulsar import (
 _SEGMENT_END = 2**62
 """Above the last entry of any segment."""
 
-_TOPICS_PER_STEP = 200
-"""Topics that are checked before the event loop runs other work: some milliseconds."""
+_CHECKS_PER_STEP = 1_000
+"""Topics and subscriptions that are checked before the event loop runs other work: some
+milliseconds."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -77,7 +78,8 @@ class Upkeep:
         is_measuring = now_ms - self._measured_at_ms >= TOPIC_RATES_MS
         if is_measuring:
             self._measured_at_ms = now_ms
-        for number, topic in enumerate(self._topics, start=1):
+        checked = 0
+        for topic in self._topics:
             if topic.idle_for_ms(now_ms) > self._idle_ms_max:
                 await self._topics.close_idle(topic)
                 continue
@@ -87,7 +89,9 @@ class Upkeep:
                 limit_backlog(topic)
                 if is_trimming:
                     await self._trim(topic)
-            if number % _TOPICS_PER_STEP == 0:
+            checked += 1 + len(topic.subscriptions)
+            if checked >= _CHECKS_PER_STEP:
+                checked = 0
                 await asyncio.sleep(0)
 
     async def _trim(self, topic: Topic) -> None:

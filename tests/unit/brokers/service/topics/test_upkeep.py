@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -11,12 +12,15 @@ import pytest
 from brokers.domain.position import Position
 from brokers.domain.storage_policy import NO_BOUND, StoragePolicy
 from brokers.ports.ledger import StorageFailed
+from brokers.service.subscriptions.subscription import SubscriptionStart
+from brokers.service.topics import upkeep as upkeep_of_topics
 from brokers.service.topics.upkeep import Upkeep, trim
 from nextgen.kernel.governance.policies import FOR_EVER
 from nextgen.kernel.limits.pulsar import LEDGER_SEGMENT_BYTES, TOPIC_IDLE_MS_MAX, TOPIC_TRIM_MS
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.brokers.world import TOPIC, BrokerWorld, FakeBroker, FakeClient, settle
 
+OTHER = f"{TOPIC}-other"
 EARLIEST = {"initialPosition": pulsar.CommandSubscribe.Earliest}
 
 
@@ -322,3 +326,26 @@ async def test_strays_are_asked_for_again(world: BrokerWorld):
 
     (closed,) = await client.until_got(pulsar.BaseCommand.CLOSE_PRODUCER)
     assert closed.assignedBrokerServiceUrl == "pulsar://b:6650"
+
+
+async def test_topics_with_many_subscriptions_are_checked_in_turns(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+):
+    for name in (TOPIC, OTHER):
+        world.assign(name, "a")
+        await world.broker().client().subscribe(topic=name)
+        topic = world.broker().topics.get(name)
+        assert topic is not None
+        for number in range(1_000):
+            await topic.create_subscription(f"sub-{number}", SubscriptionStart())
+    seen: list[str] = []
+    monkeypatch.setattr(
+        upkeep_of_topics, "limit_backlog", lambda topic: seen.append(topic.unit.name)
+    )
+    looking = asyncio.create_task(upkeep(world.broker()).look())
+
+    await asyncio.sleep(0)
+
+    assert seen == [TOPIC]
+    await looking
+    assert seen == [TOPIC, OTHER]
