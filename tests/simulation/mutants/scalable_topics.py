@@ -659,6 +659,20 @@ MUTANTS = (
         _ST_CONSUMING,
     ),
     Mutant(
+        "client-cancels-who-waits-for-a-segment",
+        "CS10",
+        "a segment that is left before it was subscribed cancels nobody who waits for it",
+        (
+            Edit(
+                SegmentConsumer,
+                "close",
+                "self.opened.set_result(None)",
+                "self.opened.cancel()",
+            ),
+        ),
+        _ST_CONSUMING,
+    ),
+    Mutant(
         "client-drops-what-closes-a-new-producer",
         "CS6",
         "what comes before the producer is known to be open is kept",

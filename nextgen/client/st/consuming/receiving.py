@@ -159,7 +159,7 @@ class Receiving(Receiver[Value, Arrival]):
             self._closing.append(consumer)
 
     async def wait_opened(self, consumers: Iterable[SegmentConsumer]) -> None:
-        """Wait until segments are subscribed.
+        """Wait until segments are subscribed, those that are left meanwhile excepted.
 
         Raises:
             TimedOut: They were not in time.

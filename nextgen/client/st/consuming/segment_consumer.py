@@ -100,7 +100,8 @@ class SegmentConsumer:
             owner.versions, how.segment, self._deliver, self._reached_end, self._tasks
         )
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done after the first subscribing; has its error if that failed for good."""
+        """Done after the first subscribing, or when closed before; has the error of one that failed
+        for good. Never cancelled: that would end whoever waits for it."""
 
     def __repr__(self) -> str:
         return f"<SegmentConsumer {self.how.segment} {self._status.name}>"
@@ -128,7 +129,7 @@ class SegmentConsumer:
         for task in self._tasks:
             task.cancel()
         if not self.opened.done():
-            self.opened.cancel()
+            self.opened.set_result(None)
 
     @property
     def has_tasks(self) -> bool:

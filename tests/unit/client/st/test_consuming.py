@@ -85,17 +85,23 @@ async def stream(client: st.PulsarClient, **settings: Any) -> st.StreamConsumer[
     return await client.stream_consumer(TOPIC, "s", initial_position=EARLIEST, **settings)
 
 
+async def consumer_of(client: st.PulsarClient, kind: str) -> Receiving[bytes]:
+    match kind:
+        case "queue":
+            return await queue(client)
+        case "stream":
+            return await stream(client)
+        case _:
+            return await client.reader(TOPIC)
+
+
 @pytest.mark.parametrize("kind", ["queue", "stream", "reader"])
 async def test_every_kind_of_consumer_gets_each_key_in_order_over_a_split(
     server: FakeServer, client: st.PulsarClient, kind: str
 ) -> None:
     topic = server.create(TOPIC, 2)
     await send(client, 0, 100)
-    consumer: Receiving[bytes] = await {
-        "queue": queue,
-        "stream": stream,
-        "reader": lambda client: client.reader(TOPIC),
-    }[kind](client)
+    consumer = await consumer_of(client, kind)
     first = await take(consumer, 100)
     server.split(topic, 0)
     await send(client, 100, 200)
@@ -433,6 +439,33 @@ async def test_a_segment_that_leaves_is_closed_when_what_it_delivered_is_acknowl
     assert len(consumer.assigned) == 1
     taken = {each.position.entry_id for each in messages if each.segment == leaving}
     assert server.segments[leaving].subscriptions["s"].acknowledged == taken
+
+
+@pytest.mark.parametrize("kind", ["queue", "stream", "reader"])
+async def test_a_segment_that_leaves_while_it_is_subscribed_fails_no_consumer(
+    server: FakeServer, client: st.PulsarClient, kind: str
+) -> None:
+    topic = server.create(TOPIC)
+    held: list[pulsar.BaseCommand] = []
+
+    def hold_the_first(connection: FakeConnection, command: pulsar.BaseCommand) -> bool:
+        is_first = command.type == Command.SUBSCRIBE and not held
+        if is_first:
+            held.append(command)
+        return is_first
+
+    server.answers = hold_the_first
+    opening = asyncio.ensure_future(consumer_of(client, kind))
+    await until(lambda: held)
+    server.split(topic, 0)
+    del topic.dag.segments[0]
+    topic.dag.epoch += 1
+    server.push(topic)
+    server.assign(topic)
+
+    consumer = await opening
+    await send(client, 0, 10)
+    assert await take(consumer, 10) == {f"k{key}": [key, key + 5] for key in range(5)}
 
 
 async def test_a_segment_changes_its_mode_once_all_that_it_delivered_is_acknowledged(
