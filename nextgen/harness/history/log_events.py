@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
-from nextgen.harness.history.log_fold import POLICY_EVENTS
+from nextgen.harness.history.log_fold import POLICY_EVENTS, POLICY_SET
 from nextgen.harness.history.model import NO_VALUE, LogEvent, Observation
 from protos.nextgen.v1.events_pb2 import Event, LayoutChanged, LayoutChangePlanned
 from protos.nextgen.v1.layouts_pb2 import TopicSegment
@@ -36,7 +36,7 @@ def log_event_of(event: Event) -> LogEvent:
         used_epoch=payload.used_epoch if "used_epoch" in known else 0,
         causation_id=event.causation_id.hex(),
         properties=dict(payload.properties) if "properties" in known else {},
-        policies=policies_text(Policies.FromString(payload.policy)) if "policy" in known else "",
+        policies=policies_text(Policies.FromString(payload.policy)) if kind == POLICY_SET else "",
         policies_version=payload.version if kind in POLICY_EVENTS else 0,
         facts=scalable_facts(kind, payload),
         **{name: getattr(payload, name) if name in known else "" for name in _TEXT_FIELDS},
