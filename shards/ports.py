@@ -414,8 +414,12 @@ class ShadowDirectory(ParentDirectory, Protocol):
         one with ``partitions``; return the source, or why it can have no such shadow."""
         ...
 
-    async def unlist_shadow(self, source: str, shadow: str) -> Rejected | None:
+    async def unlist_shadow(self, source: str, shadow: str, shadow_id: str) -> Rejected | None:
         """Have the home shard of a source take a shadow out of those that it feeds."""
+        ...
+
+    async def topic_id(self, name: str) -> str:
+        """Return the id of a topic, read at its home shard's leader; "" if it is absent."""
         ...
 
     async def grow_shadows(

@@ -251,9 +251,18 @@ class RoutedParents:
         result = await self._execute_at_home(source, Command(admit_shadow=order))
         return _rejected(result) or Parent(result.id, False)
 
-    async def unlist_shadow(self, source: str, shadow: str) -> Rejected | None:
-        order = UnlistShadow(source=source, shadow=shadow)
+    async def unlist_shadow(self, source: str, shadow: str, shadow_id: str) -> Rejected | None:
+        order = UnlistShadow(source=source, shadow=shadow, shadow_id=shadow_id)
         return _rejected(await self._execute_at_home(source, Command(unlist_shadow=order)))
+
+    async def topic_id(self, name: str) -> str:
+        wanted = GetRequest(names=[ObjectName(kind=KIND_TOPIC, name=name)])
+        key = parse_topic(name).routing_key
+        response = await self._router.call_key(
+            key, ShardRequest(get=wanted), timeout_ms=_PARENT_TIMEOUT_MS
+        )
+        _check_body(response, "get")
+        return response.get.items[0].topic.topic_id
 
     async def grow_shadows(
         self, shard_id: int, source: str, source_id: str, attempt: int, partitions: int

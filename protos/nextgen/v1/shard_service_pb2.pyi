@@ -394,12 +394,14 @@ class AdmitShadow(_message.Message):
     def __init__(self, source: _Optional[str] = ..., shard_id: _Optional[int] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class UnlistShadow(_message.Message):
-    __slots__ = ("source", "shadow")
+    __slots__ = ("source", "shadow", "shadow_id")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SHADOW_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_ID_FIELD_NUMBER: _ClassVar[int]
     source: str
     shadow: str
-    def __init__(self, source: _Optional[str] = ..., shadow: _Optional[str] = ...) -> None: ...
+    shadow_id: str
+    def __init__(self, source: _Optional[str] = ..., shadow: _Optional[str] = ..., shadow_id: _Optional[str] = ...) -> None: ...
 
 class GrowShadows(_message.Message):
     __slots__ = ("source", "source_id", "attempt", "partitions")

@@ -125,16 +125,32 @@ class ShadowSources:
             )
         return None
 
-    def _unlist(self, command: OnSource, body: UnlistShadow) -> Answer:
-        name = command.name.base_text
-        before = self._state.reads.load_topic(name)
-        policies = Policies.FromString(b"" if before is None else before.policies)
+    def _unlist(self, command: OnSource, body: UnlistShadow) -> Work:
+        _, policies = self._with_policies(command)
+        if body.shadow_id and body.shadow in policies.shadow_topics:
+            return self._unlist_if_same(command, body)
+        return self._unlist_now(command, body)
+
+    async def _unlist_if_same(self, command: OnSource, body: UnlistShadow) -> CommandResult:
+        """Unlist a shadow unless it is another by now: an order may be late, and the shadow created
+        and listed again meanwhile."""
+        present = await self._directory.topic_id(body.shadow)
+        if present not in ("", body.shadow_id):
+            return await finish(self._state, self._answer(command, Accepted(())))
+        return await finish(self._state, self._unlist_now(command, body))
+
+    def _unlist_now(self, command: OnSource, body: UnlistShadow) -> Answer:
+        before, policies = self._with_policies(command)
         if before is None or body.shadow not in policies.shadow_topics:
             return self._answer(command, Accepted(()))
         policies.shadow_topics.remove(body.shadow)
         packed = policies.SerializeToString(deterministic=True)
-        order = SetPolicies(name, packed, policies_from_proto(policies))
+        order = SetPolicies(command.name.base_text, packed, policies_from_proto(policies))
         return self._answer(command, topic.decide(before, order))
+
+    def _with_policies(self, command: OnSource) -> tuple[topic.TopicState, Policies]:
+        present = self._state.reads.load_topic(command.name.base_text)
+        return present, Policies.FromString(b"" if present is None else present.policies)
 
     def _answer(self, command: OnSource, decision: Accepted[topic.TopicEvent] | Rejected) -> Answer:
         return conclude(self._state, command.command_id, decision, CommandResult())

@@ -63,7 +63,7 @@ class ShadowTopics:
         """
         state, name = self._state, command.name.base_text
         if self._topics.refusal(name, before, body) is None:
-            refused = await self._directory.unlist_shadow(before.source, name)
+            refused = await self._directory.unlist_shadow(before.source, name, before.topic_id)
             if refused is not None:
                 raise Unavailable(f"{name} is not taken out of its source: {refused.message}")
         present = state.reads.load_topic(name)

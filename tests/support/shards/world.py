@@ -274,9 +274,14 @@ class World:
         await _stand_in_the_way(self.after_read, source)
         return _rejected(result) or Parent(result.id, False)
 
-    async def unlist_shadow(self, source: str, shadow: str) -> Rejected | None:
+    async def topic_id(self, name: str) -> str:
+        wanted = pb.ObjectName(kind=KIND_TOPIC, name=name)
+        response = await self.home_of_topic(name).reader.get(pb.GetRequest(names=[wanted]))
+        return response.items[0].topic.topic_id
+
+    async def unlist_shadow(self, source: str, shadow: str, shadow_id: str) -> Rejected | None:
         await _stand_in_the_way(self.before_read, source)
-        order = pb.UnlistShadow(source=source, shadow=shadow)
+        order = pb.UnlistShadow(source=source, shadow=shadow, shadow_id=shadow_id)
         home = self.home_of_topic(source)
         return _rejected(await self.post(self.run(home, pb.Command(unlist_shadow=order))))
 

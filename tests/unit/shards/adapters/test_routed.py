@@ -199,14 +199,17 @@ async def test_orders_to_a_source_go_to_its_home_and_orders_to_shadows_to_their_
     home = home_shard(ObjectName(kind=KIND_TOPIC, name=SOURCE))
 
     assert await parents.admit_shadow(SOURCE, 3, 4) == Parent("t-1", False)
-    assert await parents.unlist_shadow(SOURCE, SHADOW) is None
+    assert await parents.unlist_shadow(SOURCE, SHADOW, "t-2") is None
     assert await parents.grow_shadows(2, SOURCE, "t-1", 7, 8) is None
     assert await parents.close_gate(2, ParentKind.TOPIC, SOURCE, "t-1", 7) is None
 
     commands = [(shard, request.execute.commands[0]) for shard, request in router.orders]
     assert commands == [
         (home, Command(admit_shadow=AdmitShadow(source=SOURCE, shard_id=3, partitions=4))),
-        (home, Command(unlist_shadow=UnlistShadow(source=SOURCE, shadow=SHADOW))),
+        (
+            home,
+            Command(unlist_shadow=UnlistShadow(source=SOURCE, shadow=SHADOW, shadow_id="t-2")),
+        ),
         (
             2,
             Command(
@@ -224,12 +227,29 @@ async def test_orders_to_a_source_go_to_its_home_and_orders_to_shadows_to_their_
     ]
 
 
+@pytest.mark.parametrize("topic_id", ["t-2", ""])
+async def test_the_id_of_a_topic_is_read_at_its_home(topic_id: str) -> None:
+    item = Item(kind=KIND_TOPIC, name=SHADOW)
+    if topic_id:
+        item.topic.topic_id = topic_id
+    router = OrderRouter(ShardResponse(get=GetResponse(items=[item])))
+    parents = RoutedParents(cast(ShardRouter, router), ClusterView())
+
+    assert await parents.topic_id(SHADOW) == topic_id
+
+    ((shard, request),) = router.orders
+    wanted = ObjectName(kind=KIND_TOPIC, name=SHADOW)
+    assert shard == home_shard(wanted)
+    assert list(request.get.names) == [wanted]
+    assert not request.get.min_position
+
+
 async def test_a_refused_order_is_answered_with_the_reason() -> None:
     parents, _ = parents_and_router(rejection_code="NOT_ALLOWED")
     refused = Rejected(RejectionCode.NOT_ALLOWED, "because")
 
     assert await parents.admit_shadow(SOURCE, 3, 4) == refused
-    assert await parents.unlist_shadow(SOURCE, SHADOW) == refused
+    assert await parents.unlist_shadow(SOURCE, SHADOW, "t-2") == refused
     assert await parents.grow_shadows(2, SOURCE, "t-1", 7, 8) == refused
 
 

@@ -359,6 +359,22 @@ async def test_a_deleted_shadow_is_no_longer_listed_by_its_source(world, names):
     assert listed(world, source).shadow_topics == ()
 
 
+async def test_an_order_that_is_late_does_not_unlist_a_shadow_of_the_same_name(world, names):
+    source, far, *_ = names
+    await create(world, source)
+    first = await create(world, far, source)
+    await list_shadows(world, source, [far])
+    await world.delete_topic(far)
+    second = await create(world, far, source)
+    await list_shadows(world, source, [far])
+
+    assert await world.unlist_shadow(source, far, first.topic_id) is None
+    assert listed(world, source).shadow_topics == (far,)
+
+    assert await world.unlist_shadow(source, far, second.topic_id) is None
+    assert listed(world, source).shadow_topics == ()
+
+
 async def test_a_shadow_whose_source_cannot_be_reached_stays(world, names):
     source, far, *_ = names
     await create(world, source)
