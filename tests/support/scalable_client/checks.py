@@ -541,7 +541,8 @@ async def many_producers_share_connections(server: Server, name: str) -> None:
         producers = await asyncio.gather(*(client.create_producer(topic) for _ in range(50)))
         await asyncio.gather(*(each.send(b"x") for each in producers))
 
-        assert "50" not in repr(client)
+        # The address before it may have any digits.
+        assert ", 50 connections" not in repr(client)
         reader = await client.reader(topic)
         for _ in range(50):
             await reader.receive(ARRIVES_MS)
