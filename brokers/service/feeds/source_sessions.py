@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from brokers.ports.source_stream import SourceRequest, SourceStream, SourceUpdat
 from brokers.service.feeds.source_session import SourceSession
 from brokers.service.topics.open_topics import Topics
 from nextgen.kernel.errors import Overloaded
-from nextgen.kernel.limits.shadow import FEED_STREAMS_MAX
+from nextgen.kernel.limits.shadow import FEED_REQUESTS_PER_MESSAGE_MAX, FEED_STREAMS_MAX
 
 
 class SourceSessions:
@@ -69,9 +70,11 @@ class LocalSourceStream(SourceStream):
         with self._sessions.opened(self._broker_id) as session:
             self._session = session
             while True:
-                while self._requests:
+                for _ in range(min(len(self._requests), FEED_REQUESTS_PER_MESSAGE_MAX)):
                     session.take(self._requests.popleft())
                 for update in session.updates():
                     take(update)
+                # As much as a message has on a connection, then other work.
+                await asyncio.sleep(0)
                 if not self._requests:
                     await session.ready()

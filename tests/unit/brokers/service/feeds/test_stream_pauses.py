@@ -10,8 +10,8 @@ import pytest
 from brokers.adapters.broker_service.source_streams import follow_sources
 from brokers.adapters.cluster.source_wire import request_to_proto
 from brokers.ports.source_stream import FeedCredit, FollowSource
-from brokers.service.feeds.source_sessions import SourceSessions
-from nextgen.kernel.limits.shadow import FEED_PAUSE_MS
+from brokers.service.feeds.source_sessions import LocalSourceStream, SourceSessions
+from nextgen.kernel.limits.shadow import FEED_PAUSE_MS, FEED_REQUESTS_PER_MESSAGE_MAX
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from tests.support.brokers.feed_world import SHADOW, SOURCE, publish, source_at
 from tests.support.brokers.world import BrokerWorld, settle
@@ -64,3 +64,23 @@ async def test_what_comes_within_feed_pause_ms_is_sent_together_and_the_first_at
     after = [round(at_ms - now_ms) for at_ms in written.at_ms[1:]]
     counts = [len(message.updates[0].changed.entries) for message in written.messages[1:]]
     assert (after, counts) == ([0, FEED_PAUSE_MS], [1, 4])
+
+
+async def test_a_broker_with_many_shadows_of_its_own_sources_does_other_work_between(
+    world: BrokerWorld,
+) -> None:
+    sessions = SourceSessions(world.broker("a").topics)
+    stream = LocalSourceStream(sessions, "a")
+    sources = 2 * FEED_REQUESTS_PER_MESSAGE_MAX
+    for number in range(sources):
+        stream.send(FollowSource(number + 1, f"{SOURCE}-{number}", SHADOW))
+    taken: list[int] = []
+    serving = asyncio.create_task(stream.run(lambda _update: taken.append(turns)))
+    turns = 0
+
+    while len(taken) < sources:
+        await asyncio.sleep(0)
+        turns += 1
+
+    assert len(set(taken)) >= sources / 100
+    serving.cancel()
