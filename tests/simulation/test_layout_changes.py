@@ -1,5 +1,5 @@
-"""Splits, merges, new buckets, migrations and prunes in which somebody is gone after any step, or
-a leader goes on while another one leads.
+"""Splits, merges, new buckets, migrations, prunes and deletions of subscriptions in which somebody
+is gone after any step, or a leader goes on while another one leads.
 
 One run for each step: every proposal, every commit, and every call of a broker, when it is sent and
 when it has taken effect. See ``crashes`` for what is checked.
@@ -19,6 +19,7 @@ from tests.support.scalable.crashes import (
     SPLIT,
     Crash,
     Operation,
+    run_deletion,
     run_operation,
     run_prune,
 )
@@ -94,6 +95,30 @@ def test_a_drained_segment_is_pruned_and_removed_whoever_is_gone_after_any_step(
         crash = Crash(at, victims, is_late)
 
         run_prune(tmp_path / str(at), crash)
+
+        if not crash.gone_at:
+            break
+
+    assert at > 8, f"there are only the steps {crash.steps}"
+
+
+@pytest.mark.parametrize(
+    "victims",
+    [
+        pytest.param(LEADER, id="leader"),
+        pytest.param(BOTH, id="both", marks=pytest.mark.slow),
+        pytest.param(BROKER, id="broker", marks=pytest.mark.slow),
+        pytest.param(DEPOSED, id="deposed", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.timeout(300)
+def test_reports_of_a_deleted_subscription_count_for_nothing_whoever_is_gone_after_any_step(
+    tmp_path: Path, victims: frozenset[str]
+) -> None:
+    for at in itertools.count():
+        crash = Crash(at, victims)
+
+        run_deletion(tmp_path / str(at), crash)
 
         if not crash.gone_at:
             break

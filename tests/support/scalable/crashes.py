@@ -16,6 +16,8 @@ from nextgen.kernel.errors import MetadataError, NotLeader, Refused, Unavailable
 from nextgen.kernel.limits.scalable import PRUNE_EXAMINED_MS_MIN
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.replication.ports import Entry, Record
+from protos.nextgen.v1.inventory_pb2 import UnitAssignment
+from protos.nextgen.v1.shard_service_pb2 import DrainedMark
 from shards.domain.scalable.commands import MarkDrained
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.scalable.vocabulary import SubscriptionPhase
@@ -103,6 +105,16 @@ def run_prune(directory: Path, crash: Crash) -> None:
 
     async def story(shard: ScalableShard) -> None:
         await _PruneRun(shard, SPLIT, crash).carry_out()
+
+    in_scalable_shard(directory, story, segments=1, brokers=2)
+
+
+def run_deletion(directory: Path, crash: Crash) -> None:
+    """Delete a subscription that has drained a sealed segment and create it again, with ``crash``,
+    and check that what was reported before counts for nothing."""
+
+    async def story(shard: ScalableShard) -> None:
+        await _DeletionRun(shard, SPLIT, crash).carry_out()
 
     in_scalable_shard(directory, story, segments=1, brokers=2)
 
@@ -388,6 +400,48 @@ class _PruneRun(_Run):
             first = list(dict.fromkeys(numbers))
             assert first == list(range(len(first))), f"key {key:#x} is out of order"
             assert len(first) > self.acked[key], f"a message of key {key:#x} is lost"
+
+
+class _DeletionRun(_Run):
+    """The segment 0 was split. Whoever opens it to drop the cursor reports it drained, and all
+    these reports arrive when the subscription was created again."""
+
+    epochs = (1,)
+
+    def __init__(self, shard: ScalableShard, operation: Operation, crash: Crash) -> None:
+        super().__init__(shard, operation, crash)
+        self._reports: list[DrainedMark] = []
+
+    async def carry_out(self) -> None:
+        shard = self.shard
+        await shard.subscribe("s")
+        await shard.change("split", 0)
+        self._watch()
+        deleted = await shard.unsubscribe("s")
+        assert not deleted.rejection_code, deleted
+        created = await shard.subscribe("s")
+        assert not created.rejection_code, created
+        self._is_watching = False
+        await asyncio.gather(*self._tasks)
+        assert self._reports
+        await shard.harness.leader.drained_marks.mark(self._reports)
+        topic = shard.topic
+        assert topic.subscriptions["s"].drained == frozenset()
+        cursors = [shard.segments.ledgers[each].cursors for each in ("s0", "s1", "s2")]
+        assert cursors == [{}, {"s": 0}, {"s": 0}]
+
+    def _called(self, step: str, unit: SegmentUnit, effect: Any) -> None:
+        if step == "drop s0 is sent" and "s" in self.shard.segments.ledgers["s0"].cursors:
+            owner = self.shard.harness.brokers[unit.endpoint.partition(":")[0]]
+            opened = UnitAssignment(
+                topic_id=unit.topic_id,
+                unit=unit.unit,
+                name=unit.name,
+                epoch=unit.epoch,
+                session_id=owner.session_id,
+            )
+            self._reports.append(DrainedMark(unit=opened, subscription="s"))
+        super()._called(step, unit, effect)
 
 
 def _now() -> float:
