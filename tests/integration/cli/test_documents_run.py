@@ -56,6 +56,7 @@ OTHERWISE_TESTED = {
 RUN_ELSEWHERE = {
     "nextgen shards recover": "tests/integration/cli/test_disaster.py",
     "exec nextgen --cluster-secret-file": "tests/integration/cli/test_backup.py",
+    "nextgen topics create-shadow": "tests/integration/cli/test_shadow_topics.py",
     "[kill]": "tests/unit/harness/chaos/test_hooks.py",
 }
 """Blocks of operations, chaos and flows by how a line of them begins, and a test of each."""
