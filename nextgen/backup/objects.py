@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from nextgen.backup.cut import Change, TailEvent
+from nextgen.backup.cut import Change, TailEvent, is_source
 from nextgen.client.scalable_topics.fold import LAYOUT_EVENTS, fold_events
+from nextgen.kernel.routing.shadows import shadow_source_of
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
@@ -46,15 +47,16 @@ def value_of(item: Item) -> Any:
     return getattr(item, _FIELDS[item.kind])
 
 
-def parent_of(item: Item) -> str:
-    """Return the id of the parent that ``item`` needs.
+def parents_of(item: Item) -> Sequence[str]:
+    """Return the parents that ``item`` needs: ids, and the name of a shadow's source.
 
-    It is "" for a tenant, and for a layout, which is in the shard of its topic and comes and goes
-    with it.
+    There is none for a tenant, and for a layout, which is in the shard of its topic and comes and
+    goes with it.
     """
     if item.kind == KIND_TOPIC:
-        return item.topic.namespace_id
-    return item.namespace.tenant_id if item.kind == KIND_NAMESPACE else ""
+        source = shadow_source_of(item.topic.properties)
+        return [each for each in (item.topic.namespace_id, source) if each]
+    return [item.namespace.tenant_id] if item.kind == KIND_NAMESPACE else []
 
 
 def id_as_parent(item: Item) -> str:
@@ -191,10 +193,19 @@ def _changes(event: Event) -> Iterator[tuple[Change, str]]:
         yield Change.BORN, event.namespace_created.namespace_id
         yield Change.NEEDED, event.namespace_created.tenant_id
     elif payload == "topic_created":
+        yield Change.BORN, event.topic_created.name
         yield Change.NEEDED, event.topic_created.namespace_id
+        if source := shadow_source_of(event.topic_created.properties):
+            yield Change.NEEDED, source
     elif payload == "tenant_deleted":
         yield Change.GONE, event.tenant_deleted.tenant_id
     elif payload == "namespace_deleted":
         yield Change.GONE, event.namespace_deleted.namespace_id
+    elif payload == "topic_deleted":
+        yield Change.GONE, event.topic_deleted.name
     elif payload == "parent_gate_closed":
-        yield Change.CLOSED, event.parent_gate_closed.parent_id
+        closed = event.parent_gate_closed
+        yield (
+            Change.CLOSED,
+            closed.parent_name if is_source(closed.parent_name) else closed.parent_id,
+        )

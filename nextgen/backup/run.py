@@ -33,6 +33,7 @@ from nextgen.backup.manifest import (
 )
 from nextgen.backup.shard_reading import (
     ShardSnapshot,
+    find_sources,
     read_tail,
     reopen_snapshot,
     take_snapshot,
@@ -220,6 +221,7 @@ class BackupRun:
                     snapshots[shard_id], cuts[shard_id].position
                 )
             try:
+                await asyncio.to_thread(find_sources, self._store, snapshots.values())
                 tails = {shard_id: each.tail for shard_id, each in snapshots.items()}
                 return consistent_cut(tails), cuts
             except CutNotFound:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from nextgen.backup.cut import ShardTail
+from nextgen.backup.cut import ShardTail, is_source, needed_in
 from nextgen.backup.files import ItemsWriter, read_pages
 from nextgen.backup.manifest import BackupFile, Counts
 from nextgen.backup.objects import (
@@ -24,7 +24,7 @@ from nextgen.backup.objects import (
     forget_consumers,
     id_as_parent,
     key_of,
-    parent_of,
+    parents_of,
     tail_of,
 )
 from nextgen.client.changes.shard_watch import ShardWatch, WatchLink
@@ -34,7 +34,7 @@ from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
 from nextgen.kernel.limits.bulk import BACKUP_TAIL_EVENTS_MAX
 from nextgen.tasks.background import cancel_and_wait, start
 from protos.nextgen.v1.events_pb2 import Event
-from protos.nextgen.v1.inventory_pb2 import Item
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Item
 
 PATIENCE_S = 60.0
 """A shard that sends nothing for so long has no replica that could be read."""
@@ -125,11 +125,11 @@ class Collected:
     def add(self, items: Sequence[Item]) -> None:
         for item in items:
             self.counts[item.kind] += 1
-            self.needed.add(parent_of(item))
+            self.needed.update(parents_of(item))
             self.born.add(id_as_parent(item))
 
     def tail(self, position: int) -> ShardTail:
-        return ShardTail(position, self.born - {""}, self.needed - {""})
+        return ShardTail(position, self.born - {""}, self.needed)
 
 
 def path_of(shard_id: int, position: int, kind: str = "items") -> str:
@@ -174,6 +174,24 @@ async def take_snapshot(
         await cancel_and_wait(running)
         if listener.writer is not None:
             listener.writer.discard()
+
+
+def find_sources(store: Store, shards: Collection[ShardSnapshot]) -> None:
+    """Note in each snapshot which sources of shadows it has.
+
+    That takes a second look at the files, as there may be too many topics to keep their names, and
+    only if there are shadows.
+
+    Raises:
+        BackupUnusable: A file is damaged.
+        OSError: The store cannot be read.
+    """
+    sources = {each for each in needed_in(shard.tail for shard in shards) if is_source(each)}
+    for shard in shards if sources else ():
+        for items in read_pages(store, shard.file):
+            shard.tail.born.update(
+                item.name for item in items if item.kind == KIND_TOPIC and item.name in sources
+            )
 
 
 def reopen_snapshot(store: Store, shard_id: int, position: int, file: BackupFile) -> ShardSnapshot:

@@ -12,7 +12,7 @@ import pytest
 
 from nextgen.backup import run as run_module
 from nextgen.backup import shard_reading
-from nextgen.backup.cut import ShardTail
+from nextgen.backup.cut import ShardTail, consistent_cut
 from nextgen.backup.errors import BackupUnusable, CutNotFound
 from nextgen.backup.files import ItemsWriter
 from nextgen.backup.manifest import MANIFEST, PROGRESS, QUOTAS, BackupFile, Counts
@@ -31,6 +31,7 @@ from nextgen.export.stores.urls import open_store
 from nextgen.kernel.errors import Overloaded, PositionCompacted, Unavailable
 from nextgen.kernel.governance.quota_file import QuotaFile, from_bytes
 from nextgen.kernel.limits.bulk import BACKUP_SHARDS_READ_MAX
+from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
 from nextgen.kernel.routing.slots import SlotTable
 from protos.nextgen.v1.events_pb2 import (
     Event,
@@ -47,6 +48,7 @@ from protos.nextgen.v1.inventory_pb2 import (
     Item,
     Namespace,
     Tenant,
+    Topic,
 )
 from protos.nextgen.v1.shard_service_pb2 import CutResponse
 
@@ -310,6 +312,41 @@ def test_events_are_of_the_object_that_they_change(name: str) -> None:
 
     assert key_of(created) == key_of(policies) == (KIND_TOPIC, name)
     assert key_of(layout) == (KIND_SCALABLE_TOPIC, name)
+
+
+SOURCE = "persistent://acme/orders/source"
+
+
+def topic(name: str, **properties: str) -> Item:
+    return Item(
+        kind=KIND_TOPIC, name=name, topic=Topic(name=name, namespace_id="n", properties=properties)
+    )
+
+
+async def test_the_cut_knows_which_sources_of_shadows_are_in_the_snapshots(
+    tmp_path: Path, shards: FakeShards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace = Namespace(name="acme/orders", namespace_id="n", tenant_id="t1")
+    shadow = topic("persistent://acme/orders/shadow", **{SHADOW_SOURCE_PROPERTY: SOURCE})
+    other = topic("persistent://acme/orders/other")
+    shards.items[1] = [
+        tenant(1),
+        Item(kind=KIND_NAMESPACE, name=namespace.name, namespace=namespace),
+    ]
+    shards.items[2] = [shadow]
+    shards.items[3] = [topic(SOURCE), other]
+    seen: dict[int, ShardTail] = {}
+
+    def cut(tails: dict[int, ShardTail]) -> dict[int, int]:
+        seen.update(tails)
+        return consistent_cut(tails)
+
+    monkeypatch.setattr(run_module, "consistent_cut", cut)
+
+    await backup(tmp_path).run()
+
+    assert seen[2].needed == {"n", SOURCE}
+    assert seen[3].born == {SOURCE}, "names of topics are many, and others are not kept"
 
 
 async def test_what_a_release_without_layouts_began_is_not_gone_on_with(

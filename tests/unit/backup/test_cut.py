@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -18,12 +18,14 @@ from nextgen.backup.objects import (
     apply,
     id_as_parent,
     key_of,
-    parent_of,
+    parents_of,
     tail_of,
     value_of,
 )
 from nextgen.client.log.wire import filled_events
 from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
+from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Item
 from shards.domain.states import StateKind
@@ -102,6 +104,35 @@ def test_a_parent_that_came_and_went_behind_the_snapshots_comes() -> None:
     assert consistent_cut(shards) == {1: 10, 2: 21}
 
 
+def test_a_shard_advances_to_the_source_of_a_shadow_elsewhere() -> None:
+    shards = {
+        1: ShardTail(10, {"n"}, {"n", "persistent://source"}),
+        2: ShardTail(20, set(), set(), [born(21, "persistent://source", needs="n")]),
+    }
+
+    assert consistent_cut(shards) == {1: 10, 2: 21}
+
+
+def test_a_shard_advances_to_where_the_shadows_of_a_deleted_source_are_gone() -> None:
+    shards = {
+        1: ShardTail(
+            10,
+            {"n"},
+            {"n", "persistent://source"},
+            [event(14, Change.CLOSED, "persistent://source")],
+        ),
+        2: ShardTail(20, set(), set()),
+    }
+
+    assert consistent_cut(shards) == {1: 14, 2: 20}
+
+
+def test_a_shadow_whose_source_never_was_stays_as_it_is() -> None:
+    shards = {1: ShardTail(10, {"n"}, {"n", "persistent://source"}), 2: ShardTail(20)}
+
+    assert consistent_cut(shards) == {1: 10, 2: 20}
+
+
 def test_tails_that_end_too_early_are_said_so() -> None:
     with pytest.raises(CutNotFound, match="n-1"):
         consistent_cut({1: ShardTail(10, set(), {"n-1"})})
@@ -133,8 +164,14 @@ def folded(events: Sequence[Event], position: int) -> dict[Key, Item]:
     return {key: item for key, item in objects.items() if item.WhichOneof("value")}
 
 
+def names_as_parents(items: Iterable[Item]) -> set[str]:
+    """Return ids and names by which others may need ``items``."""
+    topics = {item.name for item in items if item.kind == KIND_TOPIC}
+    return topics | {id_as_parent(item) for item in items} - {""}
+
+
 def tail_behind(events: Sequence[Event], shot: Shot) -> ShardTail:
-    items = folded(events, shot.position).values()
+    items = list(folded(events, shot.position).values())
     behind = [
         each
         for each in events
@@ -142,8 +179,8 @@ def tail_behind(events: Sequence[Event], shot: Shot) -> ShardTail:
     ]
     return ShardTail(
         shot.position,
-        {id_as_parent(item) for item in items} - {""},
-        {parent_of(item) for item in items} - {""},
+        names_as_parents(items),
+        {parent for item in items for parent in parents_of(item)},
         tail_of(behind),
     )
 
@@ -154,8 +191,8 @@ def orphans(events: dict[int, Sequence[Event]], cut: dict[int, int]) -> list[str
         for shard_id, position in cut.items()
         for item in folded(events[shard_id], position).values()
     ]
-    parents = {id_as_parent(item) for item in items}
-    return [item.name for item in items if parent_of(item) and parent_of(item) not in parents]
+    parents = names_as_parents(items)
+    return [item.name for item in items if not parents.issuperset(parents_of(item))]
 
 
 class Busy:
@@ -176,6 +213,12 @@ class Busy:
             for name in itertools.islice(names_in(self.world, shard_id, namespace), 1)
         ]
 
+    async def create_shadow(self, name: str, source: str) -> None:
+        properties = {SHADOW_SOURCE_PROPERTY: source}
+        spec = pb.TopicSpec(name=name, properties=properties)
+        command = pb.Command(create_topics=pb.CreateTopics(topics=[spec]))
+        await self.world.run(self.world.home_of_topic(name), command)
+
     async def pause(self, turns: int) -> None:
         for _turn in range(self.chaos.random.randrange(turns)):
             await asyncio.sleep(0)
@@ -195,8 +238,10 @@ class Busy:
                 await world.create_namespace(namespace)
                 for name in topics[: draw.randrange(4)]:
                     await world.create_topic(name)
+                for source, shadow in itertools.product(topics[:1], topics[1:]):
+                    await self.create_shadow(f"{shadow}-shadow", source)
             elif kind < 9:
-                for name in topics:
+                for name in (*(f"{each}-shadow" for each in topics), *topics):
                     await world.delete_topic(name)
                 await world.delete_namespace(namespace)
                 if kind == 8:
