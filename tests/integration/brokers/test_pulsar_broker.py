@@ -14,6 +14,7 @@ from nextgen.pulsar.client import PulsarClientConnection
 from protos.nextgen.v1 import topic_admin_pb2 as admin
 from protos.nextgen.v1.broker_service_pb2 import MessagePosition
 from protos.pulsar import PulsarApi_pb2 as protocol
+from tests.support.callers.moved_load import MOVE_TIMEOUT_S, Load
 from tests.support.callers.old_client import OldProducer
 from tests.support.callers.stock_client import (
     SMALL,
@@ -25,7 +26,6 @@ from tests.support.callers.stock_client import (
     send_all,
     texts,
 )
-from tests.support.callers.stock_load import MOVE_TIMEOUT_S, Load
 from tests.support.processes.local_cluster import MINIMAL
 
 pytestmark = pytest.mark.integration

@@ -12,6 +12,7 @@ from nextgen.client import BlockingClient
 from nextgen.kernel.governance.policies import Policies, Retention
 from nextgen.kernel.limits.shadow import FEED_REPORT_MS
 from protos.nextgen.v1 import topic_admin_pb2 as admin
+from tests.support.callers.moved_load import Load
 from tests.support.callers.stock_client import (
     ADMIN_TIMEOUT_MS,
     PulsarSystem,
@@ -22,7 +23,6 @@ from tests.support.callers.stock_client import (
     send_all,
     texts,
 )
-from tests.support.callers.stock_load import Load
 from tests.support.processes.local_cluster import ClusterSize
 
 pytestmark = pytest.mark.integration
