@@ -34,9 +34,11 @@ from nextgen.kernel.limits.pulsar import (
 _SEGMENT_END = 2**62
 """Above the last entry of any segment."""
 
-_CHECKS_PER_STEP = 1_000
-"""Topics and subscriptions that are checked before the event loop runs other work: some
-milliseconds."""
+_SUBSCRIPTIONS_PER_STEP = 1_000
+"""Subscriptions that are checked before the event loop runs other work: some milliseconds."""
+
+_TOPIC_COST = 5
+"""What a topic itself costs, in subscriptions."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -89,8 +91,8 @@ class Upkeep:
                 limit_backlog(topic)
                 if is_trimming:
                     await self._trim(topic)
-            checked += 1 + len(topic.subscriptions)
-            if checked >= _CHECKS_PER_STEP:
+            checked += _TOPIC_COST + len(topic.subscriptions)
+            if checked >= _SUBSCRIPTIONS_PER_STEP:
                 checked = 0
                 await asyncio.sleep(0)
 
