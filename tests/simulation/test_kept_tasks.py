@@ -28,6 +28,7 @@ KEPT_ELSEWHERE = {
     "mesh_dialer": "test_a_dialer_that_ended_dials_again",
     "metadata_existence_checks": "test_an_existence_check_outlives_the_task_that_makes_it",
     "segment_removal": "test_a_removal_whose_task_fails_by_a_bug_begins_again",
+    "source_feed": "test_a_source_is_followed_again_after_the_task_for_it_ended",
     "topic_lists": "test_lists_follow_their_namespace_after_a_task_of_theirs_ended",
     "topic_lists_kept": "test_lists_follow_their_namespace_after_a_task_of_theirs_ended",
     "worker": "test_a_worker_whose_keeper_ended_comes_back",

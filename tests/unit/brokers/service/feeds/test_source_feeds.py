@@ -12,6 +12,8 @@ from brokers.domain.position import Position
 from brokers.ports.source_feed import SourceAway
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits import shadow as limits
+from nextgen.kernel.limits.cluster import TASK_RESTART_MS_MIN
+from nextgen.tasks.background import failures
 from tests.support.brokers.feed_world import (
     SHADOW,
     SOURCE,
@@ -22,6 +24,7 @@ from tests.support.brokers.feed_world import (
     source_at,
 )
 from tests.support.brokers.world import BrokerWorld, settle, topic_id_of, until
+from tests.support.processes.kept_tasks import break_kept, has_begun_again
 
 OTHER = f"{SHADOW}-2"
 
@@ -58,6 +61,23 @@ async def test_a_shadow_is_fed_from_another_broker(world: BrokerWorld, feeds: Fe
     assert list(shadow.extents.values()) == topic.ledger.extents
     assert [entry.sequence_id for entry in shadow.entries] == [3, 4, 5]
     assert shadow.aways == []
+
+
+async def test_a_source_is_followed_again_after_the_task_for_it_ended(
+    world: BrokerWorld, feeds: FeedWorld
+) -> None:
+    _, client = await source_at(world, "a", SHADOW)
+    shadow = feeds.shadow("b")
+    await until(lambda: shadow.is_fed)
+
+    broken = break_kept("source_feed")
+    await asyncio.sleep(2 * TASK_RESTART_MS_MIN / 1_000)
+    assert has_begun_again("source_feed", broken)
+    await until(lambda: shadow.is_fed)
+    failures.clear()  # It was made here.
+
+    await publish(client, 0, 3)
+    await until(lambda: shadow.entry_count == 3)
 
 
 async def test_shadows_of_one_source_share_what_is_sent_and_one_stream(
