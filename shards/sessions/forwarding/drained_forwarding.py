@@ -21,15 +21,14 @@ from nextgen.kernel.limits.scalable import (
     DRAINED_UNITS_PER_MESSAGE_MAX,
     DRAINED_UNITS_WAITING_MAX,
 )
-from nextgen.kernel.routing.names import InvalidName, parse_topic
 from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.broker_service_pb2 import DrainedUnit, DrainedUnits, ManagerMessage
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
-from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, UnitAssignment
 from protos.nextgen.v1.shard_service_pb2 import DrainedMark, MarkDrainedRequest
 from shards.ports import HomeShards, TopicControllers
 from shards.sessions.broker_sessions import BrokerSessions
+from shards.sessions.forwarding.reported_units import home_of, unit_of_report
 
 _PAUSE_MS_MIN = 50
 """First pause after a round that settled nothing; doubles from there. A segment is recorded as
@@ -118,7 +117,7 @@ class DrainedForwarding:
             # To the end: what is not settled does not hold up the others.
             mark = self._waiting[key] = self._waiting.pop(key)
             try:
-                home = self._homes.home_of(KIND_TOPIC, parse_topic(mark.unit.name).base_text)
+                home = home_of(self._homes, mark.unit)
             except MetadataError as error:
                 _logger.info("drained unit waits", unit=mark.unit.name, why=str(error))
                 continue
@@ -167,21 +166,10 @@ def _as_reported(mark: DrainedMark) -> DrainedUnit:
 
 
 def _as_mark(record: BrokerRecorded, drained: DrainedUnit) -> DrainedMark:
-    try:
-        parse_topic(drained.name)
-    except InvalidName as error:
-        raise InvalidRequest(f"broker {record.broker_id} names a drained unit: {error}") from error
+    unit = unit_of_report(record, drained, "a drained unit")
     if not 0 < len(drained.subscription.encode()) <= SUBSCRIPTION_NAME_BYTES_MAX:
         raise InvalidRequest(
             f"broker {record.broker_id} names a subscription of "
             f"{len(drained.subscription.encode())} bytes"
         )
-    unit = UnitAssignment(
-        topic_id=drained.topic_id,
-        unit=drained.unit,
-        name=drained.name,
-        epoch=drained.epoch,
-        broker_id=record.broker_id,
-        session_id=record.session_id,
-    )
     return DrainedMark(unit=unit, subscription=drained.subscription)

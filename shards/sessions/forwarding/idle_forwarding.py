@@ -13,15 +13,15 @@ import structlog
 from nextgen.kernel.errors import InvalidRequest, MetadataError
 from nextgen.kernel.limits.cluster import ASSIGN_TIMEOUT_MS
 from nextgen.kernel.limits.placement import IDLE_UNITS_PER_MESSAGE_MAX
-from nextgen.kernel.routing.names import InvalidName, parse_topic
 from nextgen.tasks.background import start
-from protos.nextgen.v1.broker_service_pb2 import IdleUnit, IdleUnits
+from protos.nextgen.v1.broker_service_pb2 import IdleUnits
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
-from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, UnitAssignment
+from protos.nextgen.v1.inventory_pb2 import UnitAssignment
 from protos.nextgen.v1.shard_service_pb2 import UnassignRequest
 from shards.domain.assignment import REASON_IDLE
 from shards.ports import HomeShards, TopicControllers
 from shards.sessions.broker_sessions import BrokerSessions
+from shards.sessions.forwarding.reported_units import by_home, unit_of_report
 
 _FORWARDING_MAX = 64
 """Reports forwarded at a time. A report beyond it is dropped: the broker repeats it."""
@@ -63,16 +63,13 @@ class IdleForwarding:
                 f"{len(idle.units)} idle units in one message, "
                 f"at most {IDLE_UNITS_PER_MESSAGE_MAX} are allowed"
             )
-        units = [_as_assigned(record, unit) for unit in idle.units]
+        units = [unit_of_report(record, unit, "an idle unit") for unit in idle.units]
         if units and len(self._tasks) < _FORWARDING_MAX:
             start("idle_forwarding", self._forward(record.broker_id, units), self._tasks)
 
     async def _forward(self, broker_id: str, units: list[UnitAssignment]) -> None:
-        by_shard: dict[int, list[UnitAssignment]] = {}
         try:
-            for unit in units:
-                home = self._homes.home_of(KIND_TOPIC, parse_topic(unit.name).base_text)
-                by_shard.setdefault(home, []).append(unit)
+            by_shard = by_home(self._homes, units, lambda unit: unit)
         except MetadataError as error:
             _logger.info("idle units not forwarded", broker=broker_id, why=str(error))
             return
@@ -89,18 +86,3 @@ class IdleForwarding:
             _logger.info(
                 "idle units", broker=broker_id, shard=shard_id, named=len(group), ended=ended
             )
-
-
-def _as_assigned(record: BrokerRecorded, unit: IdleUnit) -> UnitAssignment:
-    try:
-        parse_topic(unit.name)
-    except InvalidName as error:
-        raise InvalidRequest(f"broker {record.broker_id} names an idle unit: {error}") from error
-    return UnitAssignment(
-        topic_id=unit.topic_id,
-        unit=unit.unit,
-        name=unit.name,
-        epoch=unit.epoch,
-        broker_id=record.broker_id,
-        session_id=record.session_id,
-    )

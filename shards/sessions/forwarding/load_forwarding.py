@@ -16,7 +16,6 @@ from nextgen.kernel.limits.scalable import (
     SEGMENT_LOADS_FORWARDING_MAX,
     SEGMENT_LOADS_PER_REPORT_MAX,
 )
-from nextgen.kernel.routing.names import InvalidName, parse_topic
 from nextgen.tasks.background import start
 from protos.nextgen.v1.broker_service_pb2 import (
     ManagerMessage,
@@ -24,10 +23,10 @@ from protos.nextgen.v1.broker_service_pb2 import (
     SegmentLoadReports,
 )
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
-from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, UnitAssignment
 from protos.nextgen.v1.shard_service_pb2 import RecordLoadsRequest, SegmentSample
 from shards.ports import HomeShards, TopicControllers
 from shards.sessions.broker_sessions import BrokerSessions
+from shards.sessions.forwarding.reported_units import by_home, unit_of_report
 
 _logger = structlog.get_logger(__name__)
 
@@ -72,11 +71,8 @@ class LoadForwarding:
             start("load_forwarding", self._forward(record, samples), self._tasks)
 
     async def _forward(self, record: BrokerRecorded, samples: list[SegmentSample]) -> None:
-        by_shard: dict[int, list[SegmentSample]] = {}
         try:
-            for sample in samples:
-                home = self._homes.home_of(KIND_TOPIC, parse_topic(sample.unit.name).base_text)
-                by_shard.setdefault(home, []).append(sample)
+            by_shard = by_home(self._homes, samples, lambda sample: sample.unit)
         except MetadataError as error:
             _logger.info("loads not forwarded", broker=record.broker_id, why=str(error))
             return
@@ -120,16 +116,4 @@ class LoadForwarding:
 
 
 def _as_sample(record: BrokerRecorded, load: SegmentLoadReport) -> SegmentSample:
-    try:
-        parse_topic(load.name)
-    except InvalidName as error:
-        raise InvalidRequest(f"broker {record.broker_id} names a segment: {error}") from error
-    unit = UnitAssignment(
-        topic_id=load.topic_id,
-        unit=load.unit,
-        name=load.name,
-        epoch=load.epoch,
-        broker_id=record.broker_id,
-        session_id=record.session_id,
-    )
-    return SegmentSample(unit=unit, rates=load.rates)
+    return SegmentSample(unit=unit_of_report(record, load, "a segment"), rates=load.rates)
