@@ -13,7 +13,7 @@ from brokers.adapters.ledger.format.measuring import FIRST_KEPT
 from brokers.adapters.ledger.format.records import IndexPoint, entry_record_bytes
 from brokers.adapters.ledger.ownership.takeover import Holding
 from brokers.adapters.ledger.reading.recent import RecentCache, RecentEntries
-from brokers.adapters.ledger.reading.table_reader import Readers, TableReader
+from brokers.adapters.ledger.reading.table_reader import Readers, RecentReader
 from brokers.adapters.ledger.writing.unit_files import Batch, PendingEntry, UnitFiles
 from brokers.adapters.ledger.writing.writers import Outcome, Queue, Writer
 from brokers.domain.acknowledgements import Acknowledged
@@ -37,7 +37,7 @@ class LedgerDependencies(Protocol):
     on_step: OnStep
 
 
-class DiskLedger(TableReader, TopicLedger):
+class DiskLedger(RecentReader, TopicLedger):
     """One unit, opened by its owner of one epoch."""
 
     def __init__(
@@ -163,20 +163,6 @@ class DiskLedger(TableReader, TopicLedger):
 
     def on_failed(self, listener: Callable[[Exception], None]) -> None:
         self._on_failed.append(listener)
-
-    def read_recent(
-        self, after: Position, *, entries_max: int, bytes_max: int
-    ) -> Sequence[Entry] | None:
-        start = self._table.ordinal_behind(after)
-        if start >= self._table.end:
-            return ()
-        return self._recent.read(start, entries_max=entries_max, bytes_max=bytes_max)
-
-    async def read(self, after: Position, *, entries_max: int, bytes_max: int) -> Sequence[Entry]:
-        recent = self.read_recent(after, entries_max=entries_max, bytes_max=bytes_max)
-        if recent is not None:
-            return recent
-        return await super().read(after, entries_max=entries_max, bytes_max=bytes_max)
 
     async def trim(self, up_to: Position) -> None:
         lowest = self._table.first_kept_above(up_to)

@@ -8,13 +8,13 @@ from brokers.adapters.ledger.format.files import UnitDirectory
 from brokers.adapters.ledger.format.records import SegmentEnd
 from brokers.adapters.ledger.format.segments import SegmentTable
 from brokers.adapters.ledger.reading.recent import RecentCache, RecentEntries
-from brokers.adapters.ledger.reading.table_reader import Readers, TableReader
-from brokers.domain.position import Position, epoch_of, segment_of
+from brokers.adapters.ledger.reading.table_reader import Readers, RecentReader
+from brokers.domain.position import epoch_of, segment_of
 from brokers.ports.ledger import Entry, Extent
 from brokers.ports.source_feed import SourceChange
 
 
-class FeedReader(TableReader):
+class FeedReader(RecentReader):
     """Reads within the extents that it was given. It measures nothing and writes nothing.
 
     An extent never shrinks: entries that were durable once stay visible, also if a later
@@ -54,20 +54,6 @@ class FeedReader(TableReader):
     def close(self) -> None:
         """Forget the entries in memory."""
         self._recent.clear()
-
-    def read_recent(
-        self, after: Position, *, entries_max: int, bytes_max: int
-    ) -> Sequence[Entry] | None:
-        start = self._table.ordinal_behind(after)
-        if start >= self._table.end:
-            return ()
-        return self._recent.read(start, entries_max=entries_max, bytes_max=bytes_max)
-
-    async def read(self, after: Position, *, entries_max: int, bytes_max: int) -> Sequence[Entry]:
-        recent = self.read_recent(after, entries_max=entries_max, bytes_max=bytes_max)
-        if recent is not None:
-            return recent
-        return await super().read(after, entries_max=entries_max, bytes_max=bytes_max)
 
     def _grow(self, extent: Extent) -> None:
         """Add an extent, or what is new of one; ignore what is known."""

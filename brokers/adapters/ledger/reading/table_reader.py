@@ -15,6 +15,7 @@ from brokers.adapters.ledger.format.records import IndexPoint
 from brokers.adapters.ledger.format.segments import Segment, SegmentTable
 from brokers.adapters.ledger.reading.entries import SegmentReading, SegmentView
 from brokers.adapters.ledger.reading.read_files import Indexes, ReadFiles
+from brokers.adapters.ledger.reading.recent import RecentEntries
 from brokers.domain.position import BEFORE_ALL, Position, epoch_of, segment_of
 from brokers.ports.ledger import Entry, Extent, Fenced, LedgerDamaged, LedgerReader, StorageFailed
 from nextgen.kernel.events.generations import generation_of
@@ -170,3 +171,23 @@ def _extent(segment: Segment) -> Extent:
         segment.first_time_ms,
         segment.last_time_ms,
     )
+
+
+class RecentReader(TableReader):
+    """Reads the newest entries from memory. A subclass sets and fills ``_recent``."""
+
+    _recent: RecentEntries
+
+    def read_recent(
+        self, after: Position, *, entries_max: int, bytes_max: int
+    ) -> Sequence[Entry] | None:
+        start = self._table.ordinal_behind(after)
+        if start >= self._table.end:
+            return ()
+        return self._recent.read(start, entries_max=entries_max, bytes_max=bytes_max)
+
+    async def read(self, after: Position, *, entries_max: int, bytes_max: int) -> Sequence[Entry]:
+        recent = self.read_recent(after, entries_max=entries_max, bytes_max=bytes_max)
+        if recent is not None:
+            return recent
+        return await super().read(after, entries_max=entries_max, bytes_max=bytes_max)
