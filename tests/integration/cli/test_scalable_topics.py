@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,64 +10,24 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from nextgen.client import Client, NewTopic
+from nextgen.client import NewTopic
 from nextgen.kernel.errors import Refused
 from nextgen.runtime.lifecycle.exit_code import ExitCode
-from nextgen.runtime.security.cluster_proof import environment_of_child
-from tests.support.processes.fork_server import run_warm
-from tests.support.processes.local_cluster import ClusterSize, LocalCluster, running_cluster
+from tests.support.processes.local_cluster import ClusterSize, running_cluster
+from tests.support.processes.operator import NAMESPACE, Operator
 from tests.support.scalable.ten_changes import DRAWN, TEN_CHANGES
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 SIZE = ClusterSize(1, 1, 1, brokers=2, shards=2)
-NAMESPACE = "acme/orders"
-COMMAND_S_MAX = 60
-"""Only a failing test waits that long."""
-
-
-class Operator:
-    """Types commands and sends requests."""
-
-    def __init__(self, cluster: LocalCluster, session: aiohttp.ClientSession) -> None:
-        (self._node,) = cluster.plan.of_kind("discovery")
-        self._session = session
-
-    async def run(self, *arguments: str) -> tuple[int, str, str]:
-        """Return a command's exit code and what it printed: output, errors."""
-        ended = await asyncio.to_thread(
-            run_warm,
-            "nextgen",
-            [*arguments, "--target", self._node.grpc],
-            environment={**environment_of_child(os.environ), "COLUMNS": "80"},
-            timeout_s=COMMAND_S_MAX,
-        )
-        return ended.returncode, ended.stdout, ended.stderr
-
-    async def shown(self, *arguments: str) -> Any:
-        """Return the JSON of a command that succeeds."""
-        code, output, errors = await self.run(*arguments, "--json")
-        assert code == ExitCode.DONE, errors
-        return json.loads(output)
-
-    def client(self) -> Client:
-        return Client([self._node.grpc])
-
-    async def call(self, method: str, path: str, **more: Any) -> tuple[int, Any]:
-        """Return the status and JSON of a request below the path of scalable topics."""
-        url = f"http://{self._node.host}:{self._node.http_port}/admin/v2/scalable/{path}"
-        async with self._session.request(method, url, **more) as answer:
-            body = await answer.read()
-            return answer.status, json.loads(body) if body else None
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def operator(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Operator]:
     directory: Path = tmp_path_factory.mktemp("cluster")
     async with running_cluster(directory, SIZE) as cluster, aiohttp.ClientSession() as session:
-        made = Operator(cluster, session)
-        await made.shown("tenants", "create", "acme")
-        await made.shown("namespaces", "create", NAMESPACE)
+        made = Operator(cluster, session, "scalable")
+        await made.make_namespace()
         yield made
 
 

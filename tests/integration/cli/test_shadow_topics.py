@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -16,75 +13,21 @@ import pytest_asyncio
 from nextgen.client import BlockingClient, Client
 from nextgen.kernel.errors import Refused
 from nextgen.runtime.lifecycle.exit_code import ExitCode
-from nextgen.runtime.security.cluster_proof import environment_of_child
 from nextgen.tasks.timeouts import timeout
-from tests.support.processes.fork_server import run_warm
-from tests.support.processes.local_cluster import ClusterSize, LocalCluster, running_cluster
+from tests.support.processes.local_cluster import ClusterSize, running_cluster
+from tests.support.processes.operator import COMMAND_S_MAX, NAMESPACE, Operator
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 SIZE = ClusterSize(1, 1, 1, brokers=2, shards=2)
-NAMESPACE = "acme/orders"
-COMMAND_S_MAX = 60
-"""Only a failing test waits that long."""
-
-
-class Operator:
-    """Types commands and sends requests."""
-
-    def __init__(self, cluster: LocalCluster, session: aiohttp.ClientSession) -> None:
-        (self._node,) = cluster.plan.of_kind("discovery")
-        self.service_url = cluster.plan.service_url
-        self._session = session
-
-    @property
-    def grpc(self) -> str:
-        return self._node.grpc
-
-    async def run(self, *arguments: str) -> tuple[int, str, str]:
-        """Return a command's exit code and what it printed: output, errors."""
-        ended = await asyncio.to_thread(
-            run_warm,
-            "nextgen",
-            list(arguments),
-            environment={
-                **environment_of_child(os.environ),
-                "NEXTGEN_TARGET": self._node.grpc,
-                "COLUMNS": "80",
-            },
-            timeout_s=COMMAND_S_MAX,
-        )
-        return ended.returncode, ended.stdout, ended.stderr
-
-    async def done(self, *arguments: str) -> str:
-        """Return the output of a command that succeeds."""
-        code, output, errors = await self.run(*arguments)
-        assert code == ExitCode.DONE, errors
-        return output
-
-    async def shown(self, *arguments: str) -> Any:
-        """Return the JSON of a command that succeeds."""
-        return json.loads(await self.done(*arguments, "--json"))
-
-    async def call(self, method: str, path: str, **more: Any) -> tuple[int, Any]:
-        """Return the status and JSON of a request below the path of persistent topics."""
-        return await self.admin(method, f"persistent/{path}", **more)
-
-    async def admin(self, method: str, path: str, **more: Any) -> tuple[int, Any]:
-        """Return the status and JSON of a request to the Admin REST."""
-        url = f"http://{self._node.host}:{self._node.http_port}/admin/v2/{path}"
-        async with self._session.request(method, url, **more) as answer:
-            body = await answer.read()
-            return answer.status, json.loads(body) if body else None
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def operator(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Operator]:
     directory: Path = tmp_path_factory.mktemp("cluster")
     async with running_cluster(directory, SIZE) as cluster, aiohttp.ClientSession() as session:
-        made = Operator(cluster, session)
-        await made.shown("tenants", "create", "acme")
-        await made.shown("namespaces", "create", NAMESPACE)
+        made = Operator(cluster, session, "persistent")
+        await made.make_namespace()
         yield made
 
 
