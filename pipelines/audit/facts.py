@@ -188,9 +188,10 @@ def _subject() -> Column:
 
 
 def _of_gate(field: str) -> Column:
-    """Return a field of an event of a gate; null of the gate of a source of shadow topics.
+    """Return a field of an event of a gate; null if the gate is one of a source of shadow topics.
 
-    Its children are not told by their names, so these rules do not judge them.
+    The audit finds the parent of a topic by the topic's name. The name of a shadow does not contain
+    its source, so the audit leaves these gates out.
     """
     kind = _first_of([f"{gate}.parent_kind" for gate in GATE_TYPES])
     return f.when(kind != TOPIC, _first_of([f"{gate}.{field}" for gate in GATE_TYPES]))

@@ -200,7 +200,7 @@ class _Feed:
         self._end: tuple[SourceAway, str] | None = None
         self._fed: dict[str, _Beginning] = {}
         self._refused: set[str] = set()
-        """Shadows that were told that they are not listed."""
+        """Shadows that the source does not list, and to which ``SourceLeft`` said so."""
         self._sorted_by: tuple[str, ...] | None = None
         """The list by which each shadow is either fed or refused; None: one may be neither."""
         self._entries_out = 0

@@ -176,7 +176,10 @@ class TopicCreation:
                 return outcome
 
     async def _use_stepwise(self, name: TopicName) -> int:
-        """As ``_use``, for shard nodes of the release before: they create what they are told to."""
+        """Read the topic, and create it if it is absent: for a shard node of the release before.
+
+        Such a node does not look at the policies. This process has to, as ``_create`` does.
+        """
         count = await self._stored_partitions(name)
         return await self._create(name) if count is None else count
 

@@ -41,7 +41,7 @@ from shards.scalable.scaling.scale_policies import NamespacePolicies, resolved
 from shards.state.shard_state import ShardState
 
 AUTO_SCALE = "auto_scale"
-"""By whom an operation was asked for. Stored in events: never renamed."""
+"""The requester of an operation that ``AutoScaler`` started. Stored in events: never renamed."""
 
 _AT_A_TIME = 64
 """Topics that are evaluated before another look at what is due."""

@@ -99,7 +99,7 @@ async def operator(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Op
 
 
 class Load:
-    """Sends numbers, each key's in order, for as long as it is told; and takes them."""
+    """Publishes rising numbers with keys until it is stopped, and consumes them."""
 
     def __init__(self) -> None:
         self.sent = 0

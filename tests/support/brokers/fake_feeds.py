@@ -43,7 +43,7 @@ class FakeFeeds(SourceFeeds):
         self.topic_id = topic_id
         self.ledger = ledger
         self.away: SourceAway | None = None
-        """What followers are told at their beginning, if there is no ledger."""
+        """The reason that a new follower gets in ``on_away``, if the source has no ledger."""
         self.locates = True
         self.follows: list[FakeFollow] = []
         self.followed: list[tuple[str, str]] = []

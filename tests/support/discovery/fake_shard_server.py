@@ -110,7 +110,7 @@ class FakeShardServer(shard_service_pb2_grpc.ShardServiceServicer):
         self.takes_batches = False
         """Unset: as of the release that knows no messages of several requests."""
         self.uses_topics = True
-        """Unset: as of the release whose processes create by what they have read themselves."""
+        """Unset: the server refuses ``UseTopics``, as a shard node of the release before does."""
         self.port = 0
         self._update_ms = update_ms
         self._ttl_ms = ttl_ms

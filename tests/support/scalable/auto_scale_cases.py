@@ -50,7 +50,7 @@ def segments(count: int, *, buckets: int = 1, depth: int = 0) -> list[Segment]:
 
 @dataclass(frozen=True)
 class Case:
-    """A topic of equal segments, by what matters in it, and what is decided."""
+    """One row of the truth table: a topic whose segments are equal, and the expected decision."""
 
     topic: str
     expected: str

@@ -100,8 +100,8 @@ class SegmentConsumer:
             owner.versions, how.segment, self._deliver, self._reached_end, self._tasks
         )
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done after the first subscribing, or when closed before; has the error of one that failed
-        for good. Never cancelled: that would end whoever waits for it."""
+        """Resolves once the consumer has subscribed, or is closed before that. Has the error if it
+        cannot subscribe. It is never cancelled, as that would cancel the tasks that await it."""
 
     def __repr__(self) -> str:
         return f"<SegmentConsumer {self.how.segment} {self._status.name}>"

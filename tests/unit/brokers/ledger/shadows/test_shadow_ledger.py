@@ -70,7 +70,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 class Listening(ShadowListener):
-    """Notes what a shadow's topic is told."""
+    """Records the calls that a shadow's ledger makes to its listener."""
 
     def __init__(self, ledger: FedLedger) -> None:
         self.ledger = ledger

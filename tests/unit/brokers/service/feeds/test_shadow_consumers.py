@@ -113,7 +113,7 @@ class Trouble:
         self.world.release(SHADOW, before, epoch, to)
 
     async def take_shadow(self) -> None:
-        """Another broker is its owner, and the earlier one is not told."""
+        """Assign the shadow to another broker without a release at its former owner."""
         self.look()
         self.assign_shadow(self.other(SHADOW))
 

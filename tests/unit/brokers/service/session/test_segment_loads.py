@@ -148,7 +148,8 @@ async def test_a_later_epoch_begins_anew_and_an_answer_to_the_former_one_does_no
 
 
 async def test_thresholds_are_those_of_the_topic_its_namespace_and_the_broker():
-    """Finding 3: a small step over a threshold is reported, whoever set the threshold."""
+    """Finding 3: a rate that crosses a threshold by little is reported, at whatever level the
+    threshold is set."""
     world = World()
     namespace = stored('{"splitMsgRateInThreshold": 3000, "mergeMsgRateInThreshold": 10}')
     world.holding.apply(NamespaceMetadata("n", "acme/orders", {}, 1, namespace), 0)
