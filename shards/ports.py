@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from nextgen.client.changes.shard_watch import WatchListener
 from nextgen.kernel.events.decider import Rejected
+from nextgen.kernel.governance.service_settings import ServiceSettings
 from nextgen.kernel.routing.names import TopicName
 from nextgen.kernel.scalable.segments import SegmentEnd
 from protos.nextgen.v1.cluster_service_pb2 import LeaseCapacityRequest, LeaseCapacityResponse
@@ -93,8 +94,13 @@ class BrokerDirectory(Protocol):
         """
         ...
 
+    def settings(self) -> ServiceSettings:
+        """Return the service-level settings. Read them at each evaluation: they change."""
+        ...
+
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call ``listener`` after each change; returns a function that unsubscribes."""
+        """Call ``listener`` after each change of a session or of the settings; returns a function
+        that unsubscribes."""
         ...
 
 

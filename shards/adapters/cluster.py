@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.cluster.view import ClusterView
+from nextgen.kernel.governance.service_settings import DEFAULT_SETTINGS, ServiceSettings
 from protos.nextgen.v1.cluster_service_pb2 import (
     BrokerLoad,
     BrokerReport,
@@ -69,6 +70,9 @@ class LinkDirectory:
 
     def load(self, session_id: str) -> LoadReport | None:
         return self._view.load(session_id)
+
+    def settings(self) -> ServiceSettings:
+        return DEFAULT_SETTINGS
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         return self._listeners.add(listener)

@@ -7,6 +7,9 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "ACKNOWLEDGEMENT_WATCHERS_MAX": (
         "test_one_auditor_more_than_allowed_is_refused_until_another_leaves",
     ),
+    "BALANCE_GRACE_SECONDS_MAX": ("test_a_number_has_bounds",),
+    "BALANCE_INTERVAL_SECONDS_MAX": ("test_a_number_has_bounds",),
+    "BALANCE_MOVES_PER_MINUTE_MAX": ("test_a_number_has_bounds",),
     "BULK_IN_FLIGHT_MAX": ("test_every_name_is_created_with_a_few_requests_at_a_time",),
     "BULK_NAMES_BYTES_MAX": (
         "test_a_request_has_so_many_bytes_at_most_and_its_record_fits",
@@ -61,6 +64,7 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "HANDOVERS_IN_FLIGHT_MAX": ("test_only_so_many_are_handed_over_at_a_time",),
     "HELD_OBJECTS_PER_MESSAGE_MAX": ("test_a_page_of_what_a_broker_holds_has_so_many_objects",),
     "HISTORY_LINE_BYTES_MAX": ("test_a_line_may_be_so_long_and_no_longer",),
+    "IDLE_UNLOAD_SECONDS_MAX": ("test_a_number_has_bounds",),
     "JOIN_OUTBOX_UPDATES_MAX": (
         "test_the_outbox_has_a_limit",
         "test_a_slow_node_is_dropped_and_disturbs_nobody",

@@ -107,10 +107,31 @@ def resolve(service: AutoScalePolicy, *overrides: str) -> AutoScalePolicy:
     for text in overrides:
         if text:
             policy = replace(policy, **_read(text))
+    _check(policy)
+    return policy
+
+
+def with_values(values: Mapping[str, Any]) -> AutoScalePolicy:
+    """Return the policy with these values by Pulsar's names, and defaults for the others.
+
+    Raises:
+        InvalidAutoScale: A value, or what results, makes no sense.
+    """
+    policy = replace(DEFAULT_AUTO_SCALE, **_converted(values))
+    _check(policy)
+    return policy
+
+
+def default_of(name: str) -> bool | float:
+    """Return the default of a field, by Pulsar's name."""
+    value: bool | float = getattr(DEFAULT_AUTO_SCALE, _FIELDS[name][0])
+    return value
+
+
+def _check(policy: AutoScalePolicy) -> None:
     refused = problem({name: getattr(policy, field) for name, (field, _) in _FIELDS.items()})
     if refused:
         raise InvalidAutoScale(refused)
-    return policy
 
 
 def refused_override(text: str) -> str:
@@ -165,6 +186,11 @@ def _read(text: str) -> dict[str, Any]:
         raise InvalidAutoScale(f"{AUTO_SCALE_POLICY} is no JSON: {error}") from error
     if not isinstance(values, dict):
         raise InvalidAutoScale(f"{AUTO_SCALE_POLICY} is no object")
+    return _converted(values)
+
+
+def _converted(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values by field; names that are not known are left out."""
     known = {name: values[name] for name in values.keys() & _FIELDS.keys()}
     refused = problem(known)
     if refused:

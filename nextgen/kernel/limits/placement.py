@@ -41,6 +41,22 @@ been disturbed once, and its weight at the new broker is known only after minute
 REBALANCE_MOVES_NAMED_MAX = 1_000
 """Moves named in one shard's answer, for people: some 150 bytes each."""
 
+SETTING_TEXT_CHARACTERS_MAX = 32
+"""Characters of a service-level setting's value: the longest number has some twenty."""
+
+BALANCE_INTERVAL_SECONDS_MAX = 86_400
+"""Longest time between two evaluations of the balance: a day. To have none, it is turned off."""
+
+BALANCE_GRACE_SECONDS_MAX = 604_800
+"""Longest time for which a unit that was moved is not moved again: a week, within which load has
+its rhythm."""
+
+BALANCE_MOVES_PER_MINUTE_MAX = 600_000
+"""Moves that a balance may be set to make in a minute, of the whole cluster: as many as a drain."""
+
+IDLE_UNLOAD_SECONDS_MAX = 31_622_400
+"""Longest time without clients after which a unit leaves its broker: a year of 366 days."""
+
 DRAIN_UNITS_PER_SECOND = 100
 """Default rate of a drain: units that leave the broker per second, over the whole cluster."""
 

@@ -88,6 +88,13 @@ SEGMENT_LOAD_REPORT_MS = 10_000
 """Between two measurements of a broker's segments: Pulsar's default for
 ``scalableTopicLoadReportIntervalSeconds``."""
 
+SEGMENT_LOAD_REPORT_MS_MIN = 100
+"""Shortest time between two measurements that may be set: it reads every open segment's counters.
+"""
+
+SEGMENT_LOAD_REPORT_MS_MAX = 3_600_000
+"""Longest time between two measurements that may be set: an hour. A split comes after one."""
+
 SEGMENT_LOADS_PER_REPORT_MAX = 2_000
 """Segments in one report of a broker, some 200 bytes each: it is one record of each shard. What is
 left over comes with the next report."""
@@ -99,6 +106,12 @@ is dropped."""
 AUTO_SCALE_TICK_MS = 60_000
 """Between two looks at topics of namespaces whose policies are not watched, and before a refused
 operation is tried again: Pulsar's default for ``scalableTopicAutoScaleIntervalSeconds``."""
+
+AUTO_SCALE_TICK_MS_MIN = 1_000
+"""Shortest such time that may be set: each tick may read policies at their home shards."""
+
+AUTO_SCALE_TICK_MS_MAX = 3_600_000
+"""Longest such time that may be set: an hour, after which a change of policies must have effect."""
 
 AUTO_SCALE_CLOCK_LEAP_MS = 60_000
 """How far a recorded time may be ahead of a leader's clock. One that is further ahead comes from a

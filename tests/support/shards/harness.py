@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from nextgen.client.cluster.view import ClusterView
 from nextgen.client.wire.errors import from_detail
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, NotLeader, Unavailable
+from nextgen.kernel.governance.service_settings import DEFAULT_SETTINGS, ServiceSettings
 from nextgen.kernel.routing.slots import SlotTable, initial_table
 from nextgen.replication.view.store import ViewStore
 from nextgen.tasks.timeouts import timeout
@@ -114,6 +115,8 @@ class Cluster:
         self.brokers_not_leased: set[str] = set()
         self.broker_quotas: dict[str, int] = {}
         self.tenant_quotas: dict[str, int] = {}
+        self.service_settings = DEFAULT_SETTINGS
+        """What is pushed with ``set_settings``."""
         self._brokers: dict[str, BrokerRecorded] = {}
         self._ended: set[str] = set()
         self._listeners: list[Callable[[], None]] = []
@@ -137,6 +140,15 @@ class Cluster:
 
     def load(self, session_id: str) -> LoadReport | None:
         return self.loads.get(session_id)
+
+    def settings(self) -> ServiceSettings:
+        return self.service_settings
+
+    def set_settings(self, settings: ServiceSettings) -> None:
+        """Push other settings."""
+        self.service_settings = settings
+        for listener in tuple(self._listeners):
+            listener()
 
     def of_broker(self, broker_id: str) -> int | None:
         return self.broker_quotas.get(broker_id)

@@ -1,0 +1,239 @@
+"""Service-level settings that change without a restart: their names, their check, their values.
+
+    default ◀─ override, one for the cluster
+
+Names are those of Pulsar's ``broker.conf``, and values are texts, as in its dynamic configuration.
+``resolve`` refuses what makes no sense: it is for whoever sets an override. ``lenient`` is for
+whoever is sent overrides, which may be of a later release.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from nextgen.kernel.governance import auto_scale_policy, balance_settings
+from nextgen.kernel.governance.auto_scale_policy import (
+    AUTO_SCALE_FIELDS,
+    DEFAULT_AUTO_SCALE,
+    AutoScalePolicy,
+    InvalidAutoScale,
+)
+from nextgen.kernel.governance.balance_settings import (
+    BALANCE_NUMBERS,
+    BALANCE_SWITCHES,
+    DEFAULT_BALANCE,
+    BalanceSettings,
+)
+from nextgen.kernel.limits.placement import SETTING_TEXT_CHARACTERS_MAX
+from nextgen.kernel.limits.scalable import (
+    AUTO_SCALE_TICK_MS,
+    AUTO_SCALE_TICK_MS_MAX,
+    AUTO_SCALE_TICK_MS_MIN,
+    SEGMENT_LOAD_CHANGE,
+    SEGMENT_LOAD_REPORT_MS,
+    SEGMENT_LOAD_REPORT_MS_MAX,
+    SEGMENT_LOAD_REPORT_MS_MIN,
+)
+
+
+class InvalidSetting(ValueError):
+    """A setting makes no sense. The message begins with its name."""
+
+
+class UnknownSetting(InvalidSetting):
+    """There is no dynamic setting of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReporting:
+    """How brokers report the loads of the segments of scalable topics."""
+
+    interval_ms: int = SEGMENT_LOAD_REPORT_MS
+    """Between two measurements."""
+    rate_change: float = SEGMENT_LOAD_CHANGE
+    """The part of a recorded rate by which it has to move before it is recorded again."""
+
+
+DEFAULT_LOAD_REPORTING: Final = LoadReporting()
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """The settings with their values: defaults, overridden for the cluster."""
+
+    auto_scale: AutoScalePolicy = DEFAULT_AUTO_SCALE
+    """The policy of scalable topics where neither the namespace nor the topic has another."""
+    auto_scale_interval_ms: int = AUTO_SCALE_TICK_MS
+    """Between two looks at topics whose policies are not watched, and before another attempt."""
+    load_reporting: LoadReporting = DEFAULT_LOAD_REPORTING
+    balance: BalanceSettings = DEFAULT_BALANCE
+
+
+DEFAULT_SETTINGS: Final = ServiceSettings()
+
+AUTO_SCALE_INTERVAL: Final = "scalableTopicAutoScaleIntervalSeconds"
+LOAD_REPORT_INTERVAL: Final = "scalableTopicLoadReportIntervalSeconds"
+LOAD_REPORT_CHANGE: Final = "scalableTopicLoadReportRateChangeThreshold"
+
+
+def _service_name(field: str) -> str:
+    """Return the name in ``broker.conf`` of a field of the policy."""
+    if field == "enabled":
+        return "scalableTopicAutoScaleEnabled"
+    return f"scalableTopic{field[0].upper()}{field[1:]}"
+
+
+_POLICY_FIELDS: Final = {_service_name(field): field for field in AUTO_SCALE_FIELDS}
+_POLICY_NAMES: Final = {field: name for name, field in _POLICY_FIELDS.items()}
+_POLICY_FIELD: Final = re.compile(rf"\b(?:{'|'.join(_POLICY_NAMES)})\b")
+
+_AUTO_SCALE_ENABLED: Final = _POLICY_NAMES["enabled"]
+_SWITCHES: Final = frozenset({_AUTO_SCALE_ENABLED, *BALANCE_SWITCHES})
+_BALANCE: Final = (*BALANCE_SWITCHES, *BALANCE_NUMBERS)
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+
+_NUMBERS: Final[dict[str, tuple[float, float, float]]] = {
+    AUTO_SCALE_INTERVAL: (
+        AUTO_SCALE_TICK_MS / 1_000,
+        AUTO_SCALE_TICK_MS_MIN / 1_000,
+        AUTO_SCALE_TICK_MS_MAX / 1_000,
+    ),
+    LOAD_REPORT_INTERVAL: (
+        SEGMENT_LOAD_REPORT_MS / 1_000,
+        SEGMENT_LOAD_REPORT_MS_MIN / 1_000,
+        SEGMENT_LOAD_REPORT_MS_MAX / 1_000,
+    ),
+    LOAD_REPORT_CHANGE: (SEGMENT_LOAD_CHANGE, 0, 1),
+}
+"""Default, least and most of the settings that neither the policy nor the balance checks."""
+
+_DEFAULTS: Final[dict[str, bool | float]] = {
+    **{name: auto_scale_policy.default_of(field) for name, field in _POLICY_FIELDS.items()},
+    **{name: default for name, (default, _, _) in _NUMBERS.items()},
+    **{name: balance_settings.default_of(name) for name in _BALANCE},
+}
+
+
+def _text(value: bool | float) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if value == int(value) else str(value)
+
+
+DEFAULT_TEXTS: Final[Mapping[str, str]] = MappingProxyType(
+    {name: _text(value) for name, value in _DEFAULTS.items()}
+)
+"""The names of all dynamic settings with their defaults."""
+
+
+def problem(texts: Mapping[str, str]) -> str:
+    """Return why ``texts`` may not be the overrides, beginning with a name; "" if they may."""
+    try:
+        resolve(texts)
+    except InvalidSetting as error:
+        return str(error)
+    return ""
+
+
+def resolve(texts: Mapping[str, str]) -> ServiceSettings:
+    """Return the settings that are overridden by ``texts``, by name.
+
+    Raises:
+        UnknownSetting: There is no setting of a name.
+        InvalidSetting: A value makes no sense, alone or together with the other settings.
+    """
+    values = _DEFAULTS | {name: _value(name, text) for name, text in texts.items()}
+    refused = next(filter(None, [_out_of_bounds(name, values[name]) for name in _NUMBERS]), "")
+    refused = refused or _problem_of_policy(values) or balance_settings.problem(values)
+    if refused:
+        raise InvalidSetting(refused)
+    return _settings(values)
+
+
+def lenient(texts: Mapping[str, str]) -> ServiceSettings:
+    """Return the settings that are overridden by as much of ``texts`` as makes sense here.
+
+    Names that are not known are ignored, and a number out of its bounds counts as not set. What
+    makes no sense among the settings of splits and merges turns these off; the balance likewise.
+    """
+    values = dict(_DEFAULTS)
+    for name in texts.keys() & _DEFAULTS.keys():
+        try:
+            values[name] = _value(name, texts[name])
+        except InvalidSetting:
+            values[name] = math.nan
+        if _out_of_bounds(name, values[name]):
+            values[name] = _DEFAULTS[name]
+    if _problem_of_policy(values):
+        values |= {name: _DEFAULTS[name] for name in _POLICY_FIELDS}
+        values[_AUTO_SCALE_ENABLED] = False
+    if balance_settings.problem(values):
+        values |= {name: _DEFAULTS[name] for name in _BALANCE}
+        values |= dict.fromkeys(BALANCE_SWITCHES, False)
+    return _settings(values)
+
+
+def runtime_texts(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return every setting's value as text, by name: the override if there is one."""
+    return {name: texts.get(name, default) for name, default in DEFAULT_TEXTS.items()}
+
+
+def _settings(values: Mapping[str, Any]) -> ServiceSettings:
+    """Return the settings with ``values``, which are checked already."""
+    return ServiceSettings(
+        auto_scale_policy.with_values(_policy_values(values)),
+        round(1_000 * values[AUTO_SCALE_INTERVAL]),
+        LoadReporting(
+            round(1_000 * values[LOAD_REPORT_INTERVAL]), float(values[LOAD_REPORT_CHANGE])
+        ),
+        balance_settings.balance_of(values),
+    )
+
+
+def _policy_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {field: values[name] for name, field in _POLICY_FIELDS.items()}
+
+
+def _problem_of_policy(values: Mapping[str, Any]) -> str:
+    try:
+        auto_scale_policy.with_values(_policy_values(values))
+    except InvalidAutoScale as error:
+        return _POLICY_FIELD.sub(lambda found: _POLICY_NAMES[found[0]], str(error))
+    return ""
+
+
+def _out_of_bounds(name: str, value: float) -> str:
+    """Return why a setting of ``_NUMBERS`` may not have the value, "" if it may."""
+    if name not in _NUMBERS:
+        return ""
+    _, least, most = _NUMBERS[name]
+    refused = f"{name} is {value:g}, {least:g} to {most:g} are allowed"
+    return "" if least <= value <= most else refused
+
+
+def _value(name: str, text: str) -> bool | float:
+    """Return the value that a text is for a setting.
+
+    Raises:
+        UnknownSetting: There is no setting of this name.
+        InvalidSetting: The text is none of its kind.
+    """
+    if name not in _DEFAULTS:
+        raise UnknownSetting(f"{name} is no dynamic setting")
+    if len(text) > SETTING_TEXT_CHARACTERS_MAX:
+        raise InvalidSetting(
+            f"{name} has {len(text)} characters, at most {SETTING_TEXT_CHARACTERS_MAX} may"
+        )
+    if name in _SWITCHES:
+        if text.lower() not in ("true", "false"):
+            raise InvalidSetting(f"{name} is neither true nor false")
+        return text.lower() == "true"
+    if not _NUMBER.fullmatch(text) or not math.isfinite(value := float(text)):
+        raise InvalidSetting(f"{name} is no number")
+    return int(value) if value.is_integer() else value
