@@ -13,7 +13,7 @@ import sqlite3
 from cluster_manager.adapters.stored_view import open_view_store
 from cluster_manager.bootstrap import COMPONENT
 from cluster_manager.config import parse_peers
-from cluster_manager.projections.tables import QUOTAS, SHARD_MAP
+from cluster_manager.projections.tables import CONFIGURATION, QUOTAS, SHARD_MAP
 from nextgen.kernel.events.generations import GENERATION_BITS
 from nextgen.replication.host.promotion import Promotion, promote
 from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID, NodeId
@@ -48,9 +48,9 @@ def main() -> None:
 
 
 def raise_versions(connection: sqlite3.Connection) -> None:
-    """Raise the versions of map and quotas above any that the lost replicas may have published: a
-    node that has one of those would ignore another map or quotas of the same version."""
-    for table in (SHARD_MAP, QUOTAS):
+    """Raise the versions of map, quotas and configuration above any that the lost replicas may have
+    published: a node that has one of those would ignore another of the same version."""
+    for table in (SHARD_MAP, QUOTAS, CONFIGURATION):
         sql = f"UPDATE {table.name} SET version = ((version >> ?) + 1) << ?"
         connection.execute(sql, (GENERATION_BITS, GENERATION_BITS)).close()
 

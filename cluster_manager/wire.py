@@ -15,6 +15,11 @@ from cluster_manager.domain.capacity_ledger import (
     CapacityLeaseReleased,
 )
 from cluster_manager.domain.cluster import ClusterEvent, ClusterState
+from cluster_manager.domain.configuration import (
+    Configuration,
+    ConfigurationSet,
+    SetConfiguration,
+)
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.membership import Node, NodeRegistered
 from cluster_manager.domain.quotas import Quotas, QuotasSet, SetQuotas
@@ -109,6 +114,26 @@ def set_quotas_from_proto(request: cluster_pb.SetQuotasRequest) -> SetQuotas:
     return SetQuotas(quotas_from_proto(request.quotas), named)
 
 
+def configuration_to_proto(configuration: Configuration) -> events_pb.ConfigurationSet:
+    """Return the configuration, in the order of names."""
+    return events_pb.ConfigurationSet(
+        version=configuration.version,
+        settings=[
+            events_pb.Setting(name=name, value=text)
+            for name, text in sorted(configuration.settings.items())
+        ],
+    )
+
+
+def configuration_from_proto(stored: events_pb.ConfigurationSet) -> Configuration:
+    return Configuration(stored.version, {each.name: each.value for each in stored.settings})
+
+
+def set_configuration_from_proto(request: cluster_pb.SetConfigurationRequest) -> SetConfiguration:
+    named = len(request.configuration.settings)
+    return SetConfiguration(configuration_from_proto(request.configuration), named)
+
+
 def event_to_proto(event: ClusterEvent) -> events_pb.Event:
     """Return the stored form of ``event``."""
     payload, to_proto = _TO_PROTO[type(event)]
@@ -150,6 +175,8 @@ def delta_update(events: Iterable[ClusterEvent]) -> cluster_pb.ClusterUpdate | N
                 update.brokers.append(broker_to_proto(broker))
             case QuotasSet(quotas):
                 update.quotas.CopyFrom(quotas_to_proto(quotas))
+            case ConfigurationSet(configuration):
+                update.configuration.CopyFrom(configuration_to_proto(configuration))
             case _:
                 # A shard has its leases in the answer to its request; windows of lookups are
                 # for readers of the log.
@@ -174,6 +201,8 @@ def full_update(
         update.shard_map.CopyFrom(shard_map_to_proto(state.shard_map))
     if state.quotas.version:
         update.quotas.CopyFrom(quotas_to_proto(state.quotas))
+    if state.configuration.version:
+        update.configuration.CopyFrom(configuration_to_proto(state.configuration))
     return update
 
 
@@ -208,6 +237,12 @@ _EVENTS: dict[str, tuple[type, Conversion]] = {
         _only("window", LookupWindowRecorded, (window_to_proto, window_from_proto)),
     ),
     "quotas_set": (QuotasSet, _only("quotas", QuotasSet, (quotas_to_proto, quotas_from_proto))),
+    "configuration_set": (
+        ConfigurationSet,
+        _only(
+            "configuration", ConfigurationSet, (configuration_to_proto, configuration_from_proto)
+        ),
+    ),
     "capacity_granted": (
         CapacityGranted,
         FieldMap(CapacityGranted, events_pb.CapacityGranted).one,

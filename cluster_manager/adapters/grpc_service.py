@@ -24,8 +24,8 @@ LEASE_MS_MAX = 5_000
 """Time-out of a ``LeaseCapacity`` call: grants at broker managers, then a commit."""
 
 CHANGE_REPLICAS_MS_MAX = 3_000
-"""Time-out of a ``ChangeReplicas`` or ``SetQuotas`` call: a commit, and a round trip that confirms
-leadership."""
+"""Time-out of a call that changes replicas, quotas or the configuration: a commit, and a round trip
+that confirms leadership."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -102,6 +102,26 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
     ) -> cluster_pb.GetQuotasResponse:
         try:
             return await self._manager.quotas()
+        except MetadataError as error:
+            await abort(context, error)
+
+    async def SetConfiguration(
+        self, request: cluster_pb.SetConfigurationRequest, context: Context
+    ) -> cluster_pb.SetConfigurationResponse:
+        try:
+            async with timeout(CHANGE_REPLICAS_MS_MAX / 1_000):
+                return await self._manager.set_configuration(request)
+        except MetadataError as error:
+            await abort(context, error)
+        except TimeoutError:
+            late = DeadlineExceeded(f"no commit within {CHANGE_REPLICAS_MS_MAX} ms")
+            await abort(context, late)
+
+    async def GetConfiguration(
+        self, request: cluster_pb.GetConfigurationRequest, context: Context
+    ) -> cluster_pb.GetConfigurationResponse:
+        try:
+            return await self._manager.configuration()
         except MetadataError as error:
             await abort(context, error)
 

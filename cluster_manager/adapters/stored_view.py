@@ -12,6 +12,7 @@ from cluster_manager.domain.cluster import ClusterState
 from cluster_manager.projections.fold import fold_entries
 from cluster_manager.projections.tables import (
     BROKERS,
+    CONFIGURATION,
     LEASES,
     LOOKUP_REPORTS,
     METADATA,
@@ -19,6 +20,7 @@ from cluster_manager.projections.tables import (
     QUOTA_UNITS,
     QUOTAS,
     REPLICAS,
+    SETTINGS,
     load_state,
 )
 from nextgen.replication.view.database import recreate_table
@@ -33,6 +35,9 @@ WITHOUT_LOOKUP_REPORTS = 0x5614_D090
 
 WITHOUT_QUOTAS = 0x6FDF_F6DD
 """Fingerprint of the tables before there were quotas."""
+
+WITHOUT_CONFIGURATION = 0x6A05_F79D
+"""Fingerprint of the tables before settings could be overridden."""
 
 _SILENT_BROKER = {
     "rack": "''",
@@ -55,6 +60,7 @@ def open_view_store(directory: Path) -> ViewStore:
             REPLICAS_WITHOUT_PARTS: _add_parts,
             WITHOUT_LOOKUP_REPORTS: _add_lookup_reports,
             WITHOUT_QUOTAS: _add_quotas,
+            WITHOUT_CONFIGURATION: _add_configuration,
         },
     )
 
@@ -81,6 +87,12 @@ def _add_lookup_reports(connection: sqlite3.Connection) -> None:
 
 def _add_quotas(connection: sqlite3.Connection) -> None:
     for table in (QUOTAS, QUOTA_UNITS):
+        _create(connection, table)
+    _add_configuration(connection)
+
+
+def _add_configuration(connection: sqlite3.Connection) -> None:
+    for table in (CONFIGURATION, SETTINGS):
         _create(connection, table)
 
 

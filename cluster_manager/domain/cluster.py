@@ -12,6 +12,7 @@ from functools import reduce
 from cluster_manager.domain import (
     broker_directory,
     capacity_ledger,
+    configuration,
     lookup_reports,
     membership,
     quotas,
@@ -25,6 +26,11 @@ from cluster_manager.domain.broker_directory import (
     RecordBroker,
 )
 from cluster_manager.domain.capacity_ledger import Ledger, LedgerEvent, ReleaseLeases
+from cluster_manager.domain.configuration import (
+    Configuration,
+    ConfigurationSet,
+    SetConfiguration,
+)
 from cluster_manager.domain.lookup_reports import LookupReports, LookupWindowRecorded
 from cluster_manager.domain.membership import (
     SHARD_KIND,
@@ -44,6 +50,7 @@ ClusterEvent = (
     | BrokerRecorded
     | LookupWindowRecorded
     | QuotasSet
+    | ConfigurationSet
     | LedgerEvent
 )
 
@@ -58,6 +65,7 @@ class ClusterState:
     ledger: Ledger = field(default_factory=Ledger)
     lookup_reports: LookupReports = field(default_factory=LookupReports)
     quotas: Quotas = field(default_factory=Quotas)
+    configuration: Configuration = field(default_factory=Configuration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +155,14 @@ def decide_set_quotas(state: ClusterState, command: SetQuotas) -> Accepted[Clust
     return decision if isinstance(decision, Rejected) else Accepted(decision.events)
 
 
+def decide_set_configuration(
+    state: ClusterState, command: SetConfiguration
+) -> Accepted[ClusterEvent] | Rejected:
+    """Set overrides of service-level settings."""
+    decision = configuration.decide(state.configuration, command)
+    return decision if isinstance(decision, Rejected) else Accepted(decision.events)
+
+
 def evolve(state: ClusterState, event: ClusterEvent) -> ClusterState:
     """Return the state after ``event``."""
     match event:
@@ -163,6 +179,8 @@ def evolve(state: ClusterState, event: ClusterEvent) -> ClusterState:
         case QuotasSet():
             ledger = capacity_ledger.evolve(state.ledger, event)
             return replace(state, quotas=quotas.evolve(state.quotas, event), ledger=ledger)
+        case ConfigurationSet():
+            return replace(state, configuration=configuration.evolve(state.configuration, event))
         case _:
             return replace(state, ledger=capacity_ledger.evolve(state.ledger, event))
 

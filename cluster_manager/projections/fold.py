@@ -14,6 +14,7 @@ from cluster_manager.domain import capacity_ledger
 from cluster_manager.domain.broker_directory import BrokerRecorded
 from cluster_manager.domain.capacity_ledger import FoldedEvent
 from cluster_manager.domain.cluster import ClusterEvent
+from cluster_manager.domain.configuration import Configuration, ConfigurationSet
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded, forgotten_before_ms
 from cluster_manager.domain.membership import NodeRegistered
 from cluster_manager.domain.quotas import Quotas, QuotasSet
@@ -58,6 +59,8 @@ def fold_event(connection: Connection, event: ClusterEvent) -> int:
             )
         case QuotasSet(quotas):
             return _replace_quotas(connection, quotas)
+        case ConfigurationSet(configuration):
+            return _replace_configuration(connection, configuration)
         case _:
             return _fold_account(connection, event.broker_id, event)
 
@@ -89,6 +92,13 @@ def _replace_quotas(connection: Connection, quotas: Quotas) -> int:
     change = _replace_rows(connection, tables.QUOTAS, _ALL, (), rows)
     units = tables.quota_unit_rows(quotas)
     return change + _replace_rows(connection, tables.QUOTA_UNITS, _ALL, (), units)
+
+
+def _replace_configuration(connection: Connection, configuration: Configuration) -> int:
+    rows = [tables.row_of(tables.CONFIGURATION, configuration)]
+    change = _replace_rows(connection, tables.CONFIGURATION, _ALL, (), rows)
+    settings = tables.setting_rows(configuration)
+    return change + _replace_rows(connection, tables.SETTINGS, _ALL, (), settings)
 
 
 def _replace_rows(

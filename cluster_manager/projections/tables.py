@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 from cluster_manager.domain.broker_directory import Broker, BrokerDirectory
 from cluster_manager.domain.capacity_ledger import Account, Lease, Ledger
 from cluster_manager.domain.cluster import ClusterState
+from cluster_manager.domain.configuration import Configuration
 from cluster_manager.domain.lookup_reports import LookupReports
 from cluster_manager.domain.membership import Membership, Node
 from cluster_manager.domain.quotas import Quotas
@@ -127,6 +128,21 @@ QUOTA_UNITS = sql.Table(
 )
 """The quota of each broker and tenant: ``kind`` is broker or tenant."""
 
+CONFIGURATION = sql.Table(
+    "configuration",
+    METADATA,
+    sql.Column("version", sql.Integer, primary_key=True),
+)
+"""One row for the present configuration, none before one was set."""
+
+SETTINGS = sql.Table(
+    "settings",
+    METADATA,
+    sql.Column("name", sql.Text, primary_key=True),
+    sql.Column("text", sql.Text, nullable=False),
+)
+"""The overridden service-level settings."""
+
 _BROKER, _TENANT = "broker", "tenant"
 
 _PARTS = ("replicas", "joining", "leaving")
@@ -157,6 +173,10 @@ def quota_unit_rows(quotas: Quotas) -> list[dict[str, Any]]:
     ]
 
 
+def setting_rows(configuration: Configuration) -> list[dict[str, Any]]:
+    return [{"name": name, "text": text} for name, text in configuration.settings.items()]
+
+
 def replica_rows(shard_map: ShardMap) -> list[dict[str, Any]]:
     return [
         {
@@ -182,6 +202,7 @@ def load_state(connection: Connection) -> ClusterState:
         directory=BrokerDirectory(brokers),
         ledger=replace(load_ledger(connection), quotas=quotas.brokers),
         quotas=quotas,
+        configuration=load_configuration(connection),
         lookup_reports=LookupReports(
             {
                 (row["node_id"], row["process"]): row["last_began_at_ms"]
@@ -200,6 +221,15 @@ def load_quotas(connection: Connection) -> Quotas:
     for row in _rows(connection, QUOTA_UNITS):
         units[row["kind"]][row["name"]] = row["units"]
     return Quotas(stored["version"], units[_BROKER], units[_TENANT], stored["source"])
+
+
+def load_configuration(connection: Connection) -> Configuration:
+    """Return the present configuration."""
+    stored = connection.execute(sql.select(CONFIGURATION)).mappings().one_or_none()
+    if stored is None:
+        return Configuration()
+    settings = {row["name"]: row["text"] for row in _rows(connection, SETTINGS)}
+    return Configuration(stored["version"], settings)
 
 
 def load_ledger(connection: Connection, broker_id: str | None = None) -> Ledger:

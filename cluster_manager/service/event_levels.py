@@ -17,6 +17,7 @@ from cluster_manager.domain.capacity_ledger import (
     CapacityLeaseReleased,
 )
 from cluster_manager.domain.cluster import ClusterEvent
+from cluster_manager.domain.configuration import ConfigurationSet
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.membership import NodeRegistered
 from cluster_manager.domain.quotas import QuotasSet
@@ -33,6 +34,7 @@ EVENT_LEVELS: Final[dict[type[ClusterEvent], int]] = {
     CapacityLeased: 1,
     CapacityLeaseReleased: 1,
     QuotasSet: 3,
+    ConfigurationSet: 10,
 }
 
 

@@ -24,6 +24,7 @@ from cluster_manager.domain.cluster import (
     decide_change_replicas,
     decide_members_report,
     decide_register,
+    decide_set_configuration,
     decide_set_quotas,
     fold_events,
 )
@@ -45,7 +46,7 @@ from nextgen.kernel.errors import (
     Refused,
     Unavailable,
 )
-from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.events.levels import EVENT_LEVEL_UNREPORTED
 from nextgen.kernel.governance.lookup_slo import LookupWindow
 from nextgen.kernel.limits.cluster import (
@@ -305,21 +306,36 @@ class LeaderTerm:
             Refused: VERSION_MISMATCH: the caller knew other quotas; or the quotas are invalid.
             NotLeader, Overloaded, ProposalLost: See ``propose``.
         """
-        command = wire.set_quotas_from_proto(request)
-        decision = decide_set_quotas(self.pending, command)
-        if isinstance(decision, Rejected):
-            await self.confirm()
-            raise Refused(decision.code, decision.message)
-        if decision.events:
-            _logger.info(
-                "quotas change",
-                version=command.quotas.version,
-                brokers=len(command.quotas.brokers),
-                tenants=len(command.quotas.tenants),
-            )
-            self.propose(decision.events)
-        await self.confirm()
-        return cluster_pb.SetQuotasResponse(quotas=wire.quotas_to_proto(command.quotas))
+        quotas = wire.set_quotas_from_proto(request)
+        await self._set(
+            decide_set_quotas(self.pending, quotas),
+            "quotas change",
+            version=quotas.quotas.version,
+            brokers=len(quotas.quotas.brokers),
+            tenants=len(quotas.quotas.tenants),
+        )
+        return cluster_pb.SetQuotasResponse(quotas=wire.quotas_to_proto(quotas.quotas))
+
+    async def set_configuration(
+        self, request: cluster_pb.SetConfigurationRequest
+    ) -> cluster_pb.SetConfigurationResponse:
+        """Set the overrides of settings; return the present ones once that is committed.
+
+        Raises:
+            Refused: VERSION_MISMATCH: the caller knew others; NOT_FOUND: a name is no setting;
+                NOT_ALLOWED: a value makes no sense. The message names the setting.
+            NotLeader, Overloaded, ProposalLost: See ``propose``.
+        """
+        command = wire.set_configuration_from_proto(request)
+        configuration = command.configuration
+        await self._set(
+            decide_set_configuration(self.pending, command),
+            "configuration changes",
+            version=configuration.version,
+            settings=dict(configuration.settings),
+        )
+        present = wire.configuration_to_proto(configuration)
+        return cluster_pb.SetConfigurationResponse(configuration=present)
 
     def take_members(self, report: cluster_pb.MembersReport) -> None:
         """Update the map to a shard leader's report of its members.
@@ -348,6 +364,23 @@ class LeaderTerm:
             self._disconnect(connection, error)
 
     # Inside -----------------------------------------------------------------------------------
+
+    async def _set(
+        self, decision: Accepted[ClusterEvent] | Rejected, what: str, **values: object
+    ) -> None:
+        """Return once what was decided, or what it was decided from, is committed.
+
+        Raises:
+            Refused: It was rejected.
+            NotLeader, Overloaded, ProposalLost: See ``propose``.
+        """
+        if isinstance(decision, Rejected):
+            await self.confirm()
+            raise Refused(decision.code, decision.message)
+        if decision.events:
+            _logger.info(what, **values)
+            self.propose(decision.events)
+        await self.confirm()
 
     def _check_known(self, events: Sequence[ClusterEvent]) -> None:
         """Refuse an event that would stop a replica of this group, which may not know its type."""

@@ -276,6 +276,27 @@ class ClusterManager:
         held = wire.quotas_to_proto(leader_term.committed.quotas)
         return cluster_pb.GetQuotasResponse(quotas=held)
 
+    async def set_configuration(
+        self, request: cluster_pb.SetConfigurationRequest
+    ) -> cluster_pb.SetConfigurationResponse:
+        """Set overrides of settings: see ``LeaderTerm.set_configuration``."""
+        if self._leader_term is None:
+            raise self.not_leader()
+        try:
+            return await self._leader_term.set_configuration(request)
+        except NotLeader:
+            raise self.not_leader() from None
+
+    async def configuration(self) -> cluster_pb.GetConfigurationResponse:
+        """Return the present overrides of settings, linearizable.
+
+        Raises:
+            NotLeader, DeadlineExceeded: As for ``join``.
+        """
+        leader_term = await self._confirmed_term()
+        held = wire.configuration_to_proto(leader_term.committed.configuration)
+        return cluster_pb.GetConfigurationResponse(configuration=held)
+
     async def cluster_state(self) -> cluster_pb.ClusterUpdate:
         """Return the full state that a connecting node gets, linearizable.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.cluster.view import ClusterView
-from nextgen.kernel.governance.service_settings import DEFAULT_SETTINGS, ServiceSettings
+from nextgen.kernel.governance.service_settings import ServiceSettings
 from protos.nextgen.v1.cluster_service_pb2 import (
     BrokerLoad,
     BrokerReport,
@@ -72,7 +72,7 @@ class LinkDirectory:
         return self._view.load(session_id)
 
     def settings(self) -> ServiceSettings:
-        return DEFAULT_SETTINGS
+        return self._view.settings
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         return self._listeners.add(listener)
@@ -80,6 +80,7 @@ class LinkDirectory:
     def _on_change(self, _view: ClusterView, update: ClusterUpdate) -> None:
         if update.brokers or update.full:
             self._refresh()
+        if update.brokers or update.full or update.HasField("configuration"):
             self._listeners.notify()
 
     def _refresh(self) -> None:

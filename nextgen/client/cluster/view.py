@@ -1,19 +1,26 @@
 """A node's view of the cluster, merged from updates in any order.
 
-Each field only moves forward: the higher version of the map or of quotas wins, the higher term of a
-leader, the higher epoch of a broker, within an epoch the higher revision; an ended session stays
-ended. So an update from a deposed cluster manager, even a full one, cannot undo newer knowledge.
+Each field only moves forward: the higher version of the map, of quotas or of the configuration
+wins, the higher term of a leader, the higher epoch of a broker, within an epoch the higher
+revision; an ended session stays ended. So an update from a deposed cluster manager, even a full
+one, cannot undo newer knowledge.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from nextgen.kernel.governance.service_settings import (
+    DEFAULT_SETTINGS,
+    ServiceSettings,
+    lenient,
+)
 from nextgen.kernel.limits.cluster import ENDED_SESSIONS_MAX
 from nextgen.kernel.routing.slots import SlotTable
 from protos.nextgen.v1.cluster_service_pb2 import BrokerLoad, ClusterUpdate, LeaderReport
 from protos.nextgen.v1.events_pb2 import (
     BrokerRecorded,
+    ConfigurationSet,
     LoadReport,
     NodeRegistered,
     QuotasSet,
@@ -39,6 +46,8 @@ class ClusterView:
         self._quotas: QuotasSet | None = None
         self._broker_quotas: dict[str, int] = {}
         self._tenant_quotas: dict[str, int] = {}
+        self._configuration = ConfigurationSet()
+        self._settings = DEFAULT_SETTINGS
 
     def __repr__(self) -> str:
         return (
@@ -84,6 +93,16 @@ class ClusterView:
     def tenant_quotas(self) -> Mapping[str, int]:
         """By tenant: units that it may have assigned; others have no quota."""
         return self._tenant_quotas
+
+    @property
+    def configuration(self) -> ConfigurationSet:
+        """The overrides of service-level settings; version 0 if there never were any."""
+        return self._configuration
+
+    @property
+    def settings(self) -> ServiceSettings:
+        """The service-level settings in force."""
+        return self._settings
 
     @property
     def nodes(self) -> Mapping[str, NodeRegistered]:
@@ -143,6 +162,8 @@ class ClusterView:
             self._apply_load(load)
         if update.HasField("quotas"):
             self._apply_quotas(update.quotas)
+        if update.HasField("configuration"):
+            self._apply_configuration(update.configuration)
         if update.manager_endpoints:
             self._manager_endpoints = tuple(update.manager_endpoints)
 
@@ -156,6 +177,7 @@ class ClusterView:
             nodes=[self._nodes[node_id] for node_id in sorted(self._nodes)],
             manager_endpoints=self._manager_endpoints,
             quotas=self._quotas,
+            configuration=self._configuration if self._configuration.version else None,
         )
 
     def _apply_shard_map(self, shard_map: ShardMapChanged) -> None:
@@ -196,6 +218,11 @@ class ClusterView:
             self._quotas = quotas
             self._broker_quotas = {each.broker_id: each.units for each in quotas.brokers}
             self._tenant_quotas = {each.tenant: each.units for each in quotas.tenants}
+
+    def _apply_configuration(self, configuration: ConfigurationSet) -> None:
+        if configuration.version > self._configuration.version:
+            self._configuration = configuration
+            self._settings = lenient({each.name: each.value for each in configuration.settings})
 
     def _remember_ended(self, session_id: str) -> None:
         self._loads.pop(session_id, None)

@@ -74,6 +74,7 @@ KEY_FIELDS = MappingProxyType(
         "broker_recorded": "broker_id",
         "lookup_window_recorded": None,
         "quotas_set": None,
+        "configuration_set": None,
     }
 )
 """The field of each payload that holds its key, None for a payload that is about no name."""

@@ -43,7 +43,7 @@ NODE_CALLS = (
     _of(
         "nextgen.v1.ClusterService",
         *("Join", "LeaseCapacity", "GetClusterState", "GetManagerStatus", "ChangeReplicas"),
-        *("GetCapacity", "SetQuotas", "GetQuotas"),
+        *("GetCapacity", "SetQuotas", "GetQuotas", "SetConfiguration", "GetConfiguration"),
     )
     | _of(
         "nextgen.v1.ShardService",

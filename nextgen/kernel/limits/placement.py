@@ -41,6 +41,9 @@ been disturbed once, and its weight at the new broker is known only after minute
 REBALANCE_MOVES_NAMED_MAX = 1_000
 """Moves named in one shard's answer, for people: some 150 bytes each."""
 
+SETTINGS_MAX = 128
+"""Settings that are overridden at a time: there are some thirty, and later releases have more."""
+
 SETTING_TEXT_CHARACTERS_MAX = 32
 """Characters of a service-level setting's value: the longest number has some twenty."""
 

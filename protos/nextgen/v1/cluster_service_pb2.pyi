@@ -96,7 +96,7 @@ class NodeHeartbeat(_message.Message):
     def __init__(self, sequence: _Optional[int] = ...) -> None: ...
 
 class ClusterUpdate(_message.Message):
-    __slots__ = ("full", "error", "shard_map", "leaders", "brokers", "nodes", "transfers", "manager_endpoints", "heartbeat_sequence", "loads", "quotas")
+    __slots__ = ("full", "error", "shard_map", "leaders", "brokers", "nodes", "transfers", "manager_endpoints", "heartbeat_sequence", "loads", "quotas", "configuration")
     FULL_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +108,7 @@ class ClusterUpdate(_message.Message):
     HEARTBEAT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LOADS_FIELD_NUMBER: _ClassVar[int]
     QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     full: bool
     error: _errors_pb2.ErrorDetail
     shard_map: _events_pb2.ShardMapChanged
@@ -119,7 +120,8 @@ class ClusterUpdate(_message.Message):
     heartbeat_sequence: int
     loads: _containers.RepeatedCompositeFieldContainer[BrokerLoad]
     quotas: _events_pb2.QuotasSet
-    def __init__(self, full: _Optional[bool] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map: _Optional[_Union[_events_pb2.ShardMapChanged, _Mapping]] = ..., leaders: _Optional[_Iterable[_Union[LeaderReport, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[_events_pb2.BrokerRecorded, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[_events_pb2.NodeRegistered, _Mapping]]] = ..., transfers: _Optional[_Iterable[_Union[LeadershipTransfer, _Mapping]]] = ..., manager_endpoints: _Optional[_Iterable[str]] = ..., heartbeat_sequence: _Optional[int] = ..., loads: _Optional[_Iterable[_Union[BrokerLoad, _Mapping]]] = ..., quotas: _Optional[_Union[_events_pb2.QuotasSet, _Mapping]] = ...) -> None: ...
+    configuration: _events_pb2.ConfigurationSet
+    def __init__(self, full: _Optional[bool] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map: _Optional[_Union[_events_pb2.ShardMapChanged, _Mapping]] = ..., leaders: _Optional[_Iterable[_Union[LeaderReport, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[_events_pb2.BrokerRecorded, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[_events_pb2.NodeRegistered, _Mapping]]] = ..., transfers: _Optional[_Iterable[_Union[LeadershipTransfer, _Mapping]]] = ..., manager_endpoints: _Optional[_Iterable[str]] = ..., heartbeat_sequence: _Optional[int] = ..., loads: _Optional[_Iterable[_Union[BrokerLoad, _Mapping]]] = ..., quotas: _Optional[_Union[_events_pb2.QuotasSet, _Mapping]] = ..., configuration: _Optional[_Union[_events_pb2.ConfigurationSet, _Mapping]] = ...) -> None: ...
 
 class LeadershipTransfer(_message.Message):
     __slots__ = ("shard_id", "target")
@@ -278,6 +280,28 @@ class GetQuotasResponse(_message.Message):
     QUOTAS_FIELD_NUMBER: _ClassVar[int]
     quotas: _events_pb2.QuotasSet
     def __init__(self, quotas: _Optional[_Union[_events_pb2.QuotasSet, _Mapping]] = ...) -> None: ...
+
+class SetConfigurationRequest(_message.Message):
+    __slots__ = ("configuration",)
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    configuration: _events_pb2.ConfigurationSet
+    def __init__(self, configuration: _Optional[_Union[_events_pb2.ConfigurationSet, _Mapping]] = ...) -> None: ...
+
+class SetConfigurationResponse(_message.Message):
+    __slots__ = ("configuration",)
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    configuration: _events_pb2.ConfigurationSet
+    def __init__(self, configuration: _Optional[_Union[_events_pb2.ConfigurationSet, _Mapping]] = ...) -> None: ...
+
+class GetConfigurationRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetConfigurationResponse(_message.Message):
+    __slots__ = ("configuration",)
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    configuration: _events_pb2.ConfigurationSet
+    def __init__(self, configuration: _Optional[_Union[_events_pb2.ConfigurationSet, _Mapping]] = ...) -> None: ...
 
 class GetClusterStateRequest(_message.Message):
     __slots__ = ()

@@ -74,6 +74,16 @@ class ClusterServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetQuotasRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetQuotasResponse.FromString,
                 _registered_method=True)
+        self.SetConfiguration = channel.unary_unary(
+                '/nextgen.v1.ClusterService/SetConfiguration',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetConfigurationRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetConfigurationResponse.FromString,
+                _registered_method=True)
+        self.GetConfiguration = channel.unary_unary(
+                '/nextgen.v1.ClusterService/GetConfiguration',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetConfigurationRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetConfigurationResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterServiceServicer:
@@ -139,6 +149,20 @@ class ClusterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetConfiguration(self, request, context):
+        """Replace the overrides of service-level settings, by the rules of SetQuotas.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetConfiguration(self, request, context):
+        """The overrides that hold, version 0 if none were ever set.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -181,6 +205,16 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.GetQuotas,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetQuotasRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetQuotasResponse.SerializeToString,
+            ),
+            'SetConfiguration': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetConfiguration,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetConfigurationRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetConfigurationResponse.SerializeToString,
+            ),
+            'GetConfiguration': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetConfiguration,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetConfigurationRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetConfigurationResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -399,6 +433,60 @@ class ClusterService:
             '/nextgen.v1.ClusterService/GetQuotas',
             protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetQuotasRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetConfiguration(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.ClusterService/SetConfiguration',
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetConfigurationRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetConfigurationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetConfiguration(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.ClusterService/GetConfiguration',
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetConfigurationRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetConfigurationResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -18,10 +18,12 @@ from nextgen.export.stores.local import LocalStore
 from nextgen.export.writing.run import export_log
 from protos.nextgen.v1.events_pb2 import (
     BrokerQuota,
+    ConfigurationSet,
     DecidedCommand,
     Event,
     LookupWindowRecorded,
     QuotasSet,
+    Setting,
     TenantQuota,
     TopicAssigned,
     TopicDeleted,
@@ -45,12 +47,14 @@ def golden_events() -> list[Any]:
         tenants=[TenantQuota(tenant="acme", units=5)],
         source="5ou4ce",
     )
+    overrides = [Setting(name="scalableTopicMaxSegments", value="16")]
     forced = TopicDeleted(name="grown", topic_id="topic-9", partitions=3, forced=True)
     raised = TopicAssigned(topic_id="topic-1", epoch=8, reason="epoch_used", used_epoch=7)
     told = [
         *DecidedCommand.FromString(packed).events,
         Event(lookup_window_recorded=window),
         Event(quotas_set=quotas),
+        Event(configuration_set=ConfigurationSet(version=1, settings=overrides)),
         Event(topic_assigned=raised),
         Event(topic_deleted=forced),
     ]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster_manager import wire
+from cluster_manager.domain.configuration import Configuration, ConfigurationSet
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.quotas import Quotas, QuotasSet
 from cluster_manager.service.event_levels import EVENT_LEVELS, level_of, not_known
@@ -21,6 +22,9 @@ from tests.unit.cluster_manager.test_wire import EVENTS
 
 WINDOW = LookupWindowRecorded(BAD)
 QUOTAS = QuotasSet(Quotas(version=1))
+CONFIGURATION = ConfigurationSet(
+    Configuration(version=1, settings={"loadBalancerEnabled": "false"})
+)
 
 FIRST_LEVEL = {
     "node_registered",
@@ -34,16 +38,17 @@ FIRST_LEVEL = {
 
 SECOND_LEVEL = {"lookup_window_recorded"}
 THIRD_LEVEL = {"quotas_set"}
+TENTH_LEVEL = {"configuration_set"}
 
 
 def test_every_event_that_can_be_read_has_the_level_it_came_in_with() -> None:
-    stored: dict[int, set[str | None]] = {1: set(), 2: set(), 3: set()}
-    for event in (*EVENTS, WINDOW, QUOTAS):
+    stored: dict[int, set[str | None]] = {1: set(), 2: set(), 3: set(), 10: set()}
+    for event in (*EVENTS, WINDOW, QUOTAS, CONFIGURATION):
         level = EVENT_LEVELS[type(event)]
         stored[level].add(wire.event_to_proto(event).WhichOneof("payload"))
 
-    assert stored == {1: FIRST_LEVEL, 2: SECOND_LEVEL, 3: THIRD_LEVEL}
-    assert set(wire._FROM_PROTO) == FIRST_LEVEL | SECOND_LEVEL | THIRD_LEVEL
+    assert stored == {1: FIRST_LEVEL, 2: SECOND_LEVEL, 3: THIRD_LEVEL, 10: TENTH_LEVEL}
+    assert set(wire._FROM_PROTO) == FIRST_LEVEL | SECOND_LEVEL | THIRD_LEVEL | TENTH_LEVEL
     assert max(EVENT_LEVELS.values()) <= EVENT_LEVEL
 
 

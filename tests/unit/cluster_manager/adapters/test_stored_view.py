@@ -11,6 +11,7 @@ from sqlalchemy import Column, Integer, MetaData, Table, Text
 from cluster_manager import wire
 from cluster_manager.adapters.stored_view import (
     REPLICAS_WITHOUT_PARTS,
+    WITHOUT_CONFIGURATION,
     WITHOUT_LOOKUP_REPORTS,
     WITHOUT_QUOTAS,
     StoredView,
@@ -50,6 +51,10 @@ def test_the_digest_is_what_a_scan_gives_whatever_the_batches(tmp_path, size):
     cut.close()
 
 
+OF_QUOTAS = ("quotas", "quota_units")
+OF_CONFIGURATION = ("configuration", "settings")
+LATER_TABLES = "".join(f"DROP TABLE {name};" for name in (*OF_QUOTAS, *OF_CONFIGURATION))
+
 LATER_COLUMNS = {
     "brokers": (
         *("rack", "quarantined_until_ms", "draining"),
@@ -78,10 +83,12 @@ def _rules(column):
 
 
 EARLIER, WITHOUT_REPORTS, EARLIER_QUOTAS = MetaData(), MetaData(), MetaData()
-OF_QUOTAS = ("quotas", "quota_units")
-add_earlier(EARLIER, without=("replicas", "placements", "lookup_reports", *OF_QUOTAS))
-add_earlier(WITHOUT_REPORTS, without=("lookup_reports", *OF_QUOTAS))
-add_earlier(EARLIER_QUOTAS, without=OF_QUOTAS, all_columns=True)
+EARLIER_CONFIGURATION = MetaData()
+LATER = (*OF_QUOTAS, *OF_CONFIGURATION)
+add_earlier(EARLIER, without=("replicas", "placements", "lookup_reports", *LATER))
+add_earlier(WITHOUT_REPORTS, without=("lookup_reports", *LATER))
+add_earlier(EARLIER_QUOTAS, without=LATER, all_columns=True)
+add_earlier(EARLIER_CONFIGURATION, without=OF_CONFIGURATION, all_columns=True)
 EARLIER_REPLICAS = Table(
     "replicas",
     EARLIER,
@@ -95,18 +102,22 @@ def test_the_earlier_tables_are_those_of_the_earlier_version():
     assert fingerprint(EARLIER, 1) == REPLICAS_WITHOUT_PARTS
     assert fingerprint(WITHOUT_REPORTS, 1) == WITHOUT_LOOKUP_REPORTS
     assert fingerprint(EARLIER_QUOTAS, 1) == WITHOUT_QUOTAS
+    assert fingerprint(EARLIER_CONFIGURATION, 1) == WITHOUT_CONFIGURATION
 
 
-def test_a_view_without_quotas_is_upgraded_where_it_is(tmp_path):
+@pytest.mark.parametrize(
+    ("earlier", "later_tables"),
+    [(WITHOUT_QUOTAS, LATER), (WITHOUT_CONFIGURATION, OF_CONFIGURATION)],
+)
+def test_a_view_without_later_tables_is_upgraded_where_it_is(tmp_path, earlier, later_tables):
     store = open_view_store(tmp_path)
     store.apply(entries())
     expected, state = store.running_digest, StoredView(store).load()
     store.close()
     path = tmp_path / "view.000000000001.sqlite"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.executescript(
-            f"DROP TABLE quotas; DROP TABLE quota_units; PRAGMA user_version={WITHOUT_QUOTAS}"
-        )
+        dropped = "".join(f"DROP TABLE {name};" for name in later_tables)
+        connection.executescript(f"{dropped} PRAGMA user_version={earlier}")
 
     again = open_view_store(tmp_path)
 
@@ -122,8 +133,7 @@ def test_a_view_without_windows_of_lookups_is_upgraded_where_it_is(tmp_path):
     path = tmp_path / "view.000000000001.sqlite"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.executescript(
-            "DROP TABLE quotas; DROP TABLE quota_units;"
-            f"DROP TABLE lookup_reports; PRAGMA user_version={WITHOUT_LOOKUP_REPORTS}"
+            f"{LATER_TABLES}DROP TABLE lookup_reports; PRAGMA user_version={WITHOUT_LOOKUP_REPORTS}"
         )
 
     again = open_view_store(tmp_path)
@@ -145,7 +155,7 @@ def test_a_view_of_the_earlier_version_is_upgraded_where_it_is(tmp_path):
             " node_id TEXT NOT NULL, PRIMARY KEY (shard_id, preference));"
             "INSERT INTO replicas SELECT shard_id, preference, node_id FROM later;"
             "DROP TABLE later; DROP TABLE placements; DROP TABLE lookup_reports;"
-            "DROP TABLE quotas; DROP TABLE quota_units;"
+            f"{LATER_TABLES}"
             "DROP TABLE view_digest; DROP TABLE digest_points;"
             f"PRAGMA user_version={REPLICAS_WITHOUT_PARTS}"
         )
@@ -169,8 +179,7 @@ def test_leases_of_a_release_that_recorded_no_use_count_as_used_after_the_upgrad
             for column in columns:
                 connection.execute(f"ALTER TABLE {name} DROP COLUMN {column}")
         connection.executescript(
-            "DROP TABLE quotas; DROP TABLE quota_units;"
-            f"DROP TABLE lookup_reports; PRAGMA user_version={WITHOUT_LOOKUP_REPORTS}"
+            f"{LATER_TABLES}DROP TABLE lookup_reports; PRAGMA user_version={WITHOUT_LOOKUP_REPORTS}"
         )
     expected = open_view_store(tmp_path / "folded")
     expected.apply(entries())

@@ -38,6 +38,7 @@ def test_the_tables_of_the_wire_are_total():
         "broker_recorded",
         "lookup_window_recorded",
         "quotas_set",
+        "configuration_set",
     }
 
     assert set(_ENCODERS) == set(ROUTES)
