@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Protocol
 
 from nextgen.client.changes.shard_watch import WatchListener
@@ -40,6 +40,19 @@ class Directory(Protocol):
 
     @property
     def view(self) -> ClusterView: ...
+
+
+class ServiceConfiguration(Protocol):
+    """The overrides of service-level settings, which the cluster manager keeps."""
+
+    async def change(self, changes: Mapping[str, str | None]) -> None:
+        """Override settings by name, None: no longer. All changes are made, or none.
+
+        Raises:
+            Refused: A name is no setting, or a value makes no sense; the message names it.
+            MetadataError: The cluster manager did not answer.
+        """
+        ...
 
 
 class ChangeStreams(Protocol):

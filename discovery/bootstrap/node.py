@@ -27,6 +27,7 @@ from discovery.service.report import Report, merged
 from discovery.service.scalable.layouts import LayoutService
 from discovery.service.status import StatusService
 from nextgen.client.brokers.namespaces import BrokerNamespaces
+from nextgen.client.cluster.configuration import LinkConfiguration
 from nextgen.client.routing.write_admission import WriteBounds
 from nextgen.client.transport.malformed_requests import MalformedRequests
 from nextgen.client.transport.member_gate import MemberGate
@@ -96,6 +97,7 @@ class DiscoveryNode:
             _local_cluster(config),
             core.readiness,
             version(),
+            LinkConfiguration(core.link),
         )
         self.rest = RestFrame(all_routes(services), core.dispatcher, core.counters)
         self._probes = Probes(core.readiness, self._registry, routes=self.rest.mounted())

@@ -1,20 +1,20 @@
 """/admin/v2/brokers: who serves, and whether this node can answer.
 
-Broker ids are those of the cluster's directory, as in lookups and moves. Nothing is configured at
-run time, and no broker leads the others: the first by id stands for the leader.
+Broker ids are those of the cluster's directory, as in lookups and moves. No broker leads the
+others: the first by id stands for the leader.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol
 
 from discovery.adapters.administration.clusters import LocalCluster
+from discovery.adapters.administration.configuration import ConfigurationRoutes
 from discovery.adapters.rest.answer import TEXT, Answer, RestFailure, content, text
 from discovery.adapters.rest.request import RestRequest, shown
 from discovery.adapters.rest.route import TEXT_VALUE, Route, Work
-from discovery.ports import Directory
+from discovery.ports import Directory, ServiceConfiguration
 from nextgen.pulsar.policies.whole_policies import WHOLE_BUNDLE
 from nextgen.runtime.security.authorization import Action
 
@@ -29,7 +29,6 @@ Readiness = Callable[[], tuple[bool, list[str]]]
 """Returns whether any topic can be answered, and what is missing."""
 
 _BROKERS = "/admin/v2/brokers"
-_CONFIGURATION = f"{_BROKERS}/configuration"
 
 
 class Brokers:
@@ -42,12 +41,15 @@ class Brokers:
         local: LocalCluster,
         readiness: Readiness,
         version: str,
+        configuration: ServiceConfiguration,
     ) -> None:
         self._directory = directory
         self._held = held
         self._local = local
         self._readiness = readiness
         self._version = version
+        fixed = {"clusterName": local.name, "metadataStoreUrl": self._metadata_url}
+        self._configuration = ConfigurationRoutes(directory, configuration, fixed)
 
     def routes(self) -> list[Route]:
         return [
@@ -67,19 +69,7 @@ class Brokers:
                 media_type=TEXT,
             ),
             _read(f"{_BROKERS}/version", self._served_version, "The version", media_type=TEXT),
-            _read(_CONFIGURATION, partial(self._fixed, []), "Settings that can be changed: none"),
-            _read(f"{_CONFIGURATION}/values", partial(self._fixed, {}), "Changed settings: none"),
-            _read(f"{_CONFIGURATION}/runtime", self._settings, "The settings in force"),
-            *(
-                Route(
-                    method,
-                    f"{_CONFIGURATION}/{path}",
-                    self._refuse_setting,
-                    "Refused: no setting can be changed",
-                    Action.CHANGE,
-                )
-                for method, path in (("POST", "{name}/{value}"), ("DELETE", "{name}"))
-            ),
+            *self._configuration.routes(),
             _read(
                 f"{_BROKERS}/internal-configuration",
                 self._internal,
@@ -126,16 +116,6 @@ class Brokers:
 
     async def _served_version(self, _request: RestRequest) -> Answer:
         return text(self._version)
-
-    async def _fixed(self, value: Any, _request: RestRequest) -> Answer:
-        return content(value)
-
-    async def _settings(self, _request: RestRequest) -> Answer:
-        return content({"clusterName": self._local.name, "metadataStoreUrl": self._metadata_url})
-
-    async def _refuse_setting(self, request: RestRequest) -> Answer:
-        name = request.parts["name"]
-        raise RestFailure(412, f"setting {shown(name)} cannot be changed while brokers run")
 
     async def _internal(self, _request: RestRequest) -> Answer:
         return content(

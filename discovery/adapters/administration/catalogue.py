@@ -20,7 +20,7 @@ from discovery.adapters.scalable.layout_changes import LayoutChangeRoutes
 from discovery.adapters.scalable.subscriptions import SubscriptionRoutes
 from discovery.adapters.scalable.topics import TOPIC as SCALABLE_TOPIC
 from discovery.adapters.scalable.topics import ScalableTopicRoutes
-from discovery.ports import Directory
+from discovery.ports import Directory, ServiceConfiguration
 from discovery.service.admin.inventory import InventoryService
 from discovery.service.admin.listing import ListingService
 from discovery.service.admin.moves import MoveService
@@ -52,6 +52,7 @@ class AdminServices:
     local: LocalCluster
     readiness: Readiness
     version: str
+    configuration: ServiceConfiguration
 
 
 def all_routes(services: AdminServices) -> list[Route]:
@@ -87,6 +88,11 @@ def all_routes(services: AdminServices) -> list[Route]:
         *absent_routes(),
         *Clusters(local).routes(),
         *Brokers(
-            services.directory, services.held, local, services.readiness, services.version
+            services.directory,
+            services.held,
+            local,
+            services.readiness,
+            services.version,
+            services.configuration,
         ).routes(),
     ]

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from nextgen.cli.brokers import drain_command
+from nextgen.cli.brokers.settings_commands import settings_group
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, Wide, endpoints_of
 from nextgen.cli.console.output import as_dict, print_json, print_table
@@ -22,6 +23,7 @@ def register(app: typer.Typer) -> None:
     group.command("list")(list_brokers)
     group.command("show")(show_broker)
     group.command("drain")(drain_command.drain)
+    group.add_typer(settings_group(), name="settings")
     app.add_typer(group, name="brokers")
     app.command("leases")(leases)
 

@@ -14,12 +14,12 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 import structlog
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from nextgen.client.cluster.view import ClusterView
 from nextgen.client.transport.channel import close_channel, open_channel, wait_connected
@@ -62,8 +62,9 @@ __all__ = ["ChangeListener", "ClusterLink", "ClusterView", "ConnectedListener", 
 
 _BACKOFF_MS_MIN = 50
 _BACKOFF_MS_MAX = 500
-_JOIN = "/nextgen.v1.ClusterService/Join"
-_LEASE_CAPACITY = "/nextgen.v1.ClusterService/LeaseCapacity"
+_SERVICE = "/nextgen.v1.ClusterService"
+_JOIN = f"{_SERVICE}/Join"
+Answer = TypeVar("Answer", bound=Message)
 _BROKEN = (grpc.RpcError, asyncio.InvalidStateError, DecodeError)
 _logger = structlog.get_logger(__name__)
 
@@ -171,7 +172,13 @@ class ClusterLink:
     async def lease_capacity(
         self, request: LeaseCapacityRequest, timeout_ms: int
     ) -> LeaseCapacityResponse:
-        """Request capacity from the cluster manager's leader.
+        """Request capacity from the cluster manager's leader. Raises what ``call`` does."""
+        return await self.call("LeaseCapacity", request, LeaseCapacityResponse, timeout_ms)
+
+    async def call(
+        self, method: str, request: Message, answer: type[Answer], timeout_ms: int
+    ) -> Answer:
+        """Call a method of the cluster manager's leader and return its answer.
 
         Raises:
             Unavailable: Not connected; nothing was sent.
@@ -181,13 +188,13 @@ class ClusterLink:
         if self._channel is None or self._leader is None:
             raise Unavailable("not connected to the cluster manager's leader")
         call: Any = self._channel.unary_unary(
-            _LEASE_CAPACITY,
-            request_serializer=LeaseCapacityRequest.SerializeToString,
-            response_deserializer=LeaseCapacityResponse.FromString,
+            f"{_SERVICE}/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=answer.FromString,
         )
         requests = cancel_requests()
         try:
-            response: LeaseCapacityResponse = await call(request, timeout=timeout_ms / 1_000)
+            response: Answer = await call(request, timeout=timeout_ms / 1_000)
         except grpc.RpcError as error:
             raise_for_rpc(error)
         except asyncio.CancelledError:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from cluster_manager.domain.configuration import Configuration, SetConfiguration, decide
+from cluster_manager.wire import configuration_from_proto, configuration_to_proto
 from discovery.adapters.administration.catalogue import AdminServices, all_routes
 from discovery.adapters.administration.clusters import LocalCluster
 from discovery.service.admin.capacity_shares import CapacityShares
@@ -14,7 +16,12 @@ from discovery.service.admin.listing import ListingService
 from discovery.service.admin.moves import MoveService
 from discovery.service.admin.policies import PoliciesService
 from discovery.service.counters import DiscoveryCounters
+from nextgen.client.cluster.configuration import change_settings
+from nextgen.kernel.errors import Refused
+from nextgen.kernel.events.decider import Rejected
 from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
+from protos.nextgen.v1.events_pb2 import ConfigurationSet
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from tests.support.discovery.fake_cluster import StaticLink, broker, full_update
 from tests.support.discovery.rest_server import RestClient, serving
@@ -98,6 +105,31 @@ class RestWorld:
         return answer.status, answer.json if answer.json is not None else answer.body.decode()
 
 
+class DecidedConfiguration:
+    """The configuration by the cluster manager's rules, pushed at once."""
+
+    def __init__(self, link: StaticLink) -> None:
+        self._link = link
+        self.held = Configuration()
+
+    async def change(self, changes: Mapping[str, str | None]) -> None:
+        await change_settings(self, changes)
+
+    async def get(self) -> ConfigurationSet:
+        return configuration_to_proto(self.held)
+
+    async def set(self, configuration: ConfigurationSet) -> ConfigurationSet:
+        wanted = SetConfiguration(
+            configuration_from_proto(configuration), len(configuration.settings)
+        )
+        decision = decide(self.held, wanted)
+        if isinstance(decision, Rejected):
+            raise Refused(decision.code, decision.message)
+        self.held = wanted.configuration
+        self._link.push(ClusterUpdate(configuration=configuration))
+        return configuration
+
+
 class HeldNothing:
     """Brokers without topics."""
 
@@ -138,6 +170,7 @@ async def rest_world(
         LOCAL,
         lambda: (not missing, missing),
         "1.2.3",
+        DecidedConfiguration(link),
     )
     async with serving(all_routes(services)) as client:
         made = RestWorld(client, world, shards, link)

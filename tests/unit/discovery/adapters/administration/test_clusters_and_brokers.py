@@ -106,15 +106,6 @@ async def test_without_a_live_broker_nothing_is_healthy(rest):
     assert (await rest.call("GET", f"{BROKERS}/health")).status == 503
 
 
-async def test_no_setting_can_be_changed(rest):
-    assert await rest.get(f"{BROKERS}/configuration") == (200, [])
-    assert await rest.get(f"{BROKERS}/configuration/values") == (200, {})
-    assert (await rest.get(f"{BROKERS}/configuration/runtime"))[1]["clusterName"] == "local"
-    changed = await rest.call("POST", f"{BROKERS}/configuration/ttl/5")
-    removed = await rest.call("DELETE", f"{BROKERS}/configuration/ttl")
-    assert (changed.status, removed.status) == (412, 412)
-
-
 async def test_the_namespaces_at_a_broker_are_those_that_it_holds():
     asked: list[str] = []
 
