@@ -10,9 +10,9 @@ import heapq
 from collections.abc import Collection
 from operator import itemgetter
 
-from nextgen.kernel.limits.placement import BUSIEST_UNITS_MAX
+from nextgen.kernel.limits.placement import BUSIEST_UNITS_MAX, LOAD_REPORT_MS_MAX
 from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad
-from shards.domain.placement.rebalance import smoothed
+from shards.domain.placement.measured_loads import STEADY_INTERVALS, smoothed
 from shards.ports import BrokerDirectory
 
 RATES_PER_SESSION_MAX = 4 * BUSIEST_UNITS_MAX
@@ -61,6 +61,17 @@ class EvacuationLoads:
         """Return the smoothed rates of the session's busiest units, by name."""
         return self._rates.get(session_id, {})
 
+    def unnamed_rate(self, session_id: str) -> int:
+        """Return the even part of the broker's traffic of each unit that its report does not name.
+
+        0 without a report.
+        """
+        report = self._reports.get(session_id)
+        if report is None:
+            return 0
+        rest = rate_of(report) - sum(map(rate_of, report.busiest))
+        return max(0, rest) // max(1, report.topics - len(report.busiest))
+
     def _take(self, session_id: str, report: LoadReport) -> None:
         before = self._reports.get(session_id)
         if before is not None and before.measured_at_ms >= report.measured_at_ms:
@@ -71,15 +82,22 @@ class EvacuationLoads:
         if known is None:
             self._rates[session_id] = reported
             return
+        passed_ms = 1 if before is None else report.measured_at_ms - before.measured_at_ms
         rates = {
-            name: smoothed(known.get(name, 0), reported.get(name, 0))
+            name: smoothed(
+                known.get(name, 0),
+                reported.get(name, 0),
+                passed_ms=passed_ms,
+                known_ms=STEADY_INTERVALS * LOAD_REPORT_MS_MAX,
+                interval_ms=LOAD_REPORT_MS_MAX,
+            )
             for name in sorted(known.keys() | reported.keys())
         }
         busiest = heapq.nlargest(RATES_PER_SESSION_MAX, rates.items(), key=itemgetter(1))
         self._rates[session_id] = {name: rate for name, rate in busiest if rate}
 
 
-def rate_of(load: TopicLoad) -> int:
-    """Return a unit's traffic in bytes a second, with ``_MESSAGE_BYTES`` for each message."""
+def rate_of(load: TopicLoad | LoadReport) -> int:
+    """Return the traffic of a unit or a broker in bytes a second, messages included."""
     messages = load.messages_in_per_second + load.messages_out_per_second
     return int(load.bytes_in_per_second + load.bytes_out_per_second + _MESSAGE_BYTES * messages)

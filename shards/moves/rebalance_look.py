@@ -81,7 +81,10 @@ class Look:
     """The units that may be planned, by name."""
 
     weights: dict[str, int] = field(default_factory=dict)
-    """Weights of units that are not of weight one, by name."""
+    """Weights of the units that load reports name, by name."""
+
+    unnamed_weights: dict[str, int] = field(default_factory=dict)
+    """Weight of each other unit of a broker, by broker id."""
 
     misplaced: dict[str, None] = field(default_factory=dict)
     """Names of units that a rule forbids where they are, in the order of reading."""
@@ -198,12 +201,11 @@ class RebalanceLooks:
         await asyncio.sleep(0)
 
     def _weigh(self, look: Look) -> None:
-        rates: dict[str, int] = {}
         self._loads.look(self._state.scans.usage())
         for broker in look.brokers.values():
-            own = self._loads.rates(broker.session_id)
-            rates.update({name: rate for name, rate in own.items() if name in look.units})
-        total = sum(rates.values())
-        look.weights = {
-            name: weight_of(rate, total, len(look.units)) for name, rate in rates.items()
-        }
+            for name, rate in self._loads.rates(broker.session_id).items():
+                unit = look.units.get(name)
+                if unit is not None and unit.assignment.session_id == broker.session_id:
+                    look.weights[name] = weight_of(rate)
+            unnamed = self._loads.unnamed_rate(broker.session_id)
+            look.unnamed_weights[broker.broker_id] = weight_of(unnamed)

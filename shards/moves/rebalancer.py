@@ -37,7 +37,6 @@ from protos.nextgen.v1.shard_service_pb2 import (
 from shards.assignment.placement_policies import PlacementPolicies
 from shards.assignment.unit_placer import PlacementRound, UnitPlacer
 from shards.domain.placement.rebalance import (
-    UNIT_WEIGHT,
     Burden,
     Movable,
     Plan,
@@ -213,8 +212,9 @@ class Rebalancer:
         movable: dict[str, list[Movable]] = {broker_id: [] for broker_id in look.brokers}
         extra: dict[str, int] = dict.fromkeys(look.brokers, 0)
         for name, unit in look.units.items():
-            broker_id, weight = unit.assignment.broker_id, look.weights.get(name, UNIT_WEIGHT)
-            extra[broker_id] += weight - UNIT_WEIGHT
+            broker_id = unit.assignment.broker_id
+            weight = look.weights.get(name, look.unnamed_weights[broker_id])
+            extra[broker_id] += weight - look.unnamed_weights[broker_id]
             if name in away:
                 extra[broker_id] -= weight
             elif name not in stuck and not self._is_cooling_down(name, now):
@@ -223,7 +223,8 @@ class Rebalancer:
             Burden(
                 broker_id,
                 broker.capacity_units,
-                self._state.reads.used_units(broker.session_id) * UNIT_WEIGHT + extra[broker_id],
+                self._state.reads.used_units(broker.session_id) * look.unnamed_weights[broker_id]
+                + extra[broker_id],
                 movable[broker_id],
                 placing.room_at(broker_id),
             )

@@ -207,6 +207,22 @@ LOAD_CORES_MAX = 4_096
 LOAD_BYTES_MAX = 2**50
 """Largest valid number of bytes of memory: a pebibyte, more than any machine has."""
 
+BALANCE_REPORT_AGE_MS_MAX = 3 * LOAD_REPORT_MS_MAX
+"""A broker whose last load report is older takes no part in a balance. Brokers report each minute,
+so two reports in a row were lost, or its manager has no leader."""
+
+BALANCE_REPORT_AHEAD_MS_MAX = 60_000
+"""How far a broker's clock may be ahead in a load report that counts for a balance: as far as a
+discovery node's in its windows."""
+
+BALANCE_ROUND_LAG_MS = 3_000
+"""Time behind the end of a round after which it is planned: a heartbeat of half a second, a second
+of gathering at the cluster manager, and as much again for the way and for clocks that differ."""
+
+BALANCE_SETTLE_MS = 2 * LOAD_REPORT_MS_MIN
+"""A broker's report shows moves if it was measured so long behind them: rates are those of the last
+``LOAD_REPORT_MS_MIN``, and a handover may take as long again."""
+
 REFUSAL_REMEMBERED_MS = 1_000
 """A broker whose manager refused a unit for lack of room gets no unit for this long, until it has
 released one or the lease reflects its free units."""

@@ -2,22 +2,22 @@
 
     burdens ──needs_rebalance?──▶ plan ──▶ moves, each from the fullest to the emptiest
 
-A unit weighs ``UNIT_WEIGHT``, and more if it is busy (``weight_of``). A broker's share of the
+A unit weighs ``UNIT_WEIGHT`` and its traffic (``weight_of``): one scale, which does not depend on
+what others carry, so that every shard, and every plan, weighs a unit alike. A broker's share of the
 whole weight is its share of the whole capacity. All arithmetic is in integers and ties go to the
 first id, so the same input gives the same plan.
 
 Hysteresis: a rebalance begins when some broker is outside ``START_PERMILLE`` of its share and goes
 on until all are within ``GOAL_PERMILLE``. Both are widened to a whole unit: a share of 2.5 units
-cannot be met. Loads are smoothed before they weigh (``smoothed``), and traffic is at most a third
-of a broker's burden, so that noise in reports does not move units.
+cannot be met. Loads are smoothed before they weigh (``measured_loads``), and a unit that brings two
+brokers hardly nearer to their shares stays, so that noise in reports does not move units.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 START_PERMILLE = 100
 """A rebalance begins when a broker is further than this from its share."""
@@ -26,19 +26,11 @@ GOAL_PERMILLE = 50
 """A rebalance ends when no broker is further than this from its share."""
 
 UNIT_WEIGHT = 1_000
-"""A unit without traffic. Fine enough for shares of capacity, coarse enough for integers."""
-
-TRAFFIC_WEIGHT = 500
-"""Weight of all traffic of the shard, per unit of the shard: half the weight of the units."""
-
-TRAFFIC_UNITS_MAX = 20
-"""Weight of a unit's traffic at most, in units, so that no single unit fills a broker."""
+"""Weight of a unit without traffic: as much as 1,000 bytes a second. 50,000 of them, which fill a
+broker, weigh what saturates a core in small messages. Without traffic, units are counted."""
 
 LOOKS_PER_PAIR_MAX = 1_000
 """Units of one broker that are tried for another before the next pair: rules may forbid many."""
-
-SMOOTHING = 8
-"""The weight of a new report is one part in this many; the rest is the smoothed rate before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +43,10 @@ class Movable:
 
 @dataclass(frozen=True, slots=True)
 class Burden:
-    """One broker as the shard sees it.
+    """One broker as the planner sees it.
 
-    ``weight`` is that of all its units here, whether they may be moved or not. ``movable`` are
-    those that may; the plan takes the heaviest that fits. ``room`` is how many more it may get.
+    ``weight`` is that of all its units, whether they may be moved or not. ``movable`` are those
+    that may. ``room`` is how many more it may get.
     """
 
     broker_id: str
@@ -62,13 +54,24 @@ class Burden:
     weight: int
     movable: Sequence[Movable] = ()
     room: int = 1 << 30
+    others: int = 0
+    """Units besides ``movable`` that may be moved, of ``other_weight`` each, and have no names."""
+
+    other_weight: int = UNIT_WEIGHT
+    is_eager: bool = True
+    """Whether moves may be made for its sake. If not, it only takes part in those of others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
+    """One named unit, or ``count`` units without names (``name`` is "" then)."""
+
     name: str
     from_broker_id: str
     to_broker_id: str
+    count: int = 1
+    weight: int = field(default=UNIT_WEIGHT, compare=False)
+    """Of each of the units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,27 +90,16 @@ MayGo = Callable[[str, str], bool]
 """Whether the rules allow the unit of this name on the broker of this id."""
 
 
-def smoothed(known: int, reported: int) -> int:
-    """Return the smoothed rate after a report. It converges to the rate of unchanging reports."""
-    step = (reported - known) // SMOOTHING
-    # Rounding down would stop short of a higher report for ever.
-    return reported if abs(reported - known) < SMOOTHING else known + step
-
-
-def weight_of(rate: int, total_rate: int, units: int) -> int:
-    """Return the weight of a unit with ``rate`` of the ``total_rate`` of ``units`` units."""
-    if total_rate <= 0 or rate <= 0:
-        return UNIT_WEIGHT
-    traffic = units * TRAFFIC_WEIGHT * rate // total_rate
-    return UNIT_WEIGHT + min(traffic, TRAFFIC_UNITS_MAX * UNIT_WEIGHT)
+def weight_of(rate: int) -> int:
+    """Return the weight of a unit with traffic of ``rate`` bytes a second."""
+    return UNIT_WEIGHT + rate
 
 
 def needs_rebalance(burdens: Collection[Burden]) -> bool:
     """Return whether a broker is so far from its share that a rebalance has to begin."""
-    shares = _shares(burdens)
+    shares = shares_of(burdens)
     return any(
-        not _is_within(burden.weight, shares[burden.broker_id], START_PERMILLE)
-        for burden in burdens
+        not is_within(burden.weight, shares[burden.broker_id], START_PERMILLE) for burden in burdens
     )
 
 
@@ -129,24 +121,38 @@ class Planner:
     take it, and is made only if the two end nearer to their shares. So it ends.
     """
 
-    def __init__(self, burdens: Sequence[Burden], may_go: MayGo) -> None:
-        shares = _shares(burdens)
-        self._brokers = [_Broker(burden, shares[burden.broker_id]) for burden in burdens]
+    def __init__(
+        self, burdens: Sequence[Burden], may_go: MayGo, *, goal_permille: int = GOAL_PERMILLE
+    ) -> None:
+        shares = shares_of(burdens)
+        self._brokers = [
+            _Broker(burden, shares[burden.broker_id], goal_permille) for burden in burdens
+        ]
+        self._above = sorted(self._brokers, key=_by_need)
+        self._below = sorted(self._brokers, key=_by_lack)
         self._may_go = may_go
         self._refused: set[tuple[str, str]] = set()
         self.moves: list[Move] = []
 
-    def step(self) -> bool:
-        """Add the best remaining move; return False if there is none, or none is needed."""
+    def step(self, units_max: int = 1 << 30) -> bool:
+        """Add the best remaining move; return False if there is none, or none is needed.
+
+        A move of units without names has as many at once as are needed, at most ``units_max``.
+        """
         for giver, taker in self._pairs():
-            place = self._place_of_unit(giver, taker)
-            if place is None:
+            move = self._best_move(giver, taker, units_max)
+            if move is None:
                 continue
-            unit = giver.units.pop(place)
-            giver.weight -= unit.weight
-            taker.weight += unit.weight
-            taker.room -= 1
-            self.moves.append(Move(unit.name, giver.broker_id, taker.broker_id))
+            for broker in (giver, taker):
+                self._above.pop(bisect_left(self._above, _by_need(broker), key=_by_need))
+                self._below.pop(bisect_left(self._below, _by_lack(broker), key=_by_lack))
+            giver.weight -= move.count * move.weight
+            taker.weight += move.count * move.weight
+            taker.room -= move.count
+            for broker in (giver, taker):
+                insort(self._above, broker, key=_by_need)
+                insort(self._below, broker, key=_by_lack)
+            self.moves.append(move)
             return True
         return False
 
@@ -159,27 +165,43 @@ class Planner:
 
     def _pairs(self) -> Iterator[tuple[_Broker, _Broker]]:
         """Yield pairs of a broker above its share and one below, the most urgent first."""
-        above = sorted(self._brokers, key=_by_need, reverse=True)
-        below = sorted(self._brokers, key=_by_lack)
-        for giver in above:
-            for taker in below:
-                is_wanted = giver.is_above or taker.is_below
-                if is_wanted and taker.room > 0 and giver.excess > taker.excess:
+        for giver in self._above:
+            if not (giver.units or giver.others):
+                continue
+            for taker in self._below:
+                if taker.room > 0 and giver.excess > taker.excess and _is_wanted(giver, taker):
                     yield giver, taker
 
-    def _place_of_unit(self, giver: _Broker, taker: _Broker) -> int | None:
-        """Return the index of the unit whose move brings both nearest to their shares.
+    def _best_move(self, giver: _Broker, taker: _Broker, units_max: int) -> Move | None:
+        """Return the move that brings both nearest to their shares: of half the gap, or nearly."""
+        gap = giver.excess - taker.excess
+        place = self._place_of_unit(giver, taker, gap)
+        named = None if place is None else giver.units[place].weight
+        other = giver.other_weight if giver.others and _fits(giver.other_weight, gap) else None
+        if other is not None and (named is None or abs(gap - 2 * other) < abs(gap - 2 * named)):
+            count = _count_of_others(giver, taker, gap, units_max)
+            giver.others -= count
+            return Move("", giver.broker_id, taker.broker_id, count, other)
+        if place is None:
+            return None
+        unit = giver.units.pop(place)
+        return Move(unit.name, giver.broker_id, taker.broker_id, 1, unit.weight)
 
-        The heaviest of those that do not overshoot the midpoint, else the lightest that does.
-        """
-        units, gap = giver.units, giver.excess - taker.excess
-        middle = bisect_right(units, gap // 2, key=_weight)
-        end = bisect_left(units, gap, key=_weight)
-        looks = 0
-        for place in chain(range(middle - 1, -1, -1), range(middle, end)):
-            looks += 1
-            if looks > LOOKS_PER_PAIR_MAX:
+    def _place_of_unit(self, giver: _Broker, taker: _Broker, gap: int) -> int | None:
+        """Return the index of the best unit that may go, None if none of those looked at may."""
+        units = giver.units
+        above = bisect_right(units, gap // 2, key=_weight)
+        below = above - 1
+        for _ in range(LOOKS_PER_PAIR_MAX):
+            if above < len(units) and not _fits(units[above].weight, gap):
+                above = len(units)
+            if below < 0 and above == len(units):
                 return None
+            is_below = above == len(units) or (
+                below >= 0 and gap - 2 * units[below].weight <= 2 * units[above].weight - gap
+            )
+            place = below if is_below else above
+            below, above = (below - 1, above) if is_below else (below, above + 1)
             key = (units[place].name, taker.broker_id)
             if key in self._refused:
                 continue
@@ -189,18 +211,22 @@ class Planner:
         return None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Broker:
     """A broker during planning. ``units`` are those that it may still give, lightest first."""
 
     burden: Burden
     share: int
+    goal_permille: int
     weight: int = field(init=False)
     room: int = field(init=False)
+    others: int = field(init=False)
+    other_weight: int = field(init=False)
     units: list[Movable] = field(init=False)
 
     def __post_init__(self) -> None:
         self.weight, self.room = self.burden.weight, self.burden.room
+        self.others, self.other_weight = self.burden.others, self.burden.other_weight
         self.units = sorted(self.burden.movable, key=lambda unit: (unit.weight, unit.name))
 
     @property
@@ -214,7 +240,7 @@ class _Broker:
 
     @property
     def is_outside(self) -> bool:
-        return not _is_within(self.weight, self.share, GOAL_PERMILLE)
+        return not is_within(self.weight, self.share, self.goal_permille)
 
     @property
     def is_above(self) -> bool:
@@ -230,7 +256,8 @@ class _Broker:
         return self.excess / max(self.share, UNIT_WEIGHT)
 
 
-def _shares(burdens: Collection[Burden]) -> dict[str, int]:
+def shares_of(burdens: Collection[Burden]) -> dict[str, int]:
+    """Return each broker's share of the whole weight, which is its share of the whole capacity."""
     total = sum(burden.weight for burden in burdens)
     capacity = sum(burden.capacity_units for burden in burdens)
     if not capacity:
@@ -238,10 +265,37 @@ def _shares(burdens: Collection[Burden]) -> dict[str, int]:
     return {burden.broker_id: total * burden.capacity_units // capacity for burden in burdens}
 
 
-def _is_within(weight: int, share: int, permille: int) -> bool:
+def is_within(weight: int, share: int, permille: int) -> bool:
     """Return whether a broker is within ``permille`` of its share, widened to a whole unit."""
     away = abs(weight - share)
     return away < UNIT_WEIGHT or away * 1000 <= share * permille
+
+
+def _fits(weight: int, gap: int) -> bool:
+    """Return whether a unit brings two brokers nearer to their shares even if noise hid a part.
+
+    What a unit's traffic overshoots must be less than a third of it: otherwise a slightly wrong
+    report moves it there and the next one moves it back.
+    """
+    return weight + (weight - UNIT_WEIGHT) // 3 < gap
+
+
+def _is_wanted(giver: _Broker, taker: _Broker) -> bool:
+    return (giver.burden.is_eager and giver.is_above) or (taker.burden.is_eager and taker.is_below)
+
+
+def _count_of_others(giver: _Broker, taker: _Broker, gap: int, units_max: int) -> int:
+    """Return how many units without names go: neither broker passes its share for the other's goal,
+    and none the middle between them."""
+    missing = 0
+    for broker in (giver, taker):
+        if broker.burden.is_eager and broker.is_outside:
+            allowed = max(UNIT_WEIGHT - 1, broker.share * broker.goal_permille // 1000)
+            missing = max(missing, abs(broker.excess) - allowed)
+    until_share = min([away for away in (giver.excess, -taker.excess) if away > 0])
+    weight = giver.other_weight
+    wanted = min(-(-missing // weight), until_share // weight, gap // 2 // weight)
+    return max(1, min(wanted, giver.others, taker.room, units_max))
 
 
 def _weight(unit: Movable) -> int:
@@ -249,7 +303,7 @@ def _weight(unit: Movable) -> int:
 
 
 def _by_need(broker: _Broker) -> tuple[bool, float, str]:
-    return broker.is_above, broker.relative, broker.broker_id
+    return not broker.is_above, -broker.relative, broker.broker_id
 
 
 def _by_lack(broker: _Broker) -> tuple[bool, float, str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nextgen.kernel.limits.placement import LOAD_REPORT_MS_MAX
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport, TopicLoad
-from shards.domain.placement.rebalance import SMOOTHING
 from shards.moves.evacuation_loads import RATES_PER_SESSION_MAX, EvacuationLoads
 from tests.support.shards.harness import Cluster
 
@@ -43,12 +43,24 @@ def test_rates_are_smoothed_report_by_report_and_one_report_counts_once() -> Non
     loads = EvacuationLoads(cluster)
     cluster.loads["s-a"] = load(1, x=8_000.0)
     loads.look(set())
-    cluster.loads["s-a"] = load(2, x=0.0)
+    cluster.loads["s-a"] = load(1 + LOAD_REPORT_MS_MAX, x=7_200.0)
 
     for _ in range(3):
         loads.look(set())
 
-    assert loads.rates("s-a") == {"x": 8_000 - 8_000 // SMOOTHING}
+    assert loads.rates("s-a") == {"x": 8_000 - 800 // 8}
+
+
+def test_traffic_that_no_named_unit_has_is_spread_evenly_over_the_others() -> None:
+    cluster = cluster_of("a")
+    loads = EvacuationLoads(cluster)
+    report = load(1, x=8_000.0)
+    report.bytes_in_per_second = 20_000.0
+    cluster.loads["s-a"] = report
+    loads.look(set())
+
+    assert loads.unnamed_rate("s-a") == 12_000 // 6
+    assert loads.unnamed_rate("unknown") == 0
 
 
 def test_a_unit_that_is_named_no_more_fades() -> None:
@@ -57,8 +69,8 @@ def test_a_unit_that_is_named_no_more_fades() -> None:
     cluster.loads["s-a"] = load(1, gone=8_000.0, new=0.0)
     loads.look(set())
 
-    for at_ms in range(2, 300):
-        cluster.loads["s-a"] = load(at_ms, new=800.0)
+    for minute in range(1, 300):
+        cluster.loads["s-a"] = load(1 + minute * LOAD_REPORT_MS_MAX, new=800.0)
         loads.look(set())
 
     assert loads.rates("s-a") == {"new": 800}
