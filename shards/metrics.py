@@ -37,7 +37,7 @@ LAYOUT_CHANGE_STEPS = ("ready", "sealed", "committed")
 """The steps of an operation on a layout: children are ready, a parent takes no messages any more,
 the new layout is committed. Each is timed from the one before."""
 
-EVACUATION_REASONS = ("lost", "drain", "rebalance")
+EVACUATION_REASONS = ("lost", "drain", "shrink", "rebalance")
 """The reasons for which units are moved away from a broker in the background."""
 
 

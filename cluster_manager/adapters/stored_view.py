@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 
 from sqlalchemy.dialects import sqlite
@@ -37,7 +38,7 @@ WITHOUT_QUOTAS = 0x6FDF_F6DD
 """Fingerprint of the tables before there were quotas."""
 
 WITHOUT_CONFIGURATION = 0x6A05_F79D
-"""Fingerprint of the tables before settings could be overridden."""
+"""Fingerprint of the tables before settings could be overridden, and capacities lowered."""
 
 _SILENT_BROKER = {
     "rack": "''",
@@ -45,6 +46,7 @@ _SILENT_BROKER = {
     "draining": "0",
     "drain_units_per_second": "0",
     "revision": "0",
+    "announced_units": "0",
 }
 _SILENT_LEASE = {"version": "0", "units_used": "units", "term": "0"}
 """A lease that an earlier release recorded without its use counts as fully used."""
@@ -77,11 +79,7 @@ def _add_parts(connection: sqlite3.Connection) -> None:
 def _add_lookup_reports(connection: sqlite3.Connection) -> None:
     _create(connection, LOOKUP_REPORTS)
     for table, silent in ((BROKERS, _SILENT_BROKER), (LEASES, _SILENT_LEASE)):
-        rows = connection.execute(f"SELECT name FROM pragma_table_info('{table.name}')").fetchall()
-        present = {name for (name,) in rows}
-        missing = {name: value for name, value in silent.items() if name not in present}
-        if missing:
-            recreate_table(connection, table, missing)
+        _add_columns(connection, table, silent)
     _add_quotas(connection)
 
 
@@ -94,6 +92,15 @@ def _add_quotas(connection: sqlite3.Connection) -> None:
 def _add_configuration(connection: sqlite3.Connection) -> None:
     for table in (CONFIGURATION, SETTINGS):
         _create(connection, table)
+    _add_columns(connection, BROKERS, _SILENT_BROKER)
+
+
+def _add_columns(connection: sqlite3.Connection, table: Table, silent: Mapping[str, str]) -> None:
+    rows = connection.execute(f"SELECT name FROM pragma_table_info('{table.name}')").fetchall()
+    present = {name for (name,) in rows}
+    missing = {name: value for name, value in silent.items() if name not in present}
+    if missing:
+        recreate_table(connection, table, missing)
 
 
 def _create(connection: sqlite3.Connection, table: Table) -> None:

@@ -9,6 +9,10 @@ unused units come back late and the other shards lack them meanwhile. A shard th
 its lease, because the lease expired while in use, gets the used units first. A drained or
 quarantined broker, which gets no new units anyway, is leased up to a first block and the used
 units.
+
+When a broker has less capacity than is leased, shards are asked to keep less: first of the units
+that they do not use, then of those that they use. The shards with most of them give first, down to
+one level for all, so a shard that has given is not asked again because another one is late.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 
 from cluster_manager.domain.broker_directory import Broker
-from cluster_manager.domain.capacity_ledger import Ledger
+from cluster_manager.domain.capacity_ledger import Account, Ledger
 from nextgen.kernel.governance.capacity_blocks import first_block
 
 
@@ -62,6 +66,43 @@ def units_to_offer(
             units_wanted -= growth
     _grow_for_wish(offers, left, units_wanted)
     return {broker_id: units for broker_id, units in offers.items() if units > 0}
+
+
+def units_to_keep(account: Account, used: Mapping[int, int]) -> dict[int, int]:
+    """Return, by shard, the units of its lease that fit the capacity; {} if all leases fit.
+
+    ``used`` are the units in use by shard, as reported last; the ledger's numbers count for others.
+    The sum of the result is the capacity. What a shard uses may exceed its part.
+    """
+    if not account.is_shrinking:
+        return {}
+    uses = {
+        shard_id: min(lease.units, used.get(shard_id, lease.units_used))
+        for shard_id, lease in account.leases.items()
+    }
+    spare = account.capacity_units - sum(uses.values())
+    if spare < 0:
+        return _levelled(uses, account.capacity_units)
+    unused = {shard_id: lease.units - uses[shard_id] for shard_id, lease in account.leases.items()}
+    kept = _levelled(unused, spare)
+    return {shard_id: units + kept[shard_id] for shard_id, units in uses.items()}
+
+
+def _levelled(units: Mapping[int, int], total: int) -> dict[int, int]:
+    """Return ``units`` cut at one level so that their sum is ``total``, which is at most theirs."""
+    left, level = total, 0
+    for place, most in enumerate(sorted(units.values())):
+        # What the smaller ones leave of an equal part, the larger ones share.
+        level = left // (len(units) - place)
+        if most > level:
+            break
+        left -= most
+    kept = {shard_id: min(most, level) for shard_id, most in units.items()}
+    # By id, not by size, so that the same shards keep one more when some have given.
+    cut = sorted(shard_id for shard_id, most in units.items() if most > level)
+    for shard_id in cut[: total - sum(kept.values())]:
+        kept[shard_id] += 1
+    return kept
 
 
 def _grow_for_wish(offers: dict[str, int], left: dict[str, int], units_wanted: int) -> None:

@@ -42,6 +42,9 @@ class Broker:
     revision: int = 0
     """Counts the changes within the session."""
 
+    announced_units: int = 0
+    """The capacity that the broker announced, if it was lowered since; 0: ``capacity_units``."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordBroker:
@@ -120,6 +123,7 @@ def _refused_number(broker: Broker) -> str:
     for name, number in (
         ("quarantine until", broker.quarantined_until_ms),
         ("revision", broker.revision),
+        ("announced units", broker.announced_units),
     ):
         if not 0 <= number <= STORED_INTEGER_MAX:
             return f"{name} {number} cannot be"

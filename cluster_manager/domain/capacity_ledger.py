@@ -2,6 +2,13 @@
 
     sum of a session's leases  <=  granted by its broker manager  <=  capacity of the broker
 
+When the capacity shrinks within a session, the grant follows it, but never below the leases:
+
+    granted  <=  max(capacity, sum of the leases)
+
+So while the leases exceed the capacity, the grant is their sum: no lease grows, each one that
+shrinks lowers the grant, and once they fit the second inequality above holds again.
+
 Where the broker has a quota, no lease grows so that the sum exceeds it either. What was leased
 before the quota was set stays until it is returned or expires.
 
@@ -63,6 +70,11 @@ class Account:
     @property
     def leased_units(self) -> int:
         return sum(lease.units for lease in self.leases.values())
+
+    @property
+    def is_shrinking(self) -> bool:
+        """Whether more is leased than the broker has."""
+        return self.leased_units > self.capacity_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +255,15 @@ def evolve(state: Ledger, event: FoldedEvent) -> Ledger:
             changed = replace(account, leases=kept)
         case _:
             assert_never(event)
-    return replace(state, accounts={**state.accounts, event.broker_id: changed})
+    return replace(state, accounts={**state.accounts, event.broker_id: _within_capacity(changed)})
+
+
+def _within_capacity(account: Account) -> Account:
+    """Return ``account`` with the grant that its capacity and leases allow."""
+    most = max(account.capacity_units, account.leased_units)
+    if account.granted_units <= most:
+        return account
+    return replace(account, granted_units=most)
 
 
 def _session_expired(broker_id: str, session_id: str) -> Rejected:
@@ -289,7 +309,7 @@ def _decide_record_grant(state: Ledger, command: RecordGrant) -> Accepted[Ledger
             f"{command.units} units of broker {command.broker_id} were granted, "
             f"it has {account.capacity_units}",
         )
-    # A grant never shrinks: a smaller one is an answer that a later one overtook.
+    # A smaller one is an answer that a later one overtook: grants shrink with the capacity only.
     if command.units <= account.granted_units:
         return Accepted(())
     return Accepted((CapacityGranted(command.broker_id, command.session_id, command.units),))
@@ -380,9 +400,9 @@ def _evolve_broker_recorded(state: Ledger, event: BrokerRecorded) -> Ledger:
     broker = event.broker
     known = state.accounts.get(broker.broker_id)
     if known is not None and known.session_id == broker.session_id:
-        # A grant stays as it is when the capacity shrinks within a session.
-        capacity_units = max(broker.capacity_units, known.granted_units)
-        account = replace(known, is_live=broker.is_live, capacity_units=capacity_units)
+        account = _within_capacity(
+            replace(known, is_live=broker.is_live, capacity_units=broker.capacity_units)
+        )
     else:
         account = Account(broker.session_id, broker.is_live, broker.capacity_units)
     return replace(state, accounts={**state.accounts, broker.broker_id: account})

@@ -78,6 +78,7 @@ BROKERS = sql.Table(
     sql.Column("draining", sql.Boolean, nullable=False),
     sql.Column("drain_units_per_second", sql.Integer, nullable=False),
     sql.Column("revision", sql.Integer, nullable=False),
+    sql.Column("announced_units", sql.Integer, nullable=False),
 )
 
 ACCOUNTS = sql.Table(

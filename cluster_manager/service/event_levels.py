@@ -38,13 +38,23 @@ EVENT_LEVELS: Final[dict[type[ClusterEvent], int]] = {
 }
 
 
+_LOWERED_CAPACITY_LEVEL: Final = 10
+"""Level of a session whose capacity was lowered: earlier releases do not lower its grant."""
+
+
 def level_of(events: Iterable[ClusterEvent]) -> int:
     """Return the level that a replica must know to fold ``events``, 0 for none."""
-    return max([EVENT_LEVELS[type(event)] for event in events], default=0)
+    return max(map(_level, events), default=0)
+
+
+def _level(event: ClusterEvent) -> int:
+    if isinstance(event, BrokerRecorded) and event.broker.announced_units:
+        return _LOWERED_CAPACITY_LEVEL
+    return EVENT_LEVELS[type(event)]
 
 
 def not_known(events: Iterable[ClusterEvent], level: int, members: Sequence[str]) -> Refused:
     """Return why ``events`` are not proposed: ``members`` may not know those above ``level``."""
-    late = next(event for event in events if EVENT_LEVELS[type(event)] > level)
+    late = next(event for event in events if _level(event) > level)
     name = wire.event_to_proto(late).WhichOneof("payload")
     return not_known_everywhere("the cluster manager", members, f"{name} events")

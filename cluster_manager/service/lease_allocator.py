@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from cluster_manager.domain.block_policy import units_to_offer
+from cluster_manager.domain.block_policy import units_to_keep, units_to_offer
 from cluster_manager.domain.broker_directory import Broker
 from cluster_manager.domain.capacity_ledger import (
     Command,
@@ -153,8 +153,16 @@ def _offer(decider: _Decider, request: cluster_pb.LeaseCapacityRequest, now_ms: 
         )
 
 
-def leases_of(state: ClusterState, shard_id: int, now_ms: int) -> list[cluster_pb.CapacityLease]:
-    """Return all present leases of a shard, with the time that they have left."""
+def leases_of(
+    state: ClusterState,
+    shard_id: int,
+    now_ms: int,
+    units_used: Mapping[int, Mapping[str, int]],
+) -> list[cluster_pb.CapacityLease]:
+    """Return all present leases of a shard, with the time that they have left.
+
+    ``units_used`` has the last reports, as in ``Silence``.
+    """
     leases = []
     for broker in state.directory.live():
         lease = state.ledger.lease_of(broker.broker_id, shard_id)
@@ -167,9 +175,21 @@ def leases_of(state: ClusterState, shard_id: int, now_ms: int) -> list[cluster_p
                 units=lease.units,
                 ttl_ms=min(CAPACITY_LEASE_TTL_MS, lease.expires_at_ms - now_ms),
                 version=lease.version,
+                units_to_keep=_units_to_keep(state, broker, units_used).get(shard_id),
             )
         )
     return leases
+
+
+def _units_to_keep(
+    state: ClusterState, broker: Broker, units_used: Mapping[int, Mapping[str, int]]
+) -> dict[int, int]:
+    reported = {
+        shard_id: used[broker.session_id]
+        for shard_id, used in units_used.items()
+        if broker.session_id in used
+    }
+    return units_to_keep(state.ledger.accounts[broker.broker_id], reported)
 
 
 class LeaseAllocator:
@@ -216,7 +236,7 @@ class LeaseAllocator:
             await self._leader_term.confirm()
         for why in decision.refused:
             _logger.info("return refused", shard=request.shard_id, term=request.term, why=why)
-        leases = leases_of(decision.state, request.shard_id, now_ms)
+        leases = leases_of(decision.state, request.shard_id, now_ms, self._units_used)
         return cluster_pb.LeaseCapacityResponse(leases=leases, refused=decision.refused)
 
     async def accounts(self) -> cluster_pb.GetCapacityResponse:

@@ -54,7 +54,9 @@ class LoadBoard:
         broker = self._directory().brokers.get(load.broker_id)
         if broker is None or broker.session_id != load.session_id or not broker.is_live:
             return f"session {load.session_id} is not the live one of broker {load.broker_id}"
-        refused = refusal(load_from_proto(load.load), broker.capacity_units)
+        # Where the capacity was lowered, the units above it leave one by one.
+        announced = broker.announced_units or broker.capacity_units
+        refused = refusal(load_from_proto(load.load), announced)
         if refused:
             _logger.info("load refused", broker=load.broker_id, why=refused)
             return refused

@@ -28,8 +28,9 @@ UNIT_TYPES = ("topic_assigned", "topic_unassigned")
 GATE_TYPES = ("parent_gate_opened", "parent_gate_closed")
 ESTABLISHED, ENDED = "broker_session_established", "broker_session_ended"
 GRANTED, DRAIN, LOAD = "capacity_granted", "broker_drain_set", "broker_load_reported"
+CAPACITY = "broker_capacity_set"
 LEASED, RELEASED, RECORDED = "capacity_leased", "capacity_lease_released", "broker_recorded"
-BROKER_TYPES = (ESTABLISHED, ENDED, GRANTED, DRAIN, LOAD, LEASED, RELEASED, RECORDED)
+BROKER_TYPES = (ESTABLISHED, ENDED, GRANTED, DRAIN, CAPACITY, LOAD, LEASED, RELEASED, RECORDED)
 WINDOW, MAP, QUOTAS = "lookup_window_recorded", "shard_map_changed", "quotas_set"
 ADOPTED = "slots_adopted"
 
@@ -71,6 +72,7 @@ _NUMBERS = (
     f"{RECORDED}.epoch",
     f"{GRANTED}.units",
     f"{DRAIN}.revision",
+    f"{CAPACITY}.revision",
     f"{LEASED}.version",
     f"{WINDOW}.began_at_ms",
     f"{MAP}.version",
@@ -78,7 +80,7 @@ _NUMBERS = (
     f"{LAYOUT_RESTORED}.epoch",
     f"{LAYOUT_CHANGED}.epoch",
 )
-_UNITS = (f"{LEASED}.units", f"{ESTABLISHED}.capacity_units")
+_UNITS = (f"{LEASED}.units", f"{ESTABLISHED}.capacity_units", f"{CAPACITY}.capacity_units")
 
 
 def facts_of(events: DataFrame) -> DataFrame:

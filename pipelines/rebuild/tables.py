@@ -91,7 +91,8 @@ ESTABLISHED = "broker_session_established"
 ENDED = "broker_session_ended"
 GRANTED = "capacity_granted"
 DRAIN_SET = "broker_drain_set"
-SESSION_TYPES = (ESTABLISHED, ENDED, GRANTED, DRAIN_SET)
+CAPACITY_SET = "broker_capacity_set"
+SESSION_TYPES = (ESTABLISHED, ENDED, GRANTED, DRAIN_SET, CAPACITY_SET)
 
 LAYOUT_CREATED = "scalable_topic_created"
 LAYOUT_RESTORED = "scalable_topic_restored"

@@ -24,6 +24,7 @@ from pipelines.rebuild.tables import (
     ACTIVE,
     ASSIGNED,
     ASSIGNMENT_TYPES,
+    CAPACITY_SET,
     DELETING,
     DRAIN_SET,
     ENDED,
@@ -136,10 +137,10 @@ def fold_sessions(events: DataFrame, unborn: Observation | None = None) -> DataF
             F.max(F.when((kind == ENDED) & is_of_latest, order)).isNull().alias("is_live"),
             *(
                 F.coalesce(
-                    F.max_by(name, F.when((kind == event_type) & is_of_latest, order)),
+                    F.max_by(name, F.when(kind.isin(*event_types) & is_of_latest, order)),
                     F.lit(nothing),
                 ).alias(name)
-                for name, (event_type, nothing) in _CHANGED_FIELDS.items()
+                for name, (event_types, nothing) in _CHANGED_FIELDS.items()
             ),
             F.transform(
                 F.array_sort(F.collect_list(F.when(is_kept, start))),
@@ -213,18 +214,18 @@ _ESTABLISHED_FIELDS = (
     "pulsar_url",
     "grpc",
     "http",
-    "capacity_units",
     "zone",
     "rack",
     "quarantined_until_ms",
 )
-_CHANGED_FIELDS: dict[str, tuple[str, bool | int]] = {
-    "granted_units": (GRANTED, 0),
-    "draining": (DRAIN_SET, False),
-    "drain_units_per_second": (DRAIN_SET, 0),
-    "revision": (DRAIN_SET, 0),
+_CHANGED_FIELDS: dict[str, tuple[tuple[str, ...], bool | int]] = {
+    "capacity_units": ((ESTABLISHED, CAPACITY_SET), 0),
+    "granted_units": ((GRANTED, CAPACITY_SET), 0),
+    "draining": ((DRAIN_SET,), False),
+    "drain_units_per_second": ((DRAIN_SET,), 0),
+    "revision": ((DRAIN_SET, CAPACITY_SET), 0),
 }
-"""Columns that change during a session: the event that changes each, and the initial value."""
+"""Columns that change during a session: the events that change each, and the initial value."""
 
 _BY_BROKER = ("shard_id", "broker_id")
 _BY_NAME = ("shard_id", "name")
@@ -349,15 +350,15 @@ def _session_changes(events: DataFrame) -> DataFrame:
         "position",
         "event_type",
         F.coalesce(*(F.col(f"{one}.broker_id") for one in SESSION_TYPES)).alias("broker_id"),
-        *(
-            born[name].alias(name)
-            for name in ("session_id", "epoch", "capacity_units", "zone", "rack")
-        ),
+        *(born[name].alias(name) for name in ("session_id", "epoch", "zone", "rack")),
         *(born["endpoints"][name].alias(name) for name in ("pulsar_url", "grpc", "http")),
         born["quarantined_until_ms"].alias("quarantined_until_ms"),
         born["established_at_ms"].alias("established_at_ms"),
-        F.col(f"{GRANTED}.units").alias("granted_units"),
+        F.coalesce(born["capacity_units"], f"{CAPACITY_SET}.capacity_units").alias(
+            "capacity_units"
+        ),
+        F.coalesce(f"{GRANTED}.units", f"{CAPACITY_SET}.granted_units").alias("granted_units"),
         F.col(f"{DRAIN_SET}.draining").alias("draining"),
         F.col(f"{DRAIN_SET}.units_per_second").alias("drain_units_per_second"),
-        F.col(f"{DRAIN_SET}.revision").alias("revision"),
+        F.coalesce(f"{DRAIN_SET}.revision", f"{CAPACITY_SET}.revision").alias("revision"),
     )

@@ -50,6 +50,7 @@ _PATHS: dict[str, tuple[str, ...]] = {
         "broker_session_established.broker_id",
         "broker_session_ended.broker_id",
         "broker_drain_set.broker_id",
+        "broker_capacity_set.broker_id",
     ),
     "units": (_LOAD + "topics",),
     "cpu_fraction": (_LOAD + "cpu_fraction",),

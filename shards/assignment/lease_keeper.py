@@ -40,6 +40,10 @@ or have a quota of 0, for hours. A request for waiting lookups does not wait tha
 _NOTHING_LEFT_SECONDS = 4 * _GROWTH_INTERVAL_SECONDS
 """The pause after two requests that brought nothing: from then on no lookup waits for capacity."""
 
+_EXCESS_SECONDS = 1.0
+"""Between two requests while a broker has less capacity than is leased: each returns what left the
+broker since the one before."""
+
 _RETRY_SECONDS_MIN = LEASE_RETRY_MS / 1000
 _RETRY_SECONDS_MAX = 16.0
 """The longest pause between retries; a change in the directory ends it at once."""
@@ -90,6 +94,11 @@ class LeaseKeeper:
     @property
     def units_leased(self) -> int:
         return self._table.units_leased
+
+    def excess(self, session_id: str) -> int:
+        """Return how many units of this shard have to leave a session: its broker has less
+        capacity than is leased."""
+        return self._table.excess(session_id, self._used_units(session_id))
 
     @property
     def may_grow(self) -> bool:
@@ -207,6 +216,9 @@ class LeaseKeeper:
         for why in response.refused:
             _logger.info("return refused", shard=self._shard_id, why=why)
         self._wake_waiters()
+        if self._table.may_return_excess:
+            self._retry_seconds = _RETRY_SECONDS_MIN
+            return _EXCESS_SECONDS
         renew_at = self._table.renew_at(asked_at)
         # A live broker has no lease if its manager could not be reached a moment ago.
         if len(self._table.session_ids()) < len(self._directory.live()):
@@ -235,6 +247,7 @@ class LeaseKeeper:
             )
         self.units_used = sum(use.units_used for use in uses)
         self._table.forget_sessions({broker.session_id for broker in live})
+        self._table.begin_excess_returns()
         if not units_wanted:
             self._table.begin_returns(self._first_blocks(live))
         return LeaseCapacityRequest(

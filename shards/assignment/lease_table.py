@@ -6,6 +6,10 @@ and has them back within one round trip. The assigned units are in the shard's o
     leased ──▶ unused for long ──▶ returning: only the kept part is used ──▶ leased again, once the
                                                                     ledger states a later version
 
+Where a broker's capacity was lowered, the ledger states for each lease the units to keep. From then
+on the shard assigns nothing above that bound, returns what it does not use above it, and ``excess``
+has to leave the broker; what has left is returned in turn.
+
 While a return is under way, the shard does not use the returned units. It ends with a later version
 of the lease, whether or not the return was accepted: from then on the ledger refuses every copy of
 that return. The ledger refuses returns of an earlier leader by its term.
@@ -14,7 +18,7 @@ that return. The ledger refuses returns of an earlier leader by its term.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nextgen.kernel.governance.capacity_blocks import units_to_keep
 from nextgen.kernel.limits.placement import LEASE_UNUSED_MS
@@ -32,6 +36,9 @@ class Lease:
     version: int = 0
     """The cluster manager's version; 0 from a release that takes nothing back."""
 
+    units_to_keep: int | None = None
+    """The units that fit the broker's capacity; None: all do."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Return:
@@ -43,14 +50,17 @@ class _Return:
 class _Need:
     """The most units in use lately, over at least ``LEASE_UNUSED_MS`` once that has passed."""
 
-    __slots__ = ("_before", "_peak", "_since")
+    __slots__ = ("_before", "_peak", "_since", "used")
 
     def __init__(self, now: float) -> None:
         self._since = now
         self._peak = 0
         self._before: int | None = None
+        self.used = 0
+        """The units in use as noted last."""
 
     def note(self, used: int, now: float) -> None:
+        self.used = used
         if now - self._since >= LEASE_UNUSED_MS / 1000:
             self._before, self._peak, self._since = self._peak, used, now
         elif used > self._peak:
@@ -67,6 +77,11 @@ class LeaseTable:
 
     def __init__(self) -> None:
         self._leases: dict[str, Lease] = {}
+        """What may be used of each lease."""
+
+        self._stated: dict[str, Lease] = {}
+        """The leases as the cluster manager stated them."""
+
         self._returning: dict[str, _Return] = {}
         self._needs: dict[str, _Need] = {}
 
@@ -88,6 +103,23 @@ class LeaseTable:
         lease = self._leases.get(session_id)
         return lease if lease is not None and now < lease.expires_at else None
 
+    def excess(self, session_id: str, units_used: int) -> int:
+        """Return how many of ``units_used`` units have to leave a session whose broker has less
+        capacity than is leased."""
+        stated = self._stated.get(session_id)
+        if stated is None or stated.units_to_keep is None:
+            return 0
+        return max(0, units_used - stated.units_to_keep)
+
+    @property
+    def may_return_excess(self) -> bool:
+        """Whether a session has units that ``begin_excess_returns`` would return, or units that
+        have to leave it."""
+        return any(
+            lease.units_to_keep is not None and lease.units > lease.units_to_keep
+            for lease in self._stated.values()
+        )
+
     def note_use(self, session_id: str, units_used: int, now: float) -> None:
         """Note the units in use at this moment: units used lately are not returned."""
         need = self._needs.get(session_id)
@@ -106,9 +138,23 @@ class LeaseTable:
             needed = None if need is None else need.units
             if needed is None or not lease.version or session_id in self._returning:
                 continue
+            if lease.units_to_keep is not None:
+                # See ``begin_excess_returns``: what is used above the bound is not returned.
+                continue
             first = first_blocks.get(session_id, lease.units)
             keeps = units_to_keep(units=lease.units, needed=needed, first=first)
             if keeps < lease.units:
+                self._returning[session_id] = _Return(lease.broker_id, keeps, lease.version)
+                self._leases[session_id] = self._limited(session_id, lease)
+
+    def begin_excess_returns(self) -> None:
+        """Begin to return what the capacity has no room for, except the units noted as used."""
+        for session_id, lease in self._stated.items():
+            need = self._needs.get(session_id)
+            if lease.units_to_keep is None or need is None or session_id in self._returning:
+                continue
+            keeps = max(lease.units_to_keep, need.used)
+            if keeps < lease.units and lease.version:
                 self._returning[session_id] = _Return(lease.broker_id, keeps, lease.version)
                 self._leases[session_id] = self._limited(session_id, lease)
 
@@ -137,9 +183,11 @@ class LeaseTable:
                 lease.units,
                 asked_at + lease.ttl_ms / 1000,
                 lease.version,
+                lease.units_to_keep if lease.HasField("units_to_keep") else None,
             )
             for lease in leases
         ]
+        self._stated = {lease.session_id: lease for lease in stated}
         for lease in stated:
             returning = self._returning.get(lease.session_id)
             if returning is not None and lease.version > returning.version:
@@ -150,13 +198,14 @@ class LeaseTable:
 
     def forget_sessions(self, live: Container[str]) -> None:
         """Forget sessions that are not ``live``: an ended session never returns."""
-        for known in (self._returning, self._needs):
+        for known in (self._returning, self._needs, self._stated):
             for session_id in [each for each in known if each not in live]:
                 del known[session_id]
 
     def drop(self, session_id: str) -> None:
         """Forget the lease on a session that ended."""
         self._leases.pop(session_id, None)
+        self._stated.pop(session_id, None)
 
     def renew_at(self, asked_at: float) -> float | None:
         """Return when to renew: a third of the shortest time left after ``asked_at`` on."""
@@ -166,10 +215,9 @@ class LeaseTable:
         return asked_at + max(0.0, soonest - asked_at) / 3
 
     def _limited(self, session_id: str, lease: Lease) -> Lease:
-        """Return ``lease`` without the units that are being returned."""
+        """Return ``lease`` without what is being returned and what the capacity has no room for."""
         returning = self._returning.get(session_id)
-        if returning is None or lease.units <= returning.keeps:
-            return lease
-        return Lease(
-            lease.broker_id, lease.session_id, returning.keeps, lease.expires_at, lease.version
-        )
+        units = lease.units if returning is None else min(lease.units, returning.keeps)
+        if lease.units_to_keep is not None:
+            units = min(units, lease.units_to_keep)
+        return lease if units == lease.units else replace(lease, units=units)

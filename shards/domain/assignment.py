@@ -20,6 +20,7 @@ REASON_BROKER_LOST = "broker_lost"
 REASON_BROKER_FULL = "broker_full"
 REASON_MOVED = "moved"
 REASON_DRAINED = "drained"
+REASON_CAPACITY_LOWERED = "capacity_lowered"
 REASON_REBALANCED = "rebalanced"
 REASON_PINNED = "pinned"
 REASON_EPOCH_USED = "epoch_used"
@@ -35,6 +36,7 @@ MOVE_REASONS = MappingProxyType(
         "": REASON_MOVED,
         "operator": REASON_MOVED,
         "drain": REASON_DRAINED,
+        "shrink": REASON_CAPACITY_LOWERED,
         "rebalance": REASON_REBALANCED,
         "pin": REASON_PINNED,
         ASKED_BY_LAYOUT: REASON_MOVED,

@@ -2,8 +2,8 @@
 
 A broker id has one session at a time. ``epoch`` grows with each session. An ended session never
 returns: the broker registers again and gets another session id. A broker whose sessions begin too
-often is put in quarantine: it keeps its units and gets no others. A drain belongs to the session: a
-restarted broker is not drained.
+often is put in quarantine: it keeps its units and gets no others. A drain and a changed capacity
+belong to the session: a restarted broker is not drained, and has the capacity that it announces.
 """
 
 from __future__ import annotations
@@ -90,6 +90,15 @@ class SetDrain:
 
 
 @dataclass(frozen=True, slots=True)
+class SetCapacity:
+    """Change the session's capacity to ``capacity_units``: 1 to what the broker announced."""
+
+    broker_id: str
+    session_id: str
+    capacity_units: int
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerSessionEstablished:
     """``quarantined_until_ms`` is Unix time, 0 for no quarantine."""
 
@@ -123,13 +132,24 @@ class CapacityGranted:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDrainSet:
-    """``revision`` counts these events within the session, from 1."""
+    """``revision`` counts these events and ``BrokerCapacitySet`` within the session, from 1."""
 
     broker_id: str
     session_id: str
     draining: bool
     units_per_second: int
     revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerCapacitySet:
+    """``revision`` counts as in ``BrokerDrainSet``; ``granted_units`` is the grant after it."""
+
+    broker_id: str
+    session_id: str
+    capacity_units: int
+    revision: int
+    granted_units: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +161,13 @@ class BrokerLoadReported:
     load: bytes
 
 
-BrokerSessionCommand = EstablishSession | EndSession | GrantCapacity | SetDrain
+BrokerSessionCommand = EstablishSession | EndSession | GrantCapacity | SetDrain | SetCapacity
 BrokerSessionEvent = (
     BrokerSessionEstablished
     | BrokerSessionEnded
     | CapacityGranted
     | BrokerDrainSet
+    | BrokerCapacitySet
     | BrokerLoadReported
 )
 
@@ -171,6 +192,9 @@ class BrokerSession:
     started_at_ms: tuple[int, ...] = ()
     """When the last sessions of this broker began, this one included: ``SESSIONS_STARTED_MAX``."""
 
+    announced_units: int = 0
+    """The capacity that the broker announced, if it was lowered since; 0: ``capacity_units``."""
+
 
 BrokerSessionState = BrokerSession | None
 INITIAL: BrokerSessionState = None
@@ -189,6 +213,8 @@ def decide(
             return _decide_grant(session, command)
         case SetDrain():
             return _decide_drain(session, command)
+        case SetCapacity():
+            return _decide_capacity(session, command)
         case _:
             assert_never(command)
 
@@ -226,6 +252,8 @@ def evolve(session: BrokerSessionState, event: BrokerSessionEvent) -> BrokerSess
                 drain_units_per_second=event.units_per_second,
                 revision=event.revision,
             )
+        case BrokerCapacitySet():
+            return _with_capacity(session, event)
         case BrokerLoadReported():
             return session
         case _:
@@ -310,6 +338,42 @@ def _decide_drain(
         session.revision + 1,
     )
     return Accepted((drain,))
+
+
+def _decide_capacity(
+    session: BrokerSessionState, command: SetCapacity
+) -> Accepted[BrokerSessionEvent] | Rejected:
+    if session is None or session.session_id != command.session_id or not session.is_live:
+        return _expired(command.broker_id, command.session_id)
+    announced = session.announced_units or session.capacity_units
+    if not 1 <= command.capacity_units <= announced:
+        return Rejected(
+            RejectionCode.LIMIT_EXCEEDED,
+            f"capacity_units is {command.capacity_units}, it may be 1 to {announced}, "
+            f"which broker {command.broker_id} announced",
+        )
+    if command.capacity_units == session.capacity_units:
+        return Accepted(())
+    changed = BrokerCapacitySet(
+        command.broker_id,
+        command.session_id,
+        command.capacity_units,
+        session.revision + 1,
+        # The cluster manager asks for more once the capacity grows again.
+        min(session.granted_units, command.capacity_units),
+    )
+    return Accepted((changed,))
+
+
+def _with_capacity(session: BrokerSession, event: BrokerCapacitySet) -> BrokerSession:
+    announced = session.announced_units or session.capacity_units
+    return replace(
+        session,
+        capacity_units=event.capacity_units,
+        announced_units=announced if event.capacity_units < announced else 0,
+        granted_units=event.granted_units,
+        revision=event.revision,
+    )
 
 
 def _started(before: BrokerSessionState, at_ms: int) -> tuple[int, ...]:

@@ -1,8 +1,11 @@
-"""Moves units away from lost and from draining brokers, in the background.
+"""Moves units away from lost, draining and shrinking brokers, in the background.
 
     session has units here ──┬─ it ended   ─▶ assigned again, as by a lookup     ─╮  at a pace, the
                              ├─ it drains  ─▶ moved, while its clients go on     ─┤  busiest first
-                             ╰─ it lives   ─▶ left alone                          ╯  until none left
+                             │                                                    ╯  until none left
+                             ├─ it has more than its capacity ─▶ moved, the idle ones first, until
+                             │                                   the shard's part of it fits
+                             ╰─ else: left alone
 
 Lookups do not wait for this. There is no state that a new leader would miss: the work left is the
 units that the sessions still have. A draining broker that dies is lost; a broker whose drain is
@@ -57,8 +60,6 @@ appears in a moment; one that ended before the directory's memory began never do
 _CARRY_TIMEOUT_MS = 20_000
 """For one batch: a move waits for caches and for brokers that hang."""
 
-ASKED_BY_DRAIN = "drain"
-
 _logger = structlog.get_logger(__name__)
 
 
@@ -67,6 +68,7 @@ class Why(StrEnum):
 
     LOST = "lost"
     DRAIN = "drain"
+    SHRINK = "shrink"
 
 
 class Lookups(Protocol):
@@ -95,7 +97,11 @@ class Evacuation:
         shard_ids: Callable[[], Sequence[int]],
         clock: Clock,
         metrics: ShardMetrics,
+        excess: Callable[[str], int] = lambda _session_id: 0,
     ) -> None:
+        """``excess`` returns how many units of this shard have to leave a session for lack of
+        capacity."""
+        self._excess = excess
         self._shard_id = shard_id
         self._state = state
         self._units = units
@@ -120,8 +126,8 @@ class Evacuation:
 
     @property
     def units_under_way(self) -> int:
-        """Units that have not left the sessions under evacuation yet."""
-        return sum(self._state.reads.used_units(session_id) for session_id in self._sessions)
+        """Units that have to leave the sessions under evacuation and have not yet."""
+        return sum(map(self._units_to_leave, self._sessions))
 
     def start(self) -> None:
         """Begin to check the sessions."""
@@ -171,9 +177,16 @@ class Evacuation:
         """Return why a session has to be evacuated, None if it does not."""
         known = self._directory.session(session_id)
         if known is not None and not self._sync.has_ended(known.broker_id, session_id):
-            return Why.DRAIN if known.draining else None
+            if known.draining:
+                return Why.DRAIN
+            return Why.SHRINK if self._excess(session_id) else None
         broker_id = self.broker_of(session_id)
         return Why.LOST if broker_id and self._sync.has_ended(broker_id, session_id) else None
+
+    def _units_to_leave(self, session_id: str) -> int:
+        if self._why(session_id) is Why.SHRINK:
+            return self._excess(session_id)
+        return self._state.reads.used_units(session_id)
 
     def _ask_for_unknown(self, usage: dict[str, int]) -> None:
         """Look up a unit of each session that the directory lacks: its broker manager answers."""
@@ -237,10 +250,14 @@ class Evacuation:
     async def _pass(self, session_id: str, why: Why) -> int:
         """Go over the units once, at the pace, while the reason holds; return how many left."""
         order = EvacuationOrder(
-            self._state, self._units, session_id, self.loads.busiest(session_id)
+            self._state,
+            self._units,
+            session_id,
+            self.loads.busiest(session_id),
+            are_busiest_last=why is Why.SHRINK,
         )
         pace, part = self._pace_of(session_id, why)
-        batches: set[asyncio.Task[int]] = set()
+        batches: dict[asyncio.Task[int], int] = {}
         left = 0
         try:
             while self._why(session_id) is why:
@@ -249,16 +266,22 @@ class Evacuation:
                 await asyncio.sleep(pace.wait_seconds(rate))
                 if len(batches) >= EVACUATION_BATCHES_MAX:
                     await asyncio.wait(batches, return_when=asyncio.FIRST_COMPLETED)
-                wanted = pace.take(rate, EVACUATION_UNITS_PER_BATCH_MAX)
+                most = EVACUATION_UNITS_PER_BATCH_MAX
+                if why is Why.SHRINK:
+                    # Units of a batch may have left already: rather too few than too many.
+                    most = min(most, self._excess(session_id) - sum(batches.values()))
+                    if most <= 0 and batches:
+                        await asyncio.wait(batches, return_when=asyncio.FIRST_COMPLETED)
+                wanted = pace.take(rate, max(0, most))
                 units = order.next(wanted) if wanted else []
                 pace.give_back(wanted - len(units))
                 if wanted and not units:
                     break
                 if units:
-                    batches.add(join(self._carry(units, why)))
-                done = {batch for batch in batches if batch.done()}
-                batches -= done
-                left += sum(batch.result() for batch in done)
+                    batches[join(self._carry(units, why))] = len(units)
+                for batch in [each for each in batches if each.done()]:
+                    del batches[batch]
+                    left += batch.result()
             return left + sum(await asyncio.gather(*batches))
         finally:
             for batch in batches:
@@ -266,7 +289,7 @@ class Evacuation:
 
     def _pace_of(self, session_id: str, why: Why) -> tuple[Pace, float]:
         """Return the pace of a pass, and this shard's part of the cluster's rate."""
-        if why is Why.DRAIN:
+        if why is not Why.LOST:
             return Pace(self._clock.monotonic), self._part([session_id])
         # All lost sessions together go at one pace, however many there are.
         lost = [each for each in {*self._sessions, session_id} if self._why(each) is Why.LOST]
@@ -309,7 +332,7 @@ class Evacuation:
 
     async def _carry(self, units: Sequence[Assignment], why: Why) -> int:
         """Assign units again or move them; return how many left."""
-        done = await (self._assign_anew(units) if why is Why.LOST else self._move(units))
+        done = await (self._assign_anew(units) if why is Why.LOST else self._move(units, why))
         self._metrics.note_evacuated(why.value, done)
         return done
 
@@ -322,9 +345,9 @@ class Evacuation:
             return 0
         return sum(not answer.rejection_code for answer in answers)
 
-    async def _move(self, units: Sequence[Assignment]) -> int:
+    async def _move(self, units: Sequence[Assignment], why: Why) -> int:
         moves = [
-            TopicMove(topic=unit.name, expected_epoch=unit.epoch, asked_by=ASKED_BY_DRAIN)
+            TopicMove(topic=unit.name, expected_epoch=unit.epoch, asked_by=why.value)
             for unit in units
         ]
         try:

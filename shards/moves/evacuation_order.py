@@ -1,4 +1,8 @@
-"""The order in which units leave a session: the busiest first, then by key."""
+"""The order in which units leave a session: the busiest first, then by key; or the busiest last.
+
+Where all units leave, the busy ones go first, since clients wait for them or because they make the
+load. Where a broker keeps most of its units, those that serve traffic stay.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,8 @@ class EvacuationOrder:
     """One pass over the units that a session has in this shard; each unit comes once.
 
     ``busiest`` are the names of the broker's last load report, of units of any shard, the busiest
-    first. Units that a lookup or a move has taken from the session meanwhile are left out.
+    first; with ``are_busiest_last`` they come behind all others, the least busy of them first.
+    Units that a lookup or a move has taken from the session meanwhile are left out.
     """
 
     def __init__(
@@ -24,6 +29,8 @@ class EvacuationOrder:
         units: UnitReads,
         session_id: str,
         busiest: Sequence[str] = (),
+        *,
+        are_busiest_last: bool = False,
     ) -> None:
         self._scans = state.scans
         self._slots = state.slots
@@ -31,7 +38,11 @@ class EvacuationOrder:
         self._session_id = session_id
         self._busiest = [name for text in busiest if (name := _name(text)) is not None]
         self._given_first: set[str] = set()
+        self._last: list[Assignment] = []
         self._after = ""
+        if are_busiest_last:
+            self._last = self._next_busy(len(self._busiest))
+            self._busiest = []
 
     def next(self, units_max: int) -> list[Assignment]:
         """Return the next units, at most ``units_max``; none when the pass is over.
@@ -50,7 +61,9 @@ class EvacuationOrder:
             if fresh:
                 return fresh
             page = self._scans.units_of_session(self._session_id, self._after, units_max)
-        return []
+        least_busy = self._last[-units_max:][::-1] if units_max else []
+        del self._last[len(self._last) - len(least_busy) :]
+        return least_busy
 
     def _next_busy(self, units_max: int) -> list[Assignment]:
         units: list[Assignment] = []

@@ -345,6 +345,12 @@ async def _drain(replica: Replica, request: ShardRequest, _timeout_ms: int) -> S
     return ShardResponse(drain=response, position=leader.state.position)
 
 
+async def _set_capacity(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.drains.set_capacity(request.set_capacity)
+    return ShardResponse(set_capacity=response, position=leader.state.position)
+
+
 async def _unit_count(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     leader = replica.leading()
     response = await leader.rebalancer.count(request.unit_count)
@@ -383,6 +389,7 @@ _BODIES: dict[
     "move": _move,
     "unassign": _unassign,
     "drain": _drain,
+    "set_capacity": _set_capacity,
     "unit_count": _unit_count,
     "topic_units": _topic_units,
     "rebalance": _rebalance,

@@ -321,6 +321,7 @@ class ShardLeader:
             dependencies.parents.shard_ids,
             dependencies.clock,
             self.metrics,
+            self.leases.excess,
         )
         self.rebalancer = Rebalancer(
             self.shard_id,

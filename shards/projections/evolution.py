@@ -109,6 +109,7 @@ ROUTES: dict[type, Route] = {
     broker_session.BrokerSessionEnded: _SESSION,
     broker_session.CapacityGranted: _SESSION,
     broker_session.BrokerDrainSet: _SESSION,
+    broker_session.BrokerCapacitySet: _SESSION,
     broker_session.BrokerLoadReported: _SESSION,
     shard.SlotsAdopted: _SHARD,
     shard.RestoreMarked: _SHARD,

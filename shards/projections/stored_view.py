@@ -17,6 +17,7 @@ from shards.projections.fold import fold
 from shards.projections.rows import pack_id
 from shards.projections.tables import (
     ASSIGNMENTS,
+    BROKER_SESSIONS,
     METADATA,
     SCALABLE_TOPICS,
     SHADOW_SOURCES,
@@ -57,6 +58,10 @@ WITHOUT_SHADOWS = 0x6B7E_705E
 """Fingerprint of the tables before shadow topics."""
 
 
+WITHOUT_ANNOUNCED = 0x6717_DA06
+"""Fingerprint of the tables before the capacity of a live broker could be changed."""
+
+
 def open_view_store(directory: Path) -> ViewStore:
     """Return the state machine that folds a shard's log into tables in ``directory``."""
     upgrades = {
@@ -69,14 +74,16 @@ def open_view_store(directory: Path) -> ViewStore:
         WITHOUT_LOADS: _add_loads,
         WITHOUT_SHADOWS: _nothing,
     }
-    with_shadows = {version: _with_shadows(each) for version, each in upgrades.items()}
-    return ViewStore(directory, METADATA, fold, upgrades=with_shadows)
+    since_shadows = {version: _then(each, _add_shadows) for version, each in upgrades.items()}
+    since_shadows[WITHOUT_ANNOUNCED] = _nothing
+    complete = {version: _then(each, _add_announced) for version, each in since_shadows.items()}
+    return ViewStore(directory, METADATA, fold, upgrades=complete)
 
 
-def _with_shadows(upgrade: Upgrade) -> Upgrade:
+def _then(upgrade: Upgrade, step: Upgrade) -> Upgrade:
     def upgrade_all(connection: sqlite3.Connection) -> None:
         upgrade(connection)
-        _add_shadows(connection)
+        step(connection)
 
     return upgrade_all
 
@@ -93,6 +100,13 @@ def _add_shadows(connection: sqlite3.Connection) -> None:
         CreateIndex(SHADOWS_BY_SOURCE, if_not_exists=True),
     ):
         connection.execute(str(statement.compile(dialect=dialect))).close()
+
+
+def _add_announced(connection: sqlite3.Connection) -> None:
+    """Add the column: no broker of before had another capacity than it announced."""
+    added = _added_columns(connection, BROKER_SESSIONS)
+    if added:
+        recreate_table(connection, BROKER_SESSIONS, added)
 
 
 def _add_parts(connection: sqlite3.Connection) -> None:

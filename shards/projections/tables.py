@@ -176,6 +176,7 @@ BROKER_SESSIONS = Table(
     _number("drain_units_per_second"),
     _number("revision"),
     _text("started_at_ms"),  # Separated by spaces: of this session and those before.
+    _number("announced_units"),
     sqlite_with_rowid=False,
 )
 

@@ -1,7 +1,8 @@
-"""Requests to drain a broker or to cancel its drain: checked, recorded, reported to the cluster.
+"""Operators' requests about a broker's session: checked, recorded, reported to the cluster.
 
-The drain belongs to the broker's session and is recorded in the log of its manager's shard. Each
-shard moves its own units, see ``evacuation``.
+They drain the broker, cancel its drain, or change its capacity. All belong to the broker's session
+and are recorded in the log of its manager's shard. Each shard moves its own units, see
+``evacuation``.
 """
 
 from __future__ import annotations
@@ -18,8 +19,13 @@ from nextgen.kernel.limits.cluster import NODE_ID_BYTES_MAX
 from nextgen.tasks.background import start
 from protos.nextgen.v1.broker_service_pb2 import DrainWish
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
-from protos.nextgen.v1.shard_service_pb2 import DrainRequest, DrainResponse
-from shards.domain.broker_session import SetDrain
+from protos.nextgen.v1.shard_service_pb2 import (
+    DrainRequest,
+    DrainResponse,
+    SetCapacityRequest,
+    SetCapacityResponse,
+)
+from shards.domain.broker_session import BrokerSession, SetCapacity, SetDrain
 from shards.ports import BrokerDirectory, Clock
 from shards.sessions.broker_sessions import BrokerSessions
 from shards.state.shard_state import ShardState
@@ -63,12 +69,7 @@ class BrokerDrains:
             NotLeader, Overloaded, ProposalLost: See ``ReplicatedLog.propose``.
         """
         broker_id = request.broker_id
-        self._state.slots.check_key(broker_id)
-        session = self._state.reads.load_session(broker_id)
-        if session is None or not session.is_live:
-            await self._state.proposer.confirm()
-            shown = broker_id[:NODE_ID_BYTES_MAX]
-            raise Refused(RejectionCode.NO_BROKER, f"no broker {shown!a} is alive")
+        session = await self._live(broker_id)
         if not request.undo:
             self._check_others(broker_id)
         command = SetDrain(
@@ -83,6 +84,37 @@ class BrokerDrains:
             units_per_second=record.drain_units_per_second,
         )
         return DrainResponse(broker=record)
+
+    async def set_capacity(self, request: SetCapacityRequest) -> SetCapacityResponse:
+        """Record another capacity; return when that is committed. May be repeated.
+
+        Units above it leave the broker afterwards.
+
+        Raises:
+            Refused: The broker is not live, or never announced that much. Nothing has changed.
+            StaleShardMap: The broker's slot is in another shard.
+            NotLeader, Overloaded, ProposalLost: See ``ReplicatedLog.propose``.
+        """
+        session = await self._live(request.broker_id)
+        command = SetCapacity(request.broker_id, session.session_id, request.capacity_units)
+        record = await self._sessions.carry_out(command)
+        _logger.info(
+            "capacity recorded",
+            shard=self._shard_id,
+            broker=request.broker_id,
+            units=record.capacity_units,
+            announced=record.announced_units or record.capacity_units,
+        )
+        return SetCapacityResponse(broker=record)
+
+    async def _live(self, broker_id: str) -> BrokerSession:
+        self._state.slots.check_key(broker_id)
+        session = self._state.reads.load_session(broker_id)
+        if session is None or not session.is_live:
+            await self._state.proposer.confirm()
+            shown = broker_id[:NODE_ID_BYTES_MAX]
+            raise Refused(RejectionCode.NO_BROKER, f"no broker {shown!a} is alive")
+        return session
 
     def _check_others(self, broker_id: str) -> None:
         """Return if another broker may be given units.

@@ -17,12 +17,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from nextgen.kernel.errors import (
-    InvalidRequest,
-    MetadataError,
-    Overloaded,
-    SessionExpired,
-)
+from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, SessionExpired
 from nextgen.kernel.events.decider import Rejected
 from nextgen.kernel.limits.cluster import (
     SESSION_HEARTBEAT_MS,
@@ -52,6 +47,7 @@ from shards.domain.broker_session import (
     Endpoints,
     EndSession,
     EstablishSession,
+    SetCapacity,
     SetDrain,
 )
 from shards.ports import Cancellable, Clock, SessionReports
@@ -232,7 +228,7 @@ class BrokerSessions:
                     "a broker sends hello once, then heartbeat, sync, held metadata or goodbye"
                 )
 
-    async def carry_out(self, command: SetDrain) -> BrokerRecorded:
+    async def carry_out(self, command: SetDrain | SetCapacity) -> BrokerRecorded:
         """Decide ``command`` about a live session; report the change once it is committed.
 
         The work continues if the caller goes away.
@@ -243,7 +239,7 @@ class BrokerSessions:
             NotLeader, Overloaded, ProposalLost: See ``ReplicatedLog.propose``.
         """
         self._check_open()
-        return await asyncio.shield(self._see_through(self._set_drain(command)))
+        return await asyncio.shield(self._see_through(self._change(command)))
 
     def disconnect(self, connection: BrokerConnection) -> None:
         """Note that a stream broke: the session ends unless the broker is back soon.
@@ -300,7 +296,7 @@ class BrokerSessions:
 
     # Inside -----------------------------------------------------------------------------------
 
-    async def _set_drain(self, command: SetDrain) -> BrokerRecorded:
+    async def _change(self, command: SetDrain | SetCapacity) -> BrokerRecorded:
         session = self.live(command.broker_id, command.session_id)
         state = self._load(command.broker_id)
         decision = broker_session.decide(state, command)
@@ -309,7 +305,7 @@ class BrokerSessions:
             raise session_rejection(decision)
         for event in decision.events:
             state = broker_session.evolve(state, event)
-        assert state is not None, "a drain was accepted for a broker that was never seen"
+        assert state is not None, "a change was accepted for a broker that was never seen"
         record = to_recorded(state)
         if decision.events:
             await self._propose(command.broker_id, decision.events)

@@ -60,9 +60,16 @@ def is_same_broker(known: BrokerHello | BrokerRecorded, hello: BrokerHello) -> b
     return (
         known.broker_id == hello.broker_id
         and known.endpoints == hello.endpoints
-        and known.capacity_units == hello.capacity_units
+        and announced_units(known) == hello.capacity_units
         and (known.zone, known.rack) == (hello.zone, hello.rack)
     )
+
+
+def announced_units(known: BrokerHello | BrokerRecorded) -> int:
+    """Return the capacity that a broker announced, whatever it was set to since."""
+    if isinstance(known, BrokerRecorded) and known.announced_units:
+        return known.announced_units
+    return known.capacity_units
 
 
 def is_resumable(session: SessionSoftState, hello: BrokerHello) -> bool:

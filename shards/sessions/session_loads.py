@@ -30,6 +30,7 @@ from nextgen.tasks.background import start
 from protos.nextgen.v1.events_pb2 import LoadReport
 from shards.domain.broker_session import BrokerLoadReported
 from shards.ports import Clock, SessionReports
+from shards.sessions.session_hello import announced_units
 from shards.sessions.session_soft_state import SessionSoftState
 from shards.state.shard_state import ShardState
 
@@ -77,7 +78,8 @@ class SessionLoads:
     def take(self, session: SessionSoftState, report: LoadReport) -> str:
         """Take the load report of a live session; return why it is refused, "" if it is not."""
         load = load_from_proto(report)
-        refused = refusal(load, session.record.capacity_units)
+        # Where the capacity was lowered, the units above it leave one by one.
+        refused = refusal(load, announced_units(session.record))
         if refused:
             _logger.info("load refused", broker=session.record.broker_id, why=refused)
             return refused

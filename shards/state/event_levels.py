@@ -48,6 +48,7 @@ EVENT_LEVELS: Final[dict[type[DomainEvent], int]] = {
     assignment.TopicUnassigned: 1,
     broker_session.BrokerSessionEstablished: 1,
     broker_session.BrokerDrainSet: 2,
+    broker_session.BrokerCapacitySet: 10,
     broker_session.BrokerLoadReported: 2,
     broker_session.BrokerSessionEnded: 1,
     broker_session.CapacityGranted: 1,

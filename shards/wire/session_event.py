@@ -27,6 +27,7 @@ def to_recorded(session: BrokerSession) -> pb.BrokerRecorded:
         draining=session.draining,
         drain_units_per_second=session.drain_units_per_second,
         revision=session.revision,
+        announced_units=session.announced_units,
     )
 
 
@@ -42,6 +43,7 @@ SESSION_EVENTS: dict[str, FieldMap[Any, Any]] = {
     ),
     "broker_session_ended": FieldMap(broker_session.BrokerSessionEnded, pb.BrokerSessionEnded),
     "broker_drain_set": FieldMap(broker_session.BrokerDrainSet, pb.BrokerDrainSet),
+    "broker_capacity_set": FieldMap(broker_session.BrokerCapacitySet, pb.BrokerCapacitySet),
     "broker_load_reported": FieldMap(
         broker_session.BrokerLoadReported,
         pb.BrokerLoadReported,

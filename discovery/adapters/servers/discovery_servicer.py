@@ -136,6 +136,7 @@ class DiscoveryServicer:
             "SetPolicies": (pb.SetPoliciesRequest, self._policies.set_policies),
             "GetPolicies": (pb.GetPoliciesRequest, self._policies.get_policies),
             "DrainBroker": (shard_pb.DrainRequest, self._evacuations.drain_broker),
+            "SetBrokerCapacity": (shard_pb.SetCapacityRequest, self._evacuations.set_capacity),
             "Rebalance": (shard_pb.RebalanceRequest, self._evacuations.rebalance),
             "CountUnits": (shard_pb.UnitCountRequest, self._evacuations.count_units),
             "GetPositions": (pb.GetPositionsRequest, self._positions.positions),

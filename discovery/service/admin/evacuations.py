@@ -15,6 +15,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     DrainResponse,
     RebalanceRequest,
     RebalanceResponse,
+    SetCapacityRequest,
+    SetCapacityResponse,
     ShardRequest,
     ShardResponse,
     UnitCountRequest,
@@ -38,12 +40,25 @@ class EvacuationService:
         Raises:
             Refused: The broker is not alive, or the last that may be given units.
         """
-        if not 0 < len(request.broker_id.encode()) <= NODE_ID_BYTES_MAX:
-            raise InvalidRequest(f"a broker id has 1 to {NODE_ID_BYTES_MAX} bytes")
+        _check_broker_id(request.broker_id)
         response = await self._shards.call_key(
             request.broker_id, ShardRequest(drain=request), timeout_ms=timeout_ms
         )
         return response.drain
+
+    async def set_capacity(
+        self, request: SetCapacityRequest, timeout_ms: int
+    ) -> SetCapacityResponse:
+        """Change a live broker's capacity; answered when the request is committed.
+
+        Raises:
+            Refused: The broker is not alive, or never announced that much.
+        """
+        _check_broker_id(request.broker_id)
+        response = await self._shards.call_key(
+            request.broker_id, ShardRequest(set_capacity=request), timeout_ms=timeout_ms
+        )
+        return response.set_capacity
 
     async def rebalance(self, request: RebalanceRequest, timeout_ms: int) -> RebalanceResponse:
         """Plan, begin or stop a rebalance in every shard, and merge the answers.
@@ -100,6 +115,11 @@ class EvacuationService:
         except MetadataError as error:
             error.add_note(f"asked of shard {shard_id}")
             raise
+
+
+def _check_broker_id(broker_id: str) -> None:
+    if not 0 < len(broker_id.encode()) <= NODE_ID_BYTES_MAX:
+        raise InvalidRequest(f"a broker id has 1 to {NODE_ID_BYTES_MAX} bytes")
 
 
 def _together(parts: Iterable[BrokerUnits]) -> list[BrokerUnits]:

@@ -75,6 +75,7 @@ def described(
         "grpc": broker.endpoints.grpc,
         "http": broker.endpoints.http,
         "capacity_units": broker.capacity_units,
+        "announced_units": broker.announced_units,
         "leased_units": sum(lease.units for lease in leases),
         "used_units": sum(lease.units_used for lease in leases),
         "load": None if load is None else _load(load),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nextgen.cli.brokers import drain_command
+from nextgen.cli.brokers import capacity_command, drain_command
 from nextgen.cli.brokers.settings_commands import settings_group
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, Wide, endpoints_of
@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
     group.command("list")(list_brokers)
     group.command("show")(show_broker)
     group.command("drain")(drain_command.drain)
+    group.command("set-capacity")(capacity_command.set_capacity)
     group.add_typer(settings_group(), name="settings")
     app.add_typer(group, name="brokers")
     app.command("leases")(leases)
@@ -156,7 +157,7 @@ def _print_broker(broker: dict[str, Any]) -> None:
         ("zone, rack", f"{broker['zone'] or '-'}, {broker['rack'] or '-'}"),
         ("Pulsar, gRPC, HTTP", f"{broker['pulsar_url']} {broker['grpc']} {broker['http']}"),
         ("units used, leased", f"{broker['used_units']:,}, {broker['leased_units']:,}"),
-        ("capacity", broker["capacity_units"]),
+        ("capacity", _capacity(broker)),
     ]
     load = broker["load"]
     if load is None:
@@ -189,6 +190,12 @@ def _print_broker(broker: dict[str, Any]) -> None:
                 for each in traffic
             ],
         )
+
+
+def _capacity(broker: dict[str, Any]) -> str:
+    announced = broker["announced_units"]
+    lowered = f", lowered from {announced:,}" if announced else ""
+    return f"{broker['capacity_units']:,}{lowered}"
 
 
 def _of_limit(load: dict[str, Any]) -> str:

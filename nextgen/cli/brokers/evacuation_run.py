@@ -17,6 +17,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     DrainResponse,
     RebalanceRequest,
     RebalanceResponse,
+    SetCapacityRequest,
+    SetCapacityResponse,
     UnitCountRequest,
     UnitCountResponse,
 )
@@ -27,6 +29,10 @@ LOOK_MS = 500
 _DRAIN_GOES_ON = (
     "the drain goes on, --undo ends it; what stays may be allowed at no other broker by its rules, "
     "or no other has room"
+)
+_SHRINK_GOES_ON = (
+    "units go on leaving, a larger capacity ends it; what stays may be allowed at no other broker "
+    "by its rules, or no other has room"
 )
 _REBALANCE_GOES_ON = "the rebalance goes on, nextgen rebalance --stop gives up what is left"
 
@@ -66,6 +72,17 @@ async def drain(
     return response
 
 
+async def set_capacity(client: Caller, broker_id: str, units: int) -> SetCapacityResponse:
+    """Change the broker's capacity.
+
+    Raises:
+        Refused: The broker is not live, or never announced that much.
+    """
+    request = SetCapacityRequest(broker_id=broker_id, capacity_units=units)
+    response: SetCapacityResponse = await client.call("SetBrokerCapacity", request)
+    return response
+
+
 async def count_units(client: Caller) -> UnitCountResponse:
     response: UnitCountResponse = await client.call("CountUnits", UnitCountRequest())
     return response
@@ -90,6 +107,23 @@ async def follow_drain(
         return sum(each.units for each in brokers if each.session_id == session_id)
 
     return await _follow(left, on_progress, timeout_ms, _DRAIN_GOES_ON)
+
+
+async def follow_shrink(
+    client: Caller, session_id: str, units: int, on_progress: OnProgress, *, timeout_ms: int
+) -> Progress:
+    """Return when the session has at most ``units`` units. The progress counts those above.
+
+    Raises:
+        DeadlineExceeded: More are left; they go on leaving.
+    """
+
+    async def left() -> int:
+        brokers = (await count_units(client)).brokers
+        held = sum(each.units for each in brokers if each.session_id == session_id)
+        return max(0, held - units)
+
+    return await _follow(left, on_progress, timeout_ms, _SHRINK_GOES_ON)
 
 
 async def follow_rebalance(client: Caller, on_progress: OnProgress, *, timeout_ms: int) -> Progress:

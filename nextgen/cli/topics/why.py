@@ -26,7 +26,10 @@ TOPIC_EVENTS = (
 )
 """Event types that are read from the topic's own shard."""
 
-CAUSE_EVENTS = ("broker_session_ended", "broker_drain_set", "policy_set", "policy_cleared")
+CAUSE_EVENTS = (
+    *("broker_session_ended", "broker_drain_set", "broker_capacity_set"),
+    *("policy_set", "policy_cleared"),
+)
 """Event types that are read from the home shards of its brokers, namespace and tenant."""
 
 _REASONS = {
@@ -35,6 +38,7 @@ _REASONS = {
     "broker_full": "its broker had no room for it",
     "moved": "an operator moved it",
     "drained": "its broker was being emptied",
+    "capacity_lowered": "its broker had more units than its capacity",
     "rebalanced": "brokers were uneven",
     "pinned": "it was pinned elsewhere",
     "epoch_used": "its ledger knew a later epoch than the shard",
@@ -69,12 +73,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The steps, oldest first, and the present owner. ``broker_id`` is "" for an unowned unit."""
+    """The steps, oldest first, and the present owner. ``broker_id`` is "" for an unowned unit, and
+    ``why_none`` says why it has no owner, "" if it never had one."""
 
     name: str
     steps: tuple[Step, ...]
     broker_id: str
     epoch: int
+    why_none: str = ""
 
 
 def broker_ids(name: str, topic_events: Iterable[Event]) -> list[str]:
@@ -100,7 +106,7 @@ def chain_of(
     ordered = sorted(seen.values(), key=lambda one: (one.time_ms, one.shard_id, one.position))
     steps: list[Step] = []
     in_force: dict[str, Step] = {}
-    broker_id, epoch = "", 0
+    broker_id, epoch, why_none = "", 0, ""
     for event in ordered:
         kind = event.WhichOneof("payload")
         if kind in ("policy_set", "policy_cleared"):
@@ -113,11 +119,14 @@ def chain_of(
         steps.append(_step(event, broker_id))
         if kind == "topic_assigned":
             broker_id, epoch = event.topic_assigned.broker_id, event.topic_assigned.epoch
-        elif kind in ("topic_unassigned", "topic_deleted"):
-            broker_id = ""
+            why_none = ""
+        elif kind == "topic_unassigned":
+            broker_id, why_none = "", steps[-1].why
+        elif kind == "topic_deleted":
+            broker_id, why_none = "", _REASONS["topic_deleted"]
         elif kind == "topic_created":
-            broker_id, epoch = "", 0
-    return Chain(name, tuple(steps), broker_id, epoch)
+            broker_id, epoch, why_none = "", 0, ""
+    return Chain(name, tuple(steps), broker_id, epoch, why_none)
 
 
 def lines(chain: Chain) -> Iterator[str]:
@@ -133,7 +142,8 @@ def lines(chain: Chain) -> Iterator[str]:
     if chain.broker_id:
         yield f"{chain.name} is at {chain.broker_id}, epoch {chain.epoch}"
     else:
-        yield f"{chain.name} is at no broker; its next lookup assigns it"
+        because = f" because {chain.why_none}" if chain.why_none else ""
+        yield f"{chain.name} is at no broker{because}; its next lookup assigns it"
 
 
 def _assigned(name: str, events: Iterable[Event]) -> Iterator[TopicAssigned]:
@@ -150,6 +160,8 @@ def _concerns(event: Event, name: str, parents: Sequence[str], sessions: set[str
         return event.broker_session_ended.session_id in sessions
     if kind == "broker_drain_set":
         return event.broker_drain_set.session_id in sessions
+    if kind == "broker_capacity_set":
+        return event.broker_capacity_set.session_id in sessions
     return event_key(event) in parents
 
 
@@ -180,6 +192,9 @@ def _step(event: Event, owner: str) -> Step:
                 if drain.draining
                 else f"{drain.broker_id} is no longer to be emptied"
             )
+        case "broker_capacity_set":
+            changed = event.broker_capacity_set
+            what = f"{changed.broker_id} may have {changed.capacity_units:,} units"
     return Step(event.time_ms, event.shard_id, event.position, what, why, compared)
 
 

@@ -36,6 +36,7 @@ KEY_FIELDS = MappingProxyType(
         "broker_session_established": "broker_id",
         "broker_session_ended": "broker_id",
         "broker_drain_set": "broker_id",
+        "broker_capacity_set": "broker_id",
         "broker_load_reported": "broker_id",
         "capacity_granted": "broker_id",
         "capacity_leased": "broker_id",

@@ -28,7 +28,14 @@ OPEN_CALLS = (
         *("ListTopics", "CountTopics"),
         *("UpdatePartitions",),
         *("SetPolicies", "GetPolicies"),
-        *("MoveTopics", "UnloadTopics", "DrainBroker", "Rebalance", "CountUnits"),
+        *(
+            "MoveTopics",
+            "UnloadTopics",
+            "DrainBroker",
+            "SetBrokerCapacity",
+            "Rebalance",
+            "CountUnits",
+        ),
         *("GetCluster", "GetCounters"),
         *("WatchTenants", "WatchNamespaces", "WatchTopics", "WatchAssignments", "WatchShardMap"),
     )

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from nextgen.kernel.events.generations import GENERATION_BITS
-from pipelines.audit.facts import DRAIN, ENDED, ESTABLISHED, GRANTED, GROWN, LOAD
+from pipelines.audit.facts import CAPACITY, DRAIN, ENDED, ESTABLISHED, GRANTED, GROWN, LOAD
 from pipelines.audit.finding import Broken, findings
 
 ASSIGNED, UNASSIGNED = "topic_assigned", "topic_unassigned"
@@ -14,7 +14,16 @@ ASSIGNED, UNASSIGNED = "topic_assigned", "topic_unassigned"
 FIRST_LOOKUP = "first_lookup"
 BROKER_LOST = "broker_lost"
 EPOCH_USED = "epoch_used"
-TAKEN_OVER = (BROKER_LOST, "broker_full", "moved", "drained", "rebalanced", "pinned", EPOCH_USED)
+TAKEN_OVER = (
+    BROKER_LOST,
+    "broker_full",
+    "moved",
+    "drained",
+    "capacity_lowered",
+    "rebalanced",
+    "pinned",
+    EPOCH_USED,
+)
 """Reasons to move an owned unit to another owner."""
 LEFT = ("topic_deleted", "idle", "unloaded", "segment_removed")
 """Reasons to unassign a unit."""
@@ -311,7 +320,8 @@ def broker_findings(facts: DataFrame) -> DataFrame:
         f.lit(None).cast("long").alias("number"),
         f.lit(None).cast("long").alias("units"),
     )
-    others = events.where(f.col("event_type").isin(ESTABLISHED, ENDED, GRANTED, DRAIN))
+    kinds = (ESTABLISHED, ENDED, GRANTED, DRAIN, CAPACITY)
+    others = events.where(f.col("event_type").isin(*kinds))
     frame = _with_session_state(others.unionByName(rows))
     return findings(frame, _broker_rules())
 
@@ -322,6 +332,9 @@ def _with_session_state(frame: DataFrame) -> DataFrame:
     before = in_shard.rowsBetween(Window.unboundedPreceding, -1)
     kind = f.col("event_type")
     is_begin = kind == ESTABLISHED
+    # A lowered capacity lowers the grant.
+    has_capacity = kind.isin(ESTABLISHED, CAPACITY)
+    is_revision = kind.isin(DRAIN, CAPACITY)
 
     def last(value: Column) -> Column:
         return f.last(value, ignorenulls=True).over(before)
@@ -337,9 +350,9 @@ def _with_session_state(frame: DataFrame) -> DataFrame:
                 f.lit(False),
             ),
             "since": last(f.when(kind.isin(ESTABLISHED, ENDED), f.col("position"))),
-            "capacity": last(f.when(is_begin, f.col("units"))),
-            "granted": last(f.when(is_begin, f.lit(0)).when(kind == GRANTED, f.col("number"))),
-            "revision": last(f.when(is_begin, f.lit(0)).when(kind == DRAIN, f.col("number"))),
+            "capacity": last(f.when(has_capacity, f.col("units"))),
+            "granted": last(f.when(has_capacity, f.lit(0)).when(kind == GRANTED, f.col("number"))),
+            "revision": last(f.when(is_begin, f.lit(0)).when(is_revision, f.col("number"))),
         }
     )
 
@@ -349,7 +362,7 @@ def _broker_rules() -> list[Broken]:
     is_begin = kind == ESTABLISHED
     is_latest = f.coalesce(f.col("session") == f.col("at_session"), f.lit(False))
     is_live = is_latest & f.col("is_live")
-    wants_live = kind.isin(ENDED, GRANTED, DRAIN)
+    wants_live = kind.isin(ENDED, GRANTED, DRAIN, CAPACITY)
     granted, capacity = f.col("granted"), f.col("capacity")
     epoch_after = f.col("at_epoch") + 1
     return [
@@ -384,7 +397,7 @@ def _broker_rules() -> list[Broken]:
         ),
         Broken(
             "drain_revision",
-            (kind == DRAIN) & is_live & (number != f.col("revision") + 1),
+            kind.isin(DRAIN, CAPACITY) & is_live & (number != f.col("revision") + 1),
             since,
             found=number,
             expected=f.col("revision") + 1,

@@ -168,18 +168,20 @@ class LeaseUse(_message.Message):
     def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., units_used: _Optional[int] = ...) -> None: ...
 
 class CapacityLease(_message.Message):
-    __slots__ = ("broker_id", "session_id", "units", "ttl_ms", "version")
+    __slots__ = ("broker_id", "session_id", "units", "ttl_ms", "version", "units_to_keep")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     UNITS_FIELD_NUMBER: _ClassVar[int]
     TTL_MS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    UNITS_TO_KEEP_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     session_id: str
     units: int
     ttl_ms: int
     version: int
-    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., units: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
+    units_to_keep: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., units: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., version: _Optional[int] = ..., units_to_keep: _Optional[int] = ...) -> None: ...
 
 class LeaseCapacityResponse(_message.Message):
     __slots__ = ("leases", "refused")

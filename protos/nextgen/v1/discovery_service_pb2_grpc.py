@@ -186,6 +186,11 @@ class DiscoveryServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.DrainRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.DrainResponse.FromString,
                 _registered_method=True)
+        self.SetBrokerCapacity = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/SetBrokerCapacity',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.SetCapacityRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.SetCapacityResponse.FromString,
+                _registered_method=True)
         self.Rebalance = channel.unary_unary(
                 '/nextgen.v1.DiscoveryService/Rebalance',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.RebalanceRequest.SerializeToString,
@@ -430,6 +435,14 @@ class DiscoveryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetBrokerCapacity(self, request, context):
+        """Change the capacity of a live broker, within what it announced; answered when it is committed.
+        Units above it leave the broker afterwards, at a pace.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Rebalance(self, request, context):
         """Plan or begin a rebalance, shard by shard.
         """
@@ -642,6 +655,11 @@ def add_DiscoveryServiceServicer_to_server(servicer, server):
                     servicer.DrainBroker,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.DrainRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.DrainResponse.SerializeToString,
+            ),
+            'SetBrokerCapacity': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetBrokerCapacity,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.SetCapacityRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_shard__service__pb2.SetCapacityResponse.SerializeToString,
             ),
             'Rebalance': grpc.unary_unary_rpc_method_handler(
                     servicer.Rebalance,
@@ -1499,6 +1517,33 @@ class DiscoveryService:
             '/nextgen.v1.DiscoveryService/DrainBroker',
             protos_dot_nextgen_dot_v1_dot_shard__service__pb2.DrainRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_shard__service__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetBrokerCapacity(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/SetBrokerCapacity',
+            protos_dot_nextgen_dot_v1_dot_shard__service__pb2.SetCapacityRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_shard__service__pb2.SetCapacityResponse.FromString,
             options,
             channel_credentials,
             insecure,

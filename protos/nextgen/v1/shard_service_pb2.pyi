@@ -30,7 +30,7 @@ TOPIC_FORM_WITHOUT_PARTITIONS: TopicForm
 TOPIC_FORM_WITH_PARTITIONS: TopicForm
 
 class ShardRequest(_message.Message):
-    __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "takes_batches", "batch", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers", "use_topics", "record_loads")
+    __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "takes_batches", "batch", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers", "use_topics", "record_loads", "set_capacity")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,7 @@ class ShardRequest(_message.Message):
     DETACH_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     USE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     RECORD_LOADS_FIELD_NUMBER: _ClassVar[int]
+    SET_CAPACITY_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     shard_id: int
     shard_map_version: int
@@ -91,10 +92,11 @@ class ShardRequest(_message.Message):
     detach_consumers: DetachConsumersRequest
     use_topics: UseTopicsRequest
     record_loads: RecordLoadsRequest
-    def __init__(self, request_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., trace_id: _Optional[str] = ..., takes_batches: _Optional[bool] = ..., batch: _Optional[_Iterable[bytes]] = ..., execute: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., get: _Optional[_Union[GetRequest, _Mapping]] = ..., list: _Optional[_Union[ListRequest, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupRequest, _Mapping]] = ..., assign: _Optional[_Union[AssignRequest, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityRequest, _Mapping]] = ..., move: _Optional[_Union[MoveRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., unassign: _Optional[_Union[UnassignRequest, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceRequest, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountRequest, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateRequest, _Mapping]] = ..., follow: _Optional[_Union[FollowRequest, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsRequest, _Mapping]] = ..., cut: _Optional[_Union[CutRequest, _Mapping]] = ..., mark_restore: _Optional[_Union[MarkRestoreRequest, _Mapping]] = ..., restore: _Optional[_Union[RestoreRequest, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedRequest, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersRequest, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersRequest, _Mapping]] = ..., use_topics: _Optional[_Union[UseTopicsRequest, _Mapping]] = ..., record_loads: _Optional[_Union[RecordLoadsRequest, _Mapping]] = ...) -> None: ...
+    set_capacity: SetCapacityRequest
+    def __init__(self, request_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., trace_id: _Optional[str] = ..., takes_batches: _Optional[bool] = ..., batch: _Optional[_Iterable[bytes]] = ..., execute: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., get: _Optional[_Union[GetRequest, _Mapping]] = ..., list: _Optional[_Union[ListRequest, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupRequest, _Mapping]] = ..., assign: _Optional[_Union[AssignRequest, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityRequest, _Mapping]] = ..., move: _Optional[_Union[MoveRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., unassign: _Optional[_Union[UnassignRequest, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceRequest, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountRequest, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateRequest, _Mapping]] = ..., follow: _Optional[_Union[FollowRequest, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsRequest, _Mapping]] = ..., cut: _Optional[_Union[CutRequest, _Mapping]] = ..., mark_restore: _Optional[_Union[MarkRestoreRequest, _Mapping]] = ..., restore: _Optional[_Union[RestoreRequest, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedRequest, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersRequest, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersRequest, _Mapping]] = ..., use_topics: _Optional[_Union[UseTopicsRequest, _Mapping]] = ..., record_loads: _Optional[_Union[RecordLoadsRequest, _Mapping]] = ..., set_capacity: _Optional[_Union[SetCapacityRequest, _Mapping]] = ...) -> None: ...
 
 class ShardResponse(_message.Message):
-    __slots__ = ("request_id", "error", "shard_map_version", "more", "position", "takes_batches", "batch", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers", "use_topics", "record_loads")
+    __slots__ = ("request_id", "error", "shard_map_version", "more", "position", "takes_batches", "batch", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers", "use_topics", "record_loads", "set_capacity")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -125,6 +127,7 @@ class ShardResponse(_message.Message):
     DETACH_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     USE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     RECORD_LOADS_FIELD_NUMBER: _ClassVar[int]
+    SET_CAPACITY_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     error: _errors_pb2.ErrorDetail
     shard_map_version: int
@@ -155,7 +158,8 @@ class ShardResponse(_message.Message):
     detach_consumers: DetachConsumersResponse
     use_topics: UseTopicsResponse
     record_loads: RecordLoadsResponse
-    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., takes_batches: _Optional[bool] = ..., batch: _Optional[_Iterable[bytes]] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., drain: _Optional[_Union[DrainResponse, _Mapping]] = ..., unassign: _Optional[_Union[UnassignResponse, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceResponse, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountResponse, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateResponse, _Mapping]] = ..., follow: _Optional[_Union[FollowResponse, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsResponse, _Mapping]] = ..., cut: _Optional[_Union[CutResponse, _Mapping]] = ..., mark_restore: _Optional[_Union[CutResponse, _Mapping]] = ..., restore: _Optional[_Union[RestoreResponse, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedResponse, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersResponse, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersResponse, _Mapping]] = ..., use_topics: _Optional[_Union[UseTopicsResponse, _Mapping]] = ..., record_loads: _Optional[_Union[RecordLoadsResponse, _Mapping]] = ...) -> None: ...
+    set_capacity: SetCapacityResponse
+    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., takes_batches: _Optional[bool] = ..., batch: _Optional[_Iterable[bytes]] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., drain: _Optional[_Union[DrainResponse, _Mapping]] = ..., unassign: _Optional[_Union[UnassignResponse, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceResponse, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountResponse, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateResponse, _Mapping]] = ..., follow: _Optional[_Union[FollowResponse, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsResponse, _Mapping]] = ..., cut: _Optional[_Union[CutResponse, _Mapping]] = ..., mark_restore: _Optional[_Union[CutResponse, _Mapping]] = ..., restore: _Optional[_Union[RestoreResponse, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedResponse, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersResponse, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersResponse, _Mapping]] = ..., use_topics: _Optional[_Union[UseTopicsResponse, _Mapping]] = ..., record_loads: _Optional[_Union[RecordLoadsResponse, _Mapping]] = ..., set_capacity: _Optional[_Union[SetCapacityResponse, _Mapping]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
     __slots__ = ("commands", "issued_position", "consistency")
@@ -915,6 +919,20 @@ class DrainRequest(_message.Message):
     def __init__(self, broker_id: _Optional[str] = ..., undo: _Optional[bool] = ..., units_per_second: _Optional[int] = ...) -> None: ...
 
 class DrainResponse(_message.Message):
+    __slots__ = ("broker",)
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    broker: _events_pb2.BrokerRecorded
+    def __init__(self, broker: _Optional[_Union[_events_pb2.BrokerRecorded, _Mapping]] = ...) -> None: ...
+
+class SetCapacityRequest(_message.Message):
+    __slots__ = ("broker_id", "capacity_units")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_UNITS_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    capacity_units: int
+    def __init__(self, broker_id: _Optional[str] = ..., capacity_units: _Optional[int] = ...) -> None: ...
+
+class SetCapacityResponse(_message.Message):
     __slots__ = ("broker",)
     BROKER_FIELD_NUMBER: _ClassVar[int]
     broker: _events_pb2.BrokerRecorded

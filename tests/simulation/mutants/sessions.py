@@ -268,7 +268,7 @@ _MANAGER_MUTANTS = (
         (
             Edit(
                 BrokerSessions,
-                "_set_drain",
+                "_change",
                 "        await self._state.proposer.confirm()\n        raise",
                 "        raise",
             ),
@@ -279,7 +279,7 @@ _MANAGER_MUTANTS = (
         "manager-takes-an-older-record",
         "CA7",
         "within a session the higher revision is the later",
-        (Edit(BrokerSessions, "_set_drain", "record.revision > session.record.revision and ", ""),),
+        (Edit(BrokerSessions, "_change", "record.revision > session.record.revision and ", ""),),
         _SESSIONS,
     ),
     Mutant(

@@ -195,6 +195,7 @@ HISTORY: tuple[DomainEvent, ...] = (
     broker_session.BrokerSessionEstablished("broker-1", "s-1", 1, ENDPOINTS, 100, "zone-a"),
     broker_session.CapacityGranted("broker-1", "s-1", 40),
     broker_session.BrokerDrainSet("broker-1", "s-1", True, 50, 1),
+    broker_session.BrokerCapacitySet("broker-1", "s-1", 60, 2, 40),
     broker_session.BrokerLoadReported("broker-1", "s-1", b"\x08\x03"),
     assignment.TopicAssigned("topic-1", "p0", f"{TOPIC}-partition-0", 1, "broker-1", "s-1", "x"),
     assignment.TopicAssigned("topic-1", "p1", f"{TOPIC}-partition-1", 1, "broker-1", "s-1", "x"),

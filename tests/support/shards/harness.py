@@ -198,6 +198,7 @@ class Cluster:
                 units=self.broker_units.get(broker.broker_id, self.units),
                 ttl_ms=self.lease_ttl_ms,
                 version=self.lease_version,
+                units_to_keep=self._units_to_keep(broker),
             )
             for broker in self.live()
             if broker.broker_id not in self.brokers_not_leased
@@ -205,6 +206,12 @@ class Cluster:
         if self.answers_after_s:
             await asyncio.sleep(self.answers_after_s)
         return LeaseCapacityResponse(leases=leases)
+
+    def _units_to_keep(self, broker: BrokerRecorded) -> int | None:
+        """Return the capacity where it was lowered: this shard is the only one."""
+        units = self.broker_units.get(broker.broker_id, self.units)
+        is_too_much = broker.announced_units and units > broker.capacity_units
+        return broker.capacity_units if is_too_much else None
 
 
 class LocalShard:

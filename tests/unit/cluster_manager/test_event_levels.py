@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cluster_manager import wire
+from cluster_manager.domain.broker_directory import Broker, BrokerRecorded
 from cluster_manager.domain.configuration import Configuration, ConfigurationSet
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.quotas import Quotas, QuotasSet
@@ -50,6 +52,16 @@ def test_every_event_that_can_be_read_has_the_level_it_came_in_with() -> None:
     assert stored == {1: FIRST_LEVEL, 2: SECOND_LEVEL, 3: THIRD_LEVEL, 10: TENTH_LEVEL}
     assert set(wire._FROM_PROTO) == FIRST_LEVEL | SECOND_LEVEL | THIRD_LEVEL | TENTH_LEVEL
     assert max(EVENT_LEVELS.values()) <= EVENT_LEVEL
+
+
+def test_a_lowered_capacity_waits_for_replicas_that_lower_the_grant() -> None:
+    broker = Broker("broker-1", "s-1", 1, True, capacity_units=60, announced_units=100)
+    lowered = BrokerRecorded(broker)
+
+    assert level_of([lowered]) == 10
+    assert level_of([BrokerRecorded(replace(broker, announced_units=0))]) == 1
+    refused = not_known([WINDOW, lowered], 9, ["cm-2"])
+    assert "cm-2 is not known to know broker_recorded events" in str(refused)
 
 
 def test_a_record_has_the_level_of_its_latest_event() -> None:

@@ -26,7 +26,16 @@ FIRST_LOOKUP = "first_lookup"
 BROKER_LOST = "broker_lost"
 EPOCH_USED = "epoch_used"
 TAKEN_OVER = frozenset(
-    {BROKER_LOST, "broker_full", "moved", "drained", "rebalanced", "pinned", EPOCH_USED}
+    {
+        BROKER_LOST,
+        "broker_full",
+        "moved",
+        "drained",
+        "capacity_lowered",
+        "rebalanced",
+        "pinned",
+        EPOCH_USED,
+    }
 )
 """Reasons to move an owned unit to another owner."""
 

@@ -24,6 +24,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     DrainResponse,
     RebalanceRequest,
     RebalanceResponse,
+    SetCapacityRequest,
+    SetCapacityResponse,
     UnitCountResponse,
 )
 
@@ -53,6 +55,13 @@ class Discovery:
         if method == "DrainBroker":
             assert isinstance(request, DrainRequest)
             return DrainResponse(broker=BrokerRecorded(broker_id=request.broker_id))
+        if isinstance(request, SetCapacityRequest):
+            broker = BrokerRecorded(
+                broker_id=request.broker_id,
+                session_id="s-1",
+                capacity_units=request.capacity_units,
+            )
+            return SetCapacityResponse(broker=broker)
         if isinstance(request, RebalanceRequest):
             return self.left if request.plan_only else self.planned
         return self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
@@ -224,3 +233,27 @@ def test_plan_apply_and_stop_exclude_each_other() -> None:
 
     assert result.exit_code == ExitCode.USAGE
     assert "exclude each other" in result.stderr
+
+
+def test_a_capacity_is_set_and_followed_until_its_broker_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    discovery = Discovery(counted(30), counted(25), counted(20))
+    monkeypatch.setattr("nextgen.cli.calls.discovery_client.DiscoveryClient", discovery)
+
+    result = runner.invoke(app, ["brokers", "set-capacity", "a", "20", "--json", "--target", "h:1"])
+
+    assert result.exit_code == ExitCode.DONE, result.output
+    shown = json.loads(result.stdout)
+    assert (shown["capacity_units"], shown["units"]) == (20, 10)
+    asked = SetCapacityRequest(broker_id="a", capacity_units=20)
+    assert discovery.requests[0] == ("SetBrokerCapacity", asked)
+    assert len(discovery.requests) == 4
+
+
+@pytest.mark.parametrize("units", ["0", "-5", "10000001"])
+def test_a_capacity_that_cannot_be_is_refused_before_anybody_is_asked(units: str) -> None:
+    result = runner.invoke(app, ["brokers", "set-capacity", "--target", "h:1", "--", "a", units])
+
+    assert result.exit_code != ExitCode.DONE
+    assert f"UNITS is {units}, it may be 1 to" in result.stderr

@@ -181,3 +181,37 @@ def test_reasons_and_rules_of_a_later_release_are_shown_as_they_are() -> None:
     (step,) = chain(own).steps
 
     assert step.why == "eclipse; by_the_moon, 2 could have it"
+
+
+def test_a_topic_that_is_at_no_broker_says_why() -> None:
+    own = Log(1)
+    own.add(1, topic_assigned=assigned(1, "b-1", "first_lookup"))
+    ended = pb.TopicUnassigned(topic_id="t", name=TOPIC, epoch=1, reason="idle")
+    own.add(2, topic_unassigned=ended)
+
+    found = chain(own)
+
+    assert (found.broker_id, found.why_none) == ("", "no client used it")
+    assert list(lines(found))[-1] == (
+        f"{TOPIC} is at no broker because no client used it; its next lookup assigns it"
+    )
+    own.add(3, topic_assigned=assigned(2, "b-2", "first_lookup"))
+    assert chain(own).why_none == ""
+
+
+def test_a_topic_that_left_for_lack_of_capacity_says_what_was_set() -> None:
+    own, other = Log(1), Log(2)
+    own.add(1, topic_assigned=assigned(1, "b-1", "first_lookup"))
+    lowered = pb.BrokerCapacitySet(broker_id="b-1", session_id="s-b-1", capacity_units=20_000)
+    other.add(2, broker_capacity_set=lowered)
+    other.add(2, broker_capacity_set=pb.BrokerCapacitySet(broker_id="b-1", session_id="older"))
+    own.add(3, topic_assigned=assigned(2, "b-2", "capacity_lowered"))
+
+    steps = chain(own, other).steps
+
+    assert [step.what for step in steps] == [
+        "assigned to b-1, epoch 1",
+        "b-1 may have 20,000 units",
+        "assigned to b-2, epoch 2, from b-1",
+    ]
+    assert steps[-1].why == "its broker had more units than its capacity"

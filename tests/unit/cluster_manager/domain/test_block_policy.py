@@ -5,12 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_manager.domain.block_policy import units_to_offer
+from cluster_manager.domain.block_policy import units_to_keep, units_to_offer
 from cluster_manager.domain.broker_directory import Broker, BrokerRecorded
 from cluster_manager.domain.capacity_ledger import (
     INITIAL,
+    Account,
     CapacityGranted,
     CapacityLeased,
+    Lease,
     LeaseCapacity,
     Ledger,
     decide,
@@ -171,3 +173,61 @@ def test_whatever_is_offered_the_ledger_accepts(requests: list[tuple[int, int, i
                 decision = decide(state, command)
                 assert isinstance(decision, Accepted)
                 state = fold(evolve, state, decision.events)
+
+
+# Less capacity than is leased --------------------------------------------------------------------
+
+
+def _account(capacity_units: int, leases: dict[int, tuple[int, int]]) -> Account:
+    """Return an account with leases by shard: units, and those in use."""
+    held = {shard: Lease(units, 1, units_used=used) for shard, (units, used) in leases.items()}
+    return Account("s-1", True, capacity_units, capacity_units, held)
+
+
+def test_where_all_leases_fit_nothing_is_asked_back() -> None:
+    assert units_to_keep(_account(50, {1: (20, 5), 2: (30, 30)}), {}) == {}
+
+
+def test_what_is_not_used_is_asked_back_first_from_the_shard_with_most_of_it() -> None:
+    account = _account(60, {1: (50, 10), 2: (30, 25), 3: (20, 0)})
+
+    assert units_to_keep(account, {}) == {1: 20, 2: 30, 3: 10}
+
+
+def test_what_is_used_is_cut_down_to_one_level() -> None:
+    account = _account(50, {1: (60, 60), 2: (30, 30), 3: (9, 9)})
+
+    assert units_to_keep(account, {}) == {1: 21, 2: 20, 3: 9}
+
+
+def test_a_later_report_of_use_counts_more_than_the_ledgers() -> None:
+    account = _account(50, {1: (60, 60), 2: (30, 30)})
+
+    assert units_to_keep(account, {1: 10}) == {1: 20, 2: 30}
+
+
+_leases = st.dictionaries(
+    st.integers(1, 5),
+    st.integers(0, 60).flatmap(lambda units: st.tuples(st.just(units), st.integers(0, units))),
+    min_size=1,
+)
+
+
+@given(capacity_units=st.integers(1, 80), leases=_leases, data=st.data())
+def test_what_is_kept_fits_exactly_and_a_shard_that_has_given_is_not_asked_again(
+    capacity_units: int, leases: dict[int, tuple[int, int]], data: st.DataObject
+) -> None:
+    """Shards give one after the other, in any order, and the bounds of the others stay."""
+    account = _account(capacity_units, leases)
+    kept = units_to_keep(account, {})
+    if not account.is_shrinking:
+        assert kept == {}
+        return
+    assert sum(kept.values()) == capacity_units
+    assert all(0 <= kept[shard] <= leases[shard][0] for shard in leases)
+
+    for shard in data.draw(st.permutations(sorted(leases))):
+        before = units_to_keep(_account(capacity_units, leases), {})
+        assert not before or before == kept
+        leases[shard] = (kept[shard], min(leases[shard][1], kept[shard]))
+    assert units_to_keep(_account(capacity_units, leases), {}) == {}

@@ -1,4 +1,4 @@
-"""The capacity ledger: leased <= granted <= capacity, whatever happens."""
+"""The capacity ledger: leased <= granted <= max(capacity, leased), whatever happens."""
 
 from __future__ import annotations
 
@@ -312,12 +312,48 @@ def test_a_new_session_starts_with_an_empty_account() -> None:
     assert state == Ledger({"broker-1": Account("s-2", is_live=True, capacity_units=50)})
 
 
-def test_capacity_that_shrinks_within_a_session_leaves_the_grant_as_it_is() -> None:
-    shrunk = BrokerRecorded(Broker("broker-1", "s-1", 1, True, capacity_units=10))
+SHRUNK = BrokerRecorded(
+    Broker("broker-1", "s-1", 1, True, capacity_units=10, revision=1, announced_units=100)
+)
 
-    state = _given(BEGAN, GRANTED, shrunk)
 
-    assert state.accounts["broker-1"] == Account("s-1", True, 100, 100)
+def test_the_grant_follows_a_capacity_that_shrinks() -> None:
+    state = _given(BEGAN, GRANTED, SHRUNK)
+
+    assert state.accounts["broker-1"] == Account("s-1", True, 10, 10)
+    assert not state.accounts["broker-1"].is_shrinking
+
+
+def test_a_grant_never_falls_below_what_is_leased_and_follows_each_lease_that_shrinks() -> None:
+    other = CapacityLeased("broker-1", "s-1", 2, 30, 5_000, version=1)
+    state = _given(BEGAN, GRANTED, LEASED, other, SHRUNK)
+    assert (state.accounts["broker-1"].granted_units, state.free_units("broker-1")) == (90, 0)
+    assert state.accounts["broker-1"].is_shrinking
+
+    state = evolve(state, replace(LEASED, units=25, version=4))
+    assert state.accounts["broker-1"].granted_units == 55
+    state = evolve(state, replace(LEASED, units=5, version=5, units_used=5))
+    assert state.accounts["broker-1"].granted_units == 35
+    state = evolve(state, CapacityLeaseReleased("broker-1", "s-1", 2, "session_ended"))
+    assert state.accounts["broker-1"].granted_units == 10
+    assert state.free_units("broker-1") == 5
+
+
+def test_while_the_leases_exceed_the_capacity_none_grows() -> None:
+    state = _given(BEGAN, GRANTED, LEASED, SHRUNK)
+
+    assert _code(state, LeaseCapacity("broker-1", "s-1", 2, 1, 5_000)) is RejectionCode.NO_CAPACITY
+    renewed = decide(state, LeaseCapacity("broker-1", "s-1", 1, 60, 9_000, 7, 25))
+    assert renewed == Accepted((replace(LEASED, expires_at_ms=9_000),))
+
+
+def test_a_grant_of_the_former_capacity_is_refused_and_a_later_capacity_is_granted() -> None:
+    state = _given(BEGAN, GRANTED, SHRUNK)
+
+    assert _code(state, RecordGrant("broker-1", "s-1", 100)) is RejectionCode.LIMIT_EXCEEDED
+    grown = evolve(state, BEGAN)
+    assert grown.accounts["broker-1"].granted_units == 10
+    assert decide(grown, RecordGrant("broker-1", "s-1", 100)) == Accepted((GRANTED,))
 
 
 @given(history=steps)
@@ -326,7 +362,8 @@ def test_the_sums_hold_in_every_reachable_state(history: list[Command | BrokerRe
     for step in history:
         state, _ = _step(state, step)
         for account in state.accounts.values():
-            assert 0 <= account.leased_units <= account.granted_units <= account.capacity_units
+            assert 0 <= account.leased_units <= account.granted_units
+            assert account.granted_units <= max(account.capacity_units, account.leased_units)
             assert all(0 <= lease.units_used <= lease.units for lease in account.leases.values())
 
 

@@ -159,3 +159,69 @@ def test_a_session_without_a_known_first_block_returns_nothing() -> None:
     table.begin_returns({})
 
     assert table.returns() == []
+
+
+# Less capacity than is leased --------------------------------------------------------------------
+
+
+def bounded(units: int, keep: int, version: int = 3) -> CapacityLease:
+    stated = lease("s", units, version=version)
+    stated.units_to_keep = keep
+    return stated
+
+
+def shrinking_table(units: int, used: int, keep: int) -> LeaseTable:
+    table = table_of(units, (0.0, used))
+    table.replace([bounded(units, keep)], asked_at=1.0)
+    return table
+
+
+def test_above_the_bound_nothing_is_assigned_and_what_is_not_used_is_returned() -> None:
+    table = shrinking_table(100, used=20, keep=30)
+    assert table.lease("s", 2.0) == Lease("b", "s", 30, 91.0, 3, 30)
+    assert table.may_return_excess
+
+    table.begin_excess_returns()
+
+    assert table.returns() == [returned(30)]
+    assert table.excess("s", 20) == 0
+
+
+def test_what_is_used_above_the_bound_has_to_leave_and_is_returned_only_then() -> None:
+    table = shrinking_table(100, used=50, keep=30)
+    assert table.excess("s", 50) == 20
+    assert table.lease("s", 2.0) == Lease("b", "s", 30, 91.0, 3, 30)
+
+    table.begin_excess_returns()
+    assert table.returns() == [returned(50)]
+    table.note_use("s", 40, 3.0)
+    table.begin_excess_returns()
+    assert table.returns() == [returned(50)], "a return is not changed once it was sent"
+    table.replace([bounded(50, 30, version=4)], asked_at=4.0)
+    table.begin_excess_returns()
+
+    assert table.returns() == [returned(40, version=4)]
+
+
+def test_a_bound_that_is_gone_gives_the_lease_back() -> None:
+    table = shrinking_table(100, used=20, keep=30)
+
+    table.replace([lease("s", 100, version=3)], asked_at=2.0)
+
+    assert table.lease("s", 3.0) == Lease("b", "s", 100, 92.0, 3)
+    assert not table.may_return_excess
+    assert table.excess("s", 100) == 0
+
+
+def test_a_session_without_a_lease_has_no_excess() -> None:
+    assert LeaseTable().excess("s", 10) == 0
+
+
+def test_units_above_the_bound_are_not_taken_for_unused_ones() -> None:
+    """Of 50 used units 20 have to leave: the return for lack of use must not name fewer than 50."""
+    table = table_of(100, (0.0, 50), (UNUSED_S, 50))
+    table.replace([bounded(100, 30)], asked_at=1.0)
+
+    table.begin_returns({"s": 10})
+
+    assert table.returns() == []

@@ -19,6 +19,7 @@ from shards.domain.broker_session import (
     REASON_CLOSED,
     REASON_EXPIRED,
     REASON_REPLACED,
+    BrokerCapacitySet,
     BrokerDrainSet,
     BrokerLoadReported,
     BrokerSession,
@@ -29,6 +30,7 @@ from shards.domain.broker_session import (
     EndSession,
     EstablishSession,
     GrantCapacity,
+    SetCapacity,
     SetDrain,
     decide,
     evolve,
@@ -287,6 +289,68 @@ def test_a_load_report_changes_no_state():
     assert evolve(established, BrokerLoadReported("broker-1", "s-1", b"load")) == established
 
 
+def set_capacity(units, session_id="s-1"):
+    return SetCapacity("broker-1", session_id, units)
+
+
+def test_a_lowered_capacity_lowers_the_grant_and_can_be_raised_to_what_was_announced():
+    granted = given_events(ESTABLISHED, CapacityGranted("broker-1", "s-1", 80))
+    lowered = BrokerCapacitySet("broker-1", "s-1", 60, 1, 60)
+    assert decide(granted, set_capacity(60)) == Accepted((lowered,))
+    after = evolve(granted, lowered)
+    assert (after.capacity_units, after.announced_units, after.granted_units) == (60, 100, 60)
+    assert decide(after, set_capacity(60)) == Accepted(())
+    too_much = decide(after, GrantCapacity("broker-1", "s-1", 61))
+    assert too_much.code is RejectionCode.LIMIT_EXCEEDED
+
+    raised = BrokerCapacitySet("broker-1", "s-1", 100, 2, 60)
+    assert decide(after, set_capacity(100)) == Accepted((raised,))
+    back = evolve(after, raised)
+    assert (back.capacity_units, back.announced_units, back.granted_units) == (100, 0, 60)
+    assert decide(back, GrantCapacity("broker-1", "s-1", 100)) == Accepted(
+        (CapacityGranted("broker-1", "s-1", 100),)
+    )
+
+
+@pytest.mark.parametrize("units", [-1, 0, 101])
+def test_a_capacity_that_cannot_be_is_refused_with_the_fields_name(units):
+    rejected = decide(given_events(ESTABLISHED), set_capacity(units))
+
+    assert rejected.code is RejectionCode.LIMIT_EXCEEDED
+    assert rejected.message == (
+        f"capacity_units is {units}, it may be 1 to 100, which broker broker-1 announced"
+    )
+
+
+@pytest.mark.parametrize(
+    ("history", "command"),
+    [
+        pytest.param((), set_capacity(10), id="unknown"),
+        pytest.param((ESTABLISHED, ENDED), set_capacity(10), id="ended"),
+        pytest.param((ESTABLISHED,), set_capacity(10, "s-2"), id="other"),
+    ],
+)
+def test_the_capacity_of_a_session_that_is_not_live_is_not_changed(history, command):
+    assert decide(given_events(*history), command).code is RejectionCode.SESSION_EXPIRED
+
+
+def test_a_drain_after_a_change_of_capacity_has_the_next_revision():
+    lowered = BrokerCapacitySet("broker-1", "s-1", 60, 1, 0)
+
+    assert decide(given_events(ESTABLISHED, lowered), drain()) == Accepted(
+        (replace(DRAINING, revision=2),)
+    )
+
+
+def test_a_new_session_has_the_capacity_that_it_announces():
+    lowered = BrokerCapacitySet("broker-1", "s-1", 60, 1, 0)
+    successor = replace(ESTABLISHED, session_id="s-2", epoch=2)
+
+    state = given_events(ESTABLISHED, lowered, ENDED, successor)
+
+    assert (state.capacity_units, state.announced_units, state.revision) == (100, 0, 0)
+
+
 sessions = st.sampled_from(["s-1", "s-2"])
 commands = st.one_of(
     st.builds(
@@ -301,6 +365,7 @@ commands = st.one_of(
     ),
     st.builds(EndSession, st.just("broker-1"), sessions, st.just(REASON_CLOSED)),
     st.builds(GrantCapacity, st.just("broker-1"), sessions, st.integers(0, 120)),
+    st.builds(SetCapacity, st.just("broker-1"), sessions, st.integers(-1, 101)),
     st.builds(
         SetDrain, st.just("broker-1"), sessions, st.booleans(), st.sampled_from([-1, 0, 1, 50])
     ),

@@ -10,7 +10,6 @@ import pytest
 from nextgen.client.wire.policies import policies_from_proto
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.events.levels import EVENT_LEVEL
 from nextgen.kernel.limits.shadow import SHADOWS_PER_TOPIC_MAX
 from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
 from nextgen.replication.ports import NodeId
@@ -18,8 +17,10 @@ from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from protos.nextgen.v1.policies_pb2 import Policies
 from shards.domain.assignment import TopicAssigned
+from shards.domain.shadows.source import ShadowSourceCreated
 from shards.domain.states import StateKind
 from shards.projections.tables import SHADOWS_BY_SOURCE, SOURCE_OF_TOPIC
+from shards.state.event_levels import EVENT_LEVELS
 from tests.support.shards.world import World, names_in, namespace_at, unreachable
 
 ID_1 = b"command-00000001"
@@ -194,7 +195,7 @@ async def test_no_shadow_is_created_before_every_replica_knows_of_shadows(world,
     source, far, *_ = names
     await create(world, source)
     levels = world.shards[behind].log.event_levels
-    levels[NodeId("node-1")] = EVENT_LEVEL - 1
+    levels[NodeId("node-1")] = EVENT_LEVELS[ShadowSourceCreated] - 1
     properties = {SHADOW_SOURCE_PROPERTY: source}
     spec = pb.TopicSpec(name=far, properties=properties)
     command = pb.Command(create_topics=pb.CreateTopics(topics=[spec]))

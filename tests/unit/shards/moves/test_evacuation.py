@@ -10,6 +10,7 @@ from nextgen.client.wire.policies import policies_to_proto
 from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Refused
 from nextgen.kernel.governance.policies import PlacementRules, Policies
 from nextgen.kernel.limits.placement import (
+    DRAIN_UNITS_PER_SECOND,
     DRAIN_UNITS_PER_SECOND_MAX,
     QUARANTINE_MS,
     REASSIGN_UNITS_PER_SECOND,
@@ -44,6 +45,10 @@ async def spread(shard: Harness, units: int, *, on: str = "broker-1") -> list[st
 async def drain(shard: Harness, broker_id: str, rate: int = 0, *, undo: bool = False) -> None:
     wanted = pb.DrainRequest(broker_id=broker_id, units_per_second=rate, undo=undo)
     await shard.ask(drain=wanted)
+
+
+async def set_capacity(shard: Harness, broker_id: str, units: int) -> None:
+    await shard.ask(set_capacity=pb.SetCapacityRequest(broker_id=broker_id, capacity_units=units))
 
 
 async def emptied(shard: Harness, broker: FakeBroker, units: int) -> float:
@@ -435,3 +440,142 @@ async def test_lost_units_that_rules_keep_from_everybody_are_not_asked_for_all_t
     again = await shard.start_broker("broker-1", capacity_units=100_000)
     await asyncio.sleep(5.0)
     assert {name for name, _ in again.assigned} == set(topics)
+
+
+# Less capacity ------------------------------------------------------------------------------------
+
+
+@run_by(in_shard, units=100_000)
+async def test_a_broker_with_less_capacity_ends_within_it_and_keeps_its_busiest_units(
+    shard: Harness,
+) -> None:
+    topics = await spread(shard, 300)
+    first = shard.brokers["broker-1"]
+    second = await shard.start_broker("broker-2", capacity_units=100_000)
+    busy = [topics[0], topics[7], topics[120]]
+    shard.cluster.loads[first.session_id] = LoadReport(
+        topics=300,
+        measured_at_ms=1,
+        busiest=[TopicLoad(name=name, bytes_in_per_second=9_000) for name in busy],
+    )
+    await asyncio.sleep(6.0)
+
+    await set_capacity(shard, "broker-1", 100)
+    seconds = await emptied(shard, first, 100)
+    await asyncio.sleep(60.0)
+
+    # The lease is asked for within a second, and the units are checked every 5 s.
+    assert seconds == pytest.approx(200 / DRAIN_UNITS_PER_SECOND, abs=6.5)
+    assert shard.leader.state.reads.used_units(first.session_id) == 100, "no unit too many left"
+    left = {name for name, _, _ in first.released}
+    assert len(left) == 200
+    assert left.isdisjoint(busy)
+    assert left <= {name for name, _ in (*second.assigned, *second.taken_over)}
+    last = (await shard.events("topic_assigned"))[-1].topic_assigned
+    assert (last.reason, last.decision.asked_by, last.epoch) == ("capacity_lowered", "shrink", 2)
+    assert shard.leader.evacuation.units_under_way == 0
+
+
+@run_by(in_shard, units=100_000)
+async def test_where_only_busy_units_are_left_the_least_busy_leave(shard: Harness) -> None:
+    topics = await spread(shard, 4)
+    first = shard.brokers["broker-1"]
+    await shard.start_broker("broker-2", capacity_units=100_000)
+    shard.cluster.loads[first.session_id] = LoadReport(
+        topics=4,
+        measured_at_ms=1,
+        busiest=[
+            TopicLoad(name=name, bytes_in_per_second=rate)
+            for name, rate in zip(topics, (9_000, 700, 50, 3), strict=True)
+        ],
+    )
+    await asyncio.sleep(6.0)
+
+    await set_capacity(shard, "broker-1", 2)
+    await emptied(shard, first, 2)
+    await asyncio.sleep(2.0)
+
+    assert {name for name, _, _ in first.released} == {topics[2], topics[3]}
+
+
+@run_by(in_shard, units=100_000)
+async def test_a_broker_above_its_capacity_gets_nothing_and_a_larger_one_ends_the_shrinking(
+    shard: Harness,
+) -> None:
+    await spread(shard, 400)
+    first = shard.brokers["broker-1"]
+    await shard.start_broker("broker-2", capacity_units=100_000)
+    await asyncio.sleep(SETTLED_S)
+    await set_capacity(shard, "broker-1", 10)
+    await emptied(shard, first, 300)
+    more = await shard.create_topics(*(f"more-{number}" for number in range(20)))
+    assert {answer.broker_id for answer in await shard.lookup(*more)} == {"broker-2"}
+
+    await set_capacity(shard, "broker-1", 100_000)
+    await asyncio.sleep(2.0)
+    left = shard.leader.state.reads.used_units(first.session_id)
+    await asyncio.sleep(60.0)
+
+    assert 200 < left <= 300
+    assert shard.leader.state.reads.used_units(first.session_id) == left
+
+
+@run_by(in_shard, units=100_000)
+async def test_units_that_no_other_broker_may_have_stay_and_are_served(shard: Harness) -> None:
+    topics = await spread(shard, 5)
+    first = shard.brokers["broker-1"]
+    await asyncio.sleep(SETTLED_S)
+
+    await set_capacity(shard, "broker-1", 2)
+    await asyncio.sleep(30.0)
+
+    assert {answer.broker_id for answer in await shard.lookup(*topics)} == {"broker-1"}
+    assert shard.leader.evacuation.units_under_way == 3
+    await shard.start_broker("broker-2", capacity_units=100_000)
+    await emptied(shard, first, 2)
+
+
+@run_by(in_shard)
+async def test_a_capacity_that_makes_no_sense_is_refused_and_changes_nothing(
+    shard: Harness,
+) -> None:
+    await spread(shard, 5)
+    for units in (0, 100_001):
+        with pytest.raises(Refused, match=f"capacity_units is {units}, it may be 1 to 100000"):
+            await set_capacity(shard, "broker-1", units)
+    with pytest.raises(Refused, match="no broker 'broker-9' is alive"):
+        await set_capacity(shard, "broker-9", 10)
+    assert await shard.events("broker_capacity_set") == []
+
+    await set_capacity(shard, "broker-1", 50)
+    await set_capacity(shard, "broker-1", 50)
+    assert len(await shard.events("broker_capacity_set")) == 1, "the second changed nothing"
+
+
+@run_by(in_shard)
+async def test_a_broker_with_a_lowered_capacity_resumes_its_session_and_begins_anew_with_its_own(
+    shard: Harness,
+) -> None:
+    """Its hello goes on saying what it announced. What it announces in another session counts."""
+    broker = await shard.start_broker("broker-1")
+    before = broker.session_id
+    await set_capacity(shard, "broker-1", 60)
+    sessions = shard.leader.brokers.sessions
+    load = LoadReport(topics=80, measured_at_ms=1)
+    assert sessions.loads.take(sessions.live("broker-1", before), load) == ""
+
+    broker.vanish()
+    await broker.connect()
+    assert (broker.resumed, broker.session_id) == (True, before)
+    known = shard.cluster.broker("broker-1")
+    assert known is not None
+    assert (known.capacity_units, known.announced_units) == (60, 100)
+
+    broker.vanish()
+    await asyncio.sleep(1.0)
+    broker.capacity_units = 70
+    await broker.connect()
+    assert broker.session_id != before
+    known = shard.cluster.broker("broker-1")
+    assert known is not None
+    assert (known.capacity_units, known.announced_units) == (70, 0)

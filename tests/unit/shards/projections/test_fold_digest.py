@@ -21,6 +21,7 @@ from shards.projections.fold import fold
 from shards.projections.stored_view import (
     IDS_AS_TEXT,
     UNITS_BY_KEY_ONLY,
+    WITHOUT_ANNOUNCED,
     WITHOUT_LOADS,
     WITHOUT_PRUNING,
     WITHOUT_RESTORES,
@@ -203,6 +204,9 @@ SHADOW_INDEX = "shadows_by_source"
 TEXT_IDS = {"topics": ("topic_id", "namespace_id"), "assignments": ("session_id",)}
 
 
+ANNOUNCED = "announced_units"
+"""A column of broker_sessions that no earlier version had."""
+
 LATEST_ADDED = {"shard_meta": ADDED["shard_meta"]}
 """Of ``ADDED``, those that the version without restores did not have."""
 
@@ -217,7 +221,7 @@ def _tables_without(
         columns = [
             column._copy()
             for column in table.columns
-            if column.name not in added.get(table.name, ())
+            if column.name not in (*added.get(table.name, ()), ANNOUNCED)
         ]
         for column in columns:
             if column.name in text_ids.get(table.name, ()):
@@ -255,6 +259,17 @@ def _tables_with_scalable_topics(*more: str) -> MetaData:
     return earlier
 
 
+def _tables_without_announced() -> MetaData:
+    earlier = MetaData()
+    for table in METADATA.sorted_tables:
+        if table.name == "broker_sessions":
+            columns = [each._copy() for each in table.columns if each.name != ANNOUNCED]
+            Table(table.name, earlier, *columns, sqlite_with_rowid=False)
+        else:
+            table.to_metadata(earlier)
+    return earlier
+
+
 EARLIER = {
     IDS_AS_TEXT: _tables_without(TEXT_IDS),
     UNITS_BY_KEY_ONLY: _tables_without({}),
@@ -264,6 +279,7 @@ EARLIER = {
     WITHOUT_PRUNING: _tables_without_pruning(),
     WITHOUT_LOADS: _tables_with_scalable_topics(),
     WITHOUT_SHADOWS: _tables_with_scalable_topics("topic_loads"),
+    WITHOUT_ANNOUNCED: _tables_without_announced(),
 }
 COUNTED_TENANTS = (
     WITHOUT_RESTORES,
@@ -271,6 +287,7 @@ COUNTED_TENANTS = (
     WITHOUT_PRUNING,
     WITHOUT_LOADS,
     WITHOUT_SHADOWS,
+    WITHOUT_ANNOUNCED,
 )
 VERSIONS = pytest.mark.parametrize(
     "version",
@@ -284,6 +301,7 @@ VERSIONS = pytest.mark.parametrize(
         "no pruning",
         "no loads",
         "no shadows",
+        "no announced capacities",
     ],
 )
 
@@ -296,17 +314,18 @@ def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
     changed: dict[str, tuple[str, ...]] = (
         LATEST_ADDED if is_late else {**ADDED, **text_ids, "assignments": ()}
     )
-    connection.execute("DROP TABLE shadow_sources")
-    connection.execute(f"DROP INDEX {SHADOW_INDEX}")
-    if version != WITHOUT_SHADOWS:
+    if version != WITHOUT_ANNOUNCED:
+        connection.execute("DROP TABLE shadow_sources")
+        connection.execute(f"DROP INDEX {SHADOW_INDEX}")
+    if version not in (WITHOUT_SHADOWS, WITHOUT_ANNOUNCED):
         connection.execute("DROP TABLE topic_loads")
-    if version in (WITHOUT_LOADS, WITHOUT_SHADOWS):
+    if version in (WITHOUT_LOADS, WITHOUT_SHADOWS, WITHOUT_ANNOUNCED):
         changed = {}
     elif version == WITHOUT_PRUNING:
         changed = {"scalable_topics": ()}
     else:
         connection.execute("DROP TABLE scalable_topics")
-    for table in sorted(changed):
+    for table in sorted({*changed, "broker_sessions"}):
         columns = [column.name for column in earlier.tables[table].columns]
         rows = connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
         connection.execute(f"DROP TABLE {table}")

@@ -87,6 +87,7 @@ NINTH_LEVEL = {
     "shadow_source_held",
     "shadow_source_removed",
 }
+TENTH_LEVEL = {"broker_capacity_set"}
 LEVELS = [
     (1, FIRST_LEVEL),
     (2, SECOND_LEVEL),
@@ -95,6 +96,7 @@ LEVELS = [
     (7, SEVENTH_LEVEL),
     (8, EIGHTH_LEVEL),
     (9, NINTH_LEVEL),
+    (10, TENTH_LEVEL),
 ]
 
 
