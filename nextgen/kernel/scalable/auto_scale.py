@@ -22,8 +22,14 @@ from typing import Final
 
 from nextgen.kernel.governance.auto_scale_policy import AutoScalePolicy
 from nextgen.kernel.governance.broker_load import Rates
-from nextgen.kernel.limits.scalable import AUTO_SCALE_CLOCK_LEAP_MS, BUCKETS_PER_SEGMENT_MAX
-from nextgen.kernel.scalable.segment_load import SegmentLoad, in_order, is_cold, refused_rates
+from nextgen.kernel.limits.scalable import BUCKETS_PER_SEGMENT_MAX
+from nextgen.kernel.scalable.segment_load import (
+    SegmentLoad,
+    in_order,
+    is_believed,
+    is_cold,
+    refused_rates,
+)
 from nextgen.kernel.scalable.segments import Segment
 
 
@@ -143,11 +149,6 @@ def decide(
         classic = Reason.CLASSIC_TOPIC
         return Decision(None, classic, classic, classic)
     return _Look(active, loads, groups, policy, clocks, now_ms).decide()
-
-
-def is_believed(time_ms: int, now_ms: int) -> bool:
-    """Return whether a recorded time may come from a clock like the one that shows ``now_ms``."""
-    return time_ms <= now_ms + AUTO_SCALE_CLOCK_LEAP_MS
 
 
 @dataclass

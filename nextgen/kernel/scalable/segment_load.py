@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from nextgen.kernel.governance.auto_scale_policy import AutoScalePolicy
 from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.limits.placement import LOAD_RATE_MAX
-from nextgen.kernel.limits.scalable import SEGMENT_LOAD_CHANGE
+from nextgen.kernel.limits.scalable import AUTO_SCALE_CLOCK_LEAP_MS, SEGMENT_LOAD_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,24 @@ def is_material(written: Rates | None, rates: Rates, policy: AutoScalePolicy) ->
 
 
 def cold_since(
-    before: SegmentLoad | None, rates: Rates, policy: AutoScalePolicy, now_ms: int
+    before: SegmentLoad | None,
+    rates: Rates,
+    policy: AutoScalePolicy,
+    now_ms: int,
+    leapt_at_ms: int = 0,
 ) -> int:
     """Return since when a segment with ``rates`` is cold, 0 if it is not.
 
-    A time that is ahead of the clock is not believed: the segment is cold from now on.
+    A time of a clock that leapt does not count, so the segment is cold from now on: one that is far
+    ahead of the clock, or from before ``leapt_at_ms``, when the clock leapt.
     """
     if not is_cold(rates, policy):
         return 0
     since_ms = 0 if before is None else before.cold_since_ms
-    return since_ms if 0 < since_ms <= now_ms else now_ms
+    is_kept = since_ms and leapt_at_ms <= since_ms and is_believed(since_ms, now_ms)
+    return since_ms if is_kept else now_ms
+
+
+def is_believed(time_ms: int, now_ms: int) -> bool:
+    """Return whether a recorded time may come from a clock like the one that shows ``now_ms``."""
+    return time_ms <= now_ms + AUTO_SCALE_CLOCK_LEAP_MS

@@ -69,11 +69,12 @@ def record(
     samples: Mapping[int, Rates],
     policy: AutoScalePolicy,
     now_ms: int,
+    leapt_at_ms: int = 0,
 ) -> SegmentLoadsRecorded | None:
     """Return what is to be recorded of ``samples``, by segment; None if nothing is.
 
-    A segment is recorded again, too, if it is cold and not marked so, or the other way round: the
-    policy was changed, or the time of the mark cannot be.
+    A segment is recorded again, too, if the time since which it is cold is another one: the policy
+    was changed, or its time is that of a clock that leapt (``cold_since``).
     """
     known = of_topic(topic, before).loads
     loads = []
@@ -85,10 +86,9 @@ def record(
             if last is None:
                 continue
             rates = last.rates
-            since_ms = cold_since(last, rates, policy, now_ms)
-            if bool(since_ms) is bool(last.cold_since_ms):
+            if cold_since(last, rates, policy, now_ms, leapt_at_ms) == last.cold_since_ms:
                 continue
-        since_ms = cold_since(last, rates, policy, now_ms)
+        since_ms = cold_since(last, rates, policy, now_ms, leapt_at_ms)
         loads.append(SegmentLoad(number, rates, now_ms, since_ms))
     if not loads:
         return None

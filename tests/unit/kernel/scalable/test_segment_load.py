@@ -9,6 +9,7 @@ import pytest
 from nextgen.kernel.governance.auto_scale_policy import DEFAULT_AUTO_SCALE
 from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.limits.placement import LOAD_RATE_MAX
+from nextgen.kernel.limits.scalable import AUTO_SCALE_CLOCK_LEAP_MS
 from nextgen.kernel.scalable.segment_load import (
     SegmentLoad,
     cold_since,
@@ -66,10 +67,23 @@ def test_a_segment_is_cold_since_its_first_cold_rates_until_one_rises():
     assert cold_since(SegmentLoad(0, warm, 3_000), cold, policy, 4_000) == 4_000
 
 
-def test_a_time_of_a_clock_that_leapt_is_not_kept():
-    later = SegmentLoad(0, Rates(), 9_000, 9_000)
+@pytest.mark.parametrize(
+    ("ahead_ms", "is_kept"),
+    [(AUTO_SCALE_CLOCK_LEAP_MS, True), (AUTO_SCALE_CLOCK_LEAP_MS + 1, False)],
+)
+def test_a_mark_ahead_by_more_than_auto_scale_clock_leap_ms_is_not_kept(ahead_ms, is_kept):
+    """Leaders' clocks differ a little. One that is far ahead has leapt."""
+    at_ms = 5_000 + ahead_ms
+    later = SegmentLoad(0, Rates(), at_ms, at_ms)
 
-    assert cold_since(later, Rates(), DEFAULT_AUTO_SCALE, 5_000) == 5_000
+    assert cold_since(later, Rates(), DEFAULT_AUTO_SCALE, 5_000) == (at_ms if is_kept else 5_000)
+
+
+def test_a_mark_from_before_the_clock_leapt_is_not_kept():
+    marked = SegmentLoad(0, Rates(), 1_000, 1_000)
+
+    assert cold_since(marked, Rates(), DEFAULT_AUTO_SCALE, 9_000, leapt_at_ms=9_000) == 9_000
+    assert cold_since(marked, Rates(), DEFAULT_AUTO_SCALE, 9_000, leapt_at_ms=1_000) == 1_000
 
 
 @pytest.mark.parametrize(

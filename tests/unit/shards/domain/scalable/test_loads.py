@@ -90,6 +90,17 @@ def test_a_changed_policy_marks_and_unmarks_what_is_cold():
     assert recorded(topic, unmarked, {}, 11_000) is None
 
 
+def test_a_mark_of_a_clock_that_leapt_is_replaced_though_the_load_is_steady():
+    """With the mark of a year ahead it would not be merged for a year."""
+    topic = new_topic()
+    first = recorded(topic, None, {0: COLD}, 10**12)
+
+    again = recorded(topic, first, {}, 5_000)
+
+    assert again.loads[0] == SegmentLoad(0, COLD, 5_000, 5_000)
+    assert recorded(topic, again, {}, 6_000) is None
+
+
 def test_sealed_and_unknown_segments_have_no_loads():
     topic = changed(new_topic(), SPLIT, 0)
 
