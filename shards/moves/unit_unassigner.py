@@ -9,7 +9,7 @@ that ended, so it does not touch an assignment that the same owner has got since
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -53,6 +53,8 @@ class UnitUnassigner:
         self._proposer = proposer
         self._units = units
         self._finisher = finisher
+        self.on_unassigned: Callable[[Sequence[str]], None] = lambda _: None
+        """Called with the names of the units that were unassigned."""
 
     async def unassign(self, units: Sequence[UnitAssignment], reason: str) -> list[UnassignOutcome]:
         """Return, in order, whether each unit was taken from its broker, or why not.
@@ -82,6 +84,7 @@ class UnitUnassigner:
         ended = self._decide(names, {unit.name: unit for unit in units}, reason, refused)
         if ended:
             commit = self._proposer.propose([event for _, event in ended])
+            self.on_unassigned([before.name for before, _ in ended])
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._units.tasks.run(self._carry_out(commit, [before for before, _ in ended], done))
             await asyncio.shield(done)

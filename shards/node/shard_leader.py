@@ -159,10 +159,10 @@ class ShardLeader:
         )
         self._make_topics(dependencies, sync, placer)
         self._make_movers(dependencies, sync, placer)
-        self._make_scalable(dependencies)
+        self._make_scalable(dependencies, sync)
         self._make_inventory(dependencies)
 
-    def _make_scalable(self, dependencies: LeaderDependencies) -> None:
+    def _make_scalable(self, dependencies: LeaderDependencies, sync: BrokerSync) -> None:
         """Create the service that carries on the changes of scalable topics."""
         removal = SegmentRemoval(
             self.state,
@@ -184,11 +184,13 @@ class ShardLeader:
                 self.metrics,
                 self.policies,
                 dependencies.auto_scale,
+                sync.has_ended,
             ),
         )
         scaler = self.scalable.scaler
         self.consumers.on_removed = scaler.note
         self.policies.on_changed = scaler.note_namespace
+        self.unassigner.on_unassigned = scaler.ownerless.note
         self.segment_loads = SegmentLoads(
             self.state, self.policies, dependencies.auto_scale, self.metrics, scaler.note
         )

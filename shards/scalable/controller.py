@@ -51,6 +51,7 @@ class ScalableController:
             dependencies.auto_scale,
             dependencies.clock,
             dependencies.metrics,
+            dependencies.has_ended,
             self.resume,
         )
         self._tasks: list[asyncio.Task[None]] = []

@@ -54,6 +54,8 @@ class WorkDependencies:
     policies: NamespacePolicies
     auto_scale: AutoScalePolicy
     """When topics are split and merged that have no policy, nor have their namespaces."""
+    has_ended: Callable[[str, str], bool]
+    """Whether a session of a broker has ended, by the ids of both."""
 
 
 class TopicWork:

@@ -14,7 +14,8 @@ import asyncio
 import contextlib
 import heapq
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain
 
 import structlog
 
@@ -22,11 +23,12 @@ from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.events.decider import Rejected
 from nextgen.kernel.governance.auto_scale_policy import AutoScalePolicy, InvalidAutoScale
 from nextgen.kernel.governance.policies import Policies
-from nextgen.kernel.limits.scalable import AUTO_SCALE_TICK_MS
+from nextgen.kernel.limits.scalable import AUTO_SCALE_CLOCK_LEAP_MS, AUTO_SCALE_TICK_MS
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.scalable import auto_scale
-from nextgen.kernel.scalable.auto_scale import Action, Decision, is_believed
-from nextgen.tasks.background import keep, report
+from nextgen.kernel.scalable.auto_scale import Action, Decision
+from nextgen.kernel.scalable.segment_load import is_believed
+from nextgen.tasks.background import keep, report, start
 from nextgen.tasks.timeouts import timeout
 from shards.domain.scalable.commands import PlanLayoutChange
 from shards.domain.scalable.decider import decide
@@ -37,6 +39,7 @@ from shards.domain.scalable.vocabulary import ChangeKind
 from shards.domain.topic import Topic
 from shards.metrics import ShardMetrics
 from shards.ports import Clock
+from shards.scalable.scaling.ownerless_segments import OwnerlessSegments
 from shards.scalable.scaling.scale_policies import NamespacePolicies, resolved
 from shards.state.shard_state import ShardState
 
@@ -67,6 +70,7 @@ class AutoScaler:
         service: AutoScalePolicy,
         clock: Clock,
         metrics: ShardMetrics,
+        has_ended: Callable[[str, str], bool],
         begin: Callable[[str], object],
     ) -> None:
         self._state = state
@@ -75,6 +79,7 @@ class AutoScaler:
         self._clock = clock
         self._metrics = metrics
         self._begin = begin
+        self.ownerless = OwnerlessSegments(state, has_ended, clock, self._note_at)
         self._due: dict[str, float] = {}
         """By topic: when it is to be evaluated, in seconds of the monotonic clock."""
         self._order: list[tuple[float, str]] = []
@@ -82,6 +87,13 @@ class AutoScaler:
         self._topics: dict[str, set[str]] = {}
         """By namespace: the topics that were evaluated in this term."""
         self._wake = asyncio.Event()
+        self._wall_offset_ms = self._offset_ms()
+        self._leapt_at_ms = 0
+        """When the wall clock leapt last in this term, as it shows since then; 0: never."""
+        self._evaluating = asyncio.Lock()
+        self._unread: dict[str, set[str]] = {}
+        """By namespace that is being read: its topics that are due."""
+        self._reading: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
 
     def __repr__(self) -> str:
@@ -90,9 +102,11 @@ class AutoScaler:
     def start(self) -> None:
         """Begin with every topic that has loads or consumers."""
         self._tasks = [keep("auto_scale", self._run), keep("auto_scale_tick", self._tick)]
+        self.ownerless.start()
 
     def close(self) -> None:
-        for task in self._tasks:
+        self.ownerless.close()
+        for task in (*self._tasks, *self._reading):
             task.cancel()
 
     def note(self, name: str) -> None:
@@ -121,13 +135,35 @@ class AutoScaler:
             if not names:
                 await self._wait()
                 continue
-            namespaces = {name: parse_topic(name).namespace_text for name in names}
-            found = await self._policies.find(namespaces.values())
-            for name, namespace in namespaces.items():
-                if self._state.term.is_over:
-                    return
+            to_read: list[str] = []
+            for name in names:
+                namespace = parse_topic(name).namespace_text
+                policies = self._policies.known(namespace)
+                if policies is not None:
+                    await self._try(name, namespace, policies)
+                elif (waiting := self._unread.get(namespace)) is not None:
+                    waiting.add(name)
+                else:
+                    self._unread[namespace] = {name}
+                    to_read.append(namespace)
+            if to_read:
+                # Their shard may have no leader: the topics of other namespaces do not wait.
+                start("auto_scale_policies", self._read_and_try(to_read), self._reading)
+
+    async def _read_and_try(self, namespaces: Sequence[str]) -> None:
+        """Read namespaces and evaluate their topics that are due."""
+        try:
+            found = await self._policies.find(namespaces)
+        except Exception as error:
+            self._metrics.note_auto_scale("failed")
+            report("auto_scale_policies", error)
+            again_at = self._clock.monotonic() + _FAILED_SECONDS
+            for name in chain.from_iterable(map(self._unread.pop, namespaces)):
+                self._note_at(name, again_at)
+            return
+        for namespace in namespaces:
+            for name in self._unread.pop(namespace):
                 await self._try(name, namespace, found[namespace])
-                await asyncio.sleep(0)
 
     async def _tick(self) -> None:
         """Evaluate topics of namespaces that are not watched: their policies may have changed."""
@@ -173,7 +209,10 @@ class AutoScaler:
             self._note_at(name, now + _RETRY_SECONDS)
             return
         try:
-            await self._evaluate(name, namespace, policies)
+            async with self._evaluating:
+                if not self._state.term.is_over:
+                    await self._evaluate(name, namespace, policies)
+            await asyncio.sleep(0)
         except InvalidAutoScale as error:
             self._metrics.note_auto_scale("invalid_policy")
             _logger.warning("a topic is not scaled", topic=name, why=str(error))
@@ -198,13 +237,14 @@ class AutoScaler:
         topic = reads.load_scalable(name)
         if topic is None:
             self._topics.get(namespace, set()).discard(name)
+            self.ownerless.forget(name)
             return
         self._topics.setdefault(namespace, set()).add(name)
         if topic.operation is not None:
             return  # Its end notes the topic again.
         inventory = reads.load_topic(name)
         policy = resolved(self._service, policies, inventory)
-        now_ms = self._state.now_ms()
+        now_ms = self._now_ms()
         loads = self._marked(topic, policy, now_ms)
         decision = auto_scale.decide(
             tuple(topic.segments.values()),
@@ -222,14 +262,30 @@ class AutoScaler:
             await self._plan(topic, inventory, loads, policy, decision.action, now_ms)
 
     def _marked(self, topic: ScalableTopic, policy: AutoScalePolicy, now_ms: int) -> TopicLoads:
-        """Return the loads, marked as cold by the present policy. No await: that is the lock."""
+        """Return the loads, marked as cold by the present policy, and without traffic of segments
+        that have no owner. No await: that is the lock."""
         before = self._state.reads.load_loads(topic.name)
-        event = record(topic, before, {}, policy, now_ms) if before is not None else None
+        if before is None:
+            return of_topic(topic, None)
+        silent = self.ownerless.silent(topic, of_topic(topic, before))
+        event = record(topic, before, silent, policy, now_ms, self._leapt_at_ms)
         if event is not None:
             self._state.check_not_restoring()
             self._state.proposer.propose((event,))
             before = self._state.reads.load_loads(topic.name)
         return of_topic(topic, before)
+
+    def _now_ms(self) -> int:
+        """Return what the wall clock shows, and note whether it leapt since the last evaluation."""
+        now_ms, offset_ms = self._state.now_ms(), self._offset_ms()
+        if abs(offset_ms - self._wall_offset_ms) > AUTO_SCALE_CLOCK_LEAP_MS:
+            self._leapt_at_ms = now_ms
+            self._metrics.note_auto_scale("clock_leap")
+        self._wall_offset_ms = offset_ms
+        return now_ms
+
+    def _offset_ms(self) -> float:
+        return self._state.now_ms() - 1_000 * self._clock.monotonic()
 
     def _count(self, loads: TopicLoads, decision: Decision, now_ms: int) -> None:
         self._metrics.note_auto_scale("evaluated")

@@ -9,6 +9,7 @@ from shards.domain.scalable import loads
 from shards.inventory.commands import InventoryCommands
 from shards.scalable.consumer_grace import ConsumerGrace
 from shards.scalable.scaling.auto_scaler import AutoScaler
+from shards.scalable.scaling.ownerless_segments import OwnerlessSegments
 from shards.scalable.scaling.segment_loads import SegmentLoads
 from tests.simulation.mutants.mutant import Edit, Mutant
 
@@ -17,6 +18,7 @@ _RECORDS = ("tests/unit/shards/scalable/test_segment_loads.py",)
 _LOADS = ("tests/unit/shards/domain/scalable/test_loads.py",)
 _DECISION = ("tests/unit/kernel/scalable/test_auto_scale.py",)
 _SEGMENT_LOAD = ("tests/unit/kernel/scalable/test_segment_load.py",)
+_OWNERLESS = ("tests/unit/shards/scalable/test_ownerless_segments.py",)
 _MEASURED = ("tests/unit/brokers/service/session/test_segment_loads.py",)
 _POLICY = ("tests/unit/kernel/governance/test_auto_scale_policy.py",)
 
@@ -91,7 +93,7 @@ MUTANTS = (
             Edit(
                 segment_load,
                 "cold_since",
-                "since_ms if 0 < since_ms <= now_ms else now_ms",
+                "since_ms if is_kept else now_ms",
                 "now_ms",
             ),
         ),
@@ -154,8 +156,8 @@ MUTANTS = (
             Edit(
                 AutoScaler,
                 "_run",
-                "await self._try(name, namespace, found[namespace])",
-                "await self._try(name, namespace, found[namespace]); self._due.pop(name, None)",
+                "await self._try(name, namespace, policies)",
+                "await self._try(name, namespace, policies); self._due.pop(name, None)",
             ),
         ),
         _of_scaler("test_a_consumer_that_comes_during_an_evaluation_is_not_overlooked"),
@@ -183,11 +185,11 @@ MUTANTS = (
     ),
     Mutant(
         "auto-scale-believes-leaping-clocks",
-        "SC18",
+        "SC22",
         "a time far ahead of the clock does not count",
         (
             Edit(
-                auto_scale,
+                segment_load,
                 "is_believed",
                 "return time_ms <= now_ms + AUTO_SCALE_CLOCK_LEAP_MS",
                 "return True",
@@ -201,5 +203,40 @@ MUTANTS = (
         "only the present owner of a segment has its loads recorded",
         (Edit(SegmentLoads, "_place", "if not of_owner or topic", "if topic"),),
         _RECORDS,
+    ),
+    Mutant(
+        "auto-scale-ownerless-segments-stay-hot",
+        "SC21",
+        "a segment without an owner for two report intervals has no traffic",
+        (Edit(OwnerlessSegments, "silent", "dict.fromkeys(silent, _NO_TRAFFIC)", "{}"),),
+        _OWNERLESS,
+    ),
+    Mutant(
+        "auto-scale-ownerless-segments-cool-at-once",
+        "SC21",
+        "a segment that another broker may have in a moment keeps its load",
+        (Edit(OwnerlessSegments, "silent", "if at + OWNERLESS_S <= now", "if True"),),
+        _OWNERLESS,
+    ),
+    Mutant(
+        "auto-scale-marks-of-a-clock-that-leapt",
+        "SC22",
+        "a segment that a clock far ahead marked as cold is marked anew",
+        (
+            Edit(
+                loads,
+                "record",
+                "if cold_since(last, rates, policy, now_ms, leapt_at_ms) == last.cold_since_ms:",
+                "if bool(cold_since(last, rates, policy, now_ms)) is bool(last.cold_since_ms):",
+            ),
+        ),
+        _LOADS,
+    ),
+    Mutant(
+        "auto-scale-windows-end-when-the-clock-leaps",
+        "SC22",
+        "the window of a merge begins anew when the leader's clock leaps",
+        (Edit(AutoScaler, "_now_ms", "self._leapt_at_ms = now_ms", "pass"),),
+        ("tests/unit/shards/scalable/test_auto_scale_clocks.py",),
     ),
 )

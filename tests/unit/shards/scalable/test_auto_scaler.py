@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.governance.auto_scale_policy import DEFAULT_AUTO_SCALE, resolve
+from nextgen.kernel.governance.policies import NO_POLICIES
 from nextgen.kernel.limits.scalable import AUTO_SCALE_TICK_MS, LAYOUT_CHANGE_READY_MS
 from nextgen.kernel.scalable import auto_scale
 from nextgen.kernel.scalable.auto_scale import Action
 from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import shard_service_pb2 as pb
+from shards.assignment.placement_policies import PlacementPolicies
 from shards.domain.scalable.events import (
     AutoScaleDecided,
     LayoutChanged,
@@ -123,6 +126,7 @@ async def test_a_consumer_that_comes_during_an_evaluation_is_not_overlooked(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AutoScaler, "_evaluate", slow)
+        patch.setattr(PlacementPolicies, "known", lambda *_: NO_POLICIES)
         await report(shard, {0: WARM})
         await asyncio.sleep(1)
         await register(shard, "a")
@@ -258,6 +262,63 @@ async def test_a_namespaces_policy_counts_field_by_field_below_the_topics(
     await set_policy(shard, name=NAMESPACE, maxSegments=1)
     # Watches of namespaces are silent here, so the next look finds it.
     await settle(2 * TICK_S)
+
+    assert active(shard) == 2
+
+
+@run_by(in_scalable_shard)
+async def test_a_namespace_that_cannot_be_read_keeps_no_topic_of_another_waiting(
+    shard: ScalableShard,
+) -> None:
+    """Its shard has no leader. Its topics wait until it is read, once for all of them."""
+    reads: list[list[str]] = []
+
+    class Policies:
+        def known(self, namespace: str) -> object:
+            return NO_POLICIES if namespace == NAMESPACE else None
+
+        async def find(self, namespaces: Iterable[str]) -> dict[str, object]:
+            names = list(namespaces)
+            reads.append(names)
+            await asyncio.sleep(30)
+            return dict.fromkeys(names, NO_POLICIES)
+
+    policies: Any = Policies()
+    scaler = shard.harness.leader.scalable.scaler
+    scaler._policies = policies
+    for number in range(3):
+        scaler.note(f"topic://acme/elsewhere/{number}")
+        await asyncio.sleep(0.1)
+
+    await report(shard, {0: HOT})
+    await settle()
+
+    assert active(shard) == 2
+    assert reads == [["acme/elsewhere"]]
+    await settle(30)
+    assert not scaler._unread
+
+
+@run_by(in_scalable_shard)
+async def test_a_read_of_policies_that_breaks_is_made_again(shard: ScalableShard) -> None:
+    """Finding 1: whatever is raised, the topics are evaluated again."""
+    scaler = shard.harness.leader.scalable.scaler
+    find, failures = scaler._policies.find, 1
+
+    async def failing(namespaces: Iterable[str]) -> object:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise RuntimeError("it breaks")
+        return await find(namespaces)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scaler._policies, "find", failing)
+        scaler.note(NAME)
+        await settle(1)
+    assert failures == 0
+    await report(shard, {0: HOT})
+    await settle(15)
 
     assert active(shard) == 2
 
