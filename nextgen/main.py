@@ -133,6 +133,12 @@ def _observability() -> Sequence[ModuleType]:
     return trace_command, slo_command, audit_command
 
 
+def _security() -> Sequence[ModuleType]:
+    from nextgen.cli.security import certs_commands
+
+    return (certs_commands,)
+
+
 def _harness() -> Sequence[ModuleType]:
     if importlib.util.find_spec("nextgen.harness") is None:
         return ()
@@ -158,6 +164,7 @@ _MODULES_OF: Sequence[tuple[Callable[[], Sequence[ModuleType]], frozenset[str]]]
     (_brokers, frozenset({"brokers", "leases", "quotas", "rebalance"})),
     (_shards, frozenset({"shards"})),
     (_observability, frozenset({"trace", "slo", "audit"})),
+    (_security, frozenset({"certs"})),
     # It also brings checks that two commands of operators carry out on a cluster of their own.
     (_harness, frozenset({"perf", "demo", "chaos", "history", "shards", "pipeline"})),
 )

@@ -40,6 +40,22 @@ CONNECTIONS_BEFORE_CONNECT_MAX = 4_096
 """Pulsar connections of one process without CONNECT, which clients send at once; beyond it the
 oldest is dropped for each new one. Each has ``PULSAR_KEEP_ALIVE_MS`` at most."""
 
+# TLS -------------------------------------------------------------------------------------------
+
+TLS_FILE_BYTES_MAX = 256 * 1024
+"""Bytes of a file with certificates or a key: a hundred authorities. Browsers trust some 150."""
+
+TLS_HANDSHAKES_MAX = 1_024
+"""TLS handshakes at one time at one listener; beyond it the oldest is dropped for each new one. A
+client needs one round trip and a millisecond of work; each half-open one holds some 40 KiB."""
+
+TLS_HANDSHAKE_MS_MAX = 5_000
+"""Time for a TLS handshake: a client far away with lost packets needs two seconds."""
+
+TLS_FILES_CHECK_MS = 1_000
+"""A changed certificate is used by the first handshake this long after the check before: three
+looks at the file system per second, however many connect."""
+
 # HTTP ------------------------------------------------------------------------------------------
 
 HTTP_CONNECTIONS_MAX = 1_024
