@@ -46,13 +46,15 @@ from nextgen.client.scalable_topics.consumers import SharedConsumers
 from nextgen.client.scalable_topics.shared_layouts import SharedLayouts
 from nextgen.client.topic_lists.shared_lists import SharedTopicLists
 from nextgen.client.transport.malformed_requests import MalformedRequests
-from nextgen.client.transport.member_gate import MemberGate
+from nextgen.client.transport.process_security import ProcessSecurity, security_of
 from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
 from nextgen.kernel.limits.pulsar import VOLATILE_BYTES_MAX
+from nextgen.pulsar.service_urls import joined_urls
 from nextgen.pulsar.topic_lists.listed import ListedTopics
 from nextgen.runtime.lifecycle.data_directory import DataDirectory
 from nextgen.runtime.lifecycle.process import Shutdown, tune_garbage_collector
-from nextgen.runtime.security.cluster_proof import credentials_of_node
+from nextgen.runtime.security.node_identity import NodeRole
+from nextgen.runtime.security.process_tls import ProcessTls
 from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
 from nextgen.runtime.servers.open_files import ledger_files_max
 from nextgen.runtime.servers.probes import Probes
@@ -92,8 +94,7 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
             cluster secret cannot be read.
         WrongCluster: The cluster manager belongs to another cluster.
     """
-    credentials = credentials_of_node(config.cluster_id, config.cluster_secret_file)
-    gate = MemberGate(credentials, is_required=config.cluster_secret_required)
+    security = security_of(config, NodeRole.BROKER)
     async with AsyncExitStack() as stack:
         if config.data_dir is not None:
             stack.enter_context(_open_data_directory(config.data_dir, config))
@@ -108,13 +109,13 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
             clock=now_ms,
         )
         acknowledgements = Acknowledgements()
-        front = await _start_front(config, agent, link, stack, acknowledgements)
+        front = await _start_front(config, agent, link, stack, acknowledgements, security.tls)
         load_meter.front = front
-        server = await _start_server(config, agent, front, acknowledgements, gate)
+        server = await _start_server(config, agent, front, acknowledgements, security)
         stack.push_async_callback(server.stop, GRPC_GRACE_MS)
         REGISTRY.register(BrokerCollector(agent, front))
         probes = Probes(lambda: _readiness(agent, link))
-        await probes.start(config.http_listen.host, config.http_listen.port)
+        await probes.start(config.http_listen.host, config.http_listen.port, security.tls.clients)
         stack.push_async_callback(probes.stop)
         await link.start()
         stack.push_async_callback(link.stop)
@@ -167,9 +168,10 @@ async def _start_front(
     link: ClusterLink,
     stack: AsyncExitStack,
     acknowledgements: Acknowledgements,
+    tls: ProcessTls,
 ) -> PulsarFront | None:
     """Serve Pulsar clients, if the configuration has an address for it."""
-    if config.pulsar_listen is None or config.ledger_dir is None:
+    if config.ledger_dir is None:
         return None
     pool = ExchangePool(lambda: link.view.shard_map_version)
     stack.push_async_callback(pool.stop)
@@ -215,8 +217,7 @@ async def _start_front(
     agent.listener = front.topics
     agent.on_connected = front.drained.connected
     agent.on_drained_settled = front.drained.settled
-    await front.start(config.pulsar_listen.host, config.pulsar_listen.port)
-    stack.push_async_callback(front.stop, PULSAR_GRACE_MS)
+    await _listen(front, config, tls, stack)
     idle = IdleUnits(lambda: agent.session.holding, front.topics.get, agent.report_idle, now_ms)
     looking = keep("idle_units", idle.run)
     stack.callback(looking.cancel)
@@ -231,6 +232,19 @@ async def _start_front(
     measuring = keep("segment_loads", lambda: loads.run(config.segment_load_report_ms))
     stack.callback(measuring.cancel)
     return front
+
+
+async def _listen(
+    front: PulsarFront, config: BrokerConfig, tls: ProcessTls, stack: AsyncExitStack
+) -> None:
+    """Accept Pulsar clients until ``stack`` ends."""
+    if config.pulsar_listen is not None:
+        await front.start(config.pulsar_listen.host, config.pulsar_listen.port)
+    if config.pulsar_tls_listen is not None:
+        assert tls.clients is not None, "the settings were checked"
+        address = config.pulsar_tls_listen
+        await front.start_tls(address.host, address.port, tls.clients)
+    stack.push_async_callback(front.stop, PULSAR_GRACE_MS)
 
 
 def _source_feeds(
@@ -268,9 +282,9 @@ async def _start_server(
     agent: BrokerAgent,
     front: PulsarFront | None,
     acknowledgements: Acknowledgements,
-    gate: MemberGate,
+    security: ProcessSecurity,
 ) -> GrpcServer:
-    server = new_server([SERVICE_NAME], interceptors=[gate, MalformedRequests()])
+    server = new_server([SERVICE_NAME], interceptors=[security.gate, MalformedRequests()])
     servicer = BrokerServicer(
         agent,
         None if front is None else front.topics,
@@ -283,7 +297,12 @@ async def _start_server(
     add_BrokerServiceServicer_to_server(servicer, server.server)
     if front is not None:
         add_TopicAdminServicer_to_server(TopicAdminServicer(front.topics), server.server)
-    await server.start(config.listen.host, config.listen.port, "the broker's gRPC service")
+    await server.start(
+        config.listen.host,
+        config.listen.port,
+        "the broker's gRPC service",
+        tls=security.grpc,
+    )
     # Its answers are correct even without a session, when the broker serves nothing.
     await server.set_serving(True)
     return server
@@ -332,7 +351,7 @@ def _broker_hello(config: BrokerConfig) -> BrokerHello:
 
 def _pulsar_url(config: BrokerConfig) -> str:
     """Return the address that clients connect to; empty if this broker serves no clients."""
-    return "" if config.pulsar_advertise is None else f"pulsar://{config.pulsar_advertise}"
+    return joined_urls(config.pulsar_advertise, config.pulsar_tls_advertise)
 
 
 def _advertised_http(config: BrokerConfig) -> str:

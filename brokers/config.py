@@ -29,6 +29,7 @@ from nextgen.runtime.settings import (
     TraceSettings,
     read_settings,
 )
+from nextgen.runtime.tls_settings import NO_TLS, TlsSettings
 
 _FLAGS = (
     *NODE_FLAGS,
@@ -132,6 +133,15 @@ class BrokerConfig:
     cluster_secret_required: bool = True
     """Whether peers without proof are refused; False while a secret is introduced or changed."""
 
+    tls: TlsSettings = NO_TLS
+    """Certificates, by which nodes know each other (ADR 0144) and clients know this process."""
+
+    pulsar_tls_listen: Address | None = None
+    """Address of ``pulsar+ssl``; None: it is not spoken."""
+
+    pulsar_tls_advertise: Address | None = None
+    """Address under which clients reach ``pulsar_tls_listen``; None if that is None."""
+
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> BrokerConfig:
     """Return the configuration that flags and environment give.
@@ -169,13 +179,19 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Br
         ),
         cluster_secret_file=given.optional_path("--cluster-secret-file"),
         cluster_secret_required=given.truth("--cluster-secret-required"),
+        tls=given.tls("--pulsar-listen"),
+        pulsar_tls_listen=given.optional_address("--pulsar-tls-listen"),
+        pulsar_tls_advertise=given.optional_advertised(
+            "--pulsar-tls-advertise", "--pulsar-tls-listen"
+        ),
     )
     given.check()
     return config
 
 
 def _ledger_dir(given: Given) -> Path | None:
-    has_ledgers, has_pulsar = bool(given.text("--ledger-dir")), bool(given.text("--pulsar-listen"))
+    has_ledgers = bool(given.text("--ledger-dir"))
+    has_pulsar = bool(given.text("--pulsar-listen") or given.text("--pulsar-tls-listen"))
     if has_ledgers != has_pulsar:
         missing = "--pulsar-listen" if has_ledgers else "--ledger-dir"
         given.mistakes.append(f"clients are served from ledgers: {missing} is missing")

@@ -20,7 +20,7 @@ from cluster_manager.domain.cluster import FirstMapPlan
 from cluster_manager.service.peer_keeper import PeerKeeper
 from cluster_manager.service.replica import ClusterManager
 from nextgen.client.transport.malformed_requests import MalformedRequests
-from nextgen.client.transport.member_gate import MemberGate
+from nextgen.client.transport.process_security import ProcessSecurity, security_of
 from nextgen.kernel.limits.cluster import JOIN_STREAMS_MAX
 from nextgen.replication.host.log_metrics import LogCollector, MeshCollector
 from nextgen.replication.host.raft_host import PySyncObjHost
@@ -36,8 +36,10 @@ from nextgen.replication.ports import (
 from nextgen.replication.view.store import ViewStore
 from nextgen.runtime.lifecycle.data_directory import DataDirectory
 from nextgen.runtime.lifecycle.process import Shutdown, tune_garbage_collector
-from nextgen.runtime.security.cluster_proof import ClusterCredentials, credentials_of_node
+from nextgen.runtime.security.cluster_proof import ClusterCredentials
+from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
+from nextgen.runtime.servers.mesh_tls import NodeMeshTls
 from nextgen.runtime.servers.ports_check import assert_port_free
 from nextgen.runtime.servers.probes import Probes
 from nextgen.tasks.background import cancel_and_wait, keep, start
@@ -73,7 +75,7 @@ async def serve(
         RefusesToStart: The message has the reason.
         ReplicaStopped: The process must end; a restart recovers or reports the fault.
     """
-    credentials = credentials_of_node(config.cluster_id, config.cluster_secret_file)
+    security = security_of(config, NodeRole.CLUSTER_MANAGER)
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(
             DataDirectory.open(
@@ -90,7 +92,8 @@ async def serve(
             listen_host=config.raft_listen.host,
             listen_port=config.raft_listen.port,
             data_directory=directory.path,
-            secret=_raft_secret(config, credentials),
+            secret=_raft_secret(config, security.credentials),
+            tls=NodeMeshTls.of(security.tls.nodes),
         )
         await host.start()
         stack.push_async_callback(host.stop)
@@ -126,7 +129,7 @@ async def serve(
         peers = keep("peers", PeerKeeper(log, members, host.mesh.is_connected).run)
         stack.callback(peers.cancel)
         _register_metrics(config, host, manager, stack)
-        await _serve_until_shutdown(config, shutdown, manager, log, credentials, stack)
+        await _serve_until_shutdown(config, shutdown, manager, log, security, stack)
 
 
 def _endpoints(config: ManagerConfig) -> dict[str, str]:
@@ -164,15 +167,16 @@ async def _serve_until_shutdown(
     shutdown: Shutdown,
     manager: ClusterManager,
     log: ReplicatedLog,
-    credentials: ClusterCredentials | None,
+    security: ProcessSecurity,
     stack: AsyncExitStack,
 ) -> None:
     probes = Probes(lambda: _readiness(manager))
-    await probes.start(config.http_listen.host, config.http_listen.port)
+    await probes.start(config.http_listen.host, config.http_listen.port, security.tls.clients)
     stack.push_async_callback(probes.stop)
-    gate = MemberGate(credentials, is_required=config.cluster_secret_required)
-    server = _new_grpc_server(manager, log, gate)
-    await server.start(config.listen.host, config.listen.port, "gRPC of the cluster manager")
+    server = _new_grpc_server(manager, log, security)
+    await server.start(
+        config.listen.host, config.listen.port, "gRPC of the cluster manager", tls=security.grpc
+    )
     stack.push_async_callback(server.stop, 0)
     _logger.info(
         "serving",
@@ -198,7 +202,9 @@ async def _serve_until_shutdown(
         raise error
 
 
-def _new_grpc_server(manager: ClusterManager, log: ReplicatedLog, gate: MemberGate) -> GrpcServer:
+def _new_grpc_server(
+    manager: ClusterManager, log: ReplicatedLog, security: ProcessSecurity
+) -> GrpcServer:
     names = [
         module.DESCRIPTOR.services_by_name[name].full_name
         for module, name in (
@@ -207,7 +213,9 @@ def _new_grpc_server(manager: ClusterManager, log: ReplicatedLog, gate: MemberGa
         )
     ]
     server = new_server(
-        names, interceptors=[gate, MalformedRequests()], concurrent_calls_max=2 * JOIN_STREAMS_MAX
+        names,
+        interceptors=[security.gate, MalformedRequests()],
+        concurrent_calls_max=2 * JOIN_STREAMS_MAX,
     )
     cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server(
         ClusterServicer(manager), server.server

@@ -19,6 +19,7 @@ from nextgen.runtime.settings import (
     TraceSettings,
     read_settings,
 )
+from nextgen.runtime.tls_settings import NO_TLS, TlsSettings
 
 REPLICAS_MAX = 7
 """Replicas of the cluster manager at most: each one fsyncs every event."""
@@ -70,6 +71,9 @@ class ManagerConfig:
     cluster_secret_required: bool = True
     """Whether peers without proof are refused; False while a secret is introduced or changed."""
 
+    tls: TlsSettings = NO_TLS
+    """Certificates, by which nodes know each other (ADR 0144) and clients know this process."""
+
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> ManagerConfig:
     """Return the configuration that flags and environment give.
@@ -103,6 +107,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ma
         tracing=given.tracing(environment),
         cluster_secret_file=given.optional_path("--cluster-secret-file"),
         cluster_secret_required=given.truth("--cluster-secret-required"),
+        tls=given.tls("--raft-listen"),
     )
     given.mistakes += _mistakes(config)
     given.check()

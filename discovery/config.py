@@ -35,6 +35,7 @@ from nextgen.runtime.settings import (
     TraceSettings,
     read_settings,
 )
+from nextgen.runtime.tls_settings import NO_TLS, TlsSettings
 
 WORKER_VARIABLE = "NEXTGEN_DISCOVERY_WORKER"
 """Environment variable that a discovery process sets for its workers: ``number:file
@@ -153,6 +154,15 @@ class DiscoveryConfig:
     cluster_secret_required: bool = True
     """Whether peers without proof are refused; False while a secret is introduced or changed."""
 
+    tls: TlsSettings = NO_TLS
+    """Certificates, by which nodes know each other (ADR 0144) and clients know this process."""
+
+    pulsar_tls_listen: Address | None = None
+    """Address of ``pulsar+ssl``; None: it is not spoken."""
+
+    pulsar_tls_advertise: Address | None = None
+    """Address under which clients reach ``pulsar_tls_listen``; None if that is None."""
+
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> DiscoveryConfig:
     """Return the configuration that flags and environment give.
@@ -192,8 +202,13 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Di
         topic_lists=topic_list_settings(given),
         cluster_secret_file=given.optional_path("--cluster-secret-file"),
         cluster_secret_required=given.truth("--cluster-secret-required"),
+        tls=given.tls("--pulsar-listen"),
+        pulsar_tls_listen=given.optional_address("--pulsar-tls-listen"),
+        pulsar_tls_advertise=given.optional_advertised(
+            "--pulsar-tls-advertise", "--pulsar-tls-listen"
+        ),
     )
-    if config.workers > 1 and config.pulsar_listen is None:
+    if config.workers > 1 and not (config.pulsar_listen or config.pulsar_tls_listen):
         given.mistakes.append("--workers is more than 1 without --pulsar-listen to share")
     given.check()
     return config

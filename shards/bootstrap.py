@@ -18,7 +18,7 @@ from nextgen.client.routing.exchange import ExchangePool
 from nextgen.client.routing.router import ShardRouter
 from nextgen.client.routing.write_admission import WriteBounds
 from nextgen.client.transport.malformed_requests import MalformedRequests
-from nextgen.client.transport.member_gate import MemberGate
+from nextgen.client.transport.process_security import ProcessSecurity, security_of
 from nextgen.replication.config import RaftConfig
 from nextgen.replication.host.log_metrics import LogCollector, MeshCollector
 from nextgen.replication.host.raft_host import PySyncObjHost
@@ -26,8 +26,10 @@ from nextgen.replication.mesh.handshake import ClusterSecret
 from nextgen.replication.ports import LogStatus, NodeId
 from nextgen.runtime.lifecycle.data_directory import DataDirectory
 from nextgen.runtime.lifecycle.process import Shutdown, tune_garbage_collector
-from nextgen.runtime.security.cluster_proof import ClusterCredentials, credentials_of_node
+from nextgen.runtime.security.cluster_proof import ClusterCredentials
+from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
+from nextgen.runtime.servers.mesh_tls import NodeMeshTls
 from nextgen.runtime.servers.ports_check import assert_port_free
 from nextgen.runtime.servers.probes import Probes
 from nextgen.runtime.settings import Address
@@ -79,8 +81,7 @@ async def serve(
             another node's, a journal is damaged, or the cluster manager belongs to another
             cluster.
     """
-    credentials = credentials_of_node(config.cluster_id, config.cluster_secret_file)
-    gate = MemberGate(credentials, is_required=config.cluster_secret_required)
+    security = security_of(config, NodeRole.SHARD_NODE)
     async with AsyncExitStack() as stack:
         stack.enter_context(
             DataDirectory.open(
@@ -98,7 +99,8 @@ async def serve(
             listen_port=config.raft_listen.port,
             data_directory=config.data_directory,
             config=RaftConfig(snapshot_journal_bytes=config.snapshot_journal_bytes),
-            secret=_raft_secret(config, credentials),
+            secret=_raft_secret(config, security.credentials),
+            tls=NodeMeshTls.of(security.tls.nodes),
         )
         groups = RaftGroups(host, config.data_directory)
         link = ClusterLink(
@@ -116,11 +118,11 @@ async def serve(
         node = ShardNode(
             config.node_id, str(config.advertise), link, groups, dependencies, metrics, replicas
         )
-        server = await _start_server(config, dispatcher, link.view, node, metrics, groups, gate)
+        server = await _start_server(config, dispatcher, link.view, node, metrics, groups, security)
         stack.push_async_callback(server.stop, GRPC_GRACE_MS)
         _register_metrics(config, host, replicas)
         probes = Probes(node.readiness)
-        await probes.start(config.http_listen.host, config.http_listen.port)
+        await probes.start(config.http_listen.host, config.http_listen.port, security.tls.clients)
         stack.push_async_callback(probes.stop)
         await host.start()
         stack.push_async_callback(host.stop)
@@ -168,13 +170,15 @@ async def _start_server(
     node: ShardNode,
     metrics: NodeMetrics,
     groups: RaftGroups,
-    gate: MemberGate,
+    security: ProcessSecurity,
 ) -> GrpcServer:
     names = [shard_servicer.SERVICE_NAME, broker_session_servicer.SERVICE_NAME]
-    server = new_server(names, interceptors=[gate, MalformedRequests()])
+    server = new_server(names, interceptors=[security.gate, MalformedRequests()])
     ShardServicer(dispatcher, node.status, metrics, groups.verify).add_to(server.server)
     BrokerSessionServicer(config.cluster_id, dispatcher, view, metrics).add_to(server.server)
-    await server.start(config.listen.host, config.listen.port, "the shard service")
+    await server.start(
+        config.listen.host, config.listen.port, "the shard service", tls=security.grpc
+    )
     return server
 
 

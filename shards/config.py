@@ -28,6 +28,7 @@ from nextgen.runtime.settings import (
     TraceSettings,
     read_settings,
 )
+from nextgen.runtime.tls_settings import NO_TLS, TlsSettings
 
 _SNAPSHOT_FLAG = Flag(
     "--snapshot-journal-bytes",
@@ -79,6 +80,9 @@ class ShardNodeConfig:
     cluster_secret_required: bool = True
     """Whether peers without proof are refused; False while a secret is introduced or changed."""
 
+    tls: TlsSettings = NO_TLS
+    """Certificates, by which nodes know each other (ADR 0144) and clients know this process."""
+
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> ShardNodeConfig:
     """Return the configuration that flags and environment give.
@@ -122,6 +126,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Sh
         tracing=given.tracing(environment),
         cluster_secret_file=given.optional_path("--cluster-secret-file"),
         cluster_secret_required=given.truth("--cluster-secret-required"),
+        tls=given.tls("--raft-listen"),
     )
     given.check()
     return config

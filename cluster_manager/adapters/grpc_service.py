@@ -12,6 +12,7 @@ import structlog
 from cluster_manager.service.connection import NodeConnection
 from cluster_manager.service.replica import ClusterManager
 from nextgen.client.log.wire import replica_status
+from nextgen.client.transport.role_gate import check_caller, roles_of_kind
 from nextgen.client.wire.errors import abort, to_detail
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, MetadataError
 from nextgen.kernel.limits.cluster import JOIN_SILENCE_MS, JOIN_WRITE_MS_MAX
@@ -42,6 +43,7 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
         """Serve one node's stream until either side ends it."""
         try:
             hello = await _first_message(context)
+            check_caller(context, roles_of_kind(hello.kind), hello.node_id)
             connection = await self._manager.join(hello)
         except MetadataError as error:
             await _write(context, self._error_update(error))

@@ -55,9 +55,11 @@ from nextgen.pulsar.scalable_topics.layout_session import LayoutWatches
 from nextgen.pulsar.scalable_topics.namespace_session import NamespaceWatches
 from nextgen.pulsar.scalable_topics.session import ScalableServices
 from nextgen.pulsar.server import PulsarServer
+from nextgen.pulsar.service_urls import joined_urls
 from nextgen.pulsar.topic_lists.listed import ListedTopics
 from nextgen.pulsar.topic_lists.placement import WatcherPlaces
 from nextgen.pulsar.topic_lists.session import TopicWatches
+from nextgen.runtime.security.process_tls import PLAIN, ProcessTls
 from nextgen.runtime.settings import Address
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, Hello
 
@@ -70,8 +72,9 @@ PULSAR_PURPOSE: Final = "discovery over the Pulsar protocol"
 class LookupCore:
     """The parts of each process of a discovery node: link, caches, watches, the Pulsar port."""
 
-    def __init__(self, config: DiscoveryConfig) -> None:
+    def __init__(self, config: DiscoveryConfig, tls: ProcessTls = PLAIN) -> None:
         self._config = config
+        self._tls = tls
         clock = asyncio.get_running_loop().time
         self._clock = clock
         endpoints = [str(address) for address in config.cluster_managers]
@@ -152,7 +155,7 @@ class LookupCore:
         self.dispatcher = CommandDispatcher(self._commands(), self.counters)
         self.layouts = SharedLayouts(self.streams, self.router, self.link, self._creation)
         partitions = partial(self.topics.partitions, create=False)
-        url = _pulsar_url(self._config)
+        url = pulsar_url_of(self._config)
         self.consumers = SharedConsumers(self.layouts, self.router, self._config.node_id)
         self.scalable = ScalableServices(
             LayoutWatches(self.layouts, partitions, url),
@@ -170,7 +173,7 @@ class LookupCore:
         self.pulsar = PulsarServer(lambda keep_alive: DiscoveryConnection(keep_alive, services))
 
     def _known_topics(self) -> KnownTopics:
-        url = _pulsar_url(self._config)
+        url = pulsar_url_of(self._config)
         urls = LiveBrokerUrls(self.link)
         places = WatcherPlaces(
             url, self.topic_watches, urls.any, lambda: self.scalable.layouts.has_room
@@ -196,10 +199,19 @@ class LookupCore:
         Raises:
             RefusesToStart: The port is taken.
         """
-        address = self._config.pulsar_listen
+        address, secured = self._config.pulsar_listen, self._config.pulsar_tls_listen
         if address is not None:
             await self.pulsar.start(
                 address.host, address.port, PULSAR_PURPOSE, reuse_port=reuse_port
+            )
+        if secured is not None:
+            assert self._tls.clients is not None, "the settings were checked"
+            await self.pulsar.start_tls(
+                secured.host,
+                secured.port,
+                PULSAR_PURPOSE,
+                self._tls.clients,
+                reuse_port=reuse_port,
             )
 
     def report(self) -> Report:
@@ -283,7 +295,7 @@ class LookupCore:
             "pulsar_unfinished_bytes": self.pulsar.unfinished_bytes,
             "pulsar_commands_waiting": self.dispatcher.waiting,
             "absent_names": len(self.absent),
-            "processes": int(bool(self.pulsar.port)),
+            "processes": int(bool(self.pulsar.port or self.pulsar.tls_port)),
         }
 
     def _watch_states(self) -> Iterable[tuple[int, float, int]]:
@@ -309,9 +321,9 @@ def _topic_schemas(lookups: LookupService) -> TopicSchemas:
     return TopicSchemas(lookups.locate, partial(lookups.locate, is_fresh=True))
 
 
-def _pulsar_url(config: DiscoveryConfig) -> str:
+def pulsar_url_of(config: DiscoveryConfig) -> str:
     """Return where Pulsar clients reach this node; empty if it does not speak Pulsar."""
-    return f"pulsar://{config.pulsar_advertise}" if config.pulsar_advertise else ""
+    return joined_urls(config.pulsar_advertise, config.pulsar_tls_advertise)
 
 
 def unix_ms() -> int:

@@ -14,7 +14,13 @@ from discovery.adapters.rest.frame import RestFrame
 from discovery.adapters.servers.discovery_servicer import SERVICE_NAME, DiscoveryServicer
 from discovery.adapters.workers.arguments import worker_arguments
 from discovery.adapters.workers.pool import WorkerPool
-from discovery.bootstrap.lookup_core import GRACE_MS, PULSAR_PURPOSE, LookupCore, unix_ms
+from discovery.bootstrap.lookup_core import (
+    GRACE_MS,
+    PULSAR_PURPOSE,
+    LookupCore,
+    pulsar_url_of,
+    unix_ms,
+)
 from discovery.config import DiscoveryConfig
 from discovery.service.admin.capacity_shares import CapacityShares
 from discovery.service.admin.evacuations import EvacuationService
@@ -31,7 +37,9 @@ from nextgen.client.cluster.configuration import LinkConfiguration
 from nextgen.client.routing.write_admission import WriteBounds
 from nextgen.client.transport.malformed_requests import MalformedRequests
 from nextgen.client.transport.member_gate import MemberGate
+from nextgen.client.transport.process_security import ProcessSecurity
 from nextgen.kernel.limits.inbound import GRPC_ACCEPT_LINES_MAX
+from nextgen.runtime.security.process_tls import PLAIN, ProcessTls
 from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
 from nextgen.runtime.servers.ports_check import assert_port_free
 from nextgen.runtime.servers.probes import Probes
@@ -46,11 +54,11 @@ class DiscoveryNode:
         self,
         config: DiscoveryConfig,
         registry: CollectorRegistry | None = None,
-        gate: MemberGate | None = None,
+        security: ProcessSecurity | None = None,
     ) -> None:
         self._config = config
-        self._gate = gate or MemberGate(None)
-        self.core = core = LookupCore(config)
+        self._security = security or ProcessSecurity(PLAIN, None, MemberGate(None))
+        self.core = core = LookupCore(config, self._security.tls)
         inventory = InventoryService(
             core.router,
             core.link,
@@ -94,7 +102,7 @@ class DiscoveryNode:
             listing,
             policies,
             moves,
-            _local_cluster(config),
+            _local_cluster(config, self._security.tls),
             core.readiness,
             version(),
             LinkConfiguration(core.link),
@@ -111,15 +119,22 @@ class DiscoveryNode:
         config = self._config
         server = new_server(
             [SERVICE_NAME],
-            interceptors=[self._gate, MalformedRequests()],
+            interceptors=[self._security.gate, MalformedRequests()],
             connection_calls_max=config.fairness.connection_calls_max,
             accept_lines_max=GRPC_ACCEPT_LINES_MAX,
         )
         server.server.add_generic_rpc_handlers((self._servicer.handlers(),))
-        await server.start(config.listen.host, config.listen.port, "discovery over gRPC")
+        await server.start(
+            config.listen.host,
+            config.listen.port,
+            "discovery over gRPC",
+            tls=self._security.grpc,
+        )
         self._server = server
         self._registry.register(self._collector)
-        await self._probes.start(config.http_listen.host, config.http_listen.port)
+        await self._probes.start(
+            config.http_listen.host, config.http_listen.port, self._security.tls.clients
+        )
         await self._listen_for_clients()
         await self.core.start()
 
@@ -161,13 +176,16 @@ class DiscoveryNode:
 
     async def _listen_for_clients(self) -> None:
         config = self._config
-        if config.pulsar_listen is None:
+        listens = [one for one in (config.pulsar_listen, config.pulsar_tls_listen) if one]
+        if not listens:
             return
         # A foreign process on the port would get our clients: detect it BEFORE sharing the port.
-        assert_port_free(config.pulsar_listen.host, config.pulsar_listen.port, PULSAR_PURPOSE)
+        for address in listens:
+            assert_port_free(address.host, address.port, PULSAR_PURPOSE)
         await self.core.listen(reuse_port=config.workers > 1)
         if config.workers > 1:
-            self.workers = WorkerPool(config.workers, worker_arguments(config, self.pulsar_port))
+            ports = self.core.pulsar.port, self.core.pulsar.tls_port
+            self.workers = WorkerPool(config.workers, worker_arguments(config, *ports))
             self.workers.start()
 
     async def _stop_workers(self) -> None:
@@ -187,12 +205,11 @@ class DiscoveryNode:
         return self._report()
 
 
-def _local_cluster(config: DiscoveryConfig) -> LocalCluster:
+def _local_cluster(config: DiscoveryConfig, tls: ProcessTls) -> LocalCluster:
     http = Address(config.advertise.host, config.http_listen.port)
-    pulsar = config.pulsar_advertise
     return LocalCluster(
         config.cluster_id,
-        f"http://{http}",
-        f"pulsar://{pulsar}" if pulsar is not None else "",
+        f"{tls.web_scheme}://{http}",
+        pulsar_url_of(config),
         tuple(map(str, config.cluster_managers)),
     )

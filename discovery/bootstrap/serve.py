@@ -11,9 +11,10 @@ from discovery.adapters.workers.line import WorkerEnd
 from discovery.bootstrap.lookup_core import LookupCore
 from discovery.bootstrap.node import DiscoveryNode
 from discovery.config import DiscoveryConfig
-from nextgen.client.transport.member_gate import MemberGate
+from nextgen.client.transport.process_security import security_of
 from nextgen.runtime.lifecycle.process import Shutdown, tune_garbage_collector
-from nextgen.runtime.security.cluster_proof import credentials_of_node
+from nextgen.runtime.security.node_identity import NodeRole
+from nextgen.runtime.security.process_tls import ProcessTls
 from nextgen.tasks.background import cancel_and_wait, join
 
 _logger = structlog.get_logger(__name__)
@@ -26,13 +27,14 @@ async def serve(config: DiscoveryConfig, shutdown: Shutdown) -> None:
         RefusesToStart: A port is taken, or the cluster secret cannot be read.
         WrongCluster: The cluster manager belongs to another cluster.
     """
-    credentials = credentials_of_node(config.cluster_id, config.cluster_secret_file)
-    if config.worker is not None:
-        await _serve_worker(config, config.worker.descriptor, shutdown)
+    worker = config.worker
+    whose = config.node_id if worker is None else config.node_id.removesuffix(f".w{worker.number}")
+    security = security_of(config, NodeRole.DISCOVERY, node_id=whose)
+    if worker is not None:
+        await _serve_worker(config, worker.descriptor, shutdown, security.tls)
         return
     async with AsyncExitStack() as stack:
-        gate = MemberGate(credentials, is_required=config.cluster_secret_required)
-        node = DiscoveryNode(config, gate=gate)
+        node = DiscoveryNode(config, security=security)
         stack.push_async_callback(node.stop)
         await node.start()
         tune_garbage_collector()
@@ -48,9 +50,11 @@ async def serve(config: DiscoveryConfig, shutdown: Shutdown) -> None:
             await shutdown.wait()
 
 
-async def _serve_worker(config: DiscoveryConfig, descriptor: int, shutdown: Shutdown) -> None:
+async def _serve_worker(
+    config: DiscoveryConfig, descriptor: int, shutdown: Shutdown, tls: ProcessTls
+) -> None:
     """Share a discovery node's Pulsar port, once any topic can be answered here too."""
-    core = LookupCore(config)
+    core = LookupCore(config, tls)
     line = await WorkerEnd.open(descriptor, core.report)
     try:
         await core.start()

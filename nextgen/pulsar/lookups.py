@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Protocol
 
+from nextgen.pulsar.service_urls import split_urls
 from protos.pulsar.PulsarApi_pb2 import CommandLookupTopicResponse
 
 _SIZES = struct.Struct(">II")
@@ -64,13 +65,16 @@ _LOW_NUMBERS = tuple(bytes((number,)) for number in range(128))
 def lookup_answer_beginnings(broker_url: str) -> tuple[bytes, ...]:
     """Return the part of an answer's frame before the request id, by the id's number of bytes.
 
-    The answer is Connect to ``broker_url``, authoritative; the request id comes last.
+    The answer is Connect to ``broker_url`` (see ``service_urls``), authoritative; the request id
+    comes last.
 
     ``beginnings[len(number)] + number`` is the frame, where ``number`` is the request id as the
     client encoded it. There is one for each length that ``answer_burst`` uses.
     """
+    urls = split_urls(broker_url)
     response = CommandLookupTopicResponse(
-        brokerServiceUrl=broker_url,
+        brokerServiceUrl=urls.plain or None,
+        brokerServiceUrlTls=urls.tls or None,
         response=CommandLookupTopicResponse.Connect,
         authoritative=True,
     )

@@ -33,6 +33,7 @@ from nextgen.kernel.routing.names import (
 )
 from nextgen.pulsar.errors import server_error_of
 from nextgen.pulsar.frames import FIELD_OF_TYPE, request_id_of
+from nextgen.pulsar.service_urls import split_urls
 from nextgen.pulsar.topic_lists.answers import TopicListAnswers, needed_of_listing
 from nextgen.pulsar.topic_lists.listed import ListedTopics
 from nextgen.pulsar.topic_lists.permits import MemoryPermits
@@ -57,7 +58,7 @@ class Located:
     session_id: str
     """The broker's session that the assignment belongs to."""
     broker_url: str
-    """``pulsar://host:port``; empty if the broker does not speak the protocol."""
+    """As in ``service_urls``; empty if the broker does not speak the protocol."""
     topic_id: str
     unit: str
     """Empty for a whole topic, else like ``p3``."""
@@ -218,11 +219,12 @@ class MetadataCommands:
         request = command.lookupTopic
         name = parse_topic(request.topic)
         authorization.authorize(ANONYMOUS, Action.LOOK_UP, Resource.topic(name.text))
-        url = await broker_url_of(self._directory, name)
+        urls = split_urls(await broker_url_of(self._directory, name))
         return pulsar.BaseCommand(
             type=pulsar.BaseCommand.LOOKUP_RESPONSE,
             lookupTopicResponse=pulsar.CommandLookupTopicResponse(
-                brokerServiceUrl=url,
+                brokerServiceUrl=urls.plain or None,
+                brokerServiceUrlTls=urls.tls or None,
                 response=pulsar.CommandLookupTopicResponse.Connect,
                 request_id=request.request_id,
                 authoritative=True,

@@ -10,8 +10,10 @@ from nextgen.kernel.limits.pulsar import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALI
 from nextgen.pulsar.connection import PulsarConnection
 from nextgen.pulsar.inbound import InboundBudget
 from nextgen.pulsar.keep_alive import KeepAlive
+from nextgen.runtime.security.process_tls import ClientTls
 from nextgen.runtime.servers.open_files import pulsar_connections_max
 from nextgen.runtime.servers.ports_check import assert_port_free, port_refusal
+from nextgen.runtime.servers.tls_door import TlsDoor
 from nextgen.tasks.timeouts import timeout
 
 BACKLOG = 1_024
@@ -36,9 +38,13 @@ class PulsarServer:
         self._factory = factory
         self._connections_max = connections_max
         self._keep_alive = KeepAlive(interval_ms=keep_alive_ms, inbound=inbound)
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
+        self._door: TlsDoor | None = None
         self._is_stopping = False
         self.port = 0
+        """The bound port without TLS; 0 if there is none."""
+        self.tls_port = 0
+        """The bound port with TLS; 0 if there is none."""
         self.refused_connections = 0
         """Clients closed because of ``connections_max``."""
 
@@ -68,19 +74,39 @@ class PulsarServer:
         Raises:
             RefusesToStart: The port is taken; the message contains ``purpose``.
         """
+        self.port = await self._listen(self._new_connection, host, port, purpose, reuse_port)
+        return self.port
+
+    async def start_tls(
+        self, host: str, port: int, purpose: str, tls: ClientTls, *, reuse_port: bool = False
+    ) -> int:
+        """Listen for ``pulsar+ssl``, beside the plain port or alone; else as ``start``."""
+        self._door = TlsDoor(tls.server_context, self._new_connection)
+        self.tls_port = await self._listen(self._door, host, port, purpose, reuse_port)
+        return self.tls_port
+
+    async def _listen(
+        self,
+        factory: Callable[[], asyncio.Protocol],
+        host: str,
+        port: int,
+        purpose: str,
+        reuse_port: bool,
+    ) -> int:
         # Read here: the process raises its limit of open files after its parts are made.
         self._connections_max = pulsar_connections_max(self._connections_max)
         if not reuse_port:
             assert_port_free(host, port, purpose)
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                self._new_connection, host, port, backlog=BACKLOG, reuse_port=reuse_port or None
+            server = await loop.create_server(
+                factory, host, port, backlog=BACKLOG, reuse_port=reuse_port or None
             )
         except OSError as error:
             raise port_refusal(host, port, purpose, error) from error
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self.port
+        self._servers.append(server)
+        bound: int = server.sockets[0].getsockname()[1]
+        return bound
 
     async def stop(self, grace_ms: int) -> None:
         """Accept no new clients, close the connections, and drop after ``grace_ms`` what remains.
@@ -88,8 +114,10 @@ class PulsarServer:
         Subclasses notify their clients before they call this.
         """
         self._is_stopping = True
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
+        if self._door is not None:
+            self._door.close()
         for connection in self.connections():
             connection.close_after_flush()
         try:

@@ -7,6 +7,7 @@ are collected and reported together, one sentence each.
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from nextgen.kernel.governance.auto_scale_policy import (
     resolve,
 )
 from nextgen.kernel.limits.write import WRITES_WAITING_PER_TENANT_MAX
+from nextgen.runtime.tls_settings import TlsFiles, TlsSettings
 
 PORT_MAX = 65_535
 
@@ -66,6 +68,33 @@ def _variable(name: str) -> str:
     return "NEXTGEN_" + name.removeprefix("--").replace("-", "_").upper()
 
 
+TLS_FLAGS = (
+    Flag(
+        "--tls-cert-file",
+        "certificate of this process, PEM; default: no TLS",
+        "",
+        ("--tlsCertificateFilePath",),
+    ),
+    Flag("--tls-key-file", "its key, PEM, without a password", "", ("--tlsKeyFilePath",)),
+    Flag(
+        "--tls-ca-file",
+        "authorities whose certificates nodes and clients may have, PEM",
+        "",
+        ("--tlsTrustCertsFilePath",),
+    ),
+    Flag("--client-tls-cert-file", "another certificate for clients; default: the same", ""),
+    Flag("--client-tls-key-file", "its key", ""),
+    Flag("--client-tls-ca-file", "authorities whose certificates clients may have", ""),
+    Flag(
+        "--tls-require-client-cert",
+        "true: clients too need a certificate, of an authority in the file",
+        "false",
+        ("--tlsRequireTrustedClientCertOnConnect",),
+    ),
+    Flag("--insecure", "true: listen beyond this machine without TLS", "false"),
+)
+"""Flags of every process: its certificates, and what it may do without."""
+
 NODE_FLAGS = (
     Flag("--node-id", "name of this process, unique in the cluster and for ever the same"),
     Flag("--cluster-id", "name of the cluster; whatever belongs to another is refused"),
@@ -74,6 +103,7 @@ NODE_FLAGS = (
     Flag("--http-listen", "host:port of metrics and probes"),
     Flag("--cluster-secret-file", "file with the cluster secret; default: there is none", ""),
     Flag("--cluster-secret-required", "false: take peers without proof of it too", "true"),
+    *TLS_FLAGS,
 )
 """Flags of every process."""
 
@@ -87,6 +117,8 @@ RAFT_FLAGS = (
 PULSAR_FLAGS = (
     Flag("--pulsar-listen", "host:port of the Pulsar protocol; default: it is not spoken", ""),
     Flag("--pulsar-advertise", "host:port where clients reach it; default: --pulsar-listen", ""),
+    Flag("--pulsar-tls-listen", "host:port of pulsar+ssl; default: it is not spoken", ""),
+    Flag("--pulsar-tls-advertise", "where clients reach it; default: --pulsar-tls-listen", ""),
 )
 """Flags of every process that Pulsar clients connect to."""
 
@@ -245,6 +277,47 @@ class Given:
         endpoint = self._values["--otlp-endpoint"] or environment.get(OTLP_ENDPOINT_VARIABLE, "")
         return TraceSettings(endpoint, Path(file) if file else None, ratio)
 
+    def tls(self, *more_listens: str) -> TlsSettings:
+        """Return the settings of ``TLS_FLAGS``.
+
+        Notes a mistake if any of ``--listen``, ``--http-listen`` and ``more_listens`` is beyond
+        this machine without TLS, unless ``--insecure`` is true.
+        """
+        nodes = self._tls_files("--tls")
+        clients = self._tls_files("--client-tls") or nodes
+        required = self.truth("--tls-require-client-cert")
+        if required and clients is None:
+            self.mistakes.append("--tls-require-client-cert is true without --tls-cert-file")
+        if self._values.get("--pulsar-tls-listen") and clients is None:
+            self.mistakes.append("--pulsar-tls-listen is given without --tls-cert-file")
+        if not self.truth("--insecure"):
+            self._check_exposure(nodes, clients, more_listens)
+        return TlsSettings(nodes, clients, required)
+
+    def _tls_files(self, prefix: str) -> TlsFiles | None:
+        names = [f"{prefix}-{part}-file" for part in ("cert", "key", "ca")]
+        given = [self._values[name] for name in names]
+        if not any(given):
+            return None
+        if not all(given):
+            missing = ", ".join(name for name in names if not self._values[name])
+            self.mistakes.append(f"a certificate, its key and an authority: {missing} is missing")
+            return None
+        cert, key, ca = map(Path, given)
+        return TlsFiles(cert, key, ca)
+
+    def _check_exposure(
+        self, nodes: TlsFiles | None, clients: TlsFiles | None, more: Sequence[str]
+    ) -> None:
+        secured = {"--listen": nodes, "--raft-listen": nodes, "--http-listen": clients}
+        for name in ("--listen", "--http-listen", *more):
+            address = self.parse_address(name, self._values[name], note_mistakes=False)
+            if secured.get(name) is None and address.host and not is_loopback(address.host):
+                self.mistakes.append(
+                    f"{name} {address} is beyond this machine and would be served without TLS: "
+                    "give certificates with --tls-cert-file, or --insecure true"
+                )
+
     def check(self) -> None:
         """Return if there was no mistake.
 
@@ -253,6 +326,27 @@ class Given:
         """
         if self.mistakes:
             raise RefusesToStart("; ".join(self.mistakes))
+
+
+def flags_of_tls(settings: TlsSettings) -> dict[str, str]:
+    """Return the flags that give a worker the same TLS.
+
+    It listens where the process that started it does, so it is not asked about that again.
+    """
+    flags = {"--insecure": "true"}
+    for prefix, files in (("--tls", settings.nodes), ("--client-tls", settings.clients)):
+        if files is not None:
+            names = (f"{prefix}-{part}-file" for part in ("cert", "key", "ca"))
+            flags |= dict(zip(names, map(str, files.paths), strict=True))
+    return flags | {"--tls-require-client-cert": str(settings.are_clients_certified).lower()}
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches ``host``."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def read_settings(

@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 
 from nextgen.client.cluster.view import ClusterView
+from nextgen.client.transport.role_gate import check_caller, roles_of_kind
 from nextgen.client.wire.errors import to_detail
 from nextgen.kernel.errors import (
     DeadlineExceeded,
@@ -59,6 +60,7 @@ class BrokerSessionServicer:
             hello = await _first(messages)
             if hello is None:
                 return
+            check_caller(context, roles_of_kind("broker"), hello.broker_id)
             sessions = self._sessions_of(hello)
             async with timeout(SESSION_TTL_MS / 1000):
                 connection = await sessions.connect(hello)

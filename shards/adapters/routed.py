@@ -19,6 +19,7 @@ from nextgen.kernel.limits.cluster import PAGE_BYTES_MAX, PROPERTIES_BYTES_MAX
 from nextgen.kernel.limits.shadow import SOURCE_POLICIES_BYTES_MAX
 from nextgen.kernel.limits.stream import STREAM_CHANNEL_KEEPALIVE_MS
 from nextgen.kernel.routing.names import parse_topic
+from nextgen.runtime.security.node_identity import NodeRole
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
     KIND_TENANT,
@@ -178,7 +179,9 @@ class LinkedHomes:
 
     def __init__(self, link: ClusterLink) -> None:
         self._link = link
-        self._channels = SharedChannels(keepalive_ms=STREAM_CHANNEL_KEEPALIVE_MS)
+        self._channels = SharedChannels(
+            NodeRole.SHARD_NODE, keepalive_ms=STREAM_CHANNEL_KEEPALIVE_MS
+        )
 
     def home_of(self, kind: Kind, name: str) -> int:
         shard_id = self._link.view.shard_for_key(_routing_key(kind, name))

@@ -35,6 +35,7 @@ from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.governance.broker_load import BrokerLoad
 from nextgen.kernel.limits.cluster import BROKER_ARRIVALS_MAX, BROKER_GOODBYE_MS_MAX
 from nextgen.kernel.limits.scalable import DRAINED_UNITS_PER_MESSAGE_MAX
+from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.runtime.telemetry import lookup_steps, tracing
 from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
@@ -68,7 +69,7 @@ class GrpcManagerConnection:
     def __init__(self, endpoint: str, hello: wire.BrokerHello, clock: Clock) -> None:
         self._endpoint = endpoint
         self._clock = clock
-        self._channel = open_channel(endpoint)
+        self._channel = open_channel(endpoint, NodeRole.SHARD_NODE)
         self._call: _Call | None = None
         self._has_begun = asyncio.Event()
         self._hello: wire.BrokerHello | None = hello

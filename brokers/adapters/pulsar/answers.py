@@ -10,6 +10,7 @@ from brokers.domain.position import Position
 from brokers.ports.consumer import Dispatch
 from nextgen.pulsar.connection import NO_REQUEST_ID
 from nextgen.pulsar.frames import FIELD_OF_TYPE, encode_command
+from nextgen.pulsar.service_urls import split_urls
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _UINT64 = 2**64
@@ -91,24 +92,28 @@ def send_error(
 
 def close_producer(producer_id: int, broker_url: str) -> pulsar.BaseCommand:
     """Return CLOSE_PRODUCER, which redirects a producer; without a URL it looks its topic up."""
+    urls = split_urls(broker_url)
     return pulsar.BaseCommand(
         type=pulsar.BaseCommand.CLOSE_PRODUCER,
         close_producer=pulsar.CommandCloseProducer(
             producer_id=producer_id,
             request_id=NO_REQUEST_ID,
-            assignedBrokerServiceUrl=broker_url or None,
+            assignedBrokerServiceUrl=urls.plain or None,
+            assignedBrokerServiceUrlTls=urls.tls or None,
         ),
     )
 
 
 def close_consumer(consumer_id: int, broker_url: str) -> pulsar.BaseCommand:
     """Return CLOSE_CONSUMER, which redirects a consumer; without a URL it looks its topic up."""
+    urls = split_urls(broker_url)
     return pulsar.BaseCommand(
         type=pulsar.BaseCommand.CLOSE_CONSUMER,
         close_consumer=pulsar.CommandCloseConsumer(
             consumer_id=consumer_id,
             request_id=NO_REQUEST_ID,
-            assignedBrokerServiceUrl=broker_url or None,
+            assignedBrokerServiceUrl=urls.plain or None,
+            assignedBrokerServiceUrlTls=urls.tls or None,
         ),
     )
 

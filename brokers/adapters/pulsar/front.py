@@ -43,9 +43,11 @@ from nextgen.pulsar.topic_lists.listed import ListedTopics
 from nextgen.pulsar.topic_lists.ports import TopicLists
 from nextgen.pulsar.topic_lists.session import TopicWatches
 from nextgen.pulsar.topic_lists.settings import DEFAULT_TOPIC_LISTS, TopicListSettings
+from nextgen.runtime.security.process_tls import ClientTls
 from nextgen.tasks.background import cancel_and_wait, keep
 
 _NAME_TOKEN_BYTES = 6
+_PURPOSE = "the broker's Pulsar clients"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +153,19 @@ class PulsarFront:
         Raises:
             RefusesToStart: The port is taken.
         """
-        bound = await self._server.start(host, port, "the broker's Pulsar clients")
-        self._upkeep = keep("topic_upkeep", Upkeep(self.topics, self._clock).run)
+        bound = await self._server.start(host, port, _PURPOSE)
+        self._begin_upkeep()
         return bound
+
+    async def start_tls(self, host: str, port: int, tls: ClientTls) -> int:
+        """Listen for ``pulsar+ssl``, beside the plain port or alone; else as ``start``."""
+        bound = await self._server.start_tls(host, port, _PURPOSE, tls)
+        self._begin_upkeep()
+        return bound
+
+    def _begin_upkeep(self) -> None:
+        if self._upkeep is None:
+            self._upkeep = keep("topic_upkeep", Upkeep(self.topics, self._clock).run)
 
     async def stop(self, grace_ms: int) -> None:
         """Redirect the clients, close every topic, and then the connections."""

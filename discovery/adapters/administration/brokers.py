@@ -97,7 +97,8 @@ class Brokers:
         if not live:
             raise RestFailure(404, "no broker lives")
         http = self._directory.view.brokers[live[0]].endpoints.http
-        return content({"brokerId": live[0], "serviceUrl": f"http://{http}" if http else ""})
+        scheme = "https" if self._local.has_https else "http"
+        return content({"brokerId": live[0], "serviceUrl": f"{scheme}://{http}" if http else ""})
 
     async def _health(self, request: RestRequest) -> Answer:
         broker_id = request.query.get("brokerId", "")

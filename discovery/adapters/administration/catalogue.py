@@ -73,7 +73,7 @@ def all_routes(services: AdminServices) -> list[Route]:
     scalable = ScalableTopics(services.owners, services.inventory)
     layouts = LayoutService(services.owners, services.inventory)
     return [
-        *Lookups(services.topics, services.directory).routes(),
+        *Lookups(services.topics, services.directory, has_https=local.has_https).routes(),
         *topic_routes(services.owners, services.inventory, services.listing, services.moves),
         *Tenants(tenants, local.name).routes(),
         *Namespaces(namespaces, tenants, policies, services.directory, local.name).routes(),

@@ -12,6 +12,7 @@ from discovery.adapters.rest.answer import Answer, RestFailure, content
 from discovery.adapters.rest.request import RestRequest, shown
 from discovery.adapters.rest.route import Body, Route
 from nextgen.kernel.routing.names import parse_tenant
+from nextgen.pulsar.service_urls import split_urls
 from nextgen.runtime.security.authorization import Action
 
 _CLUSTERS = "/admin/v2/clusters"
@@ -34,7 +35,14 @@ class LocalCluster:
     name: str
     http_url: str
     pulsar_url: str
+    """As in ``service_urls``."""
+
     manager_endpoints: tuple[str, ...] = ()
+
+    @property
+    def has_https(self) -> bool:
+        """Whether the HTTP ports of the cluster speak TLS."""
+        return self.http_url.startswith("https://")
 
 
 class Clusters:
@@ -109,12 +117,13 @@ class Clusters:
 
     async def _get(self, request: RestRequest) -> Answer:
         self._check_known(request)
+        urls, web = split_urls(self._local.pulsar_url), self._local.http_url
         return content(
             {
-                "serviceUrl": self._local.http_url,
-                "serviceUrlTls": "",
-                "brokerServiceUrl": self._local.pulsar_url,
-                "brokerServiceUrlTls": "",
+                "serviceUrl": "" if self._local.has_https else web,
+                "serviceUrlTls": web if self._local.has_https else "",
+                "brokerServiceUrl": urls.plain,
+                "brokerServiceUrlTls": urls.tls,
             }
         )
 

@@ -18,6 +18,7 @@ from nextgen.kernel.errors import InvalidRequest, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.pulsar.metadata_commands import TopicDirectory
 from nextgen.pulsar.policies.whole_policies import WHOLE_BUNDLE
+from nextgen.pulsar.service_urls import split_urls
 from nextgen.runtime.security.authorization import Action
 
 _SCHEMA_VERSION_BYTES = 8
@@ -29,9 +30,12 @@ _LOOKUP = f"/lookup/v2/topic/{{topic-domain}}{_TOPIC}"
 class Lookups:
     """Answers the requests that clients send before they connect to a broker."""
 
-    def __init__(self, topics: TopicDirectory, cluster: Directory) -> None:
+    def __init__(
+        self, topics: TopicDirectory, cluster: Directory, *, has_https: bool = False
+    ) -> None:
         self._topics = topics
         self._cluster = cluster
+        self._has_https = has_https
 
     def routes(self) -> list[Route]:
         return [
@@ -90,17 +94,18 @@ class Lookups:
             url = self._topics.any_broker_url(name.text) or ""
         if not url:
             raise Unavailable(f"there is no broker that speaks Pulsar for {name.text}")
-        broker_id, http_url = self._addresses(url)
+        urls = split_urls(url)
+        broker_id, http_url, https_url = self._addresses(url)
         # Without brokerUrlTls and brokerUrlSsl, empty or not, C++ clients crash.
         return content(
             {
                 "brokerId": broker_id,
-                "brokerUrl": url,
-                "brokerUrlTls": "",
+                "brokerUrl": urls.plain,
+                "brokerUrlTls": urls.tls,
                 "httpUrl": http_url,
-                "httpUrlTls": "",
-                "nativeUrl": url,
-                "brokerUrlSsl": "",
+                "httpUrlTls": https_url,
+                "nativeUrl": urls.plain,
+                "brokerUrlSsl": urls.tls,
             }
         )
 
@@ -125,13 +130,18 @@ class Lookups:
         version_number = int.from_bytes(stored.version, "big")
         return content(schema_content(version_number, stored.kind, stored.data, stored.properties))
 
-    def _addresses(self, broker_url: str) -> tuple[str, str]:
-        """Return the id and HTTP URL of the broker with this Pulsar URL; empty if it has none."""
+    def _addresses(self, broker_url: str) -> tuple[str, str, str]:
+        """Return the id, the HTTP and the HTTPS URL of the broker with this Pulsar URL; each "" if
+        it has none. A broker serves HTTPS if this process does."""
         for broker in self._cluster.view.brokers.values():
             if broker.is_live and broker.endpoints.pulsar_url == broker_url:
                 http = broker.endpoints.http
-                return broker.broker_id, f"http://{http}" if http else ""
-        return "", ""
+                if not http:
+                    return broker.broker_id, "", ""
+                if self._has_https:
+                    return broker.broker_id, "", f"https://{http}"
+                return broker.broker_id, f"http://{http}", ""
+        return "", "", ""
 
 
 def _schema_version(version: str) -> bytes:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from discovery.config import DiscoveryConfig, fairness_flags
 from nextgen.pulsar.topic_lists.settings import flags_of_topic_lists
-from nextgen.runtime.settings import Address, TraceSettings
+from nextgen.runtime.settings import Address, TraceSettings, flags_of_tls
 
 
-def worker_arguments(config: DiscoveryConfig, pulsar_port: int) -> list[str]:
+def worker_arguments(
+    config: DiscoveryConfig, pulsar_port: int, pulsar_tls_port: int = 0
+) -> list[str]:
     """Return the flags of a worker: what it needs, and nothing that it would listen on alone."""
-    assert config.pulsar_listen is not None, "workers share a port"
     flags = {
         "--node-id": f"{config.node_id}.w{{number}}",
         "--cluster-id": config.cluster_id,
@@ -17,16 +18,31 @@ def worker_arguments(config: DiscoveryConfig, pulsar_port: int) -> list[str]:
         "--advertise": str(config.advertise),
         "--http-listen": str(config.advertise),
         "--cluster-managers": ",".join(str(address) for address in config.cluster_managers),
-        "--pulsar-listen": str(Address(config.pulsar_listen.host, pulsar_port)),
-        "--pulsar-advertise": str(config.pulsar_advertise or config.advertise),
+        **_shared("--pulsar", config.pulsar_listen, config.pulsar_advertise, pulsar_port),
+        **_shared(
+            "--pulsar-tls",
+            config.pulsar_tls_listen,
+            config.pulsar_tls_advertise,
+            pulsar_tls_port,
+        ),
         "--workers": "1",
         **fairness_flags(config.fairness),
         **flags_of_topic_lists(config.topic_lists),
         "--cluster-secret-file": str(config.cluster_secret_file or ""),
         "--cluster-secret-required": str(config.cluster_secret_required).lower(),
+        **flags_of_tls(config.tls),
         **_trace_flags(config.tracing),
     }
     return [part for flag in flags.items() for part in flag]
+
+
+def _shared(
+    prefix: str, listen: Address | None, advertise: Address | None, port: int
+) -> dict[str, str]:
+    if listen is None:
+        return {}
+    shared = {f"{prefix}-listen": str(Address(listen.host, port))}
+    return shared | ({} if advertise is None else {f"{prefix}-advertise": str(advertise)})
 
 
 def _trace_flags(settings: TraceSettings) -> dict[str, str]:

@@ -19,6 +19,7 @@ from nextgen.kernel.errors import (
     Unauthenticated,
     Unavailable,
 )
+from nextgen.runtime.security.node_identity import NodeRole
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.cluster_service_pb2_grpc import ClusterServiceStub
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
@@ -69,7 +70,7 @@ async def ask_manager_leader(
 
 
 async def _ask_one(endpoint: str, ask: Callable[[Any], Awaitable[T]]) -> T:
-    channel = open_channel(endpoint)
+    channel = open_channel(endpoint, NodeRole.CLUSTER_MANAGER)
     try:
         return await ask(ClusterServiceStub(channel))
     except grpc.RpcError as error:

@@ -20,6 +20,7 @@ from nextgen.cli.console.options import (
 )
 from nextgen.cli.console.output import print_json, print_line, print_table
 from nextgen.cli.local.plan import ClusterPlan, load_plan
+from nextgen.cli.local.security import authority_file
 from nextgen.cli.local.supervise import Supervisor, choose_plan, start_detached, stop_running
 from nextgen.kernel.errors import MetadataError, RefusesToStart
 from nextgen.runtime.lifecycle.exit_code import ExitCode, code_of, print_error
@@ -46,6 +47,9 @@ def up(
         int | None,
         typer.Option("--port-base", min=1, max=65_535, help="First port. Default: 17000."),
     ] = None,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Every port with TLS; certificates are made.")
+    ] = False,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
@@ -56,12 +60,12 @@ def up(
     directory = data_dir_of(data_dir)
     began = time.monotonic()
     try:
-        plan = choose_plan(directory, minimal=minimal, shards=shards, port_base=port_base)
+        plan = choose_plan(directory, minimal=minimal, shards=shards, port_base=port_base, tls=tls)
         plan.check_ports()
         if not json_output:
             print_line(f"starting {len(plan.nodes)} processes in {directory} …", stderr=True)
         if detach:
-            start_detached(_arguments(directory, minimal, shards, port_base), directory)
+            start_detached(_arguments(directory, minimal, shards, port_base, tls), directory)
             _announce(plan, directory, began, json_output)
             return
     except MetadataError as error:
@@ -71,11 +75,13 @@ def up(
 
 
 def _arguments(
-    directory: Path, minimal: bool, shards: int | None, port_base: int | None
+    directory: Path, minimal: bool, shards: int | None, port_base: int | None, tls: bool
 ) -> list[str]:
     arguments = ["--data-dir", str(directory)]
     if minimal:
         arguments.append("--minimal")
+    if tls:
+        arguments.append("--tls")
     if shards is not None:
         arguments += ["--shards", str(shards)]
     if port_base is not None:
@@ -108,6 +114,7 @@ def _announce(plan: ClusterPlan, directory: Path, began: float, json_output: boo
                 "data_dir": str(directory),
                 "target": ",".join(plan.discovery_endpoints),
                 "service_url": plan.service_url,
+                **({"tls_ca_file": str(authority_file(directory))} if plan.tls else {}),
                 "nodes": [
                     {"node_id": n.node_id, "kind": n.kind, "grpc": n.grpc, "http": n.http}
                     | ({"pulsar": n.pulsar} if n.pulsar else {})
@@ -125,6 +132,8 @@ def _announce(plan: ClusterPlan, directory: Path, began: float, json_output: boo
     )
     print_line(f"ready after {time.monotonic() - began:.1f} s")
     print_line(f"service URL for Pulsar clients: {plan.service_url}")
+    if plan.tls:
+        print_line(f"trusted certificates for them: {authority_file(directory)}")
 
 
 def down(data_dir: DataDir = None, json_output: JsonFlag = False) -> None:

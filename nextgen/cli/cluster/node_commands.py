@@ -16,11 +16,11 @@ from nextgen.cli.local.cluster import BROKER_LEAVES_MS_MAX
 from nextgen.cli.local.cluster_state import RunningCluster, read_state
 from nextgen.cli.local.plan import ClusterPlan, NodePlan, load_plan
 from nextgen.cli.local.readiness import readiness
+from nextgen.cli.local.security import use_security
 from nextgen.cli.local.supervise import RELOAD_SIGNAL
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, Refused, RefusesToStart
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
-from nextgen.runtime.security.cluster_proof import use_credentials
 
 KINDS = {"shard": "shard-node", "discovery": "discovery", "broker": "broker"}
 """Kinds of nodes that can be added. The set of cluster managers is fixed by their flags."""
@@ -105,7 +105,7 @@ def _running(directory: Path) -> tuple[ClusterPlan, RunningCluster]:
     plan, running = load_plan(directory), read_state(directory)
     if plan is None or running is None:
         raise RefusesToStart(f"no cluster runs in {directory}: start one with 'nextgen up'")
-    use_credentials(plan.credentials(directory))
+    use_security(plan, directory)
     return plan, running
 
 

@@ -10,8 +10,8 @@ import typer
 
 from nextgen.cli.local.cluster_state import read_state
 from nextgen.cli.local.plan import ClusterPlan, load_plan
+from nextgen.cli.local.security import use_environments_security, use_security
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.runtime.security.cluster_proof import credentials_of_environment, use_credentials
 
 DATA_DIR_VARIABLE = "NEXTGEN_DATA_DIR"
 TARGET_VARIABLE = "NEXTGEN_TARGET"
@@ -92,9 +92,9 @@ def endpoints_of(target: str | None, data_dir: Path | None) -> tuple[str, ...]:
     directory = data_dir_of(data_dir)
     plan = _plan_or_none(directory)
     if plan is not None and not set(addresses).isdisjoint(plan.discovery_endpoints):
-        use_credentials(plan.credentials(directory))
+        use_security(plan, directory)
     else:
-        use_credentials(credentials_of_environment(os.environ))
+        use_environments_security()
     return addresses
 
 
@@ -144,5 +144,5 @@ def _running_plan(data_dir: Path | None) -> ClusterPlan:
             f"the local cluster in {directory} does not run: start it with 'nextgen up', "
             "or name a discovery node with --target"
         )
-    use_credentials(plan.credentials(directory))
+    use_security(plan, directory)
     return plan

@@ -19,11 +19,10 @@ from typing import BinaryIO
 from nextgen.cli.local.cluster_state import remove_state, write_state
 from nextgen.cli.local.plan import MODULES, ClusterPlan, NodePlan, make_directory
 from nextgen.cli.local.readiness import readiness
+from nextgen.cli.local.security import make_security, use_security
 from nextgen.kernel.errors import DeadlineExceeded, RefusesToStart
 from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
 from nextgen.runtime.lifecycle.lifeline import LIFELINE_STDIN, LIFELINE_VARIABLE
-from nextgen.runtime.security.cluster_proof import use_credentials
-from nextgen.runtime.security.cluster_secret import SECRET_FILE, make_cluster_secret
 from nextgen.tasks.timeouts import timeout
 
 READY_TIMEOUT_MS = 30_000
@@ -115,8 +114,8 @@ class LocalCluster:
         """
         self.plan.check_ports()
         self.plan.save(self.data_dir)
-        make_cluster_secret(self.data_dir / SECRET_FILE)
-        use_credentials(self.plan.credentials(self.data_dir))
+        make_security(self.plan, self.data_dir)
+        use_security(self.plan, self.data_dir)
         make_directory(self.logs_dir)
         for node in self.plan.nodes:
             await self.start_node(node.node_id)
@@ -125,6 +124,7 @@ class LocalCluster:
         """Start one process that does not run, with the identity and the data it had before."""
         assert not self.is_running(node_id), f"{node_id} runs already"
         node = self.plan.node(node_id)
+        make_security(self.plan, self.data_dir)
         self._expected.discard(node_id)
         with self.log_path(node_id).open("ab") as log:
             process = await self.spawn(node, log)

@@ -18,6 +18,7 @@ from nextgen.cli.local.port_range import own_ports
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.kernel.input.json_fields import as_count, as_text, parse_json
 from nextgen.kernel.limits.cluster import SHARDS_MAX
+from nextgen.runtime.security.authority import CA_NAME, cert_file_of, key_file_of
 from nextgen.runtime.security.cluster_proof import ClusterCredentials
 from nextgen.runtime.security.cluster_secret import SECRET_FILE
 from nextgen.runtime.servers.ports_check import assert_port_free
@@ -26,6 +27,9 @@ from nextgen.runtime.settings import PORT_MAX
 HOST = "127.0.0.1"
 PLAN_FILE = "plan.json"
 PLAN_FORMAT = 2
+CERTS_FOLDER = "certs"
+"""The cluster's authority and certificates, below the data directory."""
+
 LEDGERS_FOLDER = "ledgers"
 """The brokers' messages, below the data directory: one place for all of them."""
 
@@ -120,6 +124,8 @@ class ClusterPlan:
     cluster_id: str
     size: ClusterSize
     nodes: tuple[NodePlan, ...]
+    tls: bool = False
+    """Whether every port needs TLS; the Pulsar ports are then those of ``pulsar+ssl``."""
 
     def of_kind(self, kind: str) -> list[NodePlan]:
         return [node for node in self.nodes if node.kind == kind]
@@ -139,7 +145,13 @@ class ClusterPlan:
     @property
     def service_url(self) -> str:
         """Return the service URL for Pulsar clients: all discovery nodes, tried in turn."""
-        return "pulsar://" + ",".join(node.pulsar for node in self.of_kind("discovery"))
+        scheme = "pulsar+ssl://" if self.tls else "pulsar://"
+        return scheme + ",".join(node.pulsar for node in self.of_kind("discovery"))
+
+    @property
+    def web_scheme(self) -> str:
+        """The scheme of the HTTP ports."""
+        return "https" if self.tls else "http"
 
     def credentials(self, data_dir: Path) -> ClusterCredentials | None:
         """Return the operator's credentials for calls to processes; None before the first start.
@@ -158,13 +170,14 @@ class ClusterPlan:
             "--listen": node.grpc,
             "--advertise": node.grpc,
             "--http-listen": node.http,
-            "--cluster-secret-file": str(data_dir / SECRET_FILE),
+            **self._security_of(node, data_dir),
         }
         if node.has_raft:
             flags |= {"--raft-listen": node.raft, "--raft-advertise": node.raft}
             flags |= {"--data-dir": str(data_dir / node.node_id)}
         if node.has_pulsar:
-            flags |= {"--pulsar-listen": node.pulsar, "--pulsar-advertise": node.pulsar}
+            prefix = "--pulsar-tls" if self.tls else "--pulsar"
+            flags |= {f"{prefix}-listen": node.pulsar, f"{prefix}-advertise": node.pulsar}
         if node.kind == "cluster-manager":
             flags |= {
                 "--peers": ",".join(
@@ -181,6 +194,16 @@ class ClusterPlan:
             flags |= {"--capacity-units": str(self.size.capacity_units)}
             flags |= {"--ledger-dir": str(data_dir / LEDGERS_FOLDER)}
         return [part for flag in flags.items() for part in flag]
+
+    def _security_of(self, node: NodePlan, data_dir: Path) -> dict[str, str]:
+        if not self.tls:
+            return {"--cluster-secret-file": str(data_dir / SECRET_FILE)}
+        directory = data_dir / CERTS_FOLDER
+        return {
+            "--tls-cert-file": str(cert_file_of(directory, node.node_id)),
+            "--tls-key-file": str(key_file_of(directory, node.node_id)),
+            "--tls-ca-file": str(cert_file_of(directory, CA_NAME)),
+        }
 
     def with_node(self, kind: str, taken_names: Iterable[str] = ()) -> ClusterPlan:
         """Return the plan with one more process of a kind, on free ports behind the others.
@@ -334,6 +357,7 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
             as_text(content["cluster_id"]),
             _checked(ClusterSize(**content["size"])),
             tuple(_checked_node(NodePlan(**node)) for node in content["nodes"]),
+            content.get("tls", False) is True,
         )
     except FileNotFoundError:
         return None

@@ -1,10 +1,11 @@
-"""Requests a process's readiness over plain HTTP, without a client library."""
+"""Requests a process's readiness over HTTP, without a client library."""
 
 from __future__ import annotations
 
 import asyncio
 
 from nextgen.kernel.input.json_fields import parse_json
+from nextgen.runtime.security.process_tls import tls_in_use
 from nextgen.tasks.timeouts import timeout
 
 ANSWER_TIMEOUT_MS = 1_000
@@ -12,11 +13,16 @@ ANSWER_BYTES_MAX = 64 * 1024
 
 
 async def readiness(http: str) -> tuple[bool, str]:
-    """Return whether the process at ``host:port`` is ready, and what it lacks if it is not."""
+    """Return whether the process at ``host:port`` is ready, and what it lacks if it is not.
+
+    It is asked over HTTPS if this process uses certificates.
+    """
     host, _, port = http.rpartition(":")
     try:
         async with timeout(ANSWER_TIMEOUT_MS / 1000):
-            reader, writer = await asyncio.open_connection(host, int(port))
+            tls = tls_in_use()
+            context = None if tls is None else tls.client_context()
+            reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
             try:
                 writer.write(b"GET /readyz HTTP/1.0\r\nHost: local\r\n\r\n")
                 answer = await reader.read(ANSWER_BYTES_MAX)

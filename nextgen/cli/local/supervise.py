@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -24,6 +25,7 @@ from nextgen.cli.local.plan import (
     make_directory,
     make_plan,
 )
+from nextgen.cli.local.security import check_same_security
 from nextgen.kernel.errors import DeadlineExceeded, RefusesToStart
 from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
 from nextgen.kernel.limits.inbound import LOG_FILES_CHECK_MS
@@ -52,7 +54,12 @@ Unsettled = Callable[[], Awaitable[Sequence[str]]]
 
 
 def choose_plan(
-    data_dir: Path, *, minimal: bool, shards: int | None, port_base: int | None
+    data_dir: Path,
+    *,
+    minimal: bool,
+    shards: int | None,
+    port_base: int | None,
+    tls: bool = False,
 ) -> ClusterPlan:
     """Return the plan stored in ``data_dir``, or a fresh one from the options.
 
@@ -70,7 +77,8 @@ def choose_plan(
     asked = make_plan(size) if port_base is None else make_plan(size, port_base=port_base)
     stored = load_plan(data_dir)
     if stored is None:
-        return asked
+        return replace(asked, tls=tls)
+    check_same_security(stored, data_dir, tls)
     differs = (minimal or shards is not None) and stored.size != size
     if differs or (port_base is not None and stored.nodes[0].grpc_port != port_base):
         raise RefusesToStart(

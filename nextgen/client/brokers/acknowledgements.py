@@ -11,6 +11,7 @@ import grpc.aio
 from nextgen.audit.interval_check import AcknowledgedInterval
 from nextgen.client.transport.channel import close_channel, open_channel, wait_connected
 from nextgen.client.wire.errors import error_of_rpc
+from nextgen.runtime.security.node_identity import NodeRole
 from protos.nextgen.v1 import broker_service_pb2 as pb
 
 _WATCH = "/nextgen.v1.BrokerService/WatchAcknowledgements"
@@ -22,7 +23,7 @@ async def acknowledged_intervals(endpoint: str) -> AsyncGenerator[list[Acknowled
     Raises:
         MetadataError: The broker could not be reached, or the stream broke.
     """
-    channel = open_channel(endpoint)
+    channel = open_channel(endpoint, NodeRole.BROKER)
     try:
         # A frozen process accepts a connection and then stays silent.
         await wait_connected(channel, endpoint)

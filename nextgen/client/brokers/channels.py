@@ -13,6 +13,7 @@ from nextgen.client.transport.channel import close_channel, open_channel
 from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, Unavailable
 from nextgen.kernel.limits.pulsar import BROKER_CHANNELS_MAX
+from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.tasks.background import start
 from nextgen.tasks.cancellation import cancel_requests
 
@@ -73,7 +74,7 @@ class BrokerChannels:
         if channel is None:
             if len(self._channels) >= BROKER_CHANNELS_MAX:
                 self._forget(next(iter(self._channels)))
-            channel = open_channel(endpoint)
+            channel = open_channel(endpoint, NodeRole.BROKER)
         self._channels[endpoint] = channel
         return channel
 

@@ -9,6 +9,7 @@ from nextgen.client.changes.shard_watch import ShardWatch, WatchListener
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.transport.shared_channels import SharedChannels
 from nextgen.kernel.limits.stream import STREAM_CHANNEL_KEEPALIVE_MS
+from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.tasks.background import cancel_and_wait, keep
 from protos.nextgen.v1.inventory_pb2 import Kind
 
@@ -22,7 +23,9 @@ class ShardStreams:
     def __init__(self, subscriber_id: str, link: ClusterLink) -> None:
         self._subscriber_id = subscriber_id
         self._link = link
-        self._channels = SharedChannels(keepalive_ms=STREAM_CHANNEL_KEEPALIVE_MS)
+        self._channels = SharedChannels(
+            NodeRole.SHARD_NODE, keepalive_ms=STREAM_CHANNEL_KEEPALIVE_MS
+        )
         self._streams: dict[int, tuple[ShardWatch, asyncio.Task[None]]] = {}
 
     def __repr__(self) -> str:

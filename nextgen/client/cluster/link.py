@@ -39,6 +39,7 @@ from nextgen.kernel.limits.cluster import (
     MANAGER_HEARTBEAT_MS,
     MANAGER_SILENCE_MS_MAX,
 )
+from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.tasks.background import cancel_and_wait, keep
 from nextgen.tasks.cancellation import cancel_requests
 from nextgen.tasks.groups import TaskGroup
@@ -268,7 +269,7 @@ class ClusterLink:
         """Connect and follow the stream until it breaks. Return whether it was connected, and the
         leader's address."""
         was_connected, hint = False, None
-        channel = open_channel(endpoint)
+        channel = open_channel(endpoint, NodeRole.CLUSTER_MANAGER)
         try:
             await wait_connected(channel, endpoint)
             await self._converse(channel, endpoint)

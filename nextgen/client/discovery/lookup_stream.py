@@ -18,6 +18,7 @@ from nextgen.client.transport.channel import close_channel, open_channel, wait_c
 from nextgen.client.wire.errors import error_of_rpc, from_detail
 from nextgen.kernel.errors import ConnectionLost, DeadlineExceeded, MetadataError, Unavailable
 from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
+from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.runtime.telemetry import tracing
 from nextgen.tasks.background import cancel_and_wait, start
 from nextgen.tasks.timeouts import timeout
@@ -147,7 +148,7 @@ class _Connection:
         self._pending: dict[int, asyncio.Future[LookupResponse]] = {}
         self._outbox: deque[bytes] = deque()
         self._wake = asyncio.Event()
-        self._channel = open_channel(endpoint)
+        self._channel = open_channel(endpoint, NodeRole.DISCOVERY)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:

@@ -32,6 +32,7 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.kernel.limits.write import COMMAND_REPEATED_MS_MAX
+from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.runtime.telemetry import tracing
 from protos.nextgen.v1.discovery_service_pb2 import GetPositionsRequest, GetPositionsResponse
 
@@ -73,7 +74,7 @@ class DiscoveryNodes:
         """Return the channel to one of the nodes."""
         channel = self._channels.get(endpoint)
         if channel is None:
-            channel = self._channels[endpoint] = open_channel(endpoint)
+            channel = self._channels[endpoint] = open_channel(endpoint, NodeRole.DISCOVERY)
         return channel
 
     def fail_over(self, failed: str) -> None:

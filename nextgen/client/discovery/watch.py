@@ -44,6 +44,7 @@ from nextgen.kernel.errors import (
 )
 from nextgen.kernel.limits.stream import WATCH_NAMES_MAX
 from nextgen.kernel.routing.slots import SlotTable
+from nextgen.runtime.security.node_identity import NodeRole
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchRequest, WatchUpdate
 
@@ -213,7 +214,7 @@ async def updates_of(
 
 async def _stream(endpoint: str, method: str, request: WatchRequest) -> AsyncGenerator[WatchUpdate]:
     # A connection of its own: a slow reader must not hold up other calls.
-    channel = open_channel(endpoint)
+    channel = open_channel(endpoint, NodeRole.DISCOVERY)
     try:
         await wait_connected(channel, endpoint)
         watch: Any = channel.unary_stream(

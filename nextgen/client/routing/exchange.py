@@ -38,6 +38,7 @@ from nextgen.kernel.limits.cluster import (
     SILENT_CONNECTION_MS,
 )
 from nextgen.kernel.limits.stream import EXCHANGE_IN_FLIGHT_MAX
+from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.tasks.background import cancel_and_wait, join, start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
@@ -68,7 +69,7 @@ class _Connection:
         self.endpoint = endpoint
         self.is_closed = False
         self._loop = asyncio.get_running_loop()
-        self._channel = open_channel(endpoint)
+        self._channel = open_channel(endpoint, NodeRole.SHARD_NODE)
         self._pending: dict[int, _Pending] = {}
         self._outbox = RequestOutbox()
         self._request_id = 0

@@ -17,6 +17,8 @@ from nextgen.kernel.limits.cluster import (
     GRPC_MESSAGE_BYTES_MAX,
 )
 from nextgen.runtime.security.cluster_proof import credentials_in_use
+from nextgen.runtime.security.node_identity import NodeRole, role_name
+from nextgen.runtime.security.process_tls import NodeTls, tls_in_use
 from nextgen.tasks.timeouts import timeout
 
 _RECONNECT_BACKOFF_MS_MAX = 200
@@ -39,16 +41,42 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-def open_channel(endpoint: str, *, keepalive_ms: int = CHANNEL_KEEPALIVE_MS) -> grpc.aio.Channel:
+def open_channel(
+    endpoint: str,
+    serves: NodeRole | None = None,
+    *,
+    keepalive_ms: int = CHANNEL_KEEPALIVE_MS,
+) -> grpc.aio.Channel:
     """Return a channel to ``endpoint`` (host:port). It connects with its first call.
+
+    With TLS the process there MUST have a certificate of the cluster for the role ``serves``, by
+    default for any role of a process, or nothing is sent to it.
 
     While nothing arrives and there is a call, it is pinged every ``keepalive_ms``.
 
-    If this process has credentials, calls between processes carry proof of them; a stream carries
-    it once ``wait_connected`` has returned.
+    Without TLS, if this process has credentials, calls between processes carry proof of them; a
+    stream carries it once ``wait_connected`` has returned.
     """
     options = (*CHANNEL_OPTIONS, ("grpc.keepalive_time_ms", keepalive_ms))
+    tls = tls_in_use()
+    if tls is not None:
+        return _secure_channel(endpoint, serves, tls, options)
     return with_proofs(grpc.aio.insecure_channel(endpoint, options=options))
+
+
+def _secure_channel(
+    endpoint: str,
+    serves: NodeRole | None,
+    tls: NodeTls,
+    options: tuple[tuple[str, int], ...],
+) -> grpc.aio.Channel:
+    material = tls.store.material
+    credentials = grpc.ssl_channel_credentials(material.ca, material.key, material.cert)
+    # Who it is counts, not where it is: addresses change, and a node at the right one may lie.
+    name = role_name(tls.identity.cluster_id, serves)
+    return grpc.aio.secure_channel(
+        endpoint, credentials, options=(*options, ("grpc.ssl_target_name_override", name))
+    )
 
 
 def with_proofs(channel: grpc.aio.Channel) -> grpc.aio.Channel:

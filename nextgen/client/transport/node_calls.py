@@ -8,6 +8,11 @@ them (ADR 0057).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from nextgen.runtime.security.node_identity import NodeRole
+
 GET_CHALLENGE = "/nextgen.v1.PeerService/GetChallenge"
 
 
@@ -74,3 +79,34 @@ NODE_CALLS = (
     )
 )
 """Paths of methods for the cluster's own processes and its operators."""
+
+_EVERYBODY = frozenset(NodeRole)
+_MEMBERS = _EVERYBODY - {NodeRole.CLUSTER_MANAGER}
+"""Roles of those who call a cluster manager, which calls shard nodes and nobody else."""
+
+_CALLERS: Mapping[str, frozenset[NodeRole]] = MappingProxyType(
+    {
+        "nextgen.v1.ClusterService": _MEMBERS,
+        "nextgen.v1.ShardService": _EVERYBODY,
+        "nextgen.v1.BrokerSessionService": frozenset({NodeRole.BROKER}),
+        "nextgen.v1.BrokerService": _MEMBERS,
+        "nextgen.v1.TopicAdmin": _MEMBERS,
+    }
+)
+"""Which roles may call the methods of a service; none may call those of a service that is not here.
+"""
+
+_CALLERS_OF_METHOD: Mapping[str, frozenset[NodeRole]] = MappingProxyType(
+    {
+        "/nextgen.v1.ClusterService/LeaseCapacity": frozenset({NodeRole.SHARD_NODE}),
+        "/nextgen.v1.ClusterService/ChangeReplicas": frozenset({NodeRole.OPERATOR}),
+        "/nextgen.v1.ClusterService/SetQuotas": frozenset({NodeRole.OPERATOR}),
+    }
+)
+"""Methods that fewer may call."""
+
+
+def callers_of(method: str) -> frozenset[NodeRole]:
+    """Return the roles whose holders may call a method that is not open (ADR 0144)."""
+    service = method.removeprefix("/").partition("/")[0]
+    return _CALLERS_OF_METHOD.get(method) or _CALLERS.get(service, frozenset())

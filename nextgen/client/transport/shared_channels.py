@@ -17,6 +17,7 @@ import grpc.aio
 from nextgen.client.transport.channel import close_channel, open_channel
 from nextgen.kernel.errors import NotLeader
 from nextgen.kernel.limits.cluster import CHANNEL_KEEPALIVE_MS
+from nextgen.runtime.security.node_identity import NodeRole
 
 
 class _SharedChannel:
@@ -30,10 +31,13 @@ class _SharedChannel:
 class SharedChannels:
     """The channels of one owner, by endpoint. Owned by one event loop.
 
-    ``keepalive_ms`` as in ``open_channel``.
+    ``serves`` and ``keepalive_ms`` as in ``open_channel``.
     """
 
-    def __init__(self, *, keepalive_ms: int = CHANNEL_KEEPALIVE_MS) -> None:
+    def __init__(
+        self, serves: NodeRole | None = None, *, keepalive_ms: int = CHANNEL_KEEPALIVE_MS
+    ) -> None:
+        self._serves = serves
         self._keepalive_ms = keepalive_ms
         self._channels: dict[str, _SharedChannel] = {}
 
@@ -49,7 +53,7 @@ class SharedChannels:
         """
         shared = self._channels.get(endpoint)
         if shared is None:
-            channel = open_channel(endpoint, keepalive_ms=self._keepalive_ms)
+            channel = open_channel(endpoint, self._serves, keepalive_ms=self._keepalive_ms)
             shared = self._channels[endpoint] = _SharedChannel(channel)
         shared.users += 1
         try:

@@ -20,6 +20,7 @@ from nextgen.harness.load.job_kinds import JOBS
 from nextgen.harness.load.reporter import Reporter
 from nextgen.kernel.errors import MetadataError
 from nextgen.runtime.security.cluster_proof import credentials_of_environment, use_credentials
+from nextgen.runtime.security.process_tls import tls_of_environment, use_tls
 
 EXIT_PARENT_GONE = 0
 
@@ -32,6 +33,7 @@ async def _main() -> None:
     # stdout has the job's messages, and nothing between them.
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     use_credentials(credentials_of_environment(os.environ))
+    use_tls(tls_of_environment(os.environ))
     reporter = Reporter()
     listening = asyncio.create_task(_listen(reader, reporter))
     # A collection over the prepared requests would show up as a latency of the servers.

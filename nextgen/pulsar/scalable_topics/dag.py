@@ -5,6 +5,7 @@ from __future__ import annotations
 from nextgen.kernel.routing.names import TopicName
 from nextgen.kernel.scalable.ranges import WHOLE_RANGE, HashRange, initial_ranges
 from nextgen.pulsar.scalable_topics.ports import KnownLayout
+from nextgen.pulsar.service_urls import split_urls
 from protos.nextgen.v1.layouts_pb2 import TopicSegment
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
@@ -23,12 +24,18 @@ def dag_of(known: KnownLayout, controller_url: str) -> pulsar.ScalableTopicDAG:
 def _made(known: KnownLayout, controller_url: str) -> pulsar.ScalableTopicDAG:
     dag = pulsar.ScalableTopicDAG(epoch=known.topic.epoch)
     if controller_url:
-        dag.controller_broker_url = controller_url
+        urls = split_urls(controller_url)
+        dag.controller_broker_url = urls.plain
+        if urls.tls:
+            dag.controller_broker_url_tls = urls.tls
     for segment in known.topic.segments:
         _add(dag, segment)
         url = known.owners.get(segment.segment_id)
         if url and not segment.is_sealed:
-            dag.segment_brokers.add(segment_id=segment.segment_id, broker_url=url)
+            urls = split_urls(url)
+            address = dag.segment_brokers.add(segment_id=segment.segment_id, broker_url=urls.plain)
+            if urls.tls:
+                address.broker_url_tls = urls.tls
     return dag
 
 

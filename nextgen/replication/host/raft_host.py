@@ -33,7 +33,7 @@ from nextgen.replication.journal.worker import Runner
 from nextgen.replication.journal.writers import WriterPool
 from nextgen.replication.mesh.event_levels_file import EventLevelsFile
 from nextgen.replication.mesh.frames import HEARTBEATS_CHANNEL, Message
-from nextgen.replication.mesh.handshake import ClusterSecret
+from nextgen.replication.mesh.handshake import ClusterSecret, MeshTls
 from nextgen.replication.mesh.mesh import Mesh, MeshChannel
 from nextgen.replication.ports import (
     AppliedPoint,
@@ -99,11 +99,17 @@ def host_environment(
     listen_host: str,
     listen_port: int,
     secret: ClusterSecret | None = None,
+    tls: MeshTls | None = None,
 ) -> HostEnvironment:
     """Return sockets and threads."""
     return HostEnvironment(
         mesh=Mesh(
-            node_id, cluster_id, listen_host=listen_host, listen_port=listen_port, secret=secret
+            node_id,
+            cluster_id,
+            listen_host=listen_host,
+            listen_port=listen_port,
+            secret=secret,
+            tls=tls,
         ),
         make_executor=lambda name: ThreadPoolExecutor(1, thread_name_prefix=name),
         make_runner=WriterPool().runner,
@@ -130,8 +136,10 @@ class PySyncObjHost:
         random_source: random.Random | None = None,
         environment: HostEnvironment | None = None,
         secret: ClusterSecret | None = None,
+        tls: MeshTls | None = None,
     ) -> None:
-        """``secret`` is the one that peers must prove; a given ``environment`` has its own."""
+        """``secret`` is the one that peers must prove, ``tls`` what they need in its place; a given
+        ``environment`` has its own."""
         check_library()
         self._node_id = node_id
         self._cluster_id = cluster_id
@@ -140,7 +148,12 @@ class PySyncObjHost:
         self._storage = storage or DiskStorage()
         self._random = random_source or random.Random()
         self._environment = environment or host_environment(
-            node_id, cluster_id, listen_host=listen_host, listen_port=listen_port, secret=secret
+            node_id,
+            cluster_id,
+            listen_host=listen_host,
+            listen_port=listen_port,
+            secret=secret,
+            tls=tls,
         )
         self._mesh = self._environment.mesh
         self._groups: dict[GroupId, PySyncObjGroup] = {}

@@ -99,6 +99,9 @@ class PeerConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         _set_socket_options(transport.get_extra_info("socket"))
         self._hello_deadline = self._loop.call_later(HELLO_DEADLINE_S, self._hello_is_due)
+        secured = transport.get_extra_info("ssl_object")
+        if secured is not None:
+            self._handshake.certificate = secured.getpeercert()
         self._owner.connection_opened(self)
         if self.dialed is not None:
             self._transport.write(self._handshake.open())

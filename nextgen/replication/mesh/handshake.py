@@ -13,10 +13,12 @@ a secret a hello has no nonce and is answered by a hello, as in earlier releases
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgpack
 
@@ -64,11 +66,40 @@ class Peer:
     is_proven: bool
 
 
+class MeshDoor(Protocol):
+    """Makes the protocols of accepted connections, once their TLS handshake is done."""
+
+    def __call__(self) -> asyncio.Protocol: ...
+
+    def close(self) -> None:
+        """Drop the connections whose handshake is not done."""
+        ...
+
+
+class MeshTls(Protocol):
+    """TLS of a mesh: both ends have a certificate, and no secret is needed."""
+
+    def door(self, factory: Callable[[], asyncio.Protocol]) -> MeshDoor: ...
+
+    def client_context(self) -> ssl.SSLContext: ...
+
+    def on_excluded(self, listener: Callable[[frozenset[str]], None]) -> Callable[[], None]:
+        """Call ``listener`` with nodes that the cluster excludes; return what ends that."""
+        ...
+
+    def flaw_of(self, certificate: Any, node_id: str) -> str:
+        """Return why the holder of a verified certificate is not the peer ``node_id``, or ""."""
+        ...
+
+
 class HandshakeOwner(Protocol):
     """The part of a mesh that a handshake needs."""
 
     @property
     def secret(self) -> ClusterSecret | None: ...
+
+    @property
+    def tls(self) -> MeshTls | None: ...
 
     def hello_to(self, target_id: NodeId) -> Hello: ...
 
@@ -88,6 +119,8 @@ class Handshake:
         self, owner: HandshakeOwner, dialed: NodeId | None, make_nonce: Callable[[int], bytes]
     ) -> None:
         """``dialed`` is the node that this side connected to, None on the accepting side."""
+        self.certificate: Any = None
+        """The peer's certificate, which TLS has verified. Set it BEFORE the first frame."""
         self._owner = owner
         self._dialed = dialed
         self._nonce = make_nonce(NONCE_BYTES) if owner.secret is not None else b""
@@ -145,7 +178,12 @@ class Handshake:
         return b"", self._checked(hello, is_proven=is_proven)
 
     def _checked(self, hello: Hello, *, is_proven: bool) -> Peer:
-        secret = self._owner.secret
+        secret, tls = self._owner.secret, self._owner.tls
+        if tls is not None:
+            flaw = tls.flaw_of(self.certificate, hello.node_id)
+            if flaw:
+                raise RemoteProtocolError(f"{hello.node_id} is refused: {flaw}")
+            is_proven = True
         if secret is not None and secret.is_required and not is_proven:
             raise RemoteProtocolError(f"{hello.node_id} does not prove the cluster's secret")
         peer = Peer(hello, is_proven)

@@ -32,7 +32,7 @@ from nextgen.replication.mesh.frames import (
     Message,
     RemoteProtocolError,
 )
-from nextgen.replication.mesh.handshake import ClusterSecret, Peer
+from nextgen.replication.mesh.handshake import ClusterSecret, MeshDoor, MeshTls, Peer
 from nextgen.replication.ports import NodeId
 from nextgen.tasks.background import cancel_and_wait, keep, start
 from nextgen.tasks.timeouts import timeout
@@ -94,8 +94,13 @@ class Mesh:
         listen_port: int,
         incarnation: str | None = None,
         secret: ClusterSecret | None = None,
+        tls: MeshTls | None = None,
     ) -> None:
-        self._secret = secret
+        """With ``tls`` a certificate takes the place of the secret, which is not asked for."""
+        self._secret = secret if tls is None else None
+        self._tls = tls
+        self._door: MeshDoor | None = None
+        self._ends_exclusions: Callable[[], None] | None = None
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._listen_host = listen_host
@@ -147,22 +152,28 @@ class Mesh:
 
     async def start(self) -> None:
         """Listen. ``OSError`` names the port if it is taken."""
-        if self._secret is None:
+        if self._secret is None and self._tls is None:
             _logger.warning(
                 "no cluster secret: whatever reaches port %d and knows the cluster id and a "
                 "node id may take part in the Raft groups of this process",
                 self._listen_port,
             )
+        factory: Callable[[], asyncio.Protocol] = partial(PeerConnection, self, None)
+        if self._tls is not None:
+            factory = self._door = self._tls.door(factory)
+            self._ends_exclusions = self._tls.on_excluded(self._exclude)
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: PeerConnection(self, None), self._listen_host, self._listen_port
-        )
+        self._server = await loop.create_server(factory, self._listen_host, self._listen_port)
 
     async def stop(self) -> None:
         """Close every connection and the listener."""
         self._stopping = True
         if self._server is not None:
             self._server.close()
+        if self._door is not None:
+            self._door.close()
+        if self._ends_exclusions is not None:
+            self._ends_exclusions()
         tasks = [*self._dialers.values(), *self._probes.values()]
         await cancel_and_wait(*tasks)
         for _ in range(_ACCEPT_TURNS):
@@ -243,6 +254,11 @@ class Mesh:
             EVENT_LEVEL,
             shares_heartbeats=True,
         )
+
+    @property
+    def tls(self) -> MeshTls | None:
+        """The certificates that peers must have; None: no TLS."""
+        return self._tls
 
     @property
     def secret(self) -> ClusterSecret | None:
@@ -337,6 +353,12 @@ class Mesh:
 
     # Inside -----------------------------------------------------------------------------------
 
+    def _exclude(self, node_ids: frozenset[str]) -> None:
+        """Close the connections of nodes that the cluster has excluded."""
+        for connection in tuple(self._all_connections):
+            if connection.hello is not None and connection.hello.node_id in node_ids:
+                connection.abort()
+
     def _tell_disconnected(self, node_id: NodeId) -> None:
         for receiver in tuple(self._channels.values()):
             receiver.on_peer_disconnected(node_id)
@@ -368,7 +390,10 @@ class Mesh:
         try:
             async with timeout(deadline_s):
                 _, connection = await loop.create_connection(
-                    lambda: PeerConnection(self, node_id), host, port
+                    lambda: PeerConnection(self, node_id),
+                    host,
+                    port,
+                    ssl=None if self._tls is None else self._tls.client_context(),
                 )
             async with timeout(HELLO_DEADLINE_S):
                 await asyncio.shield(connection.established)

@@ -19,6 +19,7 @@ import structlog
 
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.runtime.security.cluster_secret import load_cluster_secret
+from nextgen.runtime.security.process_tls import tls_environment_of_child
 
 PROOF_KEY = "nextgen-proof-bin"
 """The metadata key of a call's proof."""
@@ -109,14 +110,18 @@ def credentials_in_use() -> ClusterCredentials | None:
     return _in_use
 
 
-def credentials_of_node(cluster_id: str, file: Path | None) -> ClusterCredentials | None:
+def credentials_of_node(
+    cluster_id: str, file: Path | None, *, has_tls: bool = False
+) -> ClusterCredentials | None:
     """Return the credentials of a process of the cluster and use them; None without a file.
+
+    ``has_tls``: certificates take the place of the secret.
 
     Raises:
         RefusesToStart: As ``ClusterCredentials.load``.
     """
     credentials = ClusterCredentials.load(cluster_id, file)
-    if credentials is None:
+    if credentials is None and not has_tls:
         _logger.warning(
             "no cluster secret: any program that reaches this process can act as a member of the "
             "cluster; see --cluster-secret-file"
@@ -126,8 +131,9 @@ def credentials_of_node(cluster_id: str, file: Path | None) -> ClusterCredential
 
 
 def environment_of_child(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environment`` for a child process that shall use the same credentials."""
-    return {**environment, **(_in_use.environment() if _in_use is not None else {})}
+    """Return ``environment`` for a child process with the same credentials and certificates."""
+    credentials = {} if _in_use is None else _in_use.environment()
+    return {**environment, **credentials, **tls_environment_of_child()}
 
 
 def credentials_of_environment(environment: Mapping[str, str]) -> ClusterCredentials | None:

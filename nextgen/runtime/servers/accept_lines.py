@@ -58,6 +58,18 @@ class AcceptLines:
             server.add_insecure_port(f"{host}:{port}")
         return port
 
+    def add_tls_port(
+        self, address: str, new_credentials: Callable[[], grpc.ServerCredentials]
+    ) -> int:
+        """As ``add_insecure_port``, over TLS. Each server has credentials of its own: those that
+        follow files remember what the server was given last."""
+        first, *others = self._servers
+        port = first.add_secure_port(address, new_credentials())
+        host = address.rpartition(":")[0]
+        for server in others:
+            server.add_secure_port(f"{host}:{port}", new_credentials())
+        return port
+
     async def start(self) -> None:
         for server in self._servers:
             await server.start()

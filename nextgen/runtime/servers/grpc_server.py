@@ -7,6 +7,7 @@ only prints its help does not pay for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nextgen.kernel.limits.cluster import (
@@ -23,6 +24,8 @@ from nextgen.runtime.servers.ports_check import assert_port_free, port_refusal
 
 if TYPE_CHECKING:
     import grpc.aio
+
+    from nextgen.runtime.security.tls import TlsStore
 
 KEEPALIVE_TIME_MS = 10_000
 """Milliseconds of silence on a connection before a ping."""
@@ -62,8 +65,12 @@ class GrpcServer:
         self._service_names = tuple(service_names)
         self.port = 0
 
-    async def start(self, host: str, port: int, purpose: str) -> int:
+    async def start(
+        self, host: str, port: int, purpose: str, *, tls: TlsStore | None = None
+    ) -> int:
         """Listen and return the bound port, which matters when ``port`` is 0.
+
+        With ``tls`` every caller needs a certificate that its authorities issued.
 
         Raises:
             RefusesToStart: The port is taken; the message contains ``purpose``.
@@ -71,12 +78,19 @@ class GrpcServer:
         # gRPC reports a taken port as an untyped failure; this check names the reason.
         assert_port_free(host, port, purpose)
         try:
-            self.port = self.server.add_insecure_port(f"{_bracketed(host)}:{port}")
+            self.port = self._listen(f"{_bracketed(host)}:{port}", tls)
         except RuntimeError as error:
             raise port_refusal(host, port, purpose, error) from error
         await self.set_serving(False)
         await self.server.start()
         return self.port
+
+    def _listen(self, address: str, tls: TlsStore | None) -> int:
+        if tls is None:
+            return self.server.add_insecure_port(address)
+        lines: Any = self.server  # See ``new_server``.
+        port: int = lines.add_tls_port(address, partial(_credentials, tls))
+        return port
 
     async def set_serving(self, is_serving: bool) -> None:
         """Set the health status: whether this process can do its work."""
@@ -134,6 +148,32 @@ def new_server(
     names = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
     return GrpcServer(server, servicer, service_names)
+
+
+def _credentials(tls: TlsStore) -> grpc.ServerCredentials:
+    """Return credentials that follow the files: gRPC asks at each handshake."""
+    import grpc
+
+    given = tls.material
+
+    def configuration() -> grpc.ServerCertificateConfiguration:
+        return grpc.ssl_server_certificate_configuration(
+            [(given.key, given.cert)], root_certificates=given.ca
+        )
+
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal given
+        present = tls.material
+        if present is given:
+            return None
+        given = present
+        return configuration()
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(),
+        changed,  # type: ignore[arg-type]  # None: nothing has changed. Its stubs do not say so.
+        require_client_authentication=True,
+    )
 
 
 def _server_options(connection_calls_max: int, connections_max: int, lines: int) -> Options:

@@ -15,8 +15,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 
 from nextgen.kernel.limits.pulsar import HTTP_BODY_BYTES_MAX
+from nextgen.runtime.security.process_tls import ClientTls
 from nextgen.runtime.servers.http_gate import HttpGate
 from nextgen.runtime.servers.ports_check import port_refusal
+from nextgen.runtime.servers.tls_door import TlsDoor
 
 BACKLOG = 128
 """Connections the kernel completes before they are accepted."""
@@ -57,10 +59,11 @@ class Probes:
         self._gate = HttpGate() if gate is None else gate
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None
+        self._door: TlsDoor | None = None
         self.port = 0
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen and return the bound port, which matters when ``port`` is 0.
+    async def start(self, host: str, port: int, tls: ClientTls | None = None) -> int:
+        """Listen and return the bound port, which matters when ``port`` is 0. With ``tls``: HTTPS.
 
         Raises:
             RefusesToStart: The port is taken.
@@ -79,7 +82,10 @@ class Probes:
         self._gate.handlers = runner.server
         try:
             loop = asyncio.get_running_loop()
-            self._listener = await loop.create_server(self._gate, host, port, backlog=BACKLOG)
+            factory: Callable[[], asyncio.Protocol] = self._gate
+            if tls is not None:
+                factory = self._door = TlsDoor(tls.server_context, self._gate)
+            self._listener = await loop.create_server(factory, host, port, backlog=BACKLOG)
         except OSError as error:
             await runner.cleanup()
             raise port_refusal(host, port, "metrics and health probes", error) from error
@@ -92,6 +98,8 @@ class Probes:
         runner, self._runner = self._runner, None
         if self._listener is not None:
             self._listener.close()
+        if self._door is not None:
+            self._door.close()
         if runner is not None:
             await runner.cleanup()
         self._gate.close()

@@ -67,6 +67,7 @@ def test_a_broker_that_speaks_pulsar_is_reached_where_it_listens():
 
 def test_a_broker_that_listens_everywhere_says_where_clients_reach_it():
     everywhere = [*REQUIRED, "--pulsar-listen", "0.0.0.0:6653", "--ledger-dir", "/ledgers"]
+    everywhere += ["--insecure", "true"]
 
     with pytest.raises(RefusesToStart, match="--pulsar-advertise"):
         parse_config(everywhere, {})

@@ -1,9 +1,19 @@
 """Flags, environment and the sentences about what is wrong with them."""
 
+from pathlib import Path
+
 import pytest
 
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.runtime.settings import Address, Flag, Given, read_settings
+from nextgen.runtime.settings import (
+    TLS_FLAGS,
+    Address,
+    Flag,
+    Given,
+    flags_of_tls,
+    read_settings,
+)
+from nextgen.runtime.tls_settings import NO_TLS, TlsFiles, TlsSettings
 
 FLAGS = (
     Flag("--node-id", "name"),
@@ -50,6 +60,64 @@ def test_every_mistake_is_reported_not_only_the_first():
         given.check()
 
     assert len(str(refusal.value).split("; ")) == 3
+
+
+SECURED = (
+    *FLAGS,
+    *(Flag("--http-listen", "metrics"), Flag("--pulsar-listen", "clients", "")),
+    *(Flag("--pulsar-tls-listen", "clients", ""), *TLS_FLAGS),
+)
+FILES = ("--tls-cert-file=c", "--tls-key-file=k", "--tls-ca-file=a")
+
+
+def secured(*arguments, listen="127.0.0.1:1", http="127.0.0.1:2"):
+    arguments = ("--node-id=a", f"--listen={listen}", f"--http-listen={http}", *arguments)
+    return read_settings("program", "what it does", SECURED, arguments, {})
+
+
+def mistakes(given):
+    given.tls("--pulsar-listen")
+    return given.mistakes
+
+
+def test_without_certificates_a_process_is_reached_from_its_own_machine_only():
+    assert mistakes(secured(listen="[::1]:1", http="localhost:2")) == []
+    for flag, given in (
+        ("--listen", secured(listen="0.0.0.0:1")),
+        ("--http-listen", secured(http="10.0.0.1:2")),
+        ("--pulsar-listen", secured("--pulsar-listen=some.host:3")),
+    ):
+        assert len(mistakes(given)) == 1
+        assert f"{flag} " in given.mistakes[0]
+        assert "--insecure true" in given.mistakes[0]
+        assert "--tls-cert-file" in given.mistakes[0]
+    assert mistakes(secured("--insecure=true", listen="0.0.0.0:1", http="0.0.0.0:2")) == []
+
+
+def test_with_certificates_all_but_a_plain_pulsar_port_may_be_reached_from_elsewhere():
+    assert mistakes(secured(*FILES, listen="0.0.0.0:1", http="0.0.0.0:2")) == []
+    plain = secured(*FILES, "--pulsar-listen=0.0.0.0:3")
+    assert ["--pulsar-listen" in mistake for mistake in mistakes(plain)] == [True]
+
+
+def test_certificates_are_given_whole_and_under_pulsars_names_too():
+    given = secured("--tlsCertificateFilePath=c", "--tlsKeyFilePath=k", "--tlsTrustCertsFilePath=a")
+    assert given.tls().nodes == TlsFiles(Path("c"), Path("k"), Path("a")) == given.tls().clients
+
+    both = secured(*FILES, "--client-tls-cert-file=d", "--client-tls-key-file=l")
+    assert "--client-tls-ca-file is missing" in mistakes(both)[0]
+    assert "without --tls-cert-file" in mistakes(secured("--pulsar-tls-listen=127.0.0.1:3"))[0]
+    assert "without --tls-cert-file" in mistakes(secured("--tls-require-client-cert=true"))[0]
+
+
+def test_a_worker_is_given_the_same_certificates():
+    settings = TlsSettings(
+        TlsFiles(Path("c"), Path("k"), Path("a")), TlsFiles(Path("d"), Path("l"), Path("b")), True
+    )
+    flags = [f"{name}={value}" for name, value in flags_of_tls(settings).items()]
+
+    assert secured(*flags, listen="0.0.0.0:1").tls() == settings
+    assert secured(*[f"{n}={v}" for n, v in flags_of_tls(NO_TLS).items()]).tls() == NO_TLS
 
 
 @pytest.mark.parametrize(

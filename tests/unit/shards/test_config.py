@@ -28,6 +28,7 @@ FLAGS = {
     "--http-listen": "127.0.0.1:7002",
     "--cluster-managers": "a:1, [::1]:2",
     "--data-dir": "/data",
+    "--insecure": "true",
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 from nextgen.client.transport import shared_channels
 from nextgen.client.transport.shared_channels import SharedChannels
 from nextgen.kernel.errors import NotLeader, Unavailable
+from nextgen.runtime.security.node_identity import NodeRole
 
 
 class FakeChannels:
@@ -20,7 +21,7 @@ class FakeChannels:
         self.closed: list[int] = []
         self.keepalive_ms = 0
 
-    def open(self, endpoint: str, *, keepalive_ms: int) -> int:
+    def open(self, endpoint: str, serves: NodeRole | None, *, keepalive_ms: int) -> int:
         self.keepalive_ms = keepalive_ms
         self.opened.append(endpoint)
         return len(self.opened)

@@ -31,7 +31,13 @@ from nextgen.replication.mesh.frames import (
     encode_hello,
     parse_hello,
 )
-from nextgen.replication.mesh.handshake import NONCE_BYTES, ClusterSecret, Handshake, Peer
+from nextgen.replication.mesh.handshake import (
+    NONCE_BYTES,
+    ClusterSecret,
+    Handshake,
+    MeshTls,
+    Peer,
+)
 from nextgen.replication.mesh.mesh import Mesh
 from nextgen.replication.ports import NodeId
 from nextgen.tasks.timeouts import timeout
@@ -67,6 +73,7 @@ class Owner:
     node_id: NodeId
     secret: ClusterSecret | None = None
     cluster_id: str = "c"
+    tls: MeshTls | None = None
     refused: list[str] = field(default_factory=list)
 
     def hello_to(self, target_id: NodeId) -> Hello:
