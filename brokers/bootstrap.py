@@ -36,7 +36,7 @@ from brokers.service.session.departure import Departure
 from brokers.service.session.segment_loads import SegmentLoads
 from brokers.service.topics.idle_units import IdleUnits
 from nextgen.client.changes.shard_streams import ShardStreams
-from nextgen.client.cluster.link import ClusterLink
+from nextgen.client.cluster.link import ClusterLink, ClusterView
 from nextgen.client.cluster.membership import run_as_member
 from nextgen.client.routing.exchange import ExchangePool
 from nextgen.client.routing.router import ShardRouter
@@ -62,7 +62,7 @@ from nextgen.runtime.settings import Address
 from nextgen.tasks.background import keep, start
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello
 from protos.nextgen.v1.broker_service_pb2_grpc import add_BrokerServiceServicer_to_server
-from protos.nextgen.v1.cluster_service_pb2 import Hello
+from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, Hello
 from protos.nextgen.v1.events_pb2 import BrokerEndpoints
 from protos.nextgen.v1.topic_admin_pb2_grpc import add_TopicAdminServicer_to_server
 
@@ -225,12 +225,11 @@ async def _start_front(
         lambda: agent.session.holding,
         front.topics.get,
         agent.report_loads,
-        config.scalable_auto_scale,
+        lambda: link.view.settings,
         now_ms,
     )
     agent.on_loads_recorded = loads.recorded
-    measuring = keep("segment_loads", lambda: loads.run(config.segment_load_report_ms))
-    stack.callback(measuring.cancel)
+    _keep_measuring(loads, link, stack)
     return front
 
 
@@ -245,6 +244,18 @@ async def _listen(
         address = config.pulsar_tls_listen
         await front.start_tls(address.host, address.port, tls.clients)
     stack.push_async_callback(front.stop, PULSAR_GRACE_MS)
+
+
+def _keep_measuring(loads: SegmentLoads, link: ClusterLink, stack: AsyncExitStack) -> None:
+    """Measure segments until ``stack`` is left, at the interval that the cluster has."""
+
+    def read_settings(_view: ClusterView, update: ClusterUpdate) -> None:
+        if update.HasField("configuration"):
+            loads.settings_changed()
+
+    link.on_change(read_settings)
+    measuring = keep("segment_loads", loads.run)
+    stack.callback(measuring.cancel)
 
 
 def _source_feeds(

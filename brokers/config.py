@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nextgen.kernel.governance.auto_scale_policy import DEFAULT_AUTO_SCALE, AutoScalePolicy
 from nextgen.kernel.limits.cluster import BROKER_CAPACITY_UNITS_MAX, STORED_INTEGER_MAX
 from nextgen.kernel.limits.placement import BROKER_DRAIN_MS_MAX
-from nextgen.kernel.limits.scalable import SEGMENT_LOAD_REPORT_MS
 from nextgen.pulsar.topic_lists.settings import (
     DEFAULT_TOPIC_LISTS,
     TOPIC_LIST_FLAGS,
@@ -17,7 +15,6 @@ from nextgen.pulsar.topic_lists.settings import (
     topic_list_settings,
 )
 from nextgen.runtime.settings import (
-    AUTO_SCALE_FLAG,
     MANAGERS_FLAG,
     NO_TRACES,
     NODE_FLAGS,
@@ -37,12 +34,6 @@ _FLAGS = (
     *TRACE_FLAGS,
     MANAGERS_FLAG,
     *TOPIC_LIST_FLAGS,
-    AUTO_SCALE_FLAG,
-    Flag(
-        "--segment-load-report-ms",
-        "time between two measurements of the segments of scalable topics",
-        str(SEGMENT_LOAD_REPORT_MS),
-    ),
     Flag("--capacity-units", "topics and partitions to serve at most", "50000"),
     Flag("--zone", "failure domain, free text", ""),
     Flag("--rack", "failure domain within the zone, free text", ""),
@@ -121,12 +112,6 @@ class BrokerConfig:
     topic_lists: TopicListSettings = DEFAULT_TOPIC_LISTS
     """What is done about patterns of topic names (ADR 0096)."""
 
-    scalable_auto_scale: AutoScalePolicy = DEFAULT_AUTO_SCALE
-    """Thresholds whose crossing is reported where no policy has others: those of shard nodes."""
-
-    segment_load_report_ms: int = SEGMENT_LOAD_REPORT_MS
-    """Between two measurements of the segments of scalable topics. Pulsar's default is 10 s."""
-
     cluster_secret_file: Path | None = None
     """The secret by which peers prove their membership (ADR 0057); None: every peer is accepted."""
 
@@ -173,10 +158,6 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Br
         drain_ms_max=given.number("--drain-ms-max", least=0, most=BROKER_DRAIN_MS_MAX),
         tracing=given.tracing(environment),
         topic_lists=topic_list_settings(given),
-        scalable_auto_scale=given.auto_scale(AUTO_SCALE_FLAG.name),
-        segment_load_report_ms=given.number(
-            "--segment-load-report-ms", least=100, most=STORED_INTEGER_MAX
-        ),
         cluster_secret_file=given.optional_path("--cluster-secret-file"),
         cluster_secret_required=given.truth("--cluster-secret-required"),
         tls=given.tls("--pulsar-listen"),

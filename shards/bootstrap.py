@@ -214,7 +214,6 @@ def _leader_dependencies(
         draw=lambda: (choices.getrandbits(32), choices.getrandbits(32)),
         write_bounds=WriteBounds(config.writes_in_flight_max, config.tenant_writes_waiting_max),
         consumer_grace_ms=config.scalable_consumer_grace_ms,
-        auto_scale=config.scalable_auto_scale,
     )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nextgen.kernel.governance.auto_scale_policy import DEFAULT_AUTO_SCALE, AutoScalePolicy
 from nextgen.kernel.limits.cluster import JOURNAL_SEGMENT_BYTES, STORED_INTEGER_MAX
 from nextgen.kernel.limits.scalable import SCALABLE_CONSUMER_GRACE_MS
 from nextgen.kernel.limits.snapshot import SNAPSHOT_JOURNAL_BYTES
@@ -16,7 +15,6 @@ from nextgen.kernel.limits.write import (
     WRITES_WAITING_PER_TENANT_MAX,
 )
 from nextgen.runtime.settings import (
-    AUTO_SCALE_FLAG,
     MANAGERS_FLAG,
     NO_TRACES,
     NODE_FLAGS,
@@ -70,8 +68,6 @@ class ShardNodeConfig:
     """Writes of one tenant that wait at a shard; beyond it they are refused."""
     scalable_consumer_grace_ms: int = SCALABLE_CONSUMER_GRACE_MS
     """How long a registered consumer of a scalable topic may be without a connection."""
-    scalable_auto_scale: AutoScalePolicy = DEFAULT_AUTO_SCALE
-    """When scalable topics are split and merged that have no policy, nor have their namespaces."""
     tracing: TraceSettings = NO_TRACES
 
     cluster_secret_file: Path | None = None
@@ -97,7 +93,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Sh
         (
             *(*NODE_FLAGS, *RAFT_FLAGS, *TRACE_FLAGS),
             *(MANAGERS_FLAG, _SNAPSHOT_FLAG, _WRITES_FLAG, TENANT_WRITES_FLAG),
-            *(_CONSUMER_GRACE_FLAG, AUTO_SCALE_FLAG),
+            _CONSUMER_GRACE_FLAG,
         ),
         arguments,
         environment,
@@ -122,7 +118,6 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Sh
         scalable_consumer_grace_ms=given.number(
             _CONSUMER_GRACE_FLAG.name, least=1, most=STORED_INTEGER_MAX
         ),
-        scalable_auto_scale=given.auto_scale(AUTO_SCALE_FLAG.name),
         tracing=given.tracing(environment),
         cluster_secret_file=given.optional_path("--cluster-secret-file"),
         cluster_secret_required=given.truth("--cluster-secret-required"),

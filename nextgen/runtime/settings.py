@@ -14,12 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.kernel.governance.auto_scale_policy import (
-    DEFAULT_AUTO_SCALE,
-    AutoScalePolicy,
-    InvalidAutoScale,
-    resolve,
-)
 from nextgen.kernel.limits.write import WRITES_WAITING_PER_TENANT_MAX
 from nextgen.runtime.tls_settings import TlsFiles, TlsSettings
 
@@ -122,13 +116,6 @@ PULSAR_FLAGS = (
 )
 """Flags of every process that Pulsar clients connect to."""
 
-AUTO_SCALE_FLAG = Flag(
-    "--scalable-auto-scale",
-    "how scalable topics are split and merged by themselves: a JSON object of Pulsar's names",
-    "",
-)
-"""Of shard nodes, which decide, and of brokers, which report by it: the same for all of them."""
-
 TENANT_WRITES_FLAG = Flag(
     "--tenant-writes-waiting-max",
     "writes of one tenant that wait at a shard before more are refused",
@@ -221,14 +208,6 @@ class Given:
         if self._values[name]:
             self.mistakes.append(f"{name} is given without {listen_name}")
         return None
-
-    def auto_scale(self, name: str) -> AutoScalePolicy:
-        """Return the policy of topics that neither they nor their namespaces have one for."""
-        try:
-            return resolve(DEFAULT_AUTO_SCALE, self._values[name])
-        except InvalidAutoScale as error:
-            self.mistakes.append(f"{name}: {error}")
-            return DEFAULT_AUTO_SCALE
 
     def number(self, name: str, *, least: int, most: int) -> int:
         value = self._values[name]

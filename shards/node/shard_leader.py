@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from nextgen.client.routing.write_admission import DEFAULT_BOUNDS, WriteAdmission, WriteBounds
 from nextgen.kernel.errors import NotLeader
-from nextgen.kernel.governance.auto_scale_policy import DEFAULT_AUTO_SCALE, AutoScalePolicy
 from nextgen.kernel.limits.scalable import SCALABLE_CONSUMER_GRACE_MS
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import ReplicatedLog
@@ -90,7 +89,6 @@ class LeaderDependencies:
     write_bounds: WriteBounds = DEFAULT_BOUNDS
     consumer_grace_ms: int = SCALABLE_CONSUMER_GRACE_MS
     """How long a registered consumer of a scalable topic may be without a connection."""
-    auto_scale: AutoScalePolicy = DEFAULT_AUTO_SCALE
 
 
 class ShardLeader:
@@ -183,7 +181,7 @@ class ShardLeader:
                 dependencies.clock,
                 self.metrics,
                 self.policies,
-                dependencies.auto_scale,
+                dependencies.directory,
                 sync.has_ended,
             ),
         )
@@ -192,7 +190,7 @@ class ShardLeader:
         self.policies.on_changed = scaler.note_namespace
         self.unassigner.on_unassigned = scaler.ownerless.note
         self.segment_loads = SegmentLoads(
-            self.state, self.policies, dependencies.auto_scale, self.metrics, scaler.note
+            self.state, self.policies, dependencies.directory.settings, self.metrics, scaler.note
         )
 
     def _make_topics(

@@ -48,7 +48,7 @@ class ScalableController:
         self.scaler = AutoScaler(
             dependencies.state,
             dependencies.policies,
-            dependencies.auto_scale,
+            dependencies.directory,
             dependencies.clock,
             dependencies.metrics,
             dependencies.has_ended,

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 import structlog
 
 from nextgen.kernel.errors import MetadataError, NotLeader
-from nextgen.kernel.governance.auto_scale_policy import AutoScalePolicy
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.tasks.background import keep
 from nextgen.tasks.timeouts import timeout
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.scalable.vocabulary import SubscriptionPhase
 from shards.metrics import ShardMetrics
-from shards.ports import Clock, SegmentBrokers
+from shards.ports import BrokerDirectory, Clock, SegmentBrokers
 from shards.scalable.change_progress import ChangeProgress
 from shards.scalable.layout_change import LayoutChange
 from shards.scalable.scaling.scale_policies import NamespacePolicies
@@ -52,8 +51,7 @@ class WorkDependencies:
     clock: Clock
     metrics: ShardMetrics
     policies: NamespacePolicies
-    auto_scale: AutoScalePolicy
-    """When topics are split and merged that have no policy, nor have their namespaces."""
+    directory: BrokerDirectory
     has_ended: Callable[[str, str], bool]
     """Whether a session of a broker has ended, by the ids of both."""
 

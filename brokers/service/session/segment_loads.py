@@ -27,9 +27,11 @@ from nextgen.kernel.governance.auto_scale_policy import (
     resolve,
 )
 from nextgen.kernel.governance.broker_load import Rates
+from nextgen.kernel.governance.service_settings import ServiceSettings
 from nextgen.kernel.limits.scalable import SEGMENT_LOADS_PER_REPORT_MAX
 from nextgen.kernel.routing.names import Domain
 from nextgen.kernel.scalable.segment_load import is_material
+from nextgen.tasks.interval import ChangingInterval
 
 _UNITS_PER_STEP = 500
 """Units that are looked at before the event loop runs other work: a few milliseconds."""
@@ -60,8 +62,8 @@ class _Measured:
 class SegmentLoads:
     """The segments of one broker. ``topic`` returns the open topic of a canonical name.
 
-    ``service`` is the policy where neither a namespace nor a topic has one. ``clock`` is in
-    milliseconds and never goes back.
+    ``settings`` has the interval, and the policy where neither a namespace nor a topic has one.
+    ``clock`` is in milliseconds and never goes back.
     """
 
     def __init__(
@@ -69,13 +71,14 @@ class SegmentLoads:
         holding: Callable[[], Holding],
         topic: Callable[[str], Measurable | None],
         report: Callable[[Sequence[SegmentTraffic]], None],
-        service: AutoScalePolicy,
+        settings: Callable[[], ServiceSettings],
         clock: Callable[[], int],
     ) -> None:
         self._holding = holding
         self._topic = topic
         self._report = report
-        self._service = service
+        self._settings = settings
+        self._interval = ChangingInterval(lambda: settings().load_reporting.interval_ms / 1_000)
         self._clock = clock
         self._measured: dict[UnitKey, _Measured] = {}
         self._last = ""
@@ -84,10 +87,14 @@ class SegmentLoads:
     def __repr__(self) -> str:
         return f"<SegmentLoads segments={len(self._measured)}>"
 
-    async def run(self, interval_ms: int) -> None:
-        """Measure every ``interval_ms`` until cancelled."""
+    def settings_changed(self) -> None:
+        """Read the interval anew; other settings are read at each measurement."""
+        self._interval.changed()
+
+    async def run(self) -> None:
+        """Measure at the interval of the settings until cancelled."""
         while True:
-            await asyncio.sleep(interval_ms / 1_000)
+            await self._interval.wait()
             try:
                 await self.measure()
             except Exception:
@@ -95,7 +102,7 @@ class SegmentLoads:
 
     async def measure(self) -> None:
         """Measure all held segments once, and report those that moved."""
-        holding = self._holding()
+        holding, settings = self._holding(), self._settings()
         held = [each for each in holding.assignments.values() if each.name.startswith(_SEGMENT)]
         present: dict[UnitKey, _Measured] = {}
         moved: list[SegmentTraffic] = []
@@ -105,9 +112,9 @@ class SegmentLoads:
                 known = _Measured(unit.epoch)
             present[unit.key] = known
             rates = self._rates(unit, known)
-            if rates is not None and is_material(
-                known.on_record, rates, self._policy(holding, unit)
-            ):
+            policy = _policy(settings.auto_scale, holding, unit)
+            change = settings.load_reporting.rate_change
+            if rates is not None and is_material(known.on_record, rates, policy, change):
                 moved.append(
                     SegmentTraffic(unit.topic.topic_id, unit.unit, unit.name, unit.epoch, rates)
                 )
@@ -140,12 +147,6 @@ class SegmentLoads:
             return None
         return rates_between(before, counts, passed_ms)
 
-    def _policy(self, holding: Holding, unit: Assignment) -> AutoScalePolicy:
-        try:
-            return resolve(self._service, *holding.overrides(unit, AUTO_SCALE_POLICY))
-        except InvalidAutoScale:
-            return self._service
-
     def _page(self, moved: list[SegmentTraffic]) -> list[SegmentTraffic]:
         if len(moved) <= SEGMENT_LOADS_PER_REPORT_MAX:
             return moved
@@ -153,3 +154,10 @@ class SegmentLoads:
         page = moved[:SEGMENT_LOADS_PER_REPORT_MAX]
         self._last = page[-1].name
         return page
+
+
+def _policy(service: AutoScalePolicy, holding: Holding, unit: Assignment) -> AutoScalePolicy:
+    try:
+        return resolve(service, *holding.overrides(unit, AUTO_SCALE_POLICY))
+    except InvalidAutoScale:
+        return service

@@ -57,15 +57,23 @@ def is_cold(rates: Rates, policy: AutoScalePolicy) -> bool:
     )
 
 
-def is_material(written: Rates | None, rates: Rates, policy: AutoScalePolicy) -> bool:
-    """Return whether ``rates`` are to be written behind ``written``; None: there is no record."""
+def is_material(
+    written: Rates | None,
+    rates: Rates,
+    policy: AutoScalePolicy,
+    change: float = SEGMENT_LOAD_CHANGE,
+) -> bool:
+    """Return whether ``rates`` are to be written behind ``written``; None: there is no record.
+
+    ``change`` is the part of a written rate by which it has to move.
+    """
     if written is None:
         return True
     floor = policy.split_vs_rebucket_min_msg_rate_in_threshold
     if (rates.messages_in >= floor) is not (written.messages_in >= floor):
         return True
     return any(
-        abs(now - then) > SEGMENT_LOAD_CHANGE * then
+        abs(now - then) > change * then
         or (now > split) is not (then > split)
         or (now < merge) is not (then < merge)
         for then, now, split, merge in zip(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from nextgen.kernel.governance.auto_scale_policy import AutoScalePolicy
 from nextgen.kernel.governance.broker_load import Rates
+from nextgen.kernel.limits.scalable import SEGMENT_LOAD_CHANGE
 from nextgen.kernel.scalable.auto_scale import NEVER_CHANGED, ScaleClocks
 from nextgen.kernel.scalable.segment_load import SegmentLoad, cold_since, is_material
 from shards.domain.scalable.events import LayoutChanged, ScalableTopicDeleted, SegmentLoadsRecorded
@@ -70,8 +71,12 @@ def record(
     policy: AutoScalePolicy,
     now_ms: int,
     leapt_at_ms: int = 0,
+    *,
+    change: float = SEGMENT_LOAD_CHANGE,
 ) -> SegmentLoadsRecorded | None:
     """Return what is to be recorded of ``samples``, by segment; None if nothing is.
+
+    ``change`` is the part of a recorded rate by which it has to move.
 
     A segment is recorded again, too, if the time since which it is cold is another one: the policy
     was changed, or its time is that of a clock that leapt (``cold_since``).
@@ -82,7 +87,8 @@ def record(
         number = segment.segment_id
         last = known.get(number)
         rates = samples.get(number)
-        if rates is None or not is_material(None if last is None else last.rates, rates, policy):
+        written = None if last is None else last.rates
+        if rates is None or not is_material(written, rates, policy, change):
             if last is None:
                 continue
             rates = last.rates

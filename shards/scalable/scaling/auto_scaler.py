@@ -23,12 +23,14 @@ from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.events.decider import Rejected
 from nextgen.kernel.governance.auto_scale_policy import AutoScalePolicy, InvalidAutoScale
 from nextgen.kernel.governance.policies import Policies
-from nextgen.kernel.limits.scalable import AUTO_SCALE_CLOCK_LEAP_MS, AUTO_SCALE_TICK_MS
+from nextgen.kernel.governance.service_settings import ServiceSettings
+from nextgen.kernel.limits.scalable import AUTO_SCALE_CLOCK_LEAP_MS
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.scalable import auto_scale
 from nextgen.kernel.scalable.auto_scale import Action, Decision
 from nextgen.kernel.scalable.segment_load import is_believed
 from nextgen.tasks.background import keep, report, start
+from nextgen.tasks.interval import ChangingInterval
 from nextgen.tasks.timeouts import timeout
 from shards.domain.scalable.commands import PlanLayoutChange
 from shards.domain.scalable.decider import decide
@@ -38,7 +40,7 @@ from shards.domain.scalable.state import ScalableTopic
 from shards.domain.scalable.vocabulary import ChangeKind
 from shards.domain.topic import Topic
 from shards.metrics import ShardMetrics
-from shards.ports import Clock
+from shards.ports import BrokerDirectory, Clock
 from shards.scalable.scaling.ownerless_segments import OwnerlessSegments
 from shards.scalable.scaling.scale_policies import NamespacePolicies, resolved
 from shards.state.shard_state import ShardState
@@ -67,7 +69,7 @@ class AutoScaler:
         self,
         state: ShardState,
         policies: NamespacePolicies,
-        service: AutoScalePolicy,
+        directory: BrokerDirectory,
         clock: Clock,
         metrics: ShardMetrics,
         has_ended: Callable[[str, str], bool],
@@ -75,7 +77,11 @@ class AutoScaler:
     ) -> None:
         self._state = state
         self._policies = policies
-        self._service = service
+        self._directory = directory
+        self._evaluated_by = _own(directory.settings())
+        """The settings by which topics are evaluated."""
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self._interval = ChangingInterval(lambda: self._interval_seconds)
         self._clock = clock
         self._metrics = metrics
         self._begin = begin
@@ -101,10 +107,12 @@ class AutoScaler:
 
     def start(self) -> None:
         """Begin with every topic that has loads or consumers."""
+        self._unsubscribe = self._directory.on_change(self._settings_changed)
         self._tasks = [keep("auto_scale", self._run), keep("auto_scale_tick", self._tick)]
         self.ownerless.start()
 
     def close(self) -> None:
+        self._unsubscribe()
         self.ownerless.close()
         for task in (*self._tasks, *self._reading):
             task.cancel()
@@ -119,6 +127,19 @@ class AutoScaler:
             if namespace == changed or namespace.startswith(f"{changed}/"):
                 for name in names:
                     self.note(name)
+
+    def _settings_changed(self) -> None:
+        """Evaluate every topic if its settings are others than before."""
+        before, self._evaluated_by = self._evaluated_by, _own(self._directory.settings())
+        if before != self._evaluated_by:
+            self._interval.changed()
+            for names in self._topics.values():
+                for name in names:
+                    self.note(name)
+
+    @property
+    def _interval_seconds(self) -> float:
+        return self._directory.settings().auto_scale_interval_ms / 1_000
 
     def _note_at(self, name: str, at: float) -> None:
         if self._due.get(name, math.inf) > at:
@@ -168,7 +189,7 @@ class AutoScaler:
     async def _tick(self) -> None:
         """Evaluate topics of namespaces that are not watched: their policies may have changed."""
         while not self._state.term.is_over:
-            await asyncio.sleep(AUTO_SCALE_TICK_MS / 1_000)
+            await self._interval.wait()
             for namespace in tuple(self._topics):
                 if self._policies.known(namespace) is None:
                     self.note_namespace(namespace)
@@ -220,7 +241,7 @@ class AutoScaler:
             if not self._state.term.is_over:
                 self._metrics.note_auto_scale("refused")
                 _logger.info("a topic is not scaled now", topic=name, why=str(error))
-                self._note_at(name, now + AUTO_SCALE_TICK_MS / 1_000)
+                self._note_at(name, now + self._interval_seconds)
         except Exception as error:
             self._metrics.note_auto_scale("failed")
             report("auto_scale_evaluation", error)
@@ -243,7 +264,7 @@ class AutoScaler:
         if topic.operation is not None:
             return  # Its end notes the topic again.
         inventory = reads.load_topic(name)
-        policy = resolved(self._service, policies, inventory)
+        policy = resolved(self._directory.settings().auto_scale, policies, inventory)
         now_ms = self._now_ms()
         loads = self._marked(topic, policy, now_ms)
         decision = auto_scale.decide(
@@ -313,7 +334,7 @@ class AutoScaler:
         if isinstance(decided, Rejected):
             self._metrics.note_auto_scale("refused")
             _logger.info("an operation is not begun", topic=topic.name, why=decided.message)
-            retry_at = self._clock.monotonic() + AUTO_SCALE_TICK_MS / 1_000
+            retry_at = self._clock.monotonic() + self._interval_seconds
             self._note_at(topic.name, retry_at)
             return
         planned = next(each for each in decided.events if isinstance(each, LayoutChangePlanned))
@@ -343,3 +364,8 @@ class AutoScaler:
             reason=action.reason.value,
         )
         self._begin(topic.name)
+
+
+def _own(settings: ServiceSettings) -> tuple[AutoScalePolicy, int]:
+    """Return the settings that evaluations depend on."""
+    return settings.auto_scale, settings.auto_scale_interval_ms

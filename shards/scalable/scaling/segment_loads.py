@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from nextgen.kernel.errors import InvalidRequest, MetadataError
-from nextgen.kernel.governance.auto_scale_policy import AutoScalePolicy, InvalidAutoScale
+from nextgen.kernel.governance.auto_scale_policy import InvalidAutoScale
 from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.governance.policies import Policies
+from nextgen.kernel.governance.service_settings import ServiceSettings
 from nextgen.kernel.limits.scalable import SEGMENT_LOADS_PER_REPORT_MAX
 from nextgen.kernel.routing.names import Domain, InvalidName, TopicName, parse_topic
 from nextgen.kernel.scalable.segment_load import refused_rates
@@ -40,13 +41,13 @@ class SegmentLoads:
         self,
         state: ShardState,
         policies: NamespacePolicies,
-        service: AutoScalePolicy,
+        settings: Callable[[], ServiceSettings],
         metrics: ShardMetrics,
         on_recorded: Callable[[str], None],
     ) -> None:
         self._state = state
         self._policies = policies
-        self._service = service
+        self._settings = settings
         self._metrics = metrics
         self._on_recorded = on_recorded
 
@@ -150,11 +151,19 @@ class SegmentLoads:
         namespace = found[parse_topic(name).namespace_text]
         if isinstance(namespace, MetadataError):
             return None  # It is not known which thresholds count; the owner reports again.
+        settings = self._settings()
         try:
-            policy = resolved(self._service, namespace, reads.load_topic(name))
+            policy = resolved(settings.auto_scale, namespace, reads.load_topic(name))
         except InvalidAutoScale:
-            policy = self._service
-        return record(topic, reads.load_loads(name), rates, policy, self._state.now_ms())
+            policy = settings.auto_scale
+        return record(
+            topic,
+            reads.load_loads(name),
+            rates,
+            policy,
+            self._state.now_ms(),
+            change=settings.load_reporting.rate_change,
+        )
 
     def _on_record(self, place: tuple[str, int] | None) -> RecordedRates:
         if place is None:

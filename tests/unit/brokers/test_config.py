@@ -122,14 +122,3 @@ def test_how_much_is_kept_can_be_set():
     for flag in ("--retention-time-ms", "--retention-bytes", "--backlog-bytes-max"):
         with pytest.raises(RefusesToStart, match=flag):
             parse_config([*REQUIRED, flag, "-1"], {})
-
-
-def test_how_segments_are_measured_can_be_set():
-    flags = ["--segment-load-report-ms", "500", "--scalable-auto-scale", '{"maxSegments": 3}']
-
-    config = parse_config([*REQUIRED, *flags], {})
-
-    assert config.segment_load_report_ms == 500
-    assert config.scalable_auto_scale.max_segments == 3
-    with pytest.raises(RefusesToStart, match="--segment-load-report-ms"):
-        parse_config([*REQUIRED, "--segment-load-report-ms", "99"], {})

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.kernel.governance.auto_scale_policy import DEFAULT_AUTO_SCALE
 from nextgen.kernel.limits.scalable import SCALABLE_CONSUMER_GRACE_MS
 from nextgen.kernel.limits.write import (
     WRITES_IN_FLIGHT_MAX,
@@ -128,12 +126,3 @@ def test_the_grace_of_consumers_can_be_set() -> None:
 def test_bounds_of_writes_that_cannot_be_are_refused(flag: str, value: str) -> None:
     with pytest.raises(RefusesToStart, match=f"--{flag.replace('_', '-')} is"):
         parse_config(arguments(**{flag: value}), {})
-
-
-def test_the_policy_of_scalable_topics_can_be_set_and_an_absurd_one_is_refused() -> None:
-    config = parse_config(arguments(scalable_auto_scale='{"maxSegments": 16}'), {})
-
-    assert parse_config(arguments(), {}).scalable_auto_scale == DEFAULT_AUTO_SCALE
-    assert config.scalable_auto_scale == replace(DEFAULT_AUTO_SCALE, max_segments=16)
-    with pytest.raises(RefusesToStart, match="--scalable-auto-scale: minSegments is 0"):
-        parse_config(arguments(scalable_auto_scale='{"minSegments": 0}'), {})

@@ -15,6 +15,7 @@ import pytest
 
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance import service_settings
 from nextgen.kernel.governance.auto_scale_policy import DEFAULT_AUTO_SCALE, resolve
 from nextgen.kernel.governance.policies import NO_POLICIES
 from nextgen.kernel.limits.scalable import AUTO_SCALE_TICK_MS, LAYOUT_CHANGE_READY_MS
@@ -165,14 +166,14 @@ async def test_a_consumer_that_expires_has_the_topic_evaluated(shard: ScalableSh
     for name in ("a", "b"):
         await register(shard, name)
     await report(shard, {1: COLD, 2: COLD})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(auto_scaler, "AUTO_SCALE_TICK_MS", 10**9)
-        shard.stop_leader()
-        await shard.start_leader()
-        await settle()
-        assert active(shard) == 2
+    interval = {"scalableTopicAutoScaleIntervalSeconds": "3600"}
+    shard.harness.cluster.set_settings(service_settings.resolve(interval))
+    shard.stop_leader()
+    await shard.start_leader()
+    await settle()
+    assert active(shard) == 2
 
-        await asyncio.sleep(65)
+    await asyncio.sleep(65)
 
     assert active(shard) == 1
 

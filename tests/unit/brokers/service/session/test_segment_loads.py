@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,10 +16,11 @@ from brokers.domain.holding import (
 from brokers.ports.session import SegmentTraffic
 from brokers.service.session.segment_loads import SegmentLoads
 from brokers.service.traffic import Traffic
-from nextgen.kernel.governance.auto_scale_policy import DEFAULT_AUTO_SCALE
 from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.governance.policies import Policies
+from nextgen.kernel.governance.service_settings import DEFAULT_SETTINGS, resolve
 from nextgen.kernel.limits.scalable import SEGMENT_LOADS_PER_REPORT_MAX
+from tests.support.simulated.virtual_time import run_virtual
 
 INTERVAL_MS = 10_000
 
@@ -36,11 +38,12 @@ class World:
         self.open: dict[str, Any] = {}
         self.reports: list[list[SegmentTraffic]] = []
         self.answers = True
+        self.settings = DEFAULT_SETTINGS
         self.loads = SegmentLoads(
             lambda: self.holding,
             self.open.get,
             self._report,
-            DEFAULT_AUTO_SCALE,
+            lambda: self.settings,
             lambda: self.now_ms,
         )
 
@@ -201,3 +204,54 @@ async def test_a_namespace_without_thresholds_has_its_tenants():
     for messages in (19_900, 20_100):
         traffic.count_in(messages, 0)
         assert await world.measure(), messages
+
+
+async def test_the_change_that_is_reported_is_that_of_the_settings_in_force():
+    world = World()
+    traffic = world.serve(world.assign())
+    await world.measure()
+    traffic.count_in(1_000, 0)
+    assert [each.rates.messages_in for each in await world.measure()] == [100]
+    traffic.count_in(1_100, 0)
+    assert await world.measure() == [], "a tenth more is not enough"
+
+    world.settings = resolve({"scalableTopicLoadReportRateChangeThreshold": "0.05"})
+    traffic.count_in(1_100, 0)
+
+    assert [each.rates.messages_in for each in await world.measure()] == [110]
+
+
+async def test_the_policy_of_the_service_is_that_of_the_settings_in_force():
+    world = World()
+    traffic = world.serve(world.assign())
+    await world.measure()
+    traffic.count_in(1_000, 0)
+    await world.measure()
+    world.settings = resolve({"scalableTopicMergeMsgRateInThreshold": "105"})
+    traffic.count_in(1_100, 0)
+
+    moved = await world.measure()
+
+    assert [each.rates.messages_in for each in moved] == [110], "it crossed the threshold"
+
+
+def test_another_interval_holds_at_once():
+    async def main() -> None:
+        world = World()
+        measured: list[float] = []
+
+        async def measure() -> None:
+            measured.append(asyncio.get_running_loop().time() - began_at)
+
+        world.loads.measure = measure  # type: ignore[method-assign]
+        began_at = asyncio.get_running_loop().time()
+        running = asyncio.ensure_future(world.loads.run())
+        await asyncio.sleep(12)
+        world.settings = resolve({"scalableTopicLoadReportIntervalSeconds": "3"})
+        world.loads.settings_changed()
+        await asyncio.sleep(5)
+        running.cancel()
+
+        assert measured == [10, 13, 16]
+
+    run_virtual(main)
