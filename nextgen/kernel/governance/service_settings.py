@@ -132,6 +132,57 @@ DEFAULT_TEXTS: Final[Mapping[str, str]] = MappingProxyType(
 """The names of all dynamic settings with their defaults."""
 
 
+SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "scalableTopicAutoScaleEnabled": "whether scalable topics are split and merged "
+        "by themselves",
+        "scalableTopicMaxSegments": "active segments beyond which none is split by itself",
+        "scalableTopicMinSegments": "active segments below which none are merged by themselves",
+        "scalableTopicMaxDagDepth": "merges behind a segment that is not merged again by itself",
+        "scalableTopicSplitCooldownSeconds": "seconds from one split to the next",
+        "scalableTopicMergeCooldownSeconds": "seconds from one merge to the next",
+        "scalableTopicRebucketCooldownSeconds": "seconds from one change of entry buckets "
+        "to the next",
+        "scalableTopicMergeWindowSeconds": "seconds for which both of a pair have to be cold",
+        "scalableTopicSplitMsgRateInThreshold": "messages published per second, above which a "
+        "segment is split",
+        "scalableTopicSplitBytesRateInThreshold": "the same in bytes",
+        "scalableTopicSplitMsgRateOutThreshold": "messages dispatched per second, above which a "
+        "segment is split",
+        "scalableTopicSplitBytesRateOutThreshold": "the same in bytes",
+        "scalableTopicSplitVsRebucketMinMsgRateInThreshold": "messages published per second, below "
+        "which more consumers get entry buckets instead of segments",
+        "scalableTopicMergeMsgRateInThreshold": "messages published per second, below which a "
+        "segment is cold; 0: never",
+        "scalableTopicMergeBytesRateInThreshold": "the same in bytes",
+        "scalableTopicMergeMsgRateOutThreshold": "messages dispatched per second, below which a "
+        "segment is cold; 0: never",
+        "scalableTopicMergeBytesRateOutThreshold": "the same in bytes",
+        AUTO_SCALE_INTERVAL: "seconds between two looks at topics whose policies are not watched, "
+        "and before a refused operation is tried again",
+        LOAD_REPORT_INTERVAL: "seconds between two measurements of a broker's segments; "
+        "may have a fraction",
+        LOAD_REPORT_CHANGE: "part of a recorded rate by which it has to move before it is "
+        "recorded again",
+        "loadBalancerEnabled": "whether units are moved to even out brokers",
+        "loadBalancerSheddingEnabled": "the same: both have to be true",
+        "loadBalancerSheddingIntervalMinutes": "minutes between two evaluations of the balance; "
+        "may have a fraction",
+        "loadBalancerSheddingGracePeriodMinutes": "minutes for which a unit that was moved is not "
+        "moved again",
+        "loadBalancerMaxMovesPerMinute": "moves of the whole cluster per minute",
+        "loadBalancerStartPermille": "difference of a broker from its share, in thousandths, that "
+        "begins a rebalance",
+        "loadBalancerGoalPermille": "difference at which a rebalance ends",
+        "loadBalancerBrokerOverloadedThresholdPercentage": "use of its machine, in percent, above "
+        "which a broker gets no units",
+        "loadBalancerIdleUnloadSeconds": "seconds without clients after which a unit leaves its "
+        "broker; 0: never",
+    }
+)
+"""What each dynamic setting is, by name, for people."""
+
+
 def problem(texts: Mapping[str, str]) -> str:
     """Return why ``texts`` may not be the overrides, beginning with a name; "" if they may."""
     try:

@@ -376,7 +376,7 @@ POLICIES: tuple[Policy, ...] = (
         "How scalable topics grow and shrink",
         check=checks.auto_scale,
         is_acted_on=True,
-        note="Field by field over `--scalable-auto-scale`.",
+        note="Field by field over the settings of the same names.",
     ),
 )
 """In the order of the documentation: what is enforced comes first."""

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from nextgen.cli.local.plan import NodePlan, make_plan_on_free_ports
+from nextgen.cli.local.plan import make_plan_on_free_ports
 from nextgen.client import st
 from nextgen.client.st.errors import TimedOut
 from nextgen.runtime.security.cluster_proof import environment_of_child
@@ -26,26 +26,23 @@ pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 SIZE = ClusterSize(1, 1, 1, brokers=2, shards=2)
 TOPIC = "topic://public/default/hot"
-REPORT_MS = 500
-POLICY = {
-    "splitMsgRateInThreshold": 100,
-    "mergeMsgRateInThreshold": 20,
-    "splitVsRebucketMinMsgRateInThreshold": 50,
-    "splitCooldownSeconds": 1,
-    "mergeCooldownSeconds": 1,
-    "mergeWindowSeconds": 2,
-    "maxSegments": 4,
+SETTINGS = {
+    "scalableTopicLoadReportIntervalSeconds": "0.5",
+    "scalableTopicSplitMsgRateInThreshold": "100",
+    "scalableTopicMergeMsgRateInThreshold": "20",
+    "scalableTopicSplitVsRebucketMinMsgRateInThreshold": "50",
+    "scalableTopicSplitCooldownSeconds": "1",
+    "scalableTopicMergeCooldownSeconds": "1",
+    "scalableTopicMergeWindowSeconds": "2",
+    "scalableTopicMaxSegments": "8",
 }
+"""Of the whole cluster, set while it runs: without them neither a split nor a merge would begin."""
+
+POLICY = {"maxSegments": 4}
+"""Of the topic."""
+
 WAIT_S_MAX = 60
 """Only a failing test waits that long."""
-
-
-class QuickReports(LocalCluster):
-    """A cluster whose brokers measure their segments twice a second."""
-
-    def environment_of(self, node: NodePlan) -> dict[str, str]:
-        extra = {"NEXTGEN_SEGMENT_LOAD_REPORT_MS": str(REPORT_MS)}
-        return {**super().environment_of(node), **extra}
 
 
 class Operator:
@@ -91,9 +88,11 @@ class Operator:
 async def operator(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Operator]:
     directory: Path = tmp_path_factory.mktemp("cluster")
     plan = make_plan_on_free_ports(SIZE, cluster_id="test")
-    async with QuickReports(plan, directory) as cluster:
+    async with LocalCluster(plan, directory) as cluster:
         await cluster.wait_ready()
         made = Operator(cluster)
+        pairs = [f"{name}={value}" for name, value in SETTINGS.items()]
+        await made.shown("brokers", "settings", "set", *pairs)
         await made.shown("scalable-topics", "create", TOPIC)
         yield made
 
@@ -158,6 +157,7 @@ async def test_a_hot_topic_is_split_and_a_quiet_one_merged_and_nothing_is_lost(
     (why,) = await operator.shown("scalable-topics", "why", TOPIC, "--last", "0")
     first, *_, final = why["actions"]
     assert (first["kind"], first["reason"], first["outcome"]) == ("split", "msgRateIn", "committed")
-    assert first["rates"]["0"]["messages_in"] > POLICY["splitMsgRateInThreshold"]
+    assert first["rates"]["0"]["messages_in"] > 100
     assert first["policy"]["maxSegments"] == POLICY["maxSegments"]
+    assert first["policy"]["mergeWindowSeconds"] == 2
     assert (final["kind"], final["reason"]) == ("merge", "cold")

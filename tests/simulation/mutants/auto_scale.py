@@ -79,8 +79,8 @@ MUTANTS = (
             Edit(
                 loads,
                 "record",
-                "is_material(None if last is None else last.rates, rates, policy)",
-                "is_material(None, rates, policy)",
+                "is_material(written, rates, policy, change)",
+                "is_material(None, rates, policy, change)",
             ),
         ),
         _RECORDS,
@@ -133,6 +133,20 @@ MUTANTS = (
             ),
         ),
         _of_scaler("test_every_setting_takes_effect_at_once"),
+    ),
+    Mutant(
+        "auto-scale-7-settings-read-late",
+        "SC24",
+        "a changed setting has every topic evaluated",
+        (Edit(AutoScaler, "_settings_changed", "before != self._evaluated_by", "False"),),
+        ("tests/unit/shards/scalable/scaling/test_service_settings.py",),
+    ),
+    Mutant(
+        "auto-scale-7-an-interval-to-its-end",
+        "SC24",
+        "a wait that has begun ends by the present interval",
+        (Edit(MeasuredLoads, "settings_changed", "self._interval.changed()", "pass"),),
+        _MEASURED,
     ),
     Mutant(
         "auto-scale-8-one-split-for-a-burst",

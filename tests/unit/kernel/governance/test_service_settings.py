@@ -11,6 +11,7 @@ from nextgen.kernel.governance.balance_settings import DEFAULT_BALANCE
 from nextgen.kernel.governance.service_settings import (
     DEFAULT_SETTINGS,
     DEFAULT_TEXTS,
+    SUMMARIES,
     InvalidSetting,
     LoadReporting,
     UnknownSetting,
@@ -28,6 +29,10 @@ def test_the_defaults_as_texts_are_the_defaults():
     assert DEFAULT_TEXTS["scalableTopicSplitMsgRateInThreshold"] == "10000"
     assert DEFAULT_TEXTS["scalableTopicLoadReportRateChangeThreshold"] == "0.25"
     assert DEFAULT_TEXTS["loadBalancerSheddingIntervalMinutes"] == "1"
+
+
+def test_every_setting_says_what_it_is():
+    assert list(SUMMARIES) == list(DEFAULT_TEXTS)
 
 
 def test_every_field_of_the_policy_has_a_name_in_the_configuration():

@@ -1,6 +1,6 @@
 """Each service-level setting of scalable topics takes effect at once, without a new leader.
 
-Finding 7 of the review of Apache Pulsar's PIP-483: settings that were called dynamic were read once.
+Finding 7 of the review of Apache Pulsar's PIP-483: settings called dynamic were read once.
 """
 
 from __future__ import annotations
