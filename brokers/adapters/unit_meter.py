@@ -68,7 +68,13 @@ class UnitMeter:
         if seen is not None and seen.traffic is traffic:
             rates = rates_between(seen.counted, counts, now_ms - seen.at_ms)
         load = UnitLoad(
-            name, topic.unit.unit, rates, len(topic.producers), topic.consumers, wall_ms
+            name,
+            topic.unit.unit,
+            rates,
+            len(topic.producers),
+            topic.consumers,
+            wall_ms,
+            topic.policy.is_bound,
         )
         if seen is not None:
             self._uncount(seen)

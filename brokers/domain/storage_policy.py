@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from brokers.domain.position import Position
 from nextgen.kernel.governance.policies import (
     FOR_EVER,
+    NO_RULES,
     BacklogAction,
     Policies,
     SchemaCompatibility,
@@ -65,6 +66,9 @@ class StoragePolicy:
     backlog_reset_entries: int = NO_BOUND
     """Of a shadow: entries of a subscription's backlog at which it continues at the end."""
 
+    is_bound: bool = False
+    """Whether placement rules say which brokers may have the topic. Only told, in load reports."""
+
     @property
     def keeps_by_time(self) -> bool:
         """Whether retention of acknowledged messages is limited by age."""
@@ -108,6 +112,7 @@ def effective(policies: Policies, own: StoragePolicy) -> StoragePolicy:
         backlog_reset_entries=_value_or(
             policies.shadow_backlog_reset_entries, own.backlog_reset_entries
         ),
+        is_bound=policies.placement != NO_RULES,
     )
 
 

@@ -30,6 +30,8 @@ REASON_UNLOADED = "unloaded"
 REASON_SEGMENT_REMOVED = "segment_removed"
 
 ASKED_BY_LAYOUT = "layout_change"
+ASKED_BY_REBALANCE = "rebalance"
+ASKED_BY_BALANCE = "balance"
 
 MOVE_REASONS = MappingProxyType(
     {
@@ -37,7 +39,8 @@ MOVE_REASONS = MappingProxyType(
         "operator": REASON_MOVED,
         "drain": REASON_DRAINED,
         "shrink": REASON_CAPACITY_LOWERED,
-        "rebalance": REASON_REBALANCED,
+        ASKED_BY_REBALANCE: REASON_REBALANCED,
+        ASKED_BY_BALANCE: REASON_REBALANCED,
         "pin": REASON_PINNED,
         ASKED_BY_LAYOUT: REASON_MOVED,
     }

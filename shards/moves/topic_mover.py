@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from nextgen.kernel.errors import Definite, InvalidRequest, MetadataError, ProposalLost
@@ -23,9 +24,10 @@ from shards.assignment.shard_units import ShardUnits
 from shards.assignment.unit_flight import fail_future
 from shards.domain.assignment import MOVE_REASONS, Assignment
 from shards.domain.lookup import check_listed, check_served
+from shards.domain.placement.choice import BalanceSeen
 from shards.domain.topic import Topic
 from shards.moves.handover import Handover, PlannedMove
-from shards.moves.move_target import MoveTargets, PoliciesFound
+from shards.moves.move_target import MoveTarget, MoveTargets, PoliciesFound
 from shards.state.shard_state import ShardState
 
 _ANSWER_MARGIN_MS = 20
@@ -169,7 +171,7 @@ class TopicMover:
                         name,
                         topic,
                         assignment,
-                        target,
+                        _with_balance(target, wanted),
                         MOVE_REASONS[origin],
                         self._least_epoch,
                     )
@@ -241,6 +243,15 @@ class TopicMover:
 
 def _has_moved(answer: LookupAnswer | None) -> bool:
     return answer is not None and not answer.rejection_code
+
+
+def _with_balance(target: MoveTarget, wanted: TopicMove) -> MoveTarget:
+    """Return the target with the imbalance that the move was asked for, if it is for balance."""
+    if not wanted.HasField("balance"):
+        return target
+    seen = wanted.balance
+    numbers = BalanceSeen(seen.from_permille, seen.to_permille, seen.unit_permille)
+    return replace(target, decision=replace(target.decision, balance=numbers))
 
 
 def _check(moves: Sequence[TopicMove], asked_by: str) -> None:

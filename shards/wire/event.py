@@ -23,7 +23,7 @@ from shards.domain import (
     topic,
 )
 from shards.domain.parent_gate import ParentKind
-from shards.domain.placement.choice import CandidateSeen, PlacementDecision
+from shards.domain.placement.choice import BalanceSeen, CandidateSeen, PlacementDecision
 from shards.domain.policies import NO_PACKED_POLICIES
 from shards.domain.properties import Properties
 from shards.domain.scalable.events import ScalableTopicEvent, SegmentLoadsRecorded
@@ -203,7 +203,13 @@ def _decode_topic_created(stored: pb.TopicCreated, time_ms: int) -> topic.TopicC
 _PROPERTIES = {"properties": (dict, to_properties)}
 
 _SEEN = FieldMap(CandidateSeen, pb.CandidateSeen)
-_DECISION = FieldMap(PlacementDecision, pb.PlacementDecision, converted={"compared": _SEEN.each})
+_BALANCE = FieldMap(BalanceSeen, pb.BalanceSeen)
+_DECISION = FieldMap(
+    PlacementDecision,
+    pb.PlacementDecision,
+    converted={"compared": _SEEN.each, "balance": _BALANCE.one},
+    optional={"balance": None},
+)
 
 _GATE: dict[str, Any] = {
     "renamed": {"kind": "parent_kind", "name": "parent_name"},

@@ -12,7 +12,13 @@ from datetime import UTC, datetime
 
 from nextgen.cli.topics.policy_fields import explicit_fields
 from nextgen.client.log.event_keys import event_key
-from protos.nextgen.v1.events_pb2 import CandidateSeen, Event, PlacementDecision, TopicAssigned
+from protos.nextgen.v1.events_pb2 import (
+    BalanceSeen,
+    CandidateSeen,
+    Event,
+    PlacementDecision,
+    TopicAssigned,
+)
 from protos.nextgen.v1.policies_pb2 import Policies
 
 TOPIC_EVENTS = (
@@ -207,6 +213,8 @@ def _assignment_step(event: Event, owner: str) -> Step:
     if not assigned.HasField("decision"):
         return Step(event.time_ms, event.shard_id, event.position, what, why)
     decision = assigned.decision
+    if decision.HasField("balance"):
+        why = f"{why}: {_imbalance(decision.balance, owner, assigned.broker_id)}"
     return Step(
         event.time_ms,
         event.shard_id,
@@ -224,6 +232,17 @@ def _choice(decision: PlacementDecision) -> str:
     if decision.asked_by:
         parts.append(f"asked for by {decision.asked_by}")
     return ", ".join(parts)
+
+
+def _imbalance(seen: BalanceSeen, owner: str, chosen: str) -> str:
+    """Return what two brokers carried before a move between them, and what was moved."""
+    carried = (
+        f"{owner or 'its broker'} carried {seen.from_permille / 10:g} % of its share, "
+        f"{chosen} {seen.to_permille / 10:g} %"
+    )
+    if not seen.unit_permille:
+        return f"{carried}, the topic so little that no report named it"
+    return f"{carried}, the topic {seen.unit_permille / 10:g} % of the first share"
 
 
 def _candidate(seen: CandidateSeen) -> str:

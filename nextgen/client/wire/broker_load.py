@@ -28,6 +28,7 @@ def load_from_proto(report: LoadReport) -> BrokerLoad:
                     each.producers,
                     each.consumers,
                     each.measured_at_ms,
+                    each.bound,
                 )
                 for each in report.busiest
             ]
@@ -63,6 +64,7 @@ def load_to_proto(load: BrokerLoad) -> LoadReport:
                 producers=each.producers,
                 consumers=each.consumers,
                 measured_at_ms=each.measured_at_ms,
+                bound=each.is_bound,
             )
             for each in load.busiest
         ],

@@ -56,6 +56,8 @@ class UnitLoad:
     producers: int = 0
     consumers: int = 0
     measured_at_ms: int = 0
+    is_bound: bool = False
+    """Whether placement rules say which brokers may have it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -372,18 +372,30 @@ class TopicAssigned(_message.Message):
     def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., reason: _Optional[str] = ..., decision: _Optional[_Union[PlacementDecision, _Mapping]] = ..., used_epoch: _Optional[int] = ...) -> None: ...
 
 class PlacementDecision(_message.Message):
-    __slots__ = ("rule", "candidates", "excluded", "compared", "asked_by")
+    __slots__ = ("rule", "candidates", "excluded", "compared", "asked_by", "balance")
     RULE_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     EXCLUDED_FIELD_NUMBER: _ClassVar[int]
     COMPARED_FIELD_NUMBER: _ClassVar[int]
     ASKED_BY_FIELD_NUMBER: _ClassVar[int]
+    BALANCE_FIELD_NUMBER: _ClassVar[int]
     rule: str
     candidates: int
     excluded: int
     compared: _containers.RepeatedCompositeFieldContainer[CandidateSeen]
     asked_by: str
-    def __init__(self, rule: _Optional[str] = ..., candidates: _Optional[int] = ..., excluded: _Optional[int] = ..., compared: _Optional[_Iterable[_Union[CandidateSeen, _Mapping]]] = ..., asked_by: _Optional[str] = ...) -> None: ...
+    balance: BalanceSeen
+    def __init__(self, rule: _Optional[str] = ..., candidates: _Optional[int] = ..., excluded: _Optional[int] = ..., compared: _Optional[_Iterable[_Union[CandidateSeen, _Mapping]]] = ..., asked_by: _Optional[str] = ..., balance: _Optional[_Union[BalanceSeen, _Mapping]] = ...) -> None: ...
+
+class BalanceSeen(_message.Message):
+    __slots__ = ("from_permille", "to_permille", "unit_permille")
+    FROM_PERMILLE_FIELD_NUMBER: _ClassVar[int]
+    TO_PERMILLE_FIELD_NUMBER: _ClassVar[int]
+    UNIT_PERMILLE_FIELD_NUMBER: _ClassVar[int]
+    from_permille: int
+    to_permille: int
+    unit_permille: int
+    def __init__(self, from_permille: _Optional[int] = ..., to_permille: _Optional[int] = ..., unit_permille: _Optional[int] = ...) -> None: ...
 
 class CandidateSeen(_message.Message):
     __slots__ = ("broker_id", "units_used", "units_leased", "load_permille")
@@ -528,7 +540,7 @@ class LoadReport(_message.Message):
     def __init__(self, topics: _Optional[int] = ..., cpu_fraction: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., messages_in_per_second: _Optional[float] = ..., messages_out_per_second: _Optional[float] = ..., bytes_in_per_second: _Optional[float] = ..., bytes_out_per_second: _Optional[float] = ..., connections: _Optional[int] = ..., measured_at_ms: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., cores: _Optional[int] = ..., busiest: _Optional[_Iterable[_Union[TopicLoad, _Mapping]]] = ..., open_topics: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ...) -> None: ...
 
 class TopicLoad(_message.Message):
-    __slots__ = ("name", "unit", "messages_in_per_second", "messages_out_per_second", "bytes_in_per_second", "bytes_out_per_second", "producers", "consumers", "measured_at_ms")
+    __slots__ = ("name", "unit", "messages_in_per_second", "messages_out_per_second", "bytes_in_per_second", "bytes_out_per_second", "producers", "consumers", "measured_at_ms", "bound")
     NAME_FIELD_NUMBER: _ClassVar[int]
     UNIT_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_IN_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
@@ -538,6 +550,7 @@ class TopicLoad(_message.Message):
     PRODUCERS_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     MEASURED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
     name: str
     unit: str
     messages_in_per_second: float
@@ -547,7 +560,8 @@ class TopicLoad(_message.Message):
     producers: int
     consumers: int
     measured_at_ms: int
-    def __init__(self, name: _Optional[str] = ..., unit: _Optional[str] = ..., messages_in_per_second: _Optional[float] = ..., messages_out_per_second: _Optional[float] = ..., bytes_in_per_second: _Optional[float] = ..., bytes_out_per_second: _Optional[float] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., measured_at_ms: _Optional[int] = ...) -> None: ...
+    bound: bool
+    def __init__(self, name: _Optional[str] = ..., unit: _Optional[str] = ..., messages_in_per_second: _Optional[float] = ..., messages_out_per_second: _Optional[float] = ..., bytes_in_per_second: _Optional[float] = ..., bytes_out_per_second: _Optional[float] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., measured_at_ms: _Optional[int] = ..., bound: _Optional[bool] = ...) -> None: ...
 
 class CapacityGranted(_message.Message):
     __slots__ = ("broker_id", "session_id", "units")

@@ -891,16 +891,18 @@ class MoveRequest(_message.Message):
     def __init__(self, moves: _Optional[_Iterable[_Union[TopicMove, _Mapping]]] = ...) -> None: ...
 
 class TopicMove(_message.Message):
-    __slots__ = ("topic", "target_broker_id", "expected_epoch", "asked_by")
+    __slots__ = ("topic", "target_broker_id", "expected_epoch", "asked_by", "balance")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TARGET_BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_EPOCH_FIELD_NUMBER: _ClassVar[int]
     ASKED_BY_FIELD_NUMBER: _ClassVar[int]
+    BALANCE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     target_broker_id: str
     expected_epoch: int
     asked_by: str
-    def __init__(self, topic: _Optional[str] = ..., target_broker_id: _Optional[str] = ..., expected_epoch: _Optional[int] = ..., asked_by: _Optional[str] = ...) -> None: ...
+    balance: _events_pb2.BalanceSeen
+    def __init__(self, topic: _Optional[str] = ..., target_broker_id: _Optional[str] = ..., expected_epoch: _Optional[int] = ..., asked_by: _Optional[str] = ..., balance: _Optional[_Union[_events_pb2.BalanceSeen, _Mapping]] = ...) -> None: ...
 
 class MoveResponse(_message.Message):
     __slots__ = ("answers",)

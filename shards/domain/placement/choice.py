@@ -53,6 +53,21 @@ class CandidateSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class BalanceSeen:
+    """The imbalance that a move is to reduce. A broker's load is its traffic, and a little for each
+    unit; its share is its part of all load, by capacity."""
+
+    from_permille: int
+    """What the broker that had the unit carried, in permille of its share."""
+
+    to_permille: int
+    """What the broker that gets it carried. 1,000 is its share."""
+
+    unit_permille: int = 0
+    """What the unit carried, in permille of the first broker's share; 0: no report named it."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlacementDecision:
     """Why this broker was chosen: for operators and for analyses of the log. No code acts on it."""
 
@@ -68,6 +83,9 @@ class PlacementDecision:
 
     asked_by: str = ""
     """The origin of a move."""
+
+    balance: BalanceSeen | None = None
+    """Of a move that evens brokers out by itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,16 @@ from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.limits.placement import BUSIEST_UNITS_MAX
 
 
-def topic(number: int = 0, *, producers: int = 1, consumers: int = 2) -> Any:
+def topic(
+    number: int = 0, *, producers: int = 1, consumers: int = 2, is_bound: bool = False
+) -> Any:
     """An open topic as far as it is measured."""
     return SimpleNamespace(
         unit=SimpleNamespace(name=f"persistent://acme/orders/t-{number}", unit=""),
         traffic=Traffic(),
         producers=range(producers),
         consumers=consumers,
+        policy=SimpleNamespace(is_bound=is_bound),
     )
 
 
@@ -95,3 +98,17 @@ def test_the_memory_limit_is_the_containers_if_it_has_one(tmp_path: Any) -> None
     assert memory_limit_bytes(limit) == 1_048_576
     limit.write_text("max\n")
     assert memory_limit_bytes(limit) == machine
+
+
+def test_units_that_placement_rules_bind_are_reported_as_such() -> None:
+    meter, topics = UnitMeter(), [topic(1), topic(2, is_bound=True)]
+    meter.measure(topics, now_ms=0, wall_ms=0)
+    for each in topics:
+        each.traffic.count_in(1, 100)
+
+    loads = meter.measure(topics, now_ms=1_000, wall_ms=0)
+
+    assert {load.name: load.is_bound for load in loads} == {
+        topics[0].unit.name: False,
+        topics[1].unit.name: True,
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nextgen.cli.topics.why import Chain, broker_ids, chain_of, lines
 from protos.nextgen.v1 import events_pb2 as pb
 from protos.nextgen.v1.policies_pb2 import PlacementRules, Policies
@@ -215,3 +217,29 @@ def test_a_topic_that_left_for_lack_of_capacity_says_what_was_set() -> None:
         "assigned to b-2, epoch 2, from b-1",
     ]
     assert steps[-1].why == "its broker had more units than its capacity"
+
+
+@pytest.mark.parametrize(
+    ("unit_permille", "said"),
+    [
+        (124, "the topic 12.4 % of the first share"),
+        (0, "the topic so little that no report named it"),
+    ],
+)
+def test_a_move_for_balance_is_told_with_the_numbers_behind_it(
+    unit_permille: int, said: str
+) -> None:
+    log = Log(1)
+    seen = pb.BalanceSeen(from_permille=1_530, to_permille=210, unit_permille=unit_permille)
+    moved = pb.PlacementDecision(rule="asked_for", candidates=1, asked_by="balance", balance=seen)
+    log.add(0, topic_created=pb.TopicCreated(name=TOPIC))
+    log.add(1, topic_assigned=assigned(1, "b-1", "first_lookup"))
+    log.add(2, topic_assigned=assigned(2, "b-3", "rebalanced", moved))
+
+    step = chain(log).steps[-1]
+
+    assert step.what == "assigned to b-3, epoch 2, from b-1"
+    assert step.why == (
+        f"brokers were uneven: b-1 carried 153 % of its share, b-3 21 %, {said}; "
+        "the broker that was asked for, 1 could have it, asked for by balance"
+    )
