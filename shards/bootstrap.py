@@ -52,6 +52,7 @@ from shards.adapters.segment_brokers import CalledSegmentBrokers
 from shards.adapters.shard_servicer import ShardServicer
 from shards.config import ShardNodeConfig
 from shards.metrics import NodeMetrics
+from shards.moves.balance_plans import BalancePlans
 from shards.node.replica import Replica
 from shards.node.request_dispatcher import RequestDispatcher
 from shards.node.shard_leader import LeaderDependencies
@@ -197,9 +198,10 @@ def _leader_dependencies(
     metrics: NodeMetrics,
 ) -> LeaderDependencies:
     choices = random.Random()
+    directory, clock = LinkDirectory(link), LoopClock()
     return LeaderDependencies(
         node_id=config.node_id,
-        directory=LinkDirectory(link),
+        directory=directory,
         managers=RoutedBrokerManagers(router, metrics),
         controllers=RoutedTopicControllers(router),
         capacity=LinkCapacity(link, metrics),
@@ -209,11 +211,12 @@ def _leader_dependencies(
         parents=RoutedParents(router, link.view),
         reports=LinkReports(link),
         segments=CalledSegmentBrokers(channels),
-        clock=LoopClock(),
+        clock=clock,
         entropy=os.urandom,
         draw=lambda: (choices.getrandbits(32), choices.getrandbits(32)),
         write_bounds=WriteBounds(config.writes_in_flight_max, config.tenant_writes_waiting_max),
         consumer_grace_ms=config.scalable_consumer_grace_ms,
+        balance=BalancePlans(directory, clock, metrics),
     )
 
 

@@ -37,7 +37,15 @@ LAYOUT_CHANGE_STEPS = ("ready", "sealed", "committed")
 """The steps of an operation on a layout: children are ready, a parent takes no messages any more,
 the new layout is committed. Each is timed from the one before."""
 
-EVACUATION_REASONS = ("lost", "drain", "shrink", "rebalance")
+BALANCE_OUTCOMES = (
+    *("even", "waiting", "planned"),
+    *("moved", "refused", "nothing_here", "evacuating", "rebalancing", "recovering"),
+)
+"""What becomes of a round of the balance. Of a node's plan: waiting is for brokers to stay uneven,
+or for their next reports. Of a shard's part: moved or refused; nothing_here: others have the units;
+or why it does not begin. recovering: it is not known which units were just moved."""
+
+EVACUATION_REASONS = ("lost", "drain", "shrink", "rebalance", "balance")
 """The reasons for which units are moved away from a broker in the background."""
 
 
@@ -107,10 +115,19 @@ class NodeMetrics:
             ["shard", "kind"],
             registry=registry,
         )
+        self._balance_rounds, self._left_out, self.imbalance = _balance_metrics(registry)
         self.layout_changes, self.layout_steps = _layout_metrics(registry)
         self.segment_loads, self.auto_scale = _scale_counters(registry)
         self.lease_renewals = self.lease_requests.labels("renewal")
         self.lease_growths = self.lease_requests.labels("growth")
+
+    def note_balance(self, outcome: str) -> None:
+        """Count a round of the balance; ``outcome`` is one of ``BALANCE_OUTCOMES``."""
+        self._balance_rounds.labels(outcome).inc()
+
+    def note_left_out(self, why: str, count: int = 1) -> None:
+        """Count brokers that got no units in a plan, or reports that were ignored."""
+        self._left_out.labels(why.replace(" ", "_")).inc(count)
 
     def counters(self) -> dict[str, int]:
         """Return the counts of all shards together, by name."""
@@ -150,6 +167,27 @@ def _layout_metrics(registry: CollectorRegistry) -> tuple[Counter, Histogram]:
         registry=registry,
     )
     return changes, steps
+
+
+def _balance_metrics(registry: CollectorRegistry) -> tuple[Counter, Counter, Gauge]:
+    rounds = Counter(
+        "nextgen_shard_balance_rounds",
+        "Rounds of the balance: plans of this node, and what its leaders made of them.",
+        ["outcome"],
+        registry=registry,
+    )
+    left_out = Counter(
+        "nextgen_shard_balance_left_out",
+        "Brokers that got no units in a plan, and load reports that were ignored, by why.",
+        ["outcome"],
+        registry=registry,
+    )
+    imbalance = Gauge(
+        "nextgen_shard_balance_imbalance_permille",
+        "Load of the broker furthest above its share, in permille of it, at the last plan here.",
+        registry=registry,
+    )
+    return rounds, left_out, imbalance
 
 
 def _scale_counters(registry: CollectorRegistry) -> tuple[Counter, Counter]:
@@ -245,6 +283,7 @@ class ShardMetrics:
             limit: node.metadata_refused.labels(label, limit) for limit in METADATA_LIMITS
         }
         self._evacuated = {why: node.evacuated.labels(label, why) for why in EVACUATION_REASONS}
+        self.note_balance = node.note_balance
         self._layout_changes: dict[tuple[ChangeKind, str], Counter] = {
             (kind, outcome): node.layout_changes.labels(kind.value, outcome)
             for kind in ChangeKind

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Protocol
@@ -117,6 +118,10 @@ class Evacuation:
         self._lost_rate = 1.0
         self._sessions: dict[str, asyncio.Task[None]] = {}
         self._unknown: dict[str, int] = {}
+        self._left_at = -math.inf
+        """When a unit last left a session under evacuation."""
+        self.on_begin: Callable[[], None] = lambda: None
+        """Called when a session begins to be emptied."""
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._unsubscribe = directory.on_change(self._wake.set)
@@ -128,6 +133,13 @@ class Evacuation:
     def units_under_way(self) -> int:
         """Units that have to leave the sessions under evacuation and have not yet."""
         return sum(map(self._units_to_leave, self._sessions))
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether units leave lost or draining brokers; not if rules have kept them for a while."""
+        if not self._sessions:
+            return False
+        return self._clock.monotonic() - self._left_at < _RETRY_SECONDS_MAX
 
     def start(self) -> None:
         """Begin to check the sessions."""
@@ -219,6 +231,8 @@ class Evacuation:
             why = self._why(session_id)
             if why is None:
                 return
+            self._left_at = began
+            self.on_begin()
             _logger.info(
                 "taking units away", shard=self._shard_id, broker=broker, units=before, why=why
             )
@@ -334,6 +348,8 @@ class Evacuation:
         """Assign units again or move them; return how many left."""
         done = await (self._assign_anew(units) if why is Why.LOST else self._move(units, why))
         self._metrics.note_evacuated(why.value, done)
+        if done:
+            self._left_at = self._clock.monotonic()
         return done
 
     async def _assign_anew(self, units: Sequence[Assignment]) -> int:

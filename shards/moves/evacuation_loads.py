@@ -7,6 +7,7 @@ begin with the busiest units. The rates of units are smoothed over the reports, 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Collection
 from operator import itemgetter
 
@@ -98,6 +99,12 @@ class EvacuationLoads:
 
 
 def rate_of(load: TopicLoad | LoadReport) -> int:
-    """Return the traffic of a unit or a broker in bytes a second, messages included."""
+    """Return the traffic of a unit or a broker, see ``traffic_of``; 0 if it is no valid number."""
+    traffic = traffic_of(load)
+    return int(traffic) if math.isfinite(traffic) and traffic > 0 else 0
+
+
+def traffic_of(load: TopicLoad | LoadReport) -> float:
+    """Return traffic as reported, in bytes a second, with ``_MESSAGE_BYTES`` for each message."""
     messages = load.messages_in_per_second + load.messages_out_per_second
-    return int(load.bytes_in_per_second + load.bytes_out_per_second + _MESSAGE_BYTES * messages)
+    return load.bytes_in_per_second + load.bytes_out_per_second + _MESSAGE_BYTES * messages

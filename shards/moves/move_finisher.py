@@ -8,7 +8,7 @@ predecessor may have left unfinished; repeating a step changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -77,6 +77,8 @@ class MoveFinisher:
         self._sync = sync
         self._effective = effective
         self._directory = directory
+        self.on_recent: Callable[[Mapping[str, int], int], None] = lambda _moved, _from_ms: None
+        """Called once, when the end of the log was read: see ``MovedUnits.restore``."""
 
     async def hand_over(self, group: Sequence[UnfinishedMove]) -> MetadataError | None:
         """Send the units of one target to it; None once it has acknowledged them all."""
@@ -279,7 +281,12 @@ class MoveFinisher:
             recent = await recent_moves(log)
         except PositionCompacted:
             # A snapshot has replaced these entries, so they are no longer recent.
+            self.on_recent({}, self._state.now_ms())
             return
+        known_from_ms = recent.known_from_ms
+        self.on_recent(
+            recent.evened_at_ms, self._state.now_ms() if known_from_ms is None else known_from_ms
+        )
         self.release_deleted(recent.deleted_idle)
         names = [parse_topic(name) for name in list(recent.moved)[-UNITS_RECOVERED_MAX:]]
         position = self._proposer.position

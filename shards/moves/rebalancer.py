@@ -24,7 +24,8 @@ from nextgen.kernel.limits.placement import (
     REBALANCE_COOL_DOWN_MS,
     REBALANCE_MOVES_NAMED_MAX,
 )
-from nextgen.tasks.background import join, start
+from nextgen.tasks.background import start
+from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import (
     BrokerUnits,
     PlannedMove,
@@ -36,6 +37,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 from shards.assignment.placement_policies import PlacementPolicies
 from shards.assignment.unit_placer import PlacementRound, UnitPlacer
+from shards.domain.assignment import ASKED_BY_REBALANCE
 from shards.domain.placement.rebalance import (
     Burden,
     Movable,
@@ -43,13 +45,9 @@ from shards.domain.placement.rebalance import (
     Planner,
     needs_rebalance,
 )
-from shards.metrics import ShardMetrics
 from shards.moves.evacuation import Evacuation
-from shards.moves.evacuation_pace import (
-    EVACUATION_BATCHES_MAX,
-    EVACUATION_UNITS_PER_BATCH_MAX,
-    Pace,
-)
+from shards.moves.evacuation_pace import Pace
+from shards.moves.paced_moves import PacedMoves
 from shards.moves.rebalance_look import (
     PAGE_UNITS,
     REBALANCE_UNITS_READ_MAX,
@@ -58,16 +56,11 @@ from shards.moves.rebalance_look import (
     Sweep,
     Unit,
 )
-from shards.moves.topic_mover import TopicMover
 from shards.ports import BrokerDirectory, Clock
 from shards.state.shard_state import ShardState
 
 REBALANCE_ROUNDS_MAX = 20
 """Plans that one rebalance carries out, one after the other: nearly always it is one."""
-
-ASKED_BY_REBALANCE = "rebalance"
-
-_MOVE_TIMEOUT_MS = 20_000
 
 _logger = structlog.get_logger(__name__)
 
@@ -98,27 +91,25 @@ class Rebalancer:
         self,
         shard_id: int,
         state: ShardState,
-        mover: TopicMover,
+        moves: PacedMoves,
         placer: UnitPlacer,
         policies: PlacementPolicies,
         evacuation: Evacuation,
         directory: BrokerDirectory,
         shard_ids: Callable[[], Sequence[int]],
         clock: Clock,
-        metrics: ShardMetrics,
     ) -> None:
         self._shard_id = shard_id
         self._state = state
-        self._mover = mover
+        self._moves = moves
         self._placer = placer
         self._evacuation = evacuation
         self._looks = RebalanceLooks(state, placer, policies, evacuation.loads, directory, clock)
         self._directory = directory
         self._shard_ids = shard_ids
-        self._clock = clock
-        self._metrics = metrics
-        self._moved_at: dict[str, float] = {}
         self._left = 0
+        self.on_begin: Callable[[], None] = lambda: None
+        """Called before units are moved because somebody asked for it, and when that is stopped."""
         self._task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -135,7 +126,7 @@ class Rebalancer:
 
         At least one while a rebalance makes its next plan.
         """
-        return (self._left or int(self._is_running)) + self._evacuation.units_under_way
+        return (self._left or int(self.is_running)) + self._evacuation.units_under_way
 
     async def count(self, _request: UnitCountRequest) -> UnitCountResponse:
         """Return how many units each session has here, and how many have to leave."""
@@ -168,12 +159,13 @@ class Rebalancer:
             )
         if request.stop:
             return self._stop()
-        if self._is_running and not request.plan_only:
+        if self.is_running and not request.plan_only:
             why = "a rebalance is under way"
             return self._response(why)
         found = await self._plan(is_begun=False)
-        if not (found.is_all or request.plan_only or self._is_running):
+        if not (found.is_all or request.plan_only or self.is_running):
             rate = (request.units_per_second or DRAIN_UNITS_PER_SECOND) / self._shards()
+            self.on_begin()
             self._left = len(found.moves)
             self._task = start("rebalance", self._carry_out(found, rate))
             self._task.add_done_callback(self._ended)
@@ -208,7 +200,7 @@ class Rebalancer:
         placing: PlacementRound,
     ) -> list[Burden]:
         """Return the brokers with their units, without those that a rule drives away."""
-        now = self._clock.monotonic()
+        grace_s = REBALANCE_COOL_DOWN_MS / 1_000
         movable: dict[str, list[Movable]] = {broker_id: [] for broker_id in look.brokers}
         extra: dict[str, int] = dict.fromkeys(look.brokers, 0)
         for name, unit in look.units.items():
@@ -217,7 +209,7 @@ class Rebalancer:
             extra[broker_id] += weight - look.unnamed_weights[broker_id]
             if name in away:
                 extra[broker_id] -= weight
-            elif name not in stuck and not self._is_cooling_down(name, now):
+            elif name not in stuck and not self._moves.moved.is_resting(name, grace_s):
                 movable[broker_id].append(Movable(name, weight))
         return [
             Burden(
@@ -231,18 +223,15 @@ class Rebalancer:
             for broker_id, broker in look.brokers.items()
         ]
 
-    def _is_cooling_down(self, name: str, now: float) -> bool:
-        moved_at = self._moved_at.get(name)
-        return moved_at is not None and now - moved_at < REBALANCE_COOL_DOWN_MS / 1000
-
     # Carrying out -----------------------------------------------------------------------------
 
     @property
-    def _is_running(self) -> bool:
+    def is_running(self) -> bool:
+        """Whether a rebalance that was asked for is under way."""
         return self._task is not None and not self._task.done()
 
     async def _carry_out(self, found: _Found, rate: float) -> None:
-        pace = Pace(self._clock.monotonic)
+        pace = self._moves.pace()
         rounds = 0
         while not found.is_all and rounds < REBALANCE_ROUNDS_MAX:
             moved = await self._round(found, pace, rate)
@@ -256,28 +245,6 @@ class Rebalancer:
 
     async def _round(self, found: _Found, pace: Pace, rate: float) -> int:
         """Carry out the moves of one plan at the pace; return how many units moved."""
-        waiting = list(found.moves.items())
-        batches: set[asyncio.Task[int]] = set()
-        moved = 0
-        try:
-            while waiting:
-                await asyncio.sleep(pace.wait_seconds(rate))
-                if len(batches) >= EVACUATION_BATCHES_MAX:
-                    await asyncio.wait(batches, return_when=asyncio.FIRST_COMPLETED)
-                units = pace.take(rate, min(len(waiting), EVACUATION_UNITS_PER_BATCH_MAX))
-                some, waiting = waiting[:units], waiting[units:]
-                if some:
-                    work = self._move(found, some)
-                    batches.add(join(work))
-                done = {batch for batch in batches if batch.done()}
-                batches -= done
-                moved += sum(batch.result() for batch in done)
-            return moved + sum(await asyncio.gather(*batches))
-        finally:
-            for batch in batches:
-                batch.cancel()
-
-    async def _move(self, found: _Found, some: Sequence[tuple[str, str]]) -> int:
         moves = [
             TopicMove(
                 topic=name,
@@ -285,27 +252,21 @@ class Rebalancer:
                 expected_epoch=found.units[name].assignment.epoch,
                 asked_by=ASKED_BY_REBALANCE,
             )
-            for name, target in some
+            for name, target in found.moves.items()
         ]
-        try:
-            answers = await self._mover.move(moves, timeout_ms=_MOVE_TIMEOUT_MS)
-        except MetadataError as error:
-            _logger.info("units not moved", shard=self._shard_id, why=str(error))
-            return 0
-        finally:
-            self._left = max(0, self._left - len(moves))
-        now = self._clock.monotonic()
-        moved = [answer.topic for answer in answers if not answer.rejection_code]
-        for name in moved:
-            self._moved_at.pop(name, None)
-            self._moved_at[name] = now
-        while len(self._moved_at) > REBALANCE_UNITS_READ_MAX:
-            del self._moved_at[next(iter(self._moved_at))]
-        self._metrics.note_evacuated(ASKED_BY_REBALANCE, len(moved))
-        return len(moved)
+        moved = 0
+
+        def answered(batch: Sequence[TopicMove], answers: Sequence[LookupAnswer]) -> None:
+            nonlocal moved
+            self._left = max(0, self._left - len(batch))
+            moved += sum(not answer.rejection_code for answer in answers)
+
+        await self._moves.make(moves, pace, rate, answered)
+        return moved
 
     def _stop(self) -> RebalanceResponse:
-        was_running = self._is_running
+        was_running = self.is_running
+        self.on_begin()
         self.close()
         self._task, self._left = None, 0
         reason = "stopped, what was begun is finished" if was_running else "none was under way"

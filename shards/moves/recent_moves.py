@@ -8,14 +8,14 @@ without it the old owner could hold the unit until its session ends.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from nextgen.kernel.limits.cluster import EVENTS_BATCH_BYTES_MAX
 from nextgen.kernel.limits.placement import DELETED_UNITS_RECOVERED_MAX
 from nextgen.kernel.routing.names import Domain, Unit, parse_topic
-from nextgen.replication.ports import ReplicatedLog
+from nextgen.replication.ports import Entry, ReplicatedLog
 from protos.nextgen.v1.events_pb2 import (
     DecidedCommand,
     ScalableTopicDeleted,
@@ -26,6 +26,7 @@ from protos.nextgen.v1.events_pb2 import (
 from shards.domain.assignment import (
     MOVE_REASONS,
     REASON_IDLE,
+    REASON_REBALANCED,
     REASON_TOPIC_DELETED,
     REASON_UNLOADED,
     Assignment,
@@ -66,6 +67,14 @@ class RecentMoves:
     """All other units of deleted topics, in epoch 0, the latest topics first: they had no owner
     then, but may have messages. At most ``DELETED_UNITS_RECOVERED_MAX``."""
 
+    evened_at_ms: dict[str, int] = field(default_factory=dict)
+    """When each unit was last moved to even brokers out, in Unix time of the leader that moved it.
+    Unlike the others, these are of any age."""
+
+    known_from_ms: int | None = 0
+    """From when on these are known: the time of the first event read; 0: all there ever were; None:
+    no event is left in the log."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Change:
@@ -81,6 +90,7 @@ class _Found:
     deleted_topics: list[tuple[TopicDeleted | ScalableTopicDeleted, _Change]] = field(
         default_factory=list
     )
+    evened_at_ms: dict[str, int] = field(default_factory=dict)
 
 
 async def recent_moves(log: ReplicatedLog) -> RecentMoves:
@@ -94,6 +104,7 @@ async def recent_moves(log: ReplicatedLog) -> RecentMoves:
     position = max(status.first_position, status.commit_position - RECENT_EVENTS_MAX + 1)
     found = _Found()
     last_payloads: dict[int, bytes] = {}
+    known_from_ms = 0 if position <= 1 else None
     while position <= status.commit_position:
         began = asyncio.get_running_loop().time()
         entries = log.read(
@@ -101,6 +112,8 @@ async def recent_moves(log: ReplicatedLog) -> RecentMoves:
         )
         if not entries:
             break
+        if known_from_ms is None:
+            known_from_ms = _first_time_ms(entries)
         for entry in entries:
             for record in entry.records:
                 last_payloads[entry.term] = record.payload
@@ -131,7 +144,15 @@ async def recent_moves(log: ReplicatedLog) -> RecentMoves:
         {name: move.epoch for name, move in found.moved.items() if is_recent(move)},
         [ended for ended, change in found.deleted.items() if is_of_predecessor(change)],
         list(islice(idle, DELETED_UNITS_RECOVERED_MAX)),
+        found.evened_at_ms,
+        known_from_ms,
     )
+
+
+def _first_time_ms(entries: Sequence[Entry]) -> int | None:
+    records = (record for entry in entries for record in entry.records)
+    first = next(records, None)
+    return None if first is None else DecidedCommand.FromString(first.payload).time_ms
 
 
 def _units_of(topic: TopicDeleted | ScalableTopicDeleted) -> Iterator[Assignment]:
@@ -172,6 +193,8 @@ def _note_changes(payload: bytes, term: int, found: _Found) -> None:
             continue
         found.moved.pop(changed.name, None)
         change = _Change(changed.epoch, decided.time_ms, term)
+        if changed.reason == REASON_REBALANCED:
+            found.evened_at_ms[changed.name] = decided.time_ms
         if changed.reason in _REASONS:
             found.moved[changed.name] = change
         elif changed.reason == REASON_TOPIC_DELETED:

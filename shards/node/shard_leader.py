@@ -25,10 +25,13 @@ from shards.assignment.unit_placer import UnitPlacer
 from shards.assignment.unit_planner import UnitPlanner
 from shards.inventory.service import InventoryService
 from shards.metrics import ShardMetrics
+from shards.moves.balance_plans import BalancePlans
+from shards.moves.balancer import Balancer
 from shards.moves.evacuation import Evacuation
 from shards.moves.handover import Handover
 from shards.moves.move_finisher import MoveFinisher
 from shards.moves.move_target import MoveTargets
+from shards.moves.paced_moves import MovedUnits, PacedMoves
 from shards.moves.rebalancer import Rebalancer
 from shards.moves.topic_mover import TopicMover
 from shards.moves.unit_unassigner import UnitUnassigner
@@ -89,6 +92,8 @@ class LeaderDependencies:
     write_bounds: WriteBounds = DEFAULT_BOUNDS
     consumer_grace_ms: int = SCALABLE_CONSUMER_GRACE_MS
     """How long a registered consumer of a scalable topic may be without a connection."""
+    balance: BalancePlans | None = None
+    """The plans of this node; without them, brokers are evened out on request only."""
 
 
 class ShardLeader:
@@ -323,18 +328,34 @@ class ShardLeader:
             self.metrics,
             self.leases.excess,
         )
+        moved = MovedUnits(dependencies.clock)
+        self._finisher.on_recent = moved.restore
+        self.moves = PacedMoves(self.shard_id, self.mover, moved, dependencies.clock, self.metrics)
         self.rebalancer = Rebalancer(
             self.shard_id,
             self.state,
-            self.mover,
+            self.moves,
             placer,
             self.policies,
             self.evacuation,
             dependencies.directory,
             dependencies.parents.shard_ids,
             dependencies.clock,
-            self.metrics,
         )
+        self._balancer: Balancer | None = None
+        if dependencies.balance is not None:
+            self._balancer = Balancer(
+                self.shard_id,
+                self.state,
+                self.units.reads,
+                self.moves,
+                dependencies.balance,
+                self.evacuation,
+                self.rebalancer,
+                dependencies.directory,
+                dependencies.clock,
+                self.metrics,
+            )
 
     def __repr__(self) -> str:
         return f"<ShardLeader shard={self.shard_id} term={self.term} {self.topics!r}>"
@@ -358,6 +379,8 @@ class ShardLeader:
         self.scalable.close()
         self.evacuation.close()
         self.consumers.close()
+        if self._balancer is not None:
+            self._balancer.close()
         self.rebalancer.close()
         self.inventory.close()
         self.units.tasks.close(error)

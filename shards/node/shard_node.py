@@ -19,7 +19,7 @@ from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.cluster.view import ClusterView
 from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.replication.ports import NodeId, ReplicatedLog
-from nextgen.tasks.background import cancel_and_wait, start
+from nextgen.tasks.background import cancel_and_wait, keep, start
 from protos.nextgen.v1.cluster_service_pb2 import (
     ClusterUpdate,
     LeaderReport,
@@ -139,10 +139,16 @@ class ShardNode:
         Raises:
             JournalCorrupted: A replica that the map names must not run.
         """
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            await self._reconcile()
+        plans = self._dependencies.balance
+        planning = None if plans is None else keep("balance_plans", plans.run)
+        try:
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                await self._reconcile()
+        finally:
+            if planning is not None:
+                planning.cancel()
 
     def readiness(self) -> tuple[bool, list[str]]:
         """Return whether every replica here serves or knows the leader, and the reasons if not."""

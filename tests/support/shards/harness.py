@@ -22,6 +22,7 @@ from nextgen.kernel.errors import DeadlineExceeded, MetadataError, NotLeader, Un
 from nextgen.kernel.governance.service_settings import DEFAULT_SETTINGS, ServiceSettings
 from nextgen.kernel.routing.slots import SlotTable, initial_table
 from nextgen.replication.view.store import ViewStore
+from nextgen.tasks.background import keep
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import shard_service_pb2 as pb
@@ -42,6 +43,7 @@ from protos.nextgen.v1.events_pb2 import (
 from protos.nextgen.v1.inventory_pb2 import Item, LookupAnswer
 from shards.adapters.routed import RoutedParents
 from shards.metrics import NodeMetrics, ShardMetrics
+from shards.moves.balance_plans import BalancePlans
 from shards.node.event_stream import stream_events
 from shards.node.replica import Replica
 from shards.node.request_dispatcher import RequestDispatcher
@@ -495,12 +497,16 @@ class Harness:
             draw=lambda: (next(draws), 0),
         )
         self.leads: list[int | None] = []
+        self._planning: list[asyncio.Task[None]] = []
         self._begin()
         self.brokers: dict[str, FakeBroker] = {}
         self._deposed: list[Replica] = []
 
     def _begin(self) -> None:
-        """Make a replica of the shard over the present log and view."""
+        """Make a replica of the shard over the present log and view, at a node of its own."""
+        self.plans = BalancePlans(self.cluster, self.clock, self.node_metrics)
+        self._dependencies = replace(self._dependencies, balance=self.plans)
+        self._planning.append(keep("balance_plans", self.plans.run))
         self.replica = Replica(
             SHARD,
             self.log,
@@ -524,6 +530,8 @@ class Harness:
         for broker in self.brokers.values():
             for task in broker._tasks:
                 task.cancel()
+        for planning in self._planning:
+            planning.cancel()
         for replica in (*self._deposed, self.replica):
             await replica.stop()
 

@@ -193,3 +193,38 @@ def test_only_so_many_events_are_looked_through(monkeypatch: pytest.MonkeyPatch)
         assert (await recent_moves(log)).moved == {"t-3": 2, "t-4": 2}
 
     with_log(scenario)
+
+
+@run_by(with_log)
+async def test_moves_to_even_brokers_out_are_found_with_their_times_whatever_came_after(
+    log: MemoryLog,
+) -> None:
+    """Their grace is longer than what counts as recent, and does not end with another move."""
+    await commit(log, assigned("evened", 2, "rebalanced"), age_ms=10 * RECENT_MS)
+    await commit(log, assigned("twice", 2, "rebalanced"), age_ms=9 * RECENT_MS)
+    await commit(log, assigned("twice", 3, "rebalanced"), age_ms=8 * RECENT_MS)
+    await commit(log, assigned("evened", 3, "moved"), assigned("other", 2, "drained"))
+
+    found = await recent_moves(log)
+
+    assert found.evened_at_ms == {
+        "evened": NOW_MS - 10 * RECENT_MS,
+        "twice": NOW_MS - 8 * RECENT_MS,
+    }
+    assert found.known_from_ms == 0, "the log was read from its beginning"
+
+
+@run_by(with_log)
+async def test_behind_a_snapshot_moves_are_known_from_the_first_event_that_is_left(
+    log: MemoryLog,
+) -> None:
+    await commit(log, assigned("hidden", 2, "rebalanced"), age_ms=3_000)
+    await log.take_snapshot()
+    nothing_left = await recent_moves(log)
+    await commit(log, assigned("first", 1, "first_lookup"), age_ms=2_000)
+    await commit(log, assigned("seen", 2, "rebalanced"), age_ms=1_000)
+
+    found = await recent_moves(log)
+
+    assert (nothing_left.evened_at_ms, nothing_left.known_from_ms) == ({}, None)
+    assert (found.evened_at_ms, found.known_from_ms) == ({"seen": NOW_MS - 1_000}, NOW_MS - 2_000)
