@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from brokers import bootstrap as broker
 from brokers.config import BrokerConfig
+from brokers.service.session import load_reports
 from cluster_manager import bootstrap as cluster_manager
 from cluster_manager.config import ManagerConfig, Peer
 from cluster_manager.service import lease_allocator
@@ -25,9 +26,12 @@ from nextgen.runtime.settings import Address
 from shards import bootstrap as shards
 from shards.assignment import lease_table
 from shards.config import ShardNodeConfig
+from shards.moves.balance_plans import BalancePlans
 from shards.projections import outcomes
+from shards.sessions import session_loads
 from shards.state import outcome_retention
 from shards.watches import change_delivery
+from tests.support.cluster_simulation.judges.balance import SHORT_BALANCE, SHORT_REPORT_MS_MAX
 
 CLUSTER_ID = "simulation"
 GRPC_PORT, RAFT_PORT, HTTP_PORT, PULSAR_PORT = 7000, 7001, 7002, 6650
@@ -90,6 +94,12 @@ def limits_of(plan: ClusterPlan) -> Iterator[None]:
     with ExitStack() as stack:
         page = "WATCH_EVENTS_PER_SLICE"
         stack.enter_context(patch.object(change_delivery, page, plan.watch_page_events))
+        for module, name, value in (
+            (BalancePlans, "settings", SHORT_BALANCE),
+            (load_reports, "LOAD_REPORT_MS_MAX", SHORT_REPORT_MS_MAX),
+            (session_loads, "LOAD_REPORT_MS_MAX", SHORT_REPORT_MS_MAX),
+        ):
+            stack.enter_context(patch.object(module, name, value))
         if plan.outcome_window_positions is not None:
             for module, name, value in (
                 (outcomes, "OUTCOME_WINDOW_POSITIONS", plan.outcome_window_positions),

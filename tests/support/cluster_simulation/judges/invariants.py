@@ -14,6 +14,7 @@ PartitionsOnlyGrow           and none is assigned that its topic does not have
 SegmentsAreListed            a segment is assigned only while a layout or an operation has it
 OpenTopicsObey               an open topic acts on the policies that its broker holds
 EffectiveIsEverywhere        no broker with a session has less than what is effective
+BalancedUnitsRest            see ``balance``, with what else such moves promise
 LookupsAreRecent             see ``freshness``, with what else lookups promise
 MetadataConverges            in the end a broker holds the latest version of everything it holds
 """
@@ -30,6 +31,7 @@ from nextgen.kernel.limits.pulsar import FORCED_DELETION_PAUSE_MS
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import Entry, Role, RoleChange
 from protos.nextgen.v1.events_pb2 import DecidedCommand, Event, ShardPlacement
+from tests.support.cluster_simulation.judges.balance import Balanced
 from tests.support.cluster_simulation.judges.freshness import Freshness
 from tests.support.cluster_simulation.judges.layouts import Layouts
 from tests.support.cluster_simulation.raft_environment import Witness
@@ -97,6 +99,7 @@ class Invariants(Layouts, Witness):
         self._offset_ms = 0
         """Of the leader that decided what is being folded."""
         self.freshness = Freshness(violate, clock)
+        self.balanced = Balanced(violate, clock, wall_offsets_ms)
         self.leaders: dict[tuple[int, int], str] = {}
         self.roles: dict[tuple[str, int], Role] = {}
         self.entries: dict[int, dict[int, Entry]] = {}
@@ -303,6 +306,7 @@ class Invariants(Layouts, Witness):
         self._let_go(unit)
         unit.epoch, unit.session_id = event.epoch, event.session_id
         self.freshness.assigned(event.topic_id, event.name, event.epoch)
+        self.balanced.assigned(event, self._decided_at_ms)
         self.owners[(event.topic_id, event.name, event.epoch)] = (
             event.broker_id,
             event.session_id,
