@@ -13,7 +13,7 @@ import os
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -273,6 +273,34 @@ class PulsarSystem:
         """Start a process that was killed and wait until it can work."""
         self._cluster.start_node(node_id)
         self._cluster.wait_ready(node_id)
+
+    def add_broker(self) -> str:
+        """Start one more broker, wait until it can work, and return its id."""
+        cluster = self._cluster.cluster
+        plan = cluster.plan.with_node("broker")
+        self._cluster.run(cluster.adopt(plan))
+        self._cluster.plan = plan
+        broker_id = plan.of_kind("broker")[-1].node_id
+        self._cluster.wait_ready(broker_id)
+        return broker_id
+
+    def owners(self, topics: Sequence[str]) -> list[str]:
+        """Return the ids of the brokers that serve the topics, in their order."""
+        locations = self._admin.lookup(topics, fresh=True)
+        assert all(each.is_found for each in locations), locations
+        return [each.broker_id for each in locations]
+
+    def create_topics(self, names: Sequence[str]) -> None:
+        created = self._admin.create_topics(names)
+        assert all(each.is_created for each in created), created
+
+    def metric(self, node_id: str, name: str) -> float:
+        """Return the sum of a metric of one process over its labels."""
+        url = f"http://{self._cluster.plan.node(node_id).http}/metrics"
+        with urllib.request.urlopen(url, timeout=COMMAND_TIMEOUT_S) as page:
+            lines = page.read().decode().splitlines()
+        samples = [line for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
+        return sum(float(line.rpartition(" ")[2]) for line in samples)
 
     def start_dead(self) -> None:
         """Start every process that does not run, and wait until it can work."""
