@@ -111,7 +111,7 @@ class SessionExpired(Definite):
 
 
 class Unauthenticated(Definite):
-    """The peer accepts this call only with proof of the cluster secret (ADR 0057)."""
+    """The caller has not proved who it is: a process (ADR 0057) or a client (ADR 0146)."""
 
     reason = "UNAUTHENTICATED"
 

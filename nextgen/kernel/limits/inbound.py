@@ -183,3 +183,44 @@ LOG_FILES_KEPT_MAX = 3
 
 LOG_FILES_CHECK_MS = 10_000
 """Interval of checks of these files' sizes."""
+
+# Authentication of clients ---------------------------------------------------------------------
+
+AUTH_DATA_BYTES_MAX = 16 * 1024
+"""A token, or another proof of identity, before anything of it is parsed. Tokens of identity
+providers with many claims have some 4 KiB."""
+
+ROLE_BYTES_MAX = 256
+"""The name of a role. It stands in policies, statistics and logs."""
+
+VERIFIED_CREDENTIALS_MAX = 10_000
+"""Credentials whose check is remembered, by digest: 32 bytes and a role each. As many clients may
+reconnect at once, all with the same few tokens or each with its own."""
+
+KEY_FILE_BYTES_MAX = 1024 * 1024
+"""A file with a key, with a set of public keys, or with users and hashes of their passwords."""
+
+JWKS_KEYS_MAX = 100
+"""Keys of one set: an identity provider publishes two to ten."""
+
+PASSWORD_USERS_MAX = 10_000
+"""Users of one password file."""
+
+PASSWORD_CHECKS_RUNNING_MAX = 2
+"""Passwords that are hashed at a time, each in a thread of its own: 16 MiB and some 30 ms of a
+core."""
+
+PASSWORD_CHECKS_WAITING_MAX = 64
+"""Passwords that wait to be hashed, two seconds of work. Beyond it clients are refused at once."""
+
+PASSWORD_HASH_MEMORY_BYTES_MAX = 64 * 1024 * 1024
+"""Memory that one hash in a password file may ask for. The default of ours takes 16 MiB."""
+
+PASSWORD_HASH_ROUNDS_MAX = 10_000_000
+"""Rounds of PBKDF2 that one hash in a password file may ask for: some three seconds."""
+
+KEY_FILE_CHECK_MS = 1_000
+"""Interval at which a key's file is looked at for a change, at the next use."""
+
+PROXY_ROLES_MAX = 100
+"""Roles of proxies that a server is configured with."""

@@ -73,10 +73,14 @@ class Principal:
     """The identity of a client, settled once per connection or, over HTTP, per request."""
 
     name: str
+    """The role. Behind a proxy, that of the proxy's client."""
+
+    proxy: str = ""
+    """The role of the proxy that acts for it; empty without one."""
 
 
 ANONYMOUS = Principal("anonymous")
-"""Every client, until clients are authenticated."""
+"""Every client of a server that does not authenticate its clients."""
 
 
 def authorize(principal: Principal, action: Action, resource: Resource) -> None:
