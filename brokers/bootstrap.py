@@ -45,6 +45,7 @@ from nextgen.client.routing.topic_listing import TopicListing
 from nextgen.client.scalable_topics.consumers import SharedConsumers
 from nextgen.client.scalable_topics.shared_layouts import SharedLayouts
 from nextgen.client.topic_lists.shared_lists import SharedTopicLists
+from nextgen.client.transport.client_gate import ClientGate
 from nextgen.client.transport.malformed_requests import MalformedRequests
 from nextgen.client.transport.process_security import ProcessSecurity, security_of
 from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
@@ -53,6 +54,7 @@ from nextgen.pulsar.service_urls import joined_urls
 from nextgen.pulsar.topic_lists.listed import ListedTopics
 from nextgen.runtime.lifecycle.data_directory import DataDirectory
 from nextgen.runtime.lifecycle.process import Shutdown, tune_garbage_collector
+from nextgen.runtime.security.authentication.authenticator import Authenticator
 from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.runtime.security.process_tls import ProcessTls
 from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
@@ -95,6 +97,7 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
         WrongCluster: The cluster manager belongs to another cluster.
     """
     security = security_of(config, NodeRole.BROKER)
+    authenticator = config.authentication.authenticator()
     async with AsyncExitStack() as stack:
         if config.data_dir is not None:
             stack.enter_context(_open_data_directory(config.data_dir, config))
@@ -109,9 +112,12 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
             clock=now_ms,
         )
         acknowledgements = Acknowledgements()
-        front = await _start_front(config, agent, link, stack, acknowledgements, security.tls)
+        front = await _start_front(
+            config, agent, link, stack, acknowledgements, security.tls, authenticator
+        )
         load_meter.front = front
-        server = await _start_server(config, agent, front, acknowledgements, security)
+        gate = ClientGate(authenticator)
+        server = await _start_server(config, agent, front, acknowledgements, security, gate)
         stack.push_async_callback(server.stop, GRPC_GRACE_MS)
         REGISTRY.register(BrokerCollector(agent, front))
         probes = Probes(lambda: _readiness(agent, link))
@@ -169,6 +175,7 @@ async def _start_front(
     stack: AsyncExitStack,
     acknowledgements: Acknowledgements,
     tls: ProcessTls,
+    authenticator: Authenticator | None,
 ) -> PulsarFront | None:
     """Serve Pulsar clients, if the configuration has an address for it."""
     if config.ledger_dir is None:
@@ -201,11 +208,7 @@ async def _start_front(
         persistent=persistent,
         volatile=MemoryLedgerStore(bytes_max=VOLATILE_BYTES_MAX),
         shadows=FedLedgers(persistent, feeds),
-        policy=StoragePolicy(
-            retention_ms=config.retention_time_ms,
-            retention_bytes=config.retention_bytes,
-            backlog_bytes_max=config.backlog_bytes_max,
-        ),
+        policy=_storage_policy(config),
         clock=now_ms,
         topic_lists=config.topic_lists,
         lists=lists,
@@ -213,6 +216,7 @@ async def _start_front(
         report_drained=agent.report_drained,
         layouts=layouts,
         consumers=consumers,
+        authenticator=authenticator,
     )
     agent.listener = front.topics
     agent.on_connected = front.drained.connected
@@ -258,6 +262,14 @@ def _keep_measuring(loads: SegmentLoads, link: ClusterLink, stack: AsyncExitStac
     stack.callback(measuring.cancel)
 
 
+def _storage_policy(config: BrokerConfig) -> StoragePolicy:
+    return StoragePolicy(
+        retention_ms=config.retention_time_ms,
+        retention_bytes=config.retention_bytes,
+        backlog_bytes_max=config.backlog_bytes_max,
+    )
+
+
 def _source_feeds(
     config: BrokerConfig,
     directory: RoutedTopicDirectory,
@@ -294,8 +306,10 @@ async def _start_server(
     front: PulsarFront | None,
     acknowledgements: Acknowledgements,
     security: ProcessSecurity,
+    gate: ClientGate,
 ) -> GrpcServer:
-    server = new_server([SERVICE_NAME], interceptors=[security.gate, MalformedRequests()])
+    gates = [security.gate, gate, MalformedRequests()]
+    server = new_server([SERVICE_NAME], interceptors=gates)
     servicer = BrokerServicer(
         agent,
         None if front is None else front.topics,

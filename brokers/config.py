@@ -14,6 +14,12 @@ from nextgen.pulsar.topic_lists.settings import (
     TopicListSettings,
     topic_list_settings,
 )
+from nextgen.runtime.security.authentication.settings import (
+    AUTHENTICATION_FLAGS,
+    NO_AUTHENTICATION,
+    AuthenticationSettings,
+    authentication_settings,
+)
 from nextgen.runtime.settings import (
     MANAGERS_FLAG,
     NO_TRACES,
@@ -34,6 +40,7 @@ _FLAGS = (
     *TRACE_FLAGS,
     MANAGERS_FLAG,
     *TOPIC_LIST_FLAGS,
+    *AUTHENTICATION_FLAGS,
     Flag("--capacity-units", "topics and partitions to serve at most", "50000"),
     Flag("--zone", "failure domain, free text", ""),
     Flag("--rack", "failure domain within the zone, free text", ""),
@@ -127,6 +134,9 @@ class BrokerConfig:
     pulsar_tls_advertise: Address | None = None
     """Address under which clients reach ``pulsar_tls_listen``; None if that is None."""
 
+    authentication: AuthenticationSettings = NO_AUTHENTICATION
+    """How clients prove their role (ADR 0146)."""
+
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> BrokerConfig:
     """Return the configuration that flags and environment give.
@@ -165,6 +175,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Br
         pulsar_tls_advertise=given.optional_advertised(
             "--pulsar-tls-advertise", "--pulsar-tls-listen"
         ),
+        authentication=authentication_settings(given),
     )
     given.check()
     return config

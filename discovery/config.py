@@ -22,6 +22,12 @@ from nextgen.pulsar.topic_lists.settings import (
     TopicListSettings,
     topic_list_settings,
 )
+from nextgen.runtime.security.authentication.settings import (
+    AUTHENTICATION_FLAGS,
+    NO_AUTHENTICATION,
+    AuthenticationSettings,
+    authentication_settings,
+)
 from nextgen.runtime.settings import (
     MANAGERS_FLAG,
     NO_TRACES,
@@ -163,6 +169,9 @@ class DiscoveryConfig:
     pulsar_tls_advertise: Address | None = None
     """Address under which clients reach ``pulsar_tls_listen``; None if that is None."""
 
+    authentication: AuthenticationSettings = NO_AUTHENTICATION
+    """How clients prove their role (ADR 0146)."""
+
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> DiscoveryConfig:
     """Return the configuration that flags and environment give.
@@ -177,6 +186,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Di
         (
             *(*NODE_FLAGS, *PULSAR_FLAGS, *TRACE_FLAGS),
             *(MANAGERS_FLAG, _WORKERS_FLAG, *_FAIRNESS_FLAGS, *TOPIC_LIST_FLAGS),
+            *AUTHENTICATION_FLAGS,
         ),
         arguments,
         environment,
@@ -207,6 +217,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Di
         pulsar_tls_advertise=given.optional_advertised(
             "--pulsar-tls-advertise", "--pulsar-tls-listen"
         ),
+        authentication=authentication_settings(given),
     )
     if config.workers > 1 and not (config.pulsar_listen or config.pulsar_tls_listen):
         given.mistakes.append("--workers is more than 1 without --pulsar-listen to share")

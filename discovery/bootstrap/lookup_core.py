@@ -75,6 +75,8 @@ class LookupCore:
     def __init__(self, config: DiscoveryConfig, tls: ProcessTls = PLAIN) -> None:
         self._config = config
         self._tls = tls
+        self.authenticator = config.authentication.authenticator()
+        """Who checks the clients of all listeners; None: nobody."""
         clock = asyncio.get_running_loop().time
         self._clock = clock
         endpoints = [str(address) for address in config.cluster_managers]
@@ -169,6 +171,7 @@ class LookupCore:
             self._config.fairness,
             self.topic_watches,
             self.scalable,
+            self.authenticator,
         )
         self.pulsar = PulsarServer(lambda keep_alive: DiscoveryConnection(keep_alive, services))
 

@@ -35,6 +35,7 @@ from discovery.service.status import StatusService
 from nextgen.client.brokers.namespaces import BrokerNamespaces
 from nextgen.client.cluster.configuration import LinkConfiguration
 from nextgen.client.routing.write_admission import WriteBounds
+from nextgen.client.transport.client_gate import ClientGate
 from nextgen.client.transport.malformed_requests import MalformedRequests
 from nextgen.client.transport.member_gate import MemberGate
 from nextgen.client.transport.process_security import ProcessSecurity
@@ -107,7 +108,9 @@ class DiscoveryNode:
             version(),
             LinkConfiguration(core.link),
         )
-        self.rest = RestFrame(all_routes(services), core.dispatcher, core.counters)
+        self.rest = RestFrame(
+            all_routes(services), core.dispatcher, core.counters, core.authenticator
+        )
         self._probes = Probes(core.readiness, self._registry, routes=self.rest.mounted())
 
     async def start(self) -> None:
@@ -119,7 +122,11 @@ class DiscoveryNode:
         config = self._config
         server = new_server(
             [SERVICE_NAME],
-            interceptors=[self._security.gate, MalformedRequests()],
+            interceptors=[
+                self._security.gate,
+                ClientGate(self.core.authenticator),
+                MalformedRequests(),
+            ],
             connection_calls_max=config.fairness.connection_calls_max,
             accept_lines_max=GRPC_ACCEPT_LINES_MAX,
         )

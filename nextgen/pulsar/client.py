@@ -94,7 +94,7 @@ class PulsarClientConnection(asyncio.Protocol):
                     lambda: cls(on_push or _ignore), host, port, ssl=ssl
                 )
                 self.send_command(
-                    BaseCommand(type=BaseCommand.CONNECT, connect=connect or _usual_greeting())
+                    BaseCommand(type=BaseCommand.CONNECT, connect=connect or usual_greeting())
                 )
                 self.server = await self._greeted
         except (OSError, TimeoutError, ConnectionLost) as error:
@@ -241,8 +241,11 @@ class PulsarClientConnection(asyncio.Protocol):
         self.close()
 
 
-def _usual_greeting() -> CommandConnect:
+def usual_greeting(token: str = "") -> CommandConnect:
+    """Return the CONNECT of our tools, with a proof of their role if there is one."""
     return CommandConnect(
+        auth_method_name="token" if token else None,
+        auth_data=token.encode() if token else None,
         client_version=CLIENT_VERSION,
         protocol_version=21,
         feature_flags=FeatureFlags(supports_broker_entry_metadata=True),

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Final, cast
+from typing import cast
 
 import structlog
 
@@ -25,11 +23,10 @@ from nextgen.kernel.limits.inbound import (
 )
 from nextgen.kernel.limits.pulsar import (
     CLIENT_VERSION_CHARACTERS_MAX,
-    PULSAR_FEATURE_SETS_MAX,
-    PULSAR_MESSAGE_BYTES_MAX,
     PULSAR_WRITE_BUFFER_BYTES_MAX,
     PULSAR_WRITE_PAUSE_BYTES,
 )
+from nextgen.pulsar.client_identity import ClientIdentity
 from nextgen.pulsar.errors import server_error_of
 from nextgen.pulsar.field_count import TooManyFields, check_command_fields
 from nextgen.pulsar.frames import (
@@ -41,10 +38,11 @@ from nextgen.pulsar.frames import (
     request_id_in,
     request_id_of,
 )
+from nextgen.pulsar.greeting import NO_REQUEST_ID, PROTOCOL_VERSION, Greeting, shared_flags
 from nextgen.pulsar.keep_alive import KeepAlive
-from nextgen.pulsar.topic_lists.session import TopicWatches
 from nextgen.runtime.security import authorization
-from nextgen.runtime.security.authorization import ANONYMOUS, CLUSTER, Action
+from nextgen.runtime.security.authentication.provider import Certificate
+from nextgen.runtime.security.authorization import ANONYMOUS, CLUSTER, Action, Principal
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
     CommandConnect,
@@ -52,18 +50,8 @@ from protos.pulsar.PulsarApi_pb2 import (
     CommandError,
     CommandPing,
     CommandPong,
-    FeatureFlags,
     ServerError,
 )
-
-PROTOCOL_VERSION: Final = 21
-"""The highest version of the protocol. Later features are announced by feature flags."""
-
-SERVER_VERSION: Final = "Pulsar NextGen"
-"""The server version that clients log. Some refuse an empty one."""
-
-NO_REQUEST_ID: Final = 2**64 - 1
-"""The request id of an ERROR that answers no request: -1, unsigned."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -71,32 +59,6 @@ _PING = encode_command(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
 _PONG = encode_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
 
 _logger = structlog.get_logger(__name__)
-
-
-def _default_features() -> FeatureFlags:
-    return FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Greeting:
-    """The content of a server's CONNECTED. One for all connections of a server."""
-
-    server_version: str = SERVER_VERSION
-    feature_flags: FeatureFlags = field(default_factory=_default_features)
-    message_bytes_max: int = PULSAR_MESSAGE_BYTES_MAX
-
-
-def greeting_with(watches: TopicWatches | None, *, has_scalable: bool = False) -> Greeting:
-    """Return the greeting of a server whose clients may watch topic lists, if there are any.
-
-    ``has_scalable``: it serves the commands of scalable topics.
-    """
-    greeting = Greeting()
-    if watches is not None:
-        watches.settings.announce(greeting.feature_flags)
-    if has_scalable:
-        greeting.feature_flags.supports_scalable_topics = True
-    return greeting
 
 
 class PulsarConnection(asyncio.Protocol):
@@ -115,6 +77,7 @@ class PulsarConnection(asyncio.Protocol):
         "_drained_bytes",
         "_greeting",
         "_has_heard",
+        "_identity",
         "_is_closing",
         "_is_connected",
         "_is_drained",
@@ -131,6 +94,7 @@ class PulsarConnection(asyncio.Protocol):
         "feature_flags",
         "frame_began_at",
         "keep_alive_bucket",
+        "principal",
         "protocol_version",
         "unfinished_bytes",
     )
@@ -152,6 +116,9 @@ class PulsarConnection(asyncio.Protocol):
         self._is_drained = True
         self._is_held = False
         self._room: asyncio.Future[None] | None = None
+        self._identity: ClientIdentity | None = None
+        self.principal = ANONYMOUS
+        """The identity of the client, settled at CONNECT."""
         self.keep_alive_bucket = 0
         self.unfinished_bytes = 0
         self.frame_began_at = 0.0
@@ -265,6 +232,11 @@ class PulsarConnection(asyncio.Protocol):
         self._is_held = False
         self._pause_or_resume()
 
+    def certificate(self) -> Certificate | None:
+        """Return the client's certificate if it showed one that the transport has verified."""
+        found = self._transport and self._transport.get_extra_info("peercert")
+        return cast(Certificate, found) if isinstance(found, dict) and found else None
+
     def close_after_flush(self) -> None:
         """Read nothing more, and close once the client has read all sent frames.
 
@@ -344,6 +316,8 @@ class PulsarConnection(asyncio.Protocol):
         self._is_closing = True
         self._transport = None
         self._outgoing, self._outgoing_bytes = None, 0
+        if self._identity is not None:
+            self._identity.close()
         self._wake()
         self.closed()
 
@@ -356,6 +330,8 @@ class PulsarConnection(asyncio.Protocol):
         elif self._has_heard or self._is_held or self._has_read():
             self._has_heard = False
             self.send(_PING)
+            if self._identity is not None:
+                self._identity.check_expiry()
         else:
             self.abort("silent for longer than the keep-alive interval")
 
@@ -367,7 +343,7 @@ class PulsarConnection(asyncio.Protocol):
         command = parse_command(frame.command)
         kind = command.type
         if not self._is_connected:
-            if kind == BaseCommand.CONNECT:
+            if kind == BaseCommand.CONNECT and self._identity is None:
                 self._accept(command.connect)
             else:
                 self._close(f"{BaseCommand.Type.Name(kind)} before CONNECT")
@@ -375,6 +351,8 @@ class PulsarConnection(asyncio.Protocol):
             self.send(_PONG)
         elif kind == BaseCommand.CONNECT:
             self._close("a second CONNECT")
+        elif kind == BaseCommand.AUTH_RESPONSE and self._identity is not None:
+            self._identity.refresh(command.authResponse)
         elif kind != BaseCommand.PONG:
             try:
                 self.handle(command, frame.payload)
@@ -391,12 +369,21 @@ class PulsarConnection(asyncio.Protocol):
             )
             self._close("asks for a proxy")
             return
+        authenticator = self._greeting.authenticator
+        if authenticator is None:
+            self.admit(connect, ANONYMOUS)
+        else:
+            self._identity = ClientIdentity(self, authenticator)
+            self._identity.begin(connect)
+
+    def admit(self, connect: CommandConnect, principal: Principal) -> None:
+        """Answer CONNECT: the client is ``principal``."""
         try:
-            authorization.authorize(ANONYMOUS, Action.CONNECT, CLUSTER)
+            authorization.authorize(principal, Action.CONNECT, CLUSTER)
         except Forbidden as error:
-            self.send_error(NO_REQUEST_ID, server_error_of(error), str(error))
-            self._close("is not authorized")
+            self.refuse_client(error, server_error_of(error))
             return
+        self.principal = principal
         greeting = self._greeting
         self.protocol_version = max(0, min(PROTOCOL_VERSION, connect.protocol_version))
         self.client_version = sys.intern(connect.client_version[:CLIENT_VERSION_CHARACTERS_MAX])
@@ -417,6 +404,11 @@ class PulsarConnection(asyncio.Protocol):
         self._is_connected = True
         self._keep_alive.inbound.introduced(self)
         self.connected(connect)
+
+    def refuse_client(self, error: MetadataError, code: ServerError) -> None:
+        """Answer CONNECT or AUTH_RESPONSE with an error, and close."""
+        self.send_error(NO_REQUEST_ID, code, str(error))
+        self._close(f"the client was refused: {error}")
 
     def _refused(self, command: BaseCommand, error: MetadataError) -> None:
         request_id = request_id_of(command)
@@ -489,9 +481,3 @@ class PulsarConnection(asyncio.Protocol):
             self._has_heard = True
         else:
             transport.pause_reading()
-
-
-@lru_cache(maxsize=PULSAR_FEATURE_SETS_MAX)
-def shared_flags(encoded: bytes) -> FeatureFlags:
-    """Return the flags in ``encoded``; one object for all connections with equal flags."""
-    return FeatureFlags.FromString(encoded)

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from nextgen.kernel.errors import Overloaded
 from nextgen.kernel.limits.pulsar import PULSAR_WRITE_BUFFER_BYTES_MAX
-from nextgen.pulsar.connection import Greeting, PulsarConnection
+from nextgen.pulsar.connection import PulsarConnection
 from nextgen.pulsar.frames import (
     FrameReader,
     MalformedFrame,
@@ -19,6 +19,7 @@ from nextgen.pulsar.frames import (
     parse_command,
     request_id_of,
 )
+from nextgen.pulsar.greeting import Greeting
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.lookups import answer_burst
 from nextgen.pulsar.payload import ChecksumMismatch, open_payload

@@ -8,8 +8,8 @@ from typing import cast
 
 from brokers.domain.position import Position
 from brokers.ports.consumer import Dispatch
-from nextgen.pulsar.connection import NO_REQUEST_ID
 from nextgen.pulsar.frames import FIELD_OF_TYPE, encode_command
+from nextgen.pulsar.greeting import NO_REQUEST_ID
 from nextgen.pulsar.service_urls import split_urls
 from protos.pulsar import PulsarApi_pb2 as pulsar
 

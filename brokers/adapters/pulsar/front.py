@@ -43,6 +43,7 @@ from nextgen.pulsar.topic_lists.listed import ListedTopics
 from nextgen.pulsar.topic_lists.ports import TopicLists
 from nextgen.pulsar.topic_lists.session import TopicWatches
 from nextgen.pulsar.topic_lists.settings import DEFAULT_TOPIC_LISTS, TopicListSettings
+from nextgen.runtime.security.authentication.authenticator import Authenticator
 from nextgen.runtime.security.process_tls import ClientTls
 from nextgen.tasks.background import cancel_and_wait, keep
 
@@ -81,6 +82,7 @@ class PulsarFront:
         connections_max: int = PULSAR_CONNECTIONS_MAX,
         keep_alive_ms: int = PULSAR_KEEP_ALIVE_MS,
         report_drained: Callable[[Sequence[DrainedUnit]], None] = lambda _: None,
+        authenticator: Authenticator | None = None,
     ) -> None:
         self._clock = clock
         self._upkeep: asyncio.Task[None] | None = None
@@ -104,13 +106,7 @@ class PulsarFront:
         self.sources = SourceSessions(self.topics)
         self.drained = DrainedUnits(lambda: session().holding, report_drained)
         """Reports of drained units, which has to know of connections to managers."""
-        held = HeldTopicDirectory(
-            broker_id=identity.broker_id,
-            broker_url=identity.broker_url,
-            session=session,
-            topics=self.topics,
-            beyond=directory,
-        )
+        held = _held_topics(identity, session, self.topics, directory)
         if lists is None:
             lists = ListedTopics(held)
             topic_lists = replace(topic_lists, serves_watchers=False)
@@ -124,7 +120,7 @@ class PulsarFront:
                 ConsumerSessions(consumers) if consumers is not None else None,
                 NamespaceWatches(scalable_lists, commands.permits) if scalable_lists else None,
             )
-        self.shared = Front(self.topics, commands, self.topic_watches, self.scalable)
+        self.shared = Front(self.topics, commands, self.topic_watches, self.scalable, authenticator)
         """The parts that all connections of this broker share."""
         self._server = PulsarServer(
             lambda keep_alive: BrokerConnection(keep_alive, self.shared),
@@ -173,6 +169,21 @@ class PulsarFront:
             await cancel_and_wait(self._upkeep)
         await self.topics.close()
         await self._server.stop(grace_ms)
+
+
+def _held_topics(
+    identity: Identity,
+    session: Callable[[], BrokerSession],
+    topics: Topics,
+    beyond: OwnersDirectory,
+) -> HeldTopicDirectory:
+    return HeldTopicDirectory(
+        broker_id=identity.broker_id,
+        broker_url=identity.broker_url,
+        session=session,
+        topics=topics,
+        beyond=beyond,
+    )
 
 
 def wall_clock_ms() -> int:

@@ -22,12 +22,14 @@ from nextgen.kernel.limits.pulsar import (
     LIVENESS_CHECK_MS,
 )
 from nextgen.kernel.routing.names import InvalidName
-from nextgen.pulsar.connection import Greeting, PulsarConnection, greeting_with
+from nextgen.pulsar.connection import PulsarConnection
 from nextgen.pulsar.frames import RawFrame
+from nextgen.pulsar.greeting import Greeting, greeting_with
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.pulsar.scalable_topics.session import ScalableServices
 from nextgen.pulsar.topic_lists.session import TopicWatches
+from nextgen.runtime.security.authentication.authenticator import Authenticator
 from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
 from protos.pulsar import PulsarApi_pb2 as pulsar
@@ -46,6 +48,8 @@ class Front:
     watches: TopicWatches
     scalable: ScalableServices | None = None
     """None: layouts of scalable topics cannot be watched at this broker."""
+    authenticator: Authenticator | None = None
+    """Who checks the clients' identities; None: nobody."""
     greeting: Greeting = field(init=False)
     producers: int = 0
     consumers: int = 0
@@ -53,7 +57,11 @@ class Front:
     """Namespaces that are being listed."""
 
     def __post_init__(self) -> None:
-        self.greeting = greeting_with(self.watches, has_scalable=self.scalable is not None)
+        self.greeting = greeting_with(
+            self.watches,
+            has_scalable=self.scalable is not None,
+            authenticator=self.authenticator,
+        )
 
     def listed(self) -> None:
         self.listings -= 1

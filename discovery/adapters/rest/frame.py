@@ -3,6 +3,7 @@
     404  unknown path          405  known path, other method    406  Accept leaves the answer out
     412  bad name              413  body too large              415  body of another type
     400  bad query or body     403  not authorized              503  trouble that passes
+    401  the client has not proved its role
 
 Errors are JSON with a ``reason``. Query parameters that a route does not read are ignored, so
 ``authoritative`` is: any discovery node serves any request.
@@ -36,15 +37,18 @@ from discovery.adapters.rest.route import Body, Route
 from discovery.adapters.rest.table import RouteTable, variables
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.command_dispatcher import CommandDispatcher
-from nextgen.kernel.errors import MetadataError, Overloaded
+from nextgen.kernel.errors import MetadataError, Overloaded, Unauthenticated
 from nextgen.kernel.input.short_text import shortened
 from nextgen.kernel.limits.inbound import LOG_FIELD_CHARACTERS_MAX
 from nextgen.kernel.limits.rest import REST_TENANT_REQUESTS_MAX
 from nextgen.kernel.routing.names import InvalidName
 from nextgen.pulsar.policies.refusal import PolicyRefused
 from nextgen.runtime.security import authorization
-from nextgen.runtime.security.authorization import ANONYMOUS, Resource
+from nextgen.runtime.security.authentication.authenticator import Authenticator
+from nextgen.runtime.security.authentication.header import HEADER, credentials_in
+from nextgen.runtime.security.authorization import ANONYMOUS, Principal, Resource
 
+_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="Pulsar", Basic realm="Pulsar"'}
 _OPENAPI_PATH = "/openapi.json"
 _MOUNTED = ("/admin", "/lookup")
 """Beginnings of the paths of all routes."""
@@ -63,7 +67,10 @@ class RestFrame:
         routes: Iterable[Route],
         dispatcher: CommandDispatcher,
         counters: DiscoveryCounters,
+        authenticator: Authenticator | None = None,
     ) -> None:
+        """``authenticator``: checks who clients are, before anything of a request is looked at."""
+        self._authenticator = authenticator
         self.table = RouteTable(routes)
         self._dispatcher = dispatcher
         self._counters = counters
@@ -81,6 +88,10 @@ class RestFrame:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer a request. Never raises."""
         self._counters.http_requests += 1
+        try:
+            await self._authenticate(request)
+        except (RestFailure, MetadataError) as error:
+            return failure(error).response()
         routes, parts = self.table.find(request.rel_url.raw_path)
         route = routes.get("GET" if request.method == "HEAD" else request.method)
         if route is None:
@@ -140,7 +151,32 @@ class RestFrame:
             if not self._under_way[key]:
                 del self._under_way[key]
 
-    async def _openapi(self, _request: web.Request) -> web.Response:
+    async def _authenticate(self, request: web.Request) -> Principal:
+        """Return the client's identity.
+
+        Raises:
+            RestFailure: It has proved none.
+            Overloaded: Too many passwords wait to be checked.
+        """
+        if self._authenticator is None:
+            return ANONYMOUS
+        transport = request.transport
+        certificate = transport and transport.get_extra_info("peercert")
+        header = request.headers.get(HEADER)
+        try:
+            credentials = credentials_in(header, certificate or None, self._authenticator)
+            found = self._authenticator.authenticate_now(credentials)
+            if found is None:
+                found = await self._authenticator.authenticate(credentials)
+        except Unauthenticated as error:
+            raise RestFailure(401, str(error), _CHALLENGE) from error
+        return Principal(found.role)
+
+    async def _openapi(self, request: web.Request) -> web.Response:
+        try:
+            await self._authenticate(request)
+        except (RestFailure, MetadataError) as error:
+            return failure(error).response()
         if self._document is None:
             self._document = openapi_document(self.table.routes)
         return self._document.response()

@@ -9,7 +9,7 @@ from discovery.adapters.rest.answer import Answer, content
 from discovery.adapters.rest.route import TEXT_VALUE, VARIABLES, Body, Route
 
 _REASON = {"$ref": "#/components/responses/Reason"}
-_COMMON = ("400", "403", "404", "406", "412", "503")
+_COMMON = ("400", "401", "403", "404", "406", "412", "503")
 """Statuses that every route may answer."""
 
 _OF_BODIES = ("413", "415")

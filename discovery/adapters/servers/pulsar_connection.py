@@ -20,8 +20,9 @@ from nextgen.kernel.limits.pulsar import (
     DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX,
     FAST_PENDING_BYTES_MAX,
 )
-from nextgen.pulsar.connection import PulsarConnection, greeting_with
+from nextgen.pulsar.connection import PulsarConnection
 from nextgen.pulsar.frames import MalformedFrame, request_id_of
+from nextgen.pulsar.greeting import greeting_with
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.lookups import answer_burst
 from nextgen.pulsar.scalable_topics.refusals import no_scalable_topics
@@ -31,6 +32,7 @@ from nextgen.pulsar.scalable_topics.session import (
     ScalableSession,
 )
 from nextgen.pulsar.topic_lists.session import WATCHES, TopicListSession, TopicWatches
+from nextgen.runtime.security.authentication.authenticator import Authenticator
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, ServerError
 
 _TOTAL_BYTES: Final = 4
@@ -91,6 +93,7 @@ class ClientServices:
         fairness: Fairness = DEFAULT_FAIRNESS,
         watches: TopicWatches | None = None,
         scalable: ScalableServices | None = None,
+        authenticator: Authenticator | None = None,
     ) -> None:
         self.known = known
         self.dispatcher = dispatcher
@@ -99,7 +102,9 @@ class ClientServices:
         """None: topic lists cannot be watched at this node."""
         self.scalable = scalable
         """None: layouts of scalable topics cannot be watched at this node."""
-        self.greeting = greeting_with(watches, has_scalable=scalable is not None)
+        self.greeting = greeting_with(
+            watches, has_scalable=scalable is not None, authenticator=authenticator
+        )
         self.clock = asyncio.get_running_loop().time
         self.turns = LoopTurns(self.clock, fairness.turn_us / 1_000_000)
         self.turn_bytes_max = fairness.turn_bytes_max

@@ -20,36 +20,32 @@ def _of(service: str, *methods: str) -> frozenset[str]:
     return frozenset(f"/{service}/{method}" for method in methods)
 
 
+CLIENT_CALLS = _of(
+    "nextgen.v1.DiscoveryService",
+    *("Lookup", "LookupStream", "GetPositions"),
+    *("CreateTenant", "SetTenantProperties", "DeleteTenant", "GetTenant", "ListTenants"),
+    *("CreateNamespace", "SetNamespaceProperties", "DeleteNamespace"),
+    *("GetNamespace", "ListNamespaces"),
+    *("CreateTopics", "SetTopicProperties", "DeleteTopic", "GetTopic"),
+    *("GetScalableTopic", "UpdateLayout"),
+    *("CreateScalableSubscription", "DeleteScalableSubscription", "SeekScalableSubscription"),
+    *("ListTopics", "CountTopics"),
+    *("UpdatePartitions",),
+    *("SetPolicies", "GetPolicies"),
+    *("MoveTopics", "UnloadTopics", "DrainBroker", "SetBrokerCapacity"),
+    *("Rebalance", "CountUnits"),
+    *("GetCluster", "GetCounters"),
+    *("WatchTenants", "WatchNamespaces", "WatchTopics", "WatchAssignments", "WatchShardMap"),
+) | _of("nextgen.v1.BrokerService", "Serves", "ServesStream")
+"""Paths of methods for clients: if clients have to prove their role, with these (ADR 0146)."""
+
 OPEN_CALLS = (
-    _of(
-        "nextgen.v1.DiscoveryService",
-        *("Lookup", "LookupStream", "GetPositions"),
-        *("CreateTenant", "SetTenantProperties", "DeleteTenant", "GetTenant", "ListTenants"),
-        *("CreateNamespace", "SetNamespaceProperties", "DeleteNamespace"),
-        *("GetNamespace", "ListNamespaces"),
-        *("CreateTopics", "SetTopicProperties", "DeleteTopic", "GetTopic"),
-        *("GetScalableTopic", "UpdateLayout"),
-        *("CreateScalableSubscription", "DeleteScalableSubscription", "SeekScalableSubscription"),
-        *("ListTopics", "CountTopics"),
-        *("UpdatePartitions",),
-        *("SetPolicies", "GetPolicies"),
-        *(
-            "MoveTopics",
-            "UnloadTopics",
-            "DrainBroker",
-            "SetBrokerCapacity",
-            "Rebalance",
-            "CountUnits",
-        ),
-        *("GetCluster", "GetCounters"),
-        *("WatchTenants", "WatchNamespaces", "WatchTopics", "WatchAssignments", "WatchShardMap"),
-    )
-    | _of("nextgen.v1.BrokerService", "Serves", "ServesStream")
+    CLIENT_CALLS
     | _of("nextgen.v1.PeerService", "GetChallenge")
     | _of("grpc.health.v1.Health", "Check", "Watch", "List")
     | _of("grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo")
 )
-"""Paths of methods that are answered without proof."""
+"""Paths of methods that are answered without proof of the cluster secret."""
 
 NODE_CALLS = (
     _of(

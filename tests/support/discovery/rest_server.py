@@ -17,6 +17,7 @@ from discovery.adapters.rest.route import Route
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.command_dispatcher import CommandDispatcher
 from nextgen.pulsar.metadata_commands import MetadataCommands
+from nextgen.runtime.security.authentication.authenticator import Authenticator
 from nextgen.runtime.servers.probes import Probes
 
 
@@ -65,11 +66,13 @@ def _json(body: bytes) -> Any:
 
 
 @asynccontextmanager
-async def serving(routes: Iterable[Route]) -> AsyncIterator[RestClient]:
+async def serving(
+    routes: Iterable[Route], authenticator: Authenticator | None = None
+) -> AsyncIterator[RestClient]:
     """Serve ``routes``, and give a client of them."""
     counters = DiscoveryCounters()
     dispatcher = CommandDispatcher(MetadataCommands(None), counters)  # type: ignore[arg-type]
-    frame = RestFrame(routes, dispatcher, counters)
+    frame = RestFrame(routes, dispatcher, counters, authenticator)
     probes = Probes(lambda: (True, []), CollectorRegistry(), routes=frame.mounted())
     port = await probes.start("127.0.0.1", 0)
     try:

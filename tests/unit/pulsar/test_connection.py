@@ -14,8 +14,9 @@ from nextgen.kernel.limits.pulsar import (
     PULSAR_WRITE_BUFFER_BYTES_MAX,
     PULSAR_WRITE_PAUSE_BYTES,
 )
-from nextgen.pulsar.connection import NO_REQUEST_ID, Greeting, PulsarConnection, shared_flags
+from nextgen.pulsar.connection import PulsarConnection
 from nextgen.pulsar.frames import RawFrame, encode_command, encode_frame
+from nextgen.pulsar.greeting import NO_REQUEST_ID, Greeting, shared_flags
 from nextgen.pulsar.inbound import InboundBudget
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.runtime.security import authorization

@@ -22,8 +22,9 @@ from nextgen.kernel.errors import (
 from nextgen.kernel.limits.pulsar import PULSAR_WRITE_BUFFER_BYTES_MAX
 from nextgen.pulsar import client as clients
 from nextgen.pulsar.client import PulsarClientConnection
-from nextgen.pulsar.connection import Greeting, PulsarConnection
+from nextgen.pulsar.connection import PulsarConnection
 from nextgen.pulsar.frames import encode_command
+from nextgen.pulsar.greeting import Greeting
 from nextgen.pulsar.inbound import InboundBudget
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.server import PulsarServer
