@@ -20,6 +20,7 @@ import typer
 
 from nextgen.cli.console.output import print_line
 from nextgen.runtime.lifecycle.exit_code import run_program
+from nextgen.runtime.security.client_token import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from nextgen.runtime.security.cluster_proof import CLUSTER_ID_VARIABLE, SECRET_FILE_VARIABLE
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 PLAIN_HELP_COLUMNS_MAX = 60
 """Up to this width help has no frames: they would cut the names of options."""
 
-_OPTIONS_WITH_VALUE = frozenset({"--cluster-secret-file", "--cluster-id"})
+_OPTIONS_WITH_VALUE = frozenset(
+    {"--cluster-secret-file", "--cluster-id", "--token", "--token-file"}
+)
 
 
 def _cluster() -> Sequence[ModuleType]:
@@ -134,9 +137,9 @@ def _observability() -> Sequence[ModuleType]:
 
 
 def _security() -> Sequence[ModuleType]:
-    from nextgen.cli.security import certs_commands
+    from nextgen.cli.security import certs_commands, token_commands
 
-    return (certs_commands,)
+    return certs_commands, token_commands
 
 
 def _harness() -> Sequence[ModuleType]:
@@ -164,7 +167,7 @@ _MODULES_OF: Sequence[tuple[Callable[[], Sequence[ModuleType]], frozenset[str]]]
     (_brokers, frozenset({"brokers", "leases", "quotas", "rebalance"})),
     (_shards, frozenset({"shards"})),
     (_observability, frozenset({"trace", "slo", "audit"})),
-    (_security, frozenset({"certs"})),
+    (_security, frozenset({"certs", "tokens"})),
     # It also brings checks that two commands of operators carry out on a cluster of their own.
     (_harness, frozenset({"perf", "demo", "chaos", "history", "shards", "pipeline"})),
 )
@@ -254,12 +257,35 @@ def _options(
             show_default=False,
         ),
     ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token",
+            envvar=TOKEN_VARIABLE,
+            help="Token that proves the role of this client. Others can see it in the list of "
+            "processes: a file is better.",
+            show_default=False,
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            envvar=TOKEN_FILE_VARIABLE,
+            help="File with that token. Default: the operator's of the local cluster.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     # Where commands, and the processes that they start, look for them.
     if cluster_secret_file is not None:
         os.environ[SECRET_FILE_VARIABLE] = str(cluster_secret_file.absolute())
     if cluster_id is not None:
         os.environ[CLUSTER_ID_VARIABLE] = cluster_id
+    if token is not None:
+        os.environ[TOKEN_VARIABLE] = token
+    if token_file is not None:
+        os.environ[TOKEN_FILE_VARIABLE] = str(token_file.absolute())
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -19,11 +20,22 @@ from nextgen.cli.console.options import (
     endpoints_of,
 )
 from nextgen.cli.console.output import print_json, print_line, print_table
+from nextgen.cli.local.local_tokens import OPERATOR_ROLE, TOKENS
 from nextgen.cli.local.plan import ClusterPlan, load_plan
 from nextgen.cli.local.security import authority_file
 from nextgen.cli.local.supervise import Supervisor, choose_plan, start_detached, stop_running
 from nextgen.kernel.errors import MetadataError, RefusesToStart
 from nextgen.runtime.lifecycle.exit_code import ExitCode, code_of, print_error
+
+
+class LocalAuth(StrEnum):
+    """How clients of a local cluster prove their role."""
+
+    TOKEN = "token"
+    NONE = "none"
+
+
+_AUTHENTICATION = {LocalAuth.TOKEN: TOKENS, LocalAuth.NONE: ""}
 
 
 def register(app: typer.Typer) -> None:
@@ -50,6 +62,15 @@ def up(
     tls: Annotated[
         bool, typer.Option("--tls", help="Every port with TLS; certificates are made.")
     ] = False,
+    auth: Annotated[
+        LocalAuth | None,
+        typer.Option(
+            "--auth",
+            help="token: clients need one; the operator's is in the data directory. Kept until "
+            "another is named. Default: none.",
+            show_default=False,
+        ),
+    ] = None,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
@@ -60,12 +81,20 @@ def up(
     directory = data_dir_of(data_dir)
     began = time.monotonic()
     try:
-        plan = choose_plan(directory, minimal=minimal, shards=shards, port_base=port_base, tls=tls)
+        plan = choose_plan(
+            directory,
+            minimal=minimal,
+            shards=shards,
+            port_base=port_base,
+            tls=tls,
+            authentication=None if auth is None else _AUTHENTICATION[auth],
+        )
         plan.check_ports()
         if not json_output:
             print_line(f"starting {len(plan.nodes)} processes in {directory} …", stderr=True)
         if detach:
-            start_detached(_arguments(directory, minimal, shards, port_base, tls), directory)
+            arguments = _arguments(directory, minimal, shards, port_base, tls)
+            start_detached([*arguments, *_auth_arguments(auth)], directory)
             _announce(plan, directory, began, json_output)
             return
     except MetadataError as error:
@@ -87,6 +116,10 @@ def _arguments(
     if port_base is not None:
         arguments += ["--port-base", str(port_base)]
     return arguments
+
+
+def _auth_arguments(auth: LocalAuth | None) -> list[str]:
+    return [] if auth is None else ["--auth", auth.value]
 
 
 async def _run_in_foreground(
@@ -115,6 +148,7 @@ def _announce(plan: ClusterPlan, directory: Path, began: float, json_output: boo
                 "target": ",".join(plan.discovery_endpoints),
                 "service_url": plan.service_url,
                 **({"tls_ca_file": str(authority_file(directory))} if plan.tls else {}),
+                **_token_file(plan, directory),
                 "nodes": [
                     {"node_id": n.node_id, "kind": n.kind, "grpc": n.grpc, "http": n.http}
                     | ({"pulsar": n.pulsar} if n.pulsar else {})
@@ -134,6 +168,13 @@ def _announce(plan: ClusterPlan, directory: Path, began: float, json_output: boo
     print_line(f"service URL for Pulsar clients: {plan.service_url}")
     if plan.tls:
         print_line(f"trusted certificates for them: {authority_file(directory)}")
+    if (token_file := plan.token_file(directory)) is not None:
+        print_line(f"token of the operator, role {OPERATOR_ROLE!r}: {token_file}")
+
+
+def _token_file(plan: ClusterPlan, directory: Path) -> dict[str, str]:
+    file = plan.token_file(directory)
+    return {} if file is None else {"token_file": str(file)}
 
 
 def down(data_dir: DataDir = None, json_output: JsonFlag = False) -> None:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TypeVar
 
+from nextgen.cli.local.local_tokens import TOKEN_FILE, TOKENS, token_flags
 from nextgen.cli.local.port_range import own_ports
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.kernel.input.json_fields import as_count, as_text, parse_json
@@ -126,6 +127,8 @@ class ClusterPlan:
     nodes: tuple[NodePlan, ...]
     tls: bool = False
     """Whether every port needs TLS; the Pulsar ports are then those of ``pulsar+ssl``."""
+    authentication: str = ""
+    """``TOKENS`` if clients have to prove their role; "" if they do not."""
 
     def of_kind(self, kind: str) -> list[NodePlan]:
         return [node for node in self.nodes if node.kind == kind]
@@ -162,6 +165,10 @@ class ClusterPlan:
         file = data_dir / SECRET_FILE
         return ClusterCredentials.load(self.cluster_id, file if file.exists() else None)
 
+    def token_file(self, data_dir: Path) -> Path | None:
+        """Return the file with the operator's token, None if clients need none."""
+        return data_dir / TOKEN_FILE if self.authentication == TOKENS else None
+
     def arguments(self, node: NodePlan, data_dir: Path) -> list[str]:
         """Return the flags of the node's process."""
         flags = {
@@ -178,6 +185,8 @@ class ClusterPlan:
         if node.has_pulsar:
             prefix = "--pulsar-tls" if self.tls else "--pulsar"
             flags |= {f"{prefix}-listen": node.pulsar, f"{prefix}-advertise": node.pulsar}
+            if self.authentication == TOKENS:
+                flags |= token_flags(data_dir)
         if node.kind == "cluster-manager":
             flags |= {
                 "--peers": ",".join(
@@ -358,6 +367,7 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
             _checked(ClusterSize(**content["size"])),
             tuple(_checked_node(NodePlan(**node)) for node in content["nodes"]),
             content.get("tls", False) is True,
+            _checked_authentication(content.get("authentication", "")),
         )
     except FileNotFoundError:
         return None
@@ -379,6 +389,12 @@ def _checked(part: Part) -> Part:
         check = as_count if field.type == "int" else as_text
         check(getattr(part, field.name))
     return part
+
+
+def _checked_authentication(value: object) -> str:
+    if value not in ("", TOKENS):
+        raise ValueError(f"clients prove their role by {value!r}, which is not known here")
+    return as_text(value)
 
 
 def _checked_node(node: NodePlan) -> NodePlan:

@@ -7,6 +7,7 @@ import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from nextgen.cli.local.local_tokens import TOKENS, make_tokens
 from nextgen.cli.local.plan import CERTS_FOLDER, ClusterPlan
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.runtime.security.authority import (
@@ -19,6 +20,7 @@ from nextgen.runtime.security.authority import (
     load_certificate,
     node_hosts,
 )
+from nextgen.runtime.security.client_token import use_token_file
 from nextgen.runtime.security.cluster_proof import credentials_of_environment, use_credentials
 from nextgen.runtime.security.cluster_secret import SECRET_FILE, make_cluster_secret
 from nextgen.runtime.security.node_identity import NodeIdentity, NodeRole
@@ -36,11 +38,13 @@ OPERATOR = "operator"
 
 
 def make_security(plan: ClusterPlan, data_dir: Path, now: datetime | None = None) -> None:
-    """Make the cluster's secret, or certificates that are missing or about to end.
+    """Make the cluster's secret, or certificates that are missing or about to end; and tokens.
 
     Raises:
         RefusesToStart: A file cannot be written.
     """
+    if plan.authentication == TOKENS:
+        make_tokens(data_dir)
     if not plan.tls:
         make_cluster_secret(data_dir / SECRET_FILE)
         return
@@ -63,6 +67,7 @@ def use_security(plan: ClusterPlan, data_dir: Path) -> None:
         RefusesToStart: A file is unusable.
     """
     use_credentials(plan.credentials(data_dir))
+    use_token_file(plan.token_file(data_dir))
     use_tls(_operator_tls(plan, data_dir))
 
 

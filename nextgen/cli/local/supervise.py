@@ -60,8 +60,11 @@ def choose_plan(
     shards: int | None,
     port_base: int | None,
     tls: bool = False,
+    authentication: str | None = None,
 ) -> ClusterPlan:
     """Return the plan stored in ``data_dir``, or a fresh one from the options.
+
+    ``authentication``: how clients prove their role from here on; None: as before.
 
     Raises:
         RefusesToStart: A cluster runs there, or the stored plan differs from the options.
@@ -77,7 +80,7 @@ def choose_plan(
     asked = make_plan(size) if port_base is None else make_plan(size, port_base=port_base)
     stored = load_plan(data_dir)
     if stored is None:
-        return replace(asked, tls=tls)
+        return replace(asked, tls=tls, authentication=authentication or "")
     check_same_security(stored, data_dir, tls)
     differs = (minimal or shards is not None) and stored.size != size
     if differs or (port_base is not None and stored.nodes[0].grpc_port != port_base):
@@ -86,7 +89,7 @@ def choose_plan(
             f"{stored.size.shards} shards, ports from {stored.nodes[0].grpc_port}): "
             "start it without these options, remove the directory, or name another --data-dir"
         )
-    return stored
+    return stored if authentication is None else replace(stored, authentication=authentication)
 
 
 def _with_shards(size: ClusterSize, shards: int) -> ClusterSize:

@@ -19,6 +19,7 @@ from nextgen.client.st.blocking import (
 )
 from nextgen.kernel.errors import DeadlineExceeded, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.runtime.security.client_token import token_in_use
 
 OPERATION_TIMEOUT_MS = 15_000
 RECEIVE_INTERVAL_MS = 500
@@ -126,7 +127,9 @@ def scalable_client(service_url: str, topic: str) -> Iterator[ScalableClient]:
         Unavailable: No server answers.
         Refused, DeadlineExceeded: A server refused, or did not answer in time.
     """
-    with BlockingPulsarClient(service_url, operation_timeout_ms=OPERATION_TIMEOUT_MS) as client:
+    with BlockingPulsarClient(
+        service_url, operation_timeout_ms=OPERATION_TIMEOUT_MS, token=token_in_use() or None
+    ) as client:
         try:
             yield ScalableClient(client, topic)
         except errors.TopicNotFound as error:

@@ -23,6 +23,7 @@ from nextgen.kernel.errors import (
     RefusesToStart,
     Unavailable,
 )
+from nextgen.runtime.security.client_token import token_in_use
 
 OPERATION_TIMEOUT_S = 15
 """Time-out for a lookup or for creating a producer or consumer: longer than any failover."""
@@ -49,6 +50,7 @@ _REFUSALS = {
     "MessageTooBig": ("TOO_LARGE", "a message for {topic} is larger than its broker takes"),
     "NotAllowedError": ("NOT_ALLOWED", "{topic}: the broker does not allow this"),
     "TopicTerminated": ("NOT_ALLOWED", "{topic} is terminated"),
+    "AuthenticationError": ("NOT_ALLOWED", "{topic}: the client has not proved its role"),
     "AuthorizationError": ("NOT_ALLOWED", "{topic}: not authorized"),
     "IncompatibleSchema": ("INCOMPATIBLE_SCHEMA", "{topic} has another schema"),
 }
@@ -181,8 +183,10 @@ def stock_client(service_url: str, topic: str) -> Iterator[StockClient]:
             f"this command needs the Pulsar client for Python ({error}): {install_hint('client')}"
         ) from error
     _check_reachable(service_url)
+    token = token_in_use()
     client = pulsar.Client(
         service_url,
+        authentication=pulsar.AuthenticationToken(token) if token else None,
         operation_timeout_seconds=OPERATION_TIMEOUT_S,
         connection_timeout_ms=CONNECT_TIMEOUT_MS,
         stats_interval_in_seconds=0,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nextgen.kernel.errors import MetadataError
-from nextgen.pulsar.client import PulsarClientConnection
+from nextgen.pulsar.client import PulsarClientConnection, usual_greeting
+from nextgen.runtime.security.client_token import token_in_use
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
     CommandPartitionedTopicMetadata,
@@ -24,7 +25,10 @@ async def is_absent(service_url: str, topic: str) -> bool:
         host, _, port = address.rpartition(":")
         try:
             async with await PulsarClientConnection.open(
-                host.strip("[]"), int(port), timeout_ms=ANSWER_TIMEOUT_MS
+                host.strip("[]"),
+                int(port),
+                connect=usual_greeting(token_in_use()),
+                timeout_ms=ANSWER_TIMEOUT_MS,
             ) as connection:
                 answer = await connection.request(_question(topic), timeout_ms=ANSWER_TIMEOUT_MS)
         except MetadataError:

@@ -10,12 +10,14 @@ import grpc
 import grpc.aio
 
 from nextgen.client.transport.proving_channel import ProvingChannel
+from nextgen.client.transport.token_channel import TokenChannel
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits.cluster import (
     CHANNEL_KEEPALIVE_MS,
     CONNECT_TIMEOUT_MS,
     GRPC_MESSAGE_BYTES_MAX,
 )
+from nextgen.runtime.security.client_token import token_in_use
 from nextgen.runtime.security.cluster_proof import credentials_in_use
 from nextgen.runtime.security.node_identity import NodeRole, role_name
 from nextgen.runtime.security.process_tls import NodeTls, tls_in_use
@@ -60,8 +62,17 @@ def open_channel(
     options = (*CHANNEL_OPTIONS, ("grpc.keepalive_time_ms", keepalive_ms))
     tls = tls_in_use()
     if tls is not None:
-        return _secure_channel(endpoint, serves, tls, options)
-    return with_proofs(grpc.aio.insecure_channel(endpoint, options=options))
+        return with_token(_secure_channel(endpoint, serves, tls, options))
+    return with_proofs(with_token(grpc.aio.insecure_channel(endpoint, options=options)))
+
+
+def with_token(channel: grpc.aio.Channel) -> grpc.aio.Channel:
+    """Return ``channel``; if this process has a token, clients' calls carry it.
+
+    Raises:
+        RefusesToStart: The token cannot be read.
+    """
+    return TokenChannel(channel, token_in_use) if token_in_use() else channel
 
 
 def _secure_channel(

@@ -18,6 +18,7 @@ from pathlib import Path
 import structlog
 
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.runtime.security.client_token import environment_with_token
 from nextgen.runtime.security.cluster_secret import load_cluster_secret
 from nextgen.runtime.security.process_tls import tls_environment_of_child
 
@@ -131,9 +132,9 @@ def credentials_of_node(
 
 
 def environment_of_child(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environment`` for a child process with the same credentials and certificates."""
+    """Return ``environment`` for a child process with the same secrets, token and certificates."""
     credentials = {} if _in_use is None else _in_use.environment()
-    return {**environment, **credentials, **tls_environment_of_child()}
+    return {**environment_with_token(environment), **credentials, **tls_environment_of_child()}
 
 
 def credentials_of_environment(environment: Mapping[str, str]) -> ClusterCredentials | None:

@@ -13,6 +13,7 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -100,12 +101,18 @@ class BlockingCluster:
 
 
 @contextmanager
-def blocking_cluster(data_dir: Path, size: ClusterSize | None = None) -> Iterator[BlockingCluster]:
-    """Start a cluster and wait until it is ready; stop it at the end."""
+def blocking_cluster(
+    data_dir: Path, size: ClusterSize | None = None, *, authentication: str = ""
+) -> Iterator[BlockingCluster]:
+    """Start a cluster and wait until it is ready; stop it at the end.
+
+    ``authentication``: as in a plan.
+    """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="cluster")
     thread.start()
     plan = make_plan_on_free_ports(size or ClusterSize(), cluster_id="test")
+    plan = replace(plan, authentication=authentication)
     blocking = BlockingCluster(LocalCluster(plan, data_dir), loop)
     try:
         blocking.run(blocking.cluster.start())

@@ -9,8 +9,9 @@ from typing import Any
 from nextgen.harness.load.jobs.watch import WatchedNames, wait_until
 from nextgen.harness.load.reporter import Reporter
 from nextgen.kernel.errors import Unavailable
-from nextgen.pulsar.client import PulsarClientConnection
+from nextgen.pulsar.client import PulsarClientConnection, usual_greeting
 from nextgen.pulsar.topic_lists.hash import topics_hash
+from nextgen.runtime.security.client_token import token_in_use
 from nextgen.tasks.groups import TaskGroup
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandWatchTopicList
 
@@ -75,7 +76,9 @@ async def watch_topic_lists(job: dict[str, Any], reporter: Reporter) -> dict[str
     watchers = _Watchers(WatchedNames(**job["names"]))
     host, _, port = job["pulsar"].rpartition(":")
     connections = [
-        await PulsarClientConnection.open(host, int(port), on_push=watchers.take)
+        await PulsarClientConnection.open(
+            host, int(port), on_push=watchers.take, connect=usual_greeting(token_in_use())
+        )
         for _ in range(min(job["streams"], len(job["watchers"])))
     ]
     try:

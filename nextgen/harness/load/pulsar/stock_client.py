@@ -7,6 +7,7 @@ from typing import Any
 
 from nextgen.cli.console.install_hint import install_hint
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.runtime.security.client_token import token_in_use
 
 OPERATION_TIMEOUT_S = 30
 """The client's own default, explicit because recovery times depend on it."""
@@ -33,8 +34,10 @@ def open_client(service_url: str, *, log_path: str = os.devnull, listener_thread
     Its warnings go to ``log_path`` instead of stdout, which has the job's result.
     """
     pulsar = load_pulsar()
+    token = token_in_use()
     return pulsar.Client(
         service_url,
+        authentication=pulsar.AuthenticationToken(token) if token else None,
         operation_timeout_seconds=OPERATION_TIMEOUT_S,
         message_listener_threads=listener_threads,
         logger=pulsar.FileLogger(pulsar.LoggerLevel.Warn, log_path),

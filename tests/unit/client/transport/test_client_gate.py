@@ -1,0 +1,190 @@
+"""Which clients' calls are admitted, over a connection as production has it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from nextgen.client.transport.channel import open_channel, with_token
+from nextgen.client.transport.client_gate import EXPIRED, ClientGate
+from nextgen.client.transport.node_calls import CLIENT_CALLS, NODE_CALLS, OPEN_CALLS
+from nextgen.client.wire.errors import error_of_rpc
+from nextgen.kernel.errors import RefusesToStart, Unauthenticated
+from nextgen.runtime.security.authentication.authenticator import Authenticator
+from nextgen.runtime.security.client_token import (
+    TOKEN_FILE_VARIABLE,
+    TOKEN_VARIABLE,
+    environment_with_token,
+    token_in_use,
+    use_token_file,
+)
+from nextgen.runtime.servers.grpc_server import new_server
+from tests.support.callers.role_proofs import PASSWORD, authenticator, token_of
+
+LOOKUP = "/nextgen.v1.DiscoveryService/Lookup"
+WATCH = "/nextgen.v1.DiscoveryService/WatchTopics"
+SERVES = "/nextgen.v1.BrokerService/ServesStream"
+STATUS = "/nextgen.v1.ShardService/GetNodeStatus"
+DEADLINE_S = 10
+
+
+async def _echo(request: bytes, _context: Any) -> bytes:
+    return request
+
+
+async def _watch(request: bytes, context: Any) -> None:
+    await context.write(request)
+    await asyncio.sleep(DEADLINE_S)
+
+
+async def _each(requests: Any, _context: Any) -> AsyncIterator[bytes]:
+    async for request in requests:
+        yield request
+
+
+@asynccontextmanager
+async def served(checking: Authenticator | None) -> AsyncIterator[str]:
+    server = new_server([], interceptors=[ClientGate(checking)])
+    handlers = {
+        LOOKUP: grpc.unary_unary_rpc_method_handler(_echo),
+        WATCH: grpc.unary_stream_rpc_method_handler(_watch),
+        SERVES: grpc.stream_stream_rpc_method_handler(_each),
+        STATUS: grpc.unary_unary_rpc_method_handler(_echo),
+    }
+    by_service: dict[str, dict[str, Any]] = {}
+    for path, handler in handlers.items():
+        _, service, method = path.split("/")
+        by_service.setdefault(service, {})[method] = handler
+    server.server.add_generic_rpc_handlers(
+        tuple(grpc.method_handlers_generic_handler(*one) for one in by_service.items())
+    )
+    port = await server.start("127.0.0.1", 0, "a test")
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(0)
+
+
+def bearer(token: bytes) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {token.decode()}"),)
+
+
+async def called(endpoint: str, method: str, metadata: Any = ()) -> bytes:
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        try:
+            return await channel.unary_unary(method)(b"x", metadata=metadata, timeout=DEADLINE_S)
+        except grpc.aio.AioRpcError as error:
+            raise error_of_rpc(error) from error
+
+
+async def test_a_client_is_admitted_with_a_token_or_a_password() -> None:
+    basic = base64.b64encode(f"ada:{PASSWORD}".encode()).decode()
+    async with served(authenticator()) as endpoint:
+        assert await called(endpoint, LOOKUP, bearer(token_of("ada"))) == b"x"
+        assert await called(endpoint, LOOKUP, (("authorization", f"Basic {basic}"),)) == b"x"
+
+
+async def test_a_client_without_a_valid_proof_is_refused_and_told_why() -> None:
+    async with served(authenticator()) as endpoint:
+        for metadata, why in (
+            ((), "proves its role"),
+            (bearer(token_of("ada", lasts_s=-5)), "expired"),
+            ((("authorization", "Digest x"),), "neither"),
+        ):
+            with pytest.raises(Unauthenticated, match=why):
+                await called(endpoint, LOOKUP, metadata)
+
+
+async def test_calls_between_processes_are_left_to_their_own_gate() -> None:
+    async with served(authenticator()) as endpoint:
+        assert await called(endpoint, STATUS) == b"x"
+    async with served(None) as endpoint:
+        assert await called(endpoint, LOOKUP) == b"x"
+
+
+async def test_a_stream_ends_when_the_proof_expires_that_it_began_with() -> None:
+    ends = time.time() + 1.2
+    metadata = bearer(token_of("ada", exp=int(ends) + 1))
+    async with (
+        served(authenticator()) as endpoint,
+        grpc.aio.insecure_channel(endpoint) as channel,
+    ):
+        watch = channel.unary_stream(WATCH)(b"x", metadata=metadata, timeout=DEADLINE_S)
+        assert await watch.read() == b"x"
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await watch.read()
+        assert ended.value.details() == EXPIRED
+
+
+async def test_a_stream_of_answers_gives_none_after_the_expiry() -> None:
+    clock = [100.0]
+    checking = authenticator(clock=lambda: clock[0])
+    async with served(checking) as endpoint, grpc.aio.insecure_channel(endpoint) as channel:
+        metadata = bearer(token_of("ada", exp=4_000_000_000))
+        stream = channel.stream_stream(SERVES)(metadata=metadata, timeout=DEADLINE_S)
+        await stream.write(b"1")
+        assert await stream.read() == b"1"
+        clock[0] = 4_000_000_000.0
+        await stream.write(b"2")
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await stream.read()
+        assert ended.value.details() == EXPIRED
+
+
+def test_calls_of_clients_are_open_and_not_between_processes() -> None:
+    assert CLIENT_CALLS < OPEN_CALLS
+    assert not CLIENT_CALLS & NODE_CALLS
+
+
+async def test_a_channel_of_this_process_carries_its_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(token_of("ada") + b"\n")
+    async with served(authenticator()) as endpoint:
+        with pytest.raises(Unauthenticated):
+            await called(endpoint, LOOKUP)
+        monkeypatch.setenv(TOKEN_FILE_VARIABLE, str(file))
+        async with open_channel(endpoint) as channel:
+            assert await channel.unary_unary(LOOKUP)(b"x", timeout=DEADLINE_S) == b"x"
+            watch = channel.unary_stream(WATCH)(b"x", metadata=None, timeout=DEADLINE_S)
+            assert await watch.read() == b"x"
+            watch.cancel()
+            assert await channel.unary_unary(STATUS)(b"x", timeout=DEADLINE_S) == b"x"
+
+
+def test_a_token_is_found_in_the_environment_then_in_the_local_cluster(tmp_path: Path) -> None:
+    file, local = tmp_path / "token", tmp_path / "local"
+    file.write_text("a.b.c\n")
+    local.write_text("d.e.f")
+    use_token_file(local)
+    try:
+        assert token_in_use({TOKEN_VARIABLE: "x.y.z", TOKEN_FILE_VARIABLE: str(file)}) == "x.y.z"
+        assert token_in_use({TOKEN_FILE_VARIABLE: str(file)}) == "a.b.c"
+        assert token_in_use({}) == "d.e.f"
+        assert environment_with_token({"PATH": "/"})[TOKEN_FILE_VARIABLE] == str(local)
+    finally:
+        use_token_file(None)
+    assert token_in_use({}) == ""
+    channel = object()
+    assert with_token(channel) is channel  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("content", [b"", b"a b", b"a\r\nb: c", b"\xff", b"x" * 20_000])
+def test_a_file_without_a_token_is_named_and_not_shown(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    with pytest.raises(RefusesToStart, match="holds no token") as refused:
+        token_in_use({TOKEN_FILE_VARIABLE: str(file)})
+    assert "b: c" not in str(refused.value)
+    with pytest.raises(RefusesToStart, match="cannot be read"):
+        token_in_use({TOKEN_FILE_VARIABLE: str(tmp_path / "absent")})
