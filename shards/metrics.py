@@ -116,6 +116,7 @@ class NodeMetrics:
             registry=registry,
         )
         self._balance_rounds, self._left_out, self.imbalance = _balance_metrics(registry)
+        self.loads_refused = _refused_loads(registry)
         self.layout_changes, self.layout_steps = _layout_metrics(registry)
         self.segment_loads, self.auto_scale = _scale_counters(registry)
         self.lease_renewals = self.lease_requests.labels("renewal")
@@ -190,6 +191,14 @@ def _balance_metrics(registry: CollectorRegistry) -> tuple[Counter, Counter, Gau
     return rounds, left_out, imbalance
 
 
+def _refused_loads(registry: CollectorRegistry) -> Counter:
+    return Counter(
+        "nextgen_shard_loads_refused",
+        "Load reports of brokers of this leader that cannot be, and do not count.",
+        registry=registry,
+    )
+
+
 def _scale_counters(registry: CollectorRegistry) -> tuple[Counter, Counter]:
     loads = Counter(
         "nextgen_shard_segment_loads",
@@ -262,6 +271,7 @@ class ShardMetrics:
     def __init__(self, node: NodeMetrics, shard_id: int) -> None:
         label = str(shard_id)
         self.commits = node.commits.labels(label)
+        self.loads_refused = node.loads_refused
         self.effective_latency = node.effective_latency.labels(label)
         self.lookups = node.lookups.labels(label)
         self.assignments = node.assignments.labels(label)

@@ -264,6 +264,7 @@ class ShardLeader:
             dependencies.reports,
             dependencies.clock,
         )
+        self.brokers.sessions.loads.on_refused = self.metrics.loads_refused.inc
         self.drains = BrokerDrains(
             self.shard_id,
             self.state,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -61,6 +62,8 @@ class SessionLoads:
         self._clock = clock
         self._loads: dict[str, _LastLoad] = {}
         self._recording: set[asyncio.Task[None]] = set()
+        self.on_refused: Callable[[], None] = lambda: None
+        """Called for each report that is refused."""
 
     def __repr__(self) -> str:
         return f"<SessionLoads shard={self._shard_id} sessions={len(self._loads)}>"
@@ -82,6 +85,7 @@ class SessionLoads:
         refused = refusal(load, announced_units(session.record))
         if refused:
             _logger.info("load refused", broker=session.record.broker_id, why=refused)
+            self.on_refused()
             return refused
         session.load = report
         last = self._loads.setdefault(session.record.session_id, _LastLoad())

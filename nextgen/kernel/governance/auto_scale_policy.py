@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, Final
+
+from nextgen.kernel.limits.scalable import AUTO_SCALE_NUMBER_MAX
 
 AUTO_SCALE_POLICY: Final = "scalableTopicAutoScalePolicy"
 """The name that overrides are stored under, of namespaces and of topics."""
@@ -166,8 +169,12 @@ def problem(values: Mapping[str, Any]) -> str:
 def _refused(name: str, value: Any) -> str:
     if name == "enabled":
         return "" if isinstance(value, bool) else f"{name} is neither true nor false"
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or (isinstance(value, float) and math.isnan(value)):
         return f"{name} is no number"
+    most = AUTO_SCALE_NUMBER_MAX if _FIELDS[name][1] is int else sys.float_info.max
+    if value > most:  # Infinity, or a whole number that no float can hold.
+        return f"{name} is more than {most}"
     if name == "minSegments" and value < 1:
         return f"{name} is {value}, at least 1 is needed"
     is_split_rate = name.startswith("split") and name.removeprefix("split").startswith(_RATES)
@@ -184,6 +191,8 @@ def _read(text: str) -> dict[str, Any]:
         values = json.loads(text)
     except ValueError as error:
         raise InvalidAutoScale(f"{AUTO_SCALE_POLICY} is no JSON: {error}") from error
+    except RecursionError:
+        raise InvalidAutoScale(f"{AUTO_SCALE_POLICY} is nested too deep") from None
     if not isinstance(values, dict):
         raise InvalidAutoScale(f"{AUTO_SCALE_POLICY} is no object")
     return _converted(values)

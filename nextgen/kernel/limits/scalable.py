@@ -103,6 +103,10 @@ SEGMENT_LOADS_FORWARDING_MAX = 64
 """Reports of segments' loads that a shard's managers forward at a time. A broker repeats one that
 is dropped."""
 
+AUTO_SCALE_NUMBER_MAX = 2**31 - 1
+"""Counts and seconds of a policy of automatic splits and merges, as in Pulsar's Java classes: 68
+years. Times that are computed from them stay within what clocks and events hold."""
+
 AUTO_SCALE_TICK_MS = 60_000
 """Between two looks at topics of namespaces whose policies are not watched, and before a refused
 operation is tried again: Pulsar's default for ``scalableTopicAutoScaleIntervalSeconds``."""

@@ -71,6 +71,8 @@ async def test_a_load_that_cannot_be_is_refused_and_the_last_good_one_stands(
 
     assert why in beat(shard, broker, load)
 
+    counter: Any = shard.node_metrics.loads_refused
+    assert counter._value.get() == 1
     await asyncio.sleep(LOAD_EVENT_MS_MIN / 1000)
     assert session_of(shard, broker).load == good
     assert shard.cluster.loads == {broker.session_id: good}
