@@ -251,6 +251,39 @@ async def test_every_setting_takes_effect_at_once(shard: ScalableShard) -> None:
 
 
 @run_by(in_scalable_shard)
+async def test_a_tick_evaluates_no_topic_of_a_namespace_that_is_watched(
+    shard: ScalableShard,
+) -> None:
+    """A change of it would be pushed: a shard with many topics has nothing to do at a tick."""
+    evaluations: Any = shard.harness.node_metrics.auto_scale.labels("evaluated")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PlacementPolicies, "known", lambda *_: NO_POLICIES)
+        await report(shard, {0: WARM})
+        await settle()
+        before = evaluations._value.get()
+        assert before >= 1
+
+        await settle(10 * TICK_S)
+
+    assert evaluations._value.get() == before
+
+
+@run_by(in_scalable_shard)
+async def test_operations_keep_the_policy_of_their_topic(shard: ScalableShard) -> None:
+    """As #26008 of Apache Pulsar: a change of the layout leaves alone what it does not model."""
+    await set_policy(shard, splitCooldownSeconds=0, mergeWindowSeconds=20, mergeCooldownSeconds=0)
+    before = shard.harness.leader.state.reads.load_topic(NAME)
+    await report(shard, {0: HOT})
+    await settle()
+    await report(shard, {1: COLD, 2: COLD})
+    await settle(30)
+
+    assert [each.kind for each in await decided(shard)] == ["split", "merge"]
+    assert before is not None
+    assert shard.harness.leader.state.reads.load_topic(NAME) == before
+
+
+@run_by(in_scalable_shard)
 async def test_a_namespaces_policy_counts_field_by_field_below_the_topics(
     shard: ScalableShard,
 ) -> None:

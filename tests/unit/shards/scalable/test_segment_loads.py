@@ -11,11 +11,15 @@ import pytest
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.limits.scalable import SEGMENT_LOADS_PER_REPORT_MAX
+from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as pb
+from protos.nextgen.v1.inventory_pb2 import UnitAssignment
 from shards.domain.scalable.loads import TopicLoads
+from shards.wire.scalable import RATES
 from tests.support.scalable.loads import COLD, HOT, WARM, report, sample, set_policy, settle
 from tests.support.scalable.shard import NAME, ScalableShard, in_scalable_shard
 from tests.support.scenarios import run_by
+from tests.support.shards.harness import NAMESPACE
 
 
 def loads_of(shard: ScalableShard) -> TopicLoads:
@@ -43,6 +47,51 @@ async def test_one_report_is_one_record_and_a_steady_load_none(shard: ScalableSh
     (event,) = await records(shard)
     assert [each.segment_id for each in event.segment_loads_recorded.loads] == [0, 1, 2]
     assert (counted(shard, "recorded"), counted(shard, "unchanged")) == (3, 3)
+
+
+@run_by(in_scalable_shard)
+async def test_the_report_of_many_topics_is_one_record(shard: ScalableShard) -> None:
+    """However many topics a broker has segments of: one entry of the log for each report."""
+    names = [f"topic://{NAMESPACE}/more-{number}" for number in range(3)]
+    specs = [pb.TopicSpec(name=name, segments=2) for name in names]
+    await shard.harness.execute(create_topics=pb.CreateTopics(topics=specs))
+    reads = shard.harness.leader.state.reads
+    samples = []
+    for name in names:
+        topic = reads.load_scalable(name)
+        assert topic is not None
+        segments = [each.name_in(parse_topic(name)) for each in topic.active]
+        samples += [
+            pb.SegmentSample(
+                unit=UnitAssignment(
+                    topic_id=answer.topic_id,
+                    unit=segment.unit.text,
+                    name=text,
+                    epoch=answer.epoch,
+                    broker_id=answer.broker_id,
+                    session_id=answer.session_id,
+                ),
+                rates=RATES.to_stored(WARM),
+            )
+            for answer, segment, text in zip(
+                await shard.harness.lookup(*segments), topic.active, segments, strict=True
+            )
+        ]
+    proposed: list[Any] = []
+    log: Any = shard.harness.log
+    propose = log.propose
+
+    def noting(record: Any) -> Any:
+        proposed.append(record)
+        return propose(record)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log, "propose", noting)
+        answers = await shard.harness.leader.segment_loads.record(samples)
+
+    assert [each.rates.messages_in for each in answers] == [WARM.messages_in] * 6
+    assert len(proposed) == 1
+    assert [each.segment_loads_recorded.topic for each in await records(shard)] == names
 
 
 @run_by(in_scalable_shard, segments=2)
