@@ -18,7 +18,11 @@ from tests.support.processes.local_cluster import MINIMAL, BlockingCluster, bloc
 TOPIC = "persistent://well/kept/topic"
 NAMESPACE = "limits/tested"
 ROUND_S_MAX = 60
-PAUSE_S = 0.02
+PAUSE_S = 0.2
+"""Between two rounds: without it the good client keeps the whole cluster busy. A test waits for two
+rounds after what it did, and those are made at once."""
+
+LOOK_S = 0.01
 
 
 @dataclass
@@ -30,25 +34,32 @@ class GoodClient:
     troubles: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._stopping = threading.Event()
+        self._is_stopping = False
+        self._wake = threading.Event()
+        self._wanted = 0
         self._thread = threading.Thread(target=self._run, name="good client")
         self._thread.start()
 
     def stop(self) -> None:
-        self._stopping.set()
+        self._is_stopping = True
+        self._wake.set()
         self._thread.join()
 
     def finish_round(self) -> None:
         """Return when a whole round was made after this call."""
-        wanted = self.rounds + 2
+        self._wanted = self.rounds + 2
+        self._wake.set()
         deadline = time.monotonic() + ROUND_S_MAX
-        while self.rounds < wanted and not self.troubles:
+        while self.rounds < self._wanted and not self.troubles:
             assert time.monotonic() < deadline, "the good client gets no answers any more"
-            time.sleep(PAUSE_S)
+            time.sleep(LOOK_S)
 
     def _run(self) -> None:
         with BlockingClient(self.endpoints, timeout_ms=20_000) as client:
-            while not self._stopping.wait(PAUSE_S):
+            while not self._is_stopping:
+                if self.rounds >= self._wanted:
+                    self._wake.wait(PAUSE_S)
+                    self._wake.clear()
                 try:
                     location = client.lookup([TOPIC])[0]
                     topic = client.get_topic(TOPIC)

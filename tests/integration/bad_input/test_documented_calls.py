@@ -24,7 +24,7 @@ from tests.support.discovery.rest_world import RestWorld, rest_world
 pytestmark = pytest.mark.timeout(600)
 
 CONFIGURATION = Path(__file__).parents[2] / "support" / "schemathesis.toml"
-EVERY = 16
+EVERY = 32
 """Of so many calls `make test` tries one; `make nightly` tries all."""
 
 SUMMARY = re.compile(r"=+ SUMMARY =+\n.*", re.DOTALL)

@@ -114,18 +114,19 @@ async def test_a_frame_of_millions_of_fields_costs_next_to_nothing(
 
 
 @pytest.mark.parametrize("node_id", NODES)
-async def test_a_thousand_broken_connections_write_a_few_lines(site: Site, node_id: str) -> None:
+async def test_hundreds_of_broken_connections_write_a_few_lines(site: Site, node_id: str) -> None:
+    """A line for each of them would be more than twice as much."""
     port = site.cluster.plan.node(node_id).pulsar_port
     meter = Meter(site, node_id)
 
-    for _ in range(1_000):
+    for _ in range(300):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"\0\0\0\1")
         await wait_closed(reader)
         writer.transport.abort()
 
     # The window that the lines fall into may end meanwhile, once or twice on a busy machine.
-    assert 0 < meter.cost().log_bytes < 40_000
+    assert 0 < meter.cost().log_bytes < 15_000
 
 
 async def test_refused_acknowledgements_write_less_than_they_are(site: Site) -> None:

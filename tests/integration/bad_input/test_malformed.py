@@ -29,7 +29,9 @@ METHODS = methods()
 BROKEN_STATUSES = {"UNKNOWN", "INTERNAL"}
 """What gRPC answers when a handler broke."""
 
-RANDOM_MESSAGES_PER_METHOD = 25
+RANDOM_MESSAGES = [10, pytest.param(40, marks=pytest.mark.slow)]
+"""Per method. They are the same at each run: `make nightly` goes on where `make test` stops."""
+
 SHORT_DEADLINE_S = 0.5
 SERVERS = ("discovery", "shard", "manager", "broker")
 
@@ -73,11 +75,12 @@ async def test_what_is_no_message_is_refused(site: Site, server: str) -> None:
                 check_refused(await call(channel, method, piece))
 
 
+@pytest.mark.parametrize("count", RANDOM_MESSAGES)
 @pytest.mark.parametrize("server", SERVERS)
-async def test_random_bytes_and_messages_break_nothing(site: Site, server: str) -> None:
+async def test_random_bytes_and_messages_break_nothing(site: Site, server: str, count: int) -> None:
     async def send_random(channel: grpc.aio.Channel, method: Method) -> None:
         chooser = random.Random(f"{SEED} {method.path}")
-        for size in range(RANDOM_MESSAGES_PER_METHOD):
+        for size in range(count):
             noise = chooser.randbytes(1 + 8 * size)
             if is_parsed(method, noise):
                 outcome = await call(channel, method, noise, deadline_s=SHORT_DEADLINE_S)

@@ -24,7 +24,9 @@ SHARD = 1
 SEED = 7_151
 BODIES = [field.name for field in pb.ShardRequest.DESCRIPTOR.oneofs_by_name["body"].fields]
 COMMANDS = [field.name for field in pb.Command.DESCRIPTOR.oneofs_by_name["body"].fields]
-RANDOM_REQUESTS_PER_BODY = 40
+RANDOM_REQUESTS = [15, pytest.param(60, marks=pytest.mark.slow)]
+"""Per body. They are the same at each run: `make nightly` goes on where `make test` stops."""
+
 EXCHANGE = next(method for method in methods() if method.name == "Exchange")
 UINT64_MAX = 2**64 - 1
 
@@ -47,7 +49,7 @@ async def ask(site: Site, *requests: pb.ShardRequest) -> dict[int, pb.ShardRespo
 async def reasons(site: Site, *requests: pb.ShardRequest) -> list[str]:
     for number, request in enumerate(requests):
         request.request_id = number
-        request.timeout_ms = request.timeout_ms or 15_000
+        request.timeout_ms = request.timeout_ms or 45_000
     answers = await ask(site, *requests)
     return [answers[number].error.reason for number in range(len(requests))]
 
@@ -60,24 +62,26 @@ def execute(*commands: pb.Command) -> pb.ShardRequest:
     return to_shard(execute=pb.ExecuteRequest(commands=commands))
 
 
+@pytest.mark.parametrize("count", RANDOM_REQUESTS)
 @pytest.mark.parametrize("body", BODIES)
-async def test_random_requests_get_an_answer_each(site: Site, body: str) -> None:
+async def test_random_requests_get_an_answer_each(site: Site, body: str, count: int) -> None:
     chooser = random.Random(SEED)
     requests = []
-    for number in range(RANDOM_REQUESTS_PER_BODY):
+    for number in range(count):
         request = to_shard(request_id=number, timeout_ms=300)
         kind = pb.ShardRequest.DESCRIPTOR.fields_by_name[body].message_type._concrete_class
         getattr(request, body).CopyFrom(random_message(kind, chooser))
         requests.append(request)
 
-    assert sorted(await ask(site, *requests)) == list(range(RANDOM_REQUESTS_PER_BODY))
+    assert sorted(await ask(site, *requests)) == list(range(count))
 
 
+@pytest.mark.parametrize("count", RANDOM_REQUESTS)
 @pytest.mark.parametrize("body", COMMANDS)
-async def test_random_commands_get_an_answer_each(site: Site, body: str) -> None:
+async def test_random_commands_get_an_answer_each(site: Site, body: str, count: int) -> None:
     chooser = random.Random(SEED)
     requests = []
-    for number in range(RANDOM_REQUESTS_PER_BODY):
+    for number in range(count):
         command = pb.Command(command_id=chooser.randbytes(16))
         kind = pb.Command.DESCRIPTOR.fields_by_name[body].message_type._concrete_class
         getattr(command, body).CopyFrom(random_message(kind, chooser))
@@ -85,7 +89,7 @@ async def test_random_commands_get_an_answer_each(site: Site, body: str) -> None
         request.request_id, request.timeout_ms = number, 2_000
         requests.append(request)
 
-    assert sorted(await ask(site, *requests)) == list(range(RANDOM_REQUESTS_PER_BODY))
+    assert sorted(await ask(site, *requests)) == list(range(count))
 
 
 async def test_requests_without_a_known_body_or_shard_are_refused(site: Site) -> None:
