@@ -28,6 +28,10 @@ GARBAGE_THRESHOLDS = (1_000, 20, 100)
 """How seldom Python looks for garbage among objects that stayed for long: by default it looks so
 often that it takes some hundredths of the processor time of unit tests."""
 
+WATCHED_S = 60.0
+"""How much longer than a test needs it the watchdog is set. It is a thread, which ends before the
+next one begins: for each test that would take longer than most of them do."""
+
 STARTED = pytest.StashKey[float]()
 """When a test began, by the monotonic clock."""
 
@@ -103,13 +107,35 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, b
 
     The limit interrupts a test once. A test that then waits while it cleans up waits for ever.
     """
-    limit_s = _limit_s(item)
     item.stash[STARTED] = time.monotonic()
-    faulthandler.dump_traceback_later(limit_s * STUCK_AFTER, exit=True)
-    try:
-        return (yield)
-    finally:
+    _watchdog.watch(_limit_s(item) * STUCK_AFTER)
+    return (yield)
+
+
+class _Watchdog:
+    """Ends the process, with the stacks of all threads, some time behind the end of a limit."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    def watch(self, seconds: float) -> None:
+        """Let ``seconds`` pass from now on, and ``WATCHED_S`` more at most."""
+        now = time.monotonic()
+        if self._until - WATCHED_S <= now + seconds <= self._until:
+            return
+        self._until = now + seconds + WATCHED_S
+        faulthandler.dump_traceback_later(seconds + WATCHED_S, exit=True)
+
+    def end(self) -> None:
+        self._until = 0.0
         faulthandler.cancel_dump_traceback_later()
+
+
+_watchdog = _Watchdog()
+
+
+def pytest_sessionfinish() -> None:
+    _watchdog.end()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -54,7 +54,7 @@ NODES = {
     "manager": "cluster-manager-1",
     "broker": "broker-1",
 }
-COSTLIEST = 8
+COSTLIEST = 4
 """Of the frames that are cheap to send, so many are sent again at the size limit.
 
 `make nightly` sends all of them at that limit to the Pulsar ports, and ``COSTLIEST_NIGHTLY`` over

@@ -37,7 +37,7 @@ pytestmark = [
 
 NAMESPACE = "stall/state"
 KEY_SHARED_TOPIC = f"persistent://{NAMESPACE}/keys"
-VERSIONS = 3
+VERSIONS = 2
 """Of each case. Comparisons are turns of their own, so that more only take more turns."""
 
 
