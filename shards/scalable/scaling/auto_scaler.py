@@ -85,7 +85,13 @@ class AutoScaler:
         self._clock = clock
         self._metrics = metrics
         self._begin = begin
-        self.ownerless = OwnerlessSegments(state, has_ended, clock, self._note_at)
+        self.ownerless = OwnerlessSegments(
+            state,
+            has_ended,
+            clock,
+            lambda: directory.settings().load_reporting.interval_ms / 1_000,
+            self._note_at,
+        )
         self._due: dict[str, float] = {}
         """By topic: when it is to be evaluated, in seconds of the monotonic clock."""
         self._order: list[tuple[float, str]] = []

@@ -26,11 +26,13 @@ from shards.ports import Clock
 from shards.state.shard_state import ShardState
 
 _NO_TRAFFIC = Rates()
-OWNERLESS_S = 2 * SEGMENT_LOAD_REPORT_MS / 1_000
-"""After this time without an owner a segment has no traffic. An owner reports within as long."""
+OWNERLESS_REPORTS = 2
+"""After so many report intervals without an owner a segment has no traffic. An owner reports within
+as many."""
 
-_LOOK_S = SEGMENT_LOAD_REPORT_MS / 1_000
-"""Between two looks at the sessions that have units here: a handful."""
+_LOOK_S_MAX = SEGMENT_LOAD_REPORT_MS / 1_000
+"""Between two looks at the sessions that have units here, a handful; less if reports come more
+often."""
 
 _PAGE = 256
 _SEGMENT = f"{Domain.SEGMENT}://"
@@ -39,8 +41,9 @@ _SEGMENT = f"{Domain.SEGMENT}://"
 class OwnerlessSegments:
     """The segments without an owner of one shard, for one term.
 
-    ``has_ended`` says whether a broker's session has ended. ``on_silent`` is called with a topic
-    and the time, of the monotonic clock, at which it is to be evaluated.
+    ``has_ended`` says whether a broker's session has ended, ``interval_s`` how often owners report
+    at present. ``on_silent`` is called with a topic and the time, of the monotonic clock, at which
+    it is to be evaluated.
     """
 
     def __init__(
@@ -48,11 +51,13 @@ class OwnerlessSegments:
         state: ShardState,
         has_ended: Callable[[str, str], bool],
         clock: Clock,
+        interval_s: Callable[[], float],
         on_silent: Callable[[str, float], None],
     ) -> None:
         self._state = state
         self._has_ended = has_ended
         self._clock = clock
+        self._interval_s = interval_s
         self._on_silent = on_silent
         self._since: dict[str, dict[int, float]] = {}
         """By topic and segment: since when it has no owner, in seconds of the monotonic clock."""
@@ -86,7 +91,7 @@ class OwnerlessSegments:
 
     def silent(self, topic: ScalableTopic, loads: TopicLoads) -> Mapping[int, Rates]:
         """Return the rates, which are zeros, of the active segments that have traffic on record and
-        had no owner for ``OWNERLESS_S``.
+        had no owner for ``OWNERLESS_REPORTS``.
 
         One that has had none for a shorter time has its topic evaluated again when that is over.
         """
@@ -107,20 +112,25 @@ class OwnerlessSegments:
             or not found.is_assigned
             or self._has_ended(found.broker_id, found.session_id)
         }
-        silent = [number for number, at in since.items() if at + OWNERLESS_S <= now]
+        silence_s = self._silence_s
+        silent = [number for number, at in since.items() if at + silence_s <= now]
         waiting = [at for number, at in since.items() if number not in silent]
         if waiting:
             self._since[topic.name] = since
-            self._on_silent(topic.name, min(waiting) + OWNERLESS_S)
+            self._on_silent(topic.name, min(waiting) + silence_s)
         return dict.fromkeys(silent, _NO_TRAFFIC)
 
     # ------------------------------------------------------------------------------------------
+
+    @property
+    def _silence_s(self) -> float:
+        return OWNERLESS_REPORTS * self._interval_s()
 
     async def _run(self) -> None:
         with contextlib.suppress(MetadataError):  # The term is over.
             while True:
                 await self._look()
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(min(_LOOK_S_MAX, self._interval_s()))
 
     async def _look(self) -> None:
         """Note the segments that ended sessions still have: most have been assigned again."""
@@ -133,7 +143,7 @@ class OwnerlessSegments:
         self._ended = ended
         self._noted &= ended.keys()
         for session_id, at in ended.items():
-            if at + OWNERLESS_S <= now and session_id not in self._noted:
+            if at + self._silence_s <= now and session_id not in self._noted:
                 self._noted.add(session_id)
                 await self._note_session(session_id, at)
 
@@ -151,4 +161,4 @@ class OwnerlessSegments:
         assert segment.segment is not None, f"{name} is a segment"
         topic = TopicName(Domain.TOPIC, segment.tenant, segment.namespace, segment.base_name).text
         self._since.setdefault(topic, {})[segment.segment.segment_id] = at
-        self._on_silent(topic, at + OWNERLESS_S)
+        self._on_silent(topic, at + self._silence_s)

@@ -229,7 +229,7 @@ MUTANTS = (
         "auto-scale-ownerless-segments-cool-at-once",
         "SC21",
         "a segment that another broker may have in a moment keeps its load",
-        (Edit(OwnerlessSegments, "silent", "if at + OWNERLESS_S <= now", "if True"),),
+        (Edit(OwnerlessSegments, "silent", "if at + silence_s <= now", "if True"),),
         _OWNERLESS,
     ),
     Mutant(

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from nextgen.kernel.governance.service_settings import LoadReporting, ServiceSettings
+from nextgen.kernel.limits.scalable import SEGMENT_LOAD_REPORT_MS
 from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import UnitAssignment
 from shards.domain.assignment import REASON_IDLE, REASON_UNLOADED
 from shards.domain.scalable.loads import TopicLoads
-from shards.scalable.scaling.ownerless_segments import OWNERLESS_S
+from shards.scalable.scaling.ownerless_segments import OWNERLESS_REPORTS
 from tests.support.scalable.loads import COLD, HOT, IDLE, WARM, decided, report, set_policy, settle
 from tests.support.scalable.shard import NAME, ScalableShard, in_scalable_shard
 from tests.support.scenarios import run_by
+
+OWNERLESS_S = OWNERLESS_REPORTS * SEGMENT_LOAD_REPORT_MS / 1_000
 
 LOOKS_S = 12.0
 """A look at the sessions comes within ten seconds, and what it finds is recorded at once."""
@@ -189,6 +193,21 @@ async def test_a_new_leader_counts_anew_and_records_it(shard: ScalableShard) -> 
     assert loads_of(shard).loads[0].rates == IDLE
     scaler = shard.harness.leader.scalable.scaler
     assert repr(scaler.ownerless) == "<OwnerlessSegments topics=0>"
+
+
+@run_by(in_scalable_shard)
+async def test_two_intervals_are_those_that_are_set(shard: ScalableShard) -> None:
+    reporting = LoadReporting(interval_ms=60_000)
+    shard.harness.cluster.set_settings(ServiceSettings(load_reporting=reporting))
+    await set_policy(shard, enabled=False)
+    await report(shard, {0: HOT})
+    await unassign(shard, 0, REASON_UNLOADED)
+    await asyncio.sleep(110)
+    assert loads_of(shard).loads[0].rates == HOT
+
+    await settle(12)
+
+    assert loads_of(shard).loads[0].rates == IDLE
 
 
 @run_by(in_scalable_shard)
