@@ -14,10 +14,9 @@ decision holds until its arguments change, or until ``again_at_ms``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import pairwise
 from typing import Final
 
 from nextgen.kernel.governance.auto_scale_policy import AutoScalePolicy
@@ -97,6 +96,21 @@ class GroupSizes:
     sharing: int = 0
 
 
+def group_sizes(groups: Iterable[tuple[bool, Mapping[str, bool]]]) -> GroupSizes:
+    """Return the sizes of the largest of ``groups``.
+
+    Each is whether its subscription is of the type STREAM, and its registered consumers: by name,
+    whether each takes entry buckets.
+    """
+    consumers = sharing = 0
+    for is_stream, members in groups:
+        count = len(members)
+        consumers = max(consumers, count)
+        if is_stream and count > sharing and all(members.values()):
+            sharing = count
+    return GroupSizes(consumers, sharing)
+
+
 @dataclass(frozen=True, slots=True)
 class ScaleClocks:
     """When an operation of each kind was committed last, by hand or not; 0: never."""
@@ -107,6 +121,7 @@ class ScaleClocks:
 
 
 NEVER_CHANGED: Final = ScaleClocks()
+_IDLE: Final = Rates()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +177,12 @@ class _Look:
     clocks: ScaleClocks
     now_ms: int
     edges: list[int] = field(default_factory=list)
+    rates: dict[int, Rates] = field(init=False)
+    """By segment: the recorded rates, zeros if there are none, or none that can be."""
+
+    def __post_init__(self) -> None:
+        # Once for each segment: lanes ask for them several times, and of all segments.
+        self.rates = {each.segment_id: self._recorded(each) for each in self.active}
 
     def decide(self) -> Decision:
         consumers = self._scale_with_consumers()
@@ -184,7 +205,7 @@ class _Look:
         has_room = present < policy.max_segments
         busiest = max(self._splittable(), key=self._business, default=None)
         floor = policy.split_vs_rebucket_min_msg_rate_in_threshold
-        if has_room and busiest is not None and self._rates(busiest).messages_in >= floor:
+        if has_room and busiest is not None and self._busy(busiest) >= floor:
             if self._is_cooling(self.clocks.split_at_ms, policy.split_cooldown_seconds):
                 return Reason.SPLIT_COOLDOWN
             return Action(ActionKind.SPLIT, (busiest.segment_id,), Reason.CONSUMER_COUNT)
@@ -208,19 +229,29 @@ class _Look:
     def _split_by_load(self) -> Action | Reason:
         if len(self.active) >= self.policy.max_segments:
             return Reason.AT_MAX_SEGMENTS
-        hottest = max(
-            self._splittable(),
-            key=lambda each: (self._score(self._rates(each))[0], -each.segment_id),
-            default=None,
-        )
-        if hottest is None:
+        scores = [
+            (self._score(self.rates[each.segment_id]), each.segment_id)
+            for each in self._splittable()
+            if self._is_above(self.rates[each.segment_id])
+        ]
+        if not scores:
             return Reason.NOTHING_HOT
-        score, reason = self._score(self._rates(hottest))
+        (score, reason), hottest = max(scores, key=lambda each: (each[0][0], -each[1]))
         if score <= 1:
             return Reason.NOTHING_HOT
         if self._is_cooling(self.clocks.split_at_ms, self.policy.split_cooldown_seconds):
             return Reason.SPLIT_COOLDOWN
-        return Action(ActionKind.SPLIT, (hottest.segment_id,), reason)
+        return Action(ActionKind.SPLIT, (hottest,), reason)
+
+    def _is_above(self, rates: Rates) -> bool:
+        """Whether a rate is above its threshold: most are not, and need no score."""
+        policy = self.policy
+        return (
+            rates.messages_in > policy.split_msg_rate_in_threshold
+            or rates.messages_out > policy.split_msg_rate_out_threshold
+            or rates.bytes_in > policy.split_bytes_rate_in_threshold
+            or rates.bytes_out > policy.split_bytes_rate_out_threshold
+        )
 
     def _score(self, rates: Rates) -> tuple[float, Reason]:
         """Return the largest part of a threshold that a rate is, and which rate that is."""
@@ -243,34 +274,46 @@ class _Look:
             return Reason.MERGE_COOLDOWN
         furthest = -1
         coldest: tuple[float, int, int] | None = None
-        for first, second in pairwise(self.active):
-            held = self._held_back(first, second)
+        over_at = [self._cold_at(each) for each in self.active]
+        for first, second, *both_at in zip(
+            self.active, self.active[1:], over_at, over_at[1:], strict=False
+        ):
+            held = self._held_back(first, second, *both_at)
             if held is not None:
                 furthest = max(furthest, _OF_PAIRS.index(held))
                 continue
-            traffic = sum((*in_order(self._rates(first)), *in_order(self._rates(second))))
-            pair = (traffic, first.segment_id, second.segment_id)
+            first_id, second_id = first.segment_id, second.segment_id
+            both = (*in_order(self.rates[first_id]), *in_order(self.rates[second_id]))
+            pair = (sum(both), first_id, second_id)
             coldest = pair if coldest is None else min(coldest, pair)
         if coldest is None:
             return _OF_PAIRS[furthest]
         return Action(ActionKind.MERGE, coldest[1:], Reason.COLD)
 
-    def _held_back(self, first: Segment, second: Segment) -> Reason | None:
-        """Return why two neighbours are not merged, None if they may be."""
-        window_ms = 1_000 * self.policy.merge_window_seconds
-        over_at = []
-        for each in (first, second):
-            load = self.loads.get(each.segment_id)
-            if load is None or not is_cold(load.rates, self.policy) or refused_rates(load.rates):
-                return Reason.NOT_COLD
-            since_ms = load.cold_since_ms
-            if not since_ms or not is_believed(since_ms, self.now_ms):
-                return Reason.NOT_COLD
-            over_at.append(since_ms + window_ms)
+    def _cold_at(self, segment: Segment) -> int | None:
+        """Return when a segment has been cold for the whole window, None if it is not cold."""
+        load = self.loads.get(segment.segment_id)
+        if load is None or not is_cold(load.rates, self.policy) or refused_rates(load.rates):
+            return None
+        since_ms = load.cold_since_ms
+        if not since_ms or not is_believed(since_ms, self.now_ms):
+            return None
+        return since_ms + 1_000 * self.policy.merge_window_seconds
+
+    def _held_back(
+        self, first: Segment, second: Segment, first_at: int | None, second_at: int | None
+    ) -> Reason | None:
+        """Return why two neighbours are not merged, None if they may be.
+
+        ``first_at`` and ``second_at`` are as of ``_cold_at``.
+        """
+        if first_at is None or second_at is None:
+            return Reason.NOT_COLD
         if max(first.merge_depth, second.merge_depth) >= self.policy.max_dag_depth:
             return Reason.MAX_DAG_DEPTH
-        if max(over_at) > self.now_ms:
-            self.edges.append(max(over_at))
+        over_at = max(first_at, second_at)
+        if over_at > self.now_ms:
+            self.edges.append(over_at)
             return Reason.MERGE_WINDOW
         if self._needs_buckets(first, second):
             return Reason.BUCKETS_IN_USE
@@ -287,29 +330,31 @@ class _Look:
 
     def _would_split_again(self, first: Segment, second: Segment) -> bool:
         """Whether the same traffic would have the merged segment, or another one, split."""
-        both = (self._rates(first), self._rates(second))
+        both = (self.rates[first.segment_id], self.rates[second.segment_id])
         merged = Rates(*(one + other for one, other in zip(*map(in_order, both), strict=True)))
         if self._score(merged)[0] > 1:
             return True
         if self.groups.consumers < len(self.active):
             return False
         pair = (first.segment_id, second.segment_id)
-        left = [self._rates(each) for each in self._splittable() if each.segment_id not in pair]
-        busiest = max(each.messages_in for each in (merged, *left))
+        left = [self._busy(each) for each in self._splittable() if each.segment_id not in pair]
+        busiest = max([merged.messages_in, *left])
         return busiest >= self.policy.split_vs_rebucket_min_msg_rate_in_threshold
 
     # ------------------------------------------------------------------------------------------
 
-    def _rates(self, segment: Segment) -> Rates:
-        """Return the recorded rates, zeros if there are none, or none that can be."""
+    def _recorded(self, segment: Segment) -> Rates:
         load = self.loads.get(segment.segment_id)
-        return Rates() if load is None or refused_rates(load.rates) else load.rates
+        return _IDLE if load is None or refused_rates(load.rates) else load.rates
+
+    def _busy(self, segment: Segment) -> float:
+        return self.rates[segment.segment_id].messages_in
 
     def _business(self, segment: Segment) -> tuple[float, int]:
-        return self._rates(segment).messages_in, -segment.segment_id
+        return self._busy(segment), -segment.segment_id
 
     def _splittable(self) -> Iterator[Segment]:
-        return (each for each in self.active if each.hash_range.size > 1)
+        return (each for each in self.active if each.hash_end > each.hash_start)
 
     def _is_cooling(self, last_at_ms: int, cooldown_seconds: int) -> bool:
         if not last_at_ms or not is_believed(last_at_ms, self.now_ms):

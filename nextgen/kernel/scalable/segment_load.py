@@ -8,6 +8,7 @@ review).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nextgen.kernel.governance.auto_scale_policy import AutoScalePolicy
@@ -108,3 +109,36 @@ def cold_since(
 def is_believed(time_ms: int, now_ms: int) -> bool:
     """Return whether a recorded time may come from a clock like the one that shows ``now_ms``."""
     return time_ms <= now_ms + AUTO_SCALE_CLOCK_LEAP_MS
+
+
+def newly_recorded(
+    active: Iterable[int],
+    known: Mapping[int, SegmentLoad],
+    samples: Mapping[int, Rates],
+    policy: AutoScalePolicy,
+    now_ms: int,
+    leapt_at_ms: int = 0,
+    *,
+    change: float = SEGMENT_LOAD_CHANGE,
+) -> list[SegmentLoad]:
+    """Return what is to be recorded of ``samples``, in the order of ``active``: ids of segments.
+
+    ``change`` is the part of a recorded rate by which it has to move.
+
+    A segment is recorded again, too, if the time since which it is cold is another one: the policy
+    was changed, or its time is that of a clock that leapt (``cold_since``).
+    """
+    loads = []
+    for number in active:
+        last = known.get(number)
+        rates = samples.get(number)
+        written = None if last is None else last.rates
+        if rates is None or not is_material(written, rates, policy, change):
+            if last is None:
+                continue
+            rates = last.rates
+            if cold_since(last, rates, policy, now_ms, leapt_at_ms) == last.cold_since_ms:
+                continue
+        since_ms = cold_since(last, rates, policy, now_ms, leapt_at_ms)
+        loads.append(SegmentLoad(number, rates, now_ms, since_ms))
+    return loads

@@ -8,14 +8,14 @@ from typing import assert_never
 
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.limits.scalable import BUCKETS_PER_SEGMENT_MAX, SEGMENTS_PER_TOPIC_MAX
-from nextgen.kernel.scalable.buckets import (
-    BucketStarts,
-    buckets_of_halves,
-    buckets_of_merged,
-    buckets_of_new_topic,
-    equal_buckets,
+from nextgen.kernel.scalable.buckets import buckets_of_new_topic, equal_buckets
+from nextgen.kernel.scalable.layout_operations import (
+    Child,
+    children_of_merge,
+    children_of_rebucket,
+    children_of_split,
 )
-from nextgen.kernel.scalable.ranges import WHOLE_RANGE, HashRange, initial_ranges
+from nextgen.kernel.scalable.ranges import WHOLE_RANGE, initial_ranges
 from nextgen.kernel.scalable.segments import Segment, SegmentEnd
 from shards.domain.scalable.commands import (
     AbandonLayoutChange,
@@ -41,9 +41,6 @@ from shards.domain.scalable.state import LayoutOperation, ScalableTopic
 from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionPhase
 
 _Decision = Accepted[LayoutEvent] | Rejected
-_Child = tuple[HashRange, BucketStarts, int, tuple[int, ...]]
-"""Range, buckets, merge depth and parents."""
-
 _PARENTS = {ChangeKind.SPLIT: 1, ChangeKind.MERGE: 2}
 """How many there are. Any number of segments may be given other buckets in one operation."""
 
@@ -96,17 +93,8 @@ def _decide_plan(topic: ScalableTopic, command: PlanLayoutChange) -> _Decision:
             f"more than {SEGMENTS_PER_TOPIC_MAX}",
         )
     children = [
-        Segment(
-            segment_id=topic.next_segment_id + place,
-            hash_start=within.start,
-            hash_end=within.end,
-            created_at_epoch=topic.epoch + 1,
-            created_at_ms=command.time_ms,
-            parents=parents_of,
-            bucket_starts=buckets,
-            merge_depth=depth,
-        )
-        for place, (within, buckets, depth, parents_of) in enumerate(made)
+        child.numbered(topic.next_segment_id + place, topic.epoch + 1, command.time_ms)
+        for place, child in enumerate(made)
     ]
     planned = LayoutChangePlanned(
         topic.name,
@@ -173,32 +161,29 @@ def _classic_units(topic: ScalableTopic, segment_ids: Sequence[int]) -> list[Seg
 
 def _children(
     topic: ScalableTopic, command: PlanLayoutChange, parents: Sequence[Segment]
-) -> list[_Child] | Rejected:
+) -> list[Child] | Rejected:
     first = parents[0]
-    ids = tuple([each.segment_id for each in parents])
     match command.kind:
         case ChangeKind.SPLIT:
             if first.hash_range.size == 1:
                 return _not_allowed(topic, first, "has a range of one value, it cannot be split")
-            buckets = buckets_of_halves(first.bucket_starts)
-            return [(half, buckets, first.merge_depth, ids) for half in first.hash_range.split()]
+            return children_of_split(first)
         case ChangeKind.MERGE:
             second = parents[1]
             if not first.hash_range.is_adjacent(second.hash_range):
                 return _not_allowed(topic, first, f"is not adjacent to segment {second.segment_id}")
-            buckets = buckets_of_merged(first.bucket_starts, second.bucket_starts)
-            depth = max(first.merge_depth, second.merge_depth) + 1
-            return [(first.hash_range.union(second.hash_range), buckets, depth, ids)]
+            return children_of_merge(first, second)
         case ChangeKind.MIGRATE:
+            ids = tuple([each.segment_id for each in parents])
             buckets = buckets_of_new_topic(len(parents))
-            return [(within, buckets, 0, ids) for within in initial_ranges(len(parents))]
+            return [Child(within, buckets, 0, ids) for within in initial_ranges(len(parents))]
         case _:
             return _rebucketed(topic, command, parents)
 
 
 def _rebucketed(
     topic: ScalableTopic, command: PlanLayoutChange, parents: Sequence[Segment]
-) -> list[_Child] | Rejected:
+) -> list[Child] | Rejected:
     """Return a successor for each of ``parents``, in its range."""
     if not 1 <= command.buckets <= BUCKETS_PER_SEGMENT_MAX:
         return Rejected(
@@ -209,7 +194,7 @@ def _rebucketed(
     for each in parents:
         if buckets == each.bucket_starts:
             return _not_allowed(topic, each, f"has {command.buckets} entry buckets already")
-    return [(each.hash_range, buckets, each.merge_depth, (each.segment_id,)) for each in parents]
+    return children_of_rebucket(parents, command.buckets)
 
 
 # Going on ------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from nextgen.kernel.governance.auto_scale_policy import AutoScalePolicy
 from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.limits.scalable import SEGMENT_LOAD_CHANGE
 from nextgen.kernel.scalable.auto_scale import NEVER_CHANGED, ScaleClocks
-from nextgen.kernel.scalable.segment_load import SegmentLoad, cold_since, is_material
+from nextgen.kernel.scalable.layout_operations import clocks_after
+from nextgen.kernel.scalable.segment_load import SegmentLoad, newly_recorded
 from shards.domain.scalable.events import LayoutChanged, ScalableTopicDeleted, SegmentLoadsRecorded
 from shards.domain.scalable.state import ScalableTopic
-from shards.domain.scalable.vocabulary import ChangeKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,7 @@ def _changed(before: TopicLoads, event: LayoutChanged) -> TopicLoads:
     loads = {key: each for key, each in before.loads.items() if key not in ended}
     made = [each for each in event.changed if not each.is_sealed]
     made_at_ms = max([each.created_at_ms for each in made], default=0)
-    clocks = before.clocks
-    match event.kind:
-        case ChangeKind.SPLIT:
-            clocks = replace(clocks, split_at_ms=made_at_ms)
-        case ChangeKind.MERGE:
-            clocks = replace(clocks, merge_at_ms=made_at_ms)
-        case ChangeKind.REBUCKET:
-            clocks = replace(clocks, rebucket_at_ms=made_at_ms)
+    clocks = clocks_after(before.clocks, event.kind.value, made_at_ms)
     return replace(before, loads=loads, clocks=clocks)
 
 
@@ -76,26 +69,12 @@ def record(
 ) -> SegmentLoadsRecorded | None:
     """Return what is to be recorded of ``samples``, by segment; None if nothing is.
 
-    ``change`` is the part of a recorded rate by which it has to move.
-
-    A segment is recorded again, too, if the time since which it is cold is another one: the policy
-    was changed, or its time is that of a clock that leapt (``cold_since``).
+    ``change`` is the part of a recorded rate by which it has to move. What else is recorded:
+    ``newly_recorded``.
     """
     known = of_topic(topic, before).loads
-    loads = []
-    for segment in topic.active:
-        number = segment.segment_id
-        last = known.get(number)
-        rates = samples.get(number)
-        written = None if last is None else last.rates
-        if rates is None or not is_material(written, rates, policy, change):
-            if last is None:
-                continue
-            rates = last.rates
-            if cold_since(last, rates, policy, now_ms, leapt_at_ms) == last.cold_since_ms:
-                continue
-        since_ms = cold_since(last, rates, policy, now_ms, leapt_at_ms)
-        loads.append(SegmentLoad(number, rates, now_ms, since_ms))
+    active = [each.segment_id for each in topic.active]
+    loads = newly_recorded(active, known, samples, policy, now_ms, leapt_at_ms, change=change)
     if not loads:
         return None
     return SegmentLoadsRecorded(topic.name, topic.topic_id, _by_id(loads))

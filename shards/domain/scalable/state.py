@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from nextgen.kernel.scalable.auto_scale import GroupSizes
+from nextgen.kernel.scalable.auto_scale import GroupSizes, group_sizes
 from nextgen.kernel.scalable.segments import Segment, SegmentEnd
 from shards.domain.scalable.events import (
     Assigned,
@@ -138,14 +138,12 @@ class ScalableTopic:
     @property
     def group_sizes(self) -> GroupSizes:
         """The sizes of the largest groups of registered consumers."""
-        groups = self.subscriptions.values()
-        sharing = [
-            len(each.consumers)
-            for each in groups
-            if each.type is SubscriptionType.STREAM and all(each.consumers.values())
-        ]
-        consumers = [len(each.consumers) for each in groups]
-        return GroupSizes(max(consumers, default=0), max(sharing, default=0))
+        return group_sizes(
+            [
+                (each.type is SubscriptionType.STREAM, each.consumers)
+                for each in self.subscriptions.values()
+            ]
+        )
 
     @property
     def drained(self) -> frozenset[int]:
