@@ -38,13 +38,21 @@ def register(app: typer.Typer) -> None:
         events_per_topic: Annotated[
             float, typer.Option("--events-per-topic", help="On the average; 5 is the least.")
         ] = 10.0,
+        auto_scaled: Annotated[
+            int,
+            typer.Option(
+                "--auto-scaled",
+                metavar="PERCENT",
+                help="Of topics: scalable ones, split and merged by their recorded loads.",
+            ),
+        ] = 0,
         master: MasterOption = DEFAULT_MASTER,
         heap: HeapOption = DEFAULT_HEAP,
         as_json: JsonFlag = False,
     ) -> None:
         """Write a realistic history as an export: tenants by Zipf, bursts, deaths, handovers."""
         try:
-            world = World(topics, days, seed, shards, brokers, events_per_topic)
+            world = World(topics, days, seed, shards, brokers, events_per_topic, auto_scaled)
         except InvalidRequest as error:
             print_error(str(error))
             raise typer.Exit(ExitCode.USAGE) from None

@@ -20,7 +20,6 @@ from pipelines.generate.clock import by_day, on_clock
 from pipelines.generate.world import (
     NAMESPACE_STRIDE,
     NAMESPACES_PER_TENANT_MAX,
-    PARTITIONED_SHARE,
     World,
 )
 
@@ -53,9 +52,6 @@ _TENANTS_DELETED_SHARE = 0.04
 _NAMESPACES_DELETED_SHARE = 0.04
 _TOPICS_DELETED_SHARE = 0.12
 _NON_PERSISTENT_SHARE = 0.05
-_SCALABLE_SHARE = 0.03
-"""Of topics without partitions."""
-_IMPORT_SHARE = 0.3
 _BURST_SHARE = 0.35
 
 _CHILDREN_GONE_MS = HOUR_MS
@@ -177,7 +173,8 @@ def topics(namespaces: DataFrame, world: World) -> DataFrame:
     made = spark.range(world.topics, numPartitions=tasks).select(f.col("id").alias("topic_no"))
     burst = below(world, world.bursts, "topic's burst", number)
     made = made.withColumn("origin", fraction(world, "topic's origin", number))
-    is_burst = (f.col("origin") >= _IMPORT_SHARE) & (f.col("origin") < _IMPORT_SHARE + _BURST_SHARE)
+    first = world.import_share
+    is_burst = (f.col("origin") >= first) & (f.col("origin") < first + _BURST_SHARE)
     made = made.withColumn("burst", f.when(is_burst, burst))
     tenant = f.when(is_burst, _zipf_tenant(world, "burst's tenant", f.col("burst"))).otherwise(
         _zipf_tenant(world, "topic's tenant", number)
@@ -270,7 +267,7 @@ def _topic_created(world: World) -> Column:
     burst = began + within * within * (3 * MINUTE_MS)
     steady = f.pow(fraction(world, "topic steady", number), f.lit(0.7)) * world.length_ms
     chosen = (
-        f.when(f.col("origin") < _IMPORT_SHARE, imported)
+        f.when(f.col("origin") < world.import_share, imported)
         .when(f.col("burst").isNotNull(), burst)
         .otherwise(steady)
     )
@@ -301,13 +298,13 @@ def _partitions(world: World) -> Column:
     number = f.col("topic_no")
     exponent = f.lit(1) + below(world, 4, "topic's partitions", number)
     count = f.pow(f.lit(2.0), exponent)
-    is_partitioned = happens(world, PARTITIONED_SHARE, "topic is partitioned", number)
+    is_partitioned = happens(world, world.partitioned_share, "topic is partitioned", number)
     return f.when(is_partitioned, count.cast("int")).otherwise(f.lit(0))
 
 
 def _topic_name(world: World) -> Column:
     number = f.col("topic_no")
-    may_be_scalable = happens(world, _SCALABLE_SHARE, "topic is scalable", number)
+    may_be_scalable = happens(world, world.scalable_share, "topic is scalable", number)
     domain = (
         f.when((f.col("partitions") == 0) & may_be_scalable, SCALABLE)
         .when(happens(world, _NON_PERSISTENT_SHARE, "topic's domain", number), "non-persistent://")

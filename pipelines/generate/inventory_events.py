@@ -7,6 +7,7 @@ from pyspark.sql import functions as f
 
 from pipelines.generate.chance import below, happens
 from pipelines.generate.clock import by_day
+from pipelines.generate.inventory import is_scalable
 from pipelines.generate.narrow import narrow, together
 from pipelines.generate.world import World
 
@@ -70,6 +71,10 @@ def _topic_events(topics: DataFrame, world: World) -> DataFrame:
         *_policy_events(world, "topic", number, created, ends, share=0.08),
     )
     lives = topics.withColumn("happened", f.explode(life))
+    if world.auto_scaled_percent:
+        # Scalable topics have policies of their own, which their layouts follow.
+        is_policy = f.col("happened.kind").startswith("policy_")
+        lives = lives.where(~(is_scalable(f.col("name")) & is_policy))
     return _narrowed(lives, "topic", number, "namespace_id")
 
 

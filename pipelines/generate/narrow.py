@@ -11,6 +11,7 @@
 | `broker`, `session` | numbers; a session's number is its epoch |
 | `rate` | bytes a second; of a split, when its parent was created |
 | `busiest`, `ranges` | busiest units of a load report, slots of a shard |
+| `payload` | the whole payload as JSON, of scalable topics with loads |
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ NARROW = {
     "rate": "bigint",
     "busiest": "array<struct<rate:bigint,name:string,unit:string>>",
     "ranges": "array<struct<first:bigint,last:bigint>>",
+    "payload": "string",
 }
 
 ORDER = ("time_ms", "rank", "object", "part", "seq")

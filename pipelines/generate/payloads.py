@@ -20,6 +20,7 @@ from pipelines.exports.event_schema import ENVELOPE_COLUMNS, spark_schema
 from pipelines.generate.chance import below, fraction, hex_digits, one_of
 from pipelines.generate.cluster_events import NODES, latency_counts, window_errors
 from pipelines.generate.layout_events import layout_payloads
+from pipelines.generate.scaling.scaled_events import SCALED_TYPES, payload_in
 from pipelines.generate.world import STARTS_MS, World
 
 EVENT_VERSION = 1
@@ -79,9 +80,14 @@ def events(narrow: DataFrame, brokers: DataFrame, world: World) -> DataFrame:
     schema, payloads = spark_schema(), _payloads(world)
     columns = [_envelope(world)[name].alias(name) for name in ENVELOPE_COLUMNS]
     for field in schema:
-        if field.name in payloads:
+        is_kind = f.col("event_type") == field.name
+        if world.auto_scaled_percent and field.name in SCALED_TYPES:
+            payload = payload_in(field.dataType)
+            if field.name in payloads:
+                payload = f.coalesce(payload, _message(field.dataType, payloads[field.name]))
+            columns.append(f.when(is_kind, payload).alias(field.name))
+        elif field.name in payloads:
             payload = _message(field.dataType, payloads[field.name])
-            is_kind = f.col("event_type") == field.name
             columns.append(f.when(is_kind, payload).alias(field.name))
         elif field.name not in ENVELOPE_COLUMNS:
             columns.append(f.lit(None).cast(field.dataType).alias(field.name))

@@ -20,6 +20,7 @@ from pipelines.generate.inventory_events import inventory_events
 from pipelines.generate.layout_events import layout_events
 from pipelines.generate.lives import UNASSIGNED
 from pipelines.generate.narrow import ORDER, narrow, together
+from pipelines.generate.scaling.scaled_events import scaled_events
 from pipelines.generate.world import STARTS_MS, World
 
 
@@ -44,13 +45,17 @@ def narrow_events(spark: SparkSession, cast: Cast, world: World) -> DataFrame:
             first_events(spark, world),
             session_events(cast.brokers, cast.sessions, world),
             inventory_events(cast.tenants, cast.namespaces, cast.topics, world),
-            layout_events(cast.topics, world),
+            _layouts(cast.topics, world),
             unit_events(cast.lives),
             cast.reports,
             lookup_windows(spark, world),
         ]
     )
     return every.withColumns({"file_shard": f.col("shard_id"), "file_day": _day()})
+
+
+def _layouts(topics: DataFrame, world: World) -> DataFrame:
+    return (scaled_events if world.auto_scaled_percent else layout_events)(topics, world)
 
 
 def unit_events(lives: DataFrame) -> DataFrame:

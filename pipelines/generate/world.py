@@ -26,6 +26,12 @@ NAMESPACE_STRIDE = 16
 """Namespace ``i`` of tenant ``k`` has the number ``16 k + i``."""
 
 PARTITIONED_SHARE = 0.04
+SCALABLE_SHARE = 0.03
+"""Of topics without partitions, unless a part of them is to be scaled by their loads."""
+
+IMPORT_SHARE = 0.3
+"""Part of topics that are created on the first day, before anything else happens."""
+
 USED_SHARE = 0.92
 """Part of topics that are ever looked up."""
 
@@ -62,6 +68,9 @@ class World:
     brokers: int = 8
     events_per_topic: float = 10.0
     """Mean, without load reports and recorded lookups. The least is about 5."""
+    auto_scaled_percent: int = 0
+    """Topics that are scalable, and split and merged by their recorded loads. They are there from
+    the first day on. 0: a few topics are scalable, and operators split them."""
 
     def __post_init__(self) -> None:
         _check("topics", self.topics, 1, TOPICS_MAX)
@@ -69,6 +78,7 @@ class World:
         _check("shards", self.shards, 1, SHARDS_MAX)
         _check("brokers", self.brokers, 2, BROKERS_MAX)
         _check("events per topic", self.events_per_topic, 1, EVENTS_PER_TOPIC_MAX)
+        _check("percent of topics with loads", self.auto_scaled_percent, 0, 100)
         _check("shards, one more, times days", (self.shards + 1) * self.days, 1, FOLDERS_MAX)
         if self.capacity_units > BROKER_CAPACITY_UNITS_MAX:
             raise InvalidRequest(
@@ -97,6 +107,20 @@ class World:
     def outage_slot_ms(self) -> int:
         """Length of the slot of one outage."""
         return (self.length_ms - OPENS_MS) // self.outages
+
+    @property
+    def scalable_share(self) -> float:
+        """Part of the topics without partitions that are scalable."""
+        return self.auto_scaled_percent / 100 or SCALABLE_SHARE
+
+    @property
+    def partitioned_share(self) -> float:
+        return PARTITIONED_SHARE * (1 - self.auto_scaled_percent / 100)
+
+    @property
+    def import_share(self) -> float:
+        """Part of topics that are created on the first day."""
+        return max(IMPORT_SHARE, self.auto_scaled_percent / 100)
 
     @property
     def stays_mean(self) -> float:
