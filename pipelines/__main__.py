@@ -10,7 +10,10 @@ import typer
 
 from nextgen.runtime.lifecycle.exit_code import run_program
 
-JOBS = ("generate", "rebuild", "audit", "slo", "load", "quotas", "reshard", "bulk", "stream")
+JOBS = (
+    *("generate", "rebuild", "audit", "slo", "load", "quotas", "reshard", "bulk", "stream"),
+    "backtest",
+)
 """Each is a package with ``command.py``, whose ``register(app)`` adds the command."""
 
 

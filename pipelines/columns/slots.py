@@ -2,8 +2,9 @@
 
 key in UTF-8 --XXH3--> hash --low 14 bits--> slot --table--> shard
 
-The hash is that of the library that every process uses. It is the only function of Python that
-runs over rows (ADR 0078). Executors need xxhash and pyarrow, but not this package.
+The hash is that of the library that every process uses. But for the decisions of ADR 0142 it is
+the only function of Python that runs over rows (ADR 0078). Executors need xxhash and pyarrow, but
+not this package.
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ SUMMARIES = {
     "reshard": "What moves when the number of shards changes, and how long it takes.",
     "bulk": "Turn an inventory of names into files that shards load in batches.",
     "stream": "Follow a growing export: counts, churn and load, continuously.",
+    "backtest": "Splits and merges decided again over the recorded load, or by another policy.",
 }
 
 
