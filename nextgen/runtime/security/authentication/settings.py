@@ -95,9 +95,13 @@ AUTHENTICATION_FLAGS = (
 """Flags of every process that clients connect to. Their aliases are Pulsar's names."""
 
 
+_DEFAULTS = {flag.name: flag.default or "" for flag in AUTHENTICATION_FLAGS}
+
+
 @dataclass(frozen=True, slots=True)
 class AuthenticationSettings:
-    """The given values by flag; secrets can be among them, so it has no ``repr`` of them."""
+    """The values by flag that are not the default; secrets can be among them, so no ``repr`` shows
+    them."""
 
     is_enabled: bool = False
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -112,7 +116,7 @@ class AuthenticationSettings:
         Raises:
             RefusesToStart: A key or a file is unusable, or the settings contradict each other.
         """
-        return _authenticator(self.values) if self.is_enabled else None
+        return _authenticator({**_DEFAULTS, **self.values}) if self.is_enabled else None
 
 
 NO_AUTHENTICATION = AuthenticationSettings()
@@ -123,8 +127,9 @@ def authentication_settings(given: Given) -> AuthenticationSettings:
     is_enabled = given.truth("--authentication-enabled")
     given.truth("--authenticate-original-auth-data")
     given.number("--token-allowed-clock-skew-seconds", least=0, most=_LEEWAY_S_MAX)
-    values = {flag.name: given.text(flag.name) for flag in AUTHENTICATION_FLAGS}
-    return AuthenticationSettings(is_enabled, values)
+    values = {name: given.text(name) for name in _DEFAULTS}
+    chosen = {name: value for name, value in values.items() if value != _DEFAULTS[name]}
+    return AuthenticationSettings(is_enabled, chosen)
 
 
 def _authenticator(values: Mapping[str, str]) -> Authenticator:

@@ -199,7 +199,7 @@ def test_settings_have_pulsars_names_and_make_an_authenticator() -> None:
     assert role_of(made.authenticator(), TOKEN) == "ada"
     assert "secret" not in repr(made)
     assert SECRET.decode() not in repr(made)
-    again = Given(made.flags())
+    again = Given({flag.name: flag.default or "" for flag in AUTHENTICATION_FLAGS} | made.flags())
     assert authentication_settings(again).flags() == made.flags()
     assert {"--tokenSecretKey"} <= {name for flag in AUTHENTICATION_FLAGS for name in flag.aliases}
     assert NO_AUTHENTICATION.authenticator() is None
