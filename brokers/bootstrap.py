@@ -222,8 +222,7 @@ async def _start_front(
     agent.on_connected = front.drained.connected
     agent.on_drained_settled = front.drained.settled
     await _listen(front, config, tls, stack)
-    idle = IdleUnits(lambda: agent.session.holding, front.topics.get, agent.report_idle, now_ms)
-    looking = keep("idle_units", idle.run)
+    looking = keep("idle_units", _idle_units(agent, link, front).run)
     stack.callback(looking.cancel)
     loads = SegmentLoads(
         lambda: agent.session.holding,
@@ -267,6 +266,17 @@ def _storage_policy(config: BrokerConfig) -> StoragePolicy:
         retention_ms=config.retention_time_ms,
         retention_bytes=config.retention_bytes,
         backlog_bytes_max=config.backlog_bytes_max,
+    )
+
+
+def _idle_units(agent: BrokerAgent, link: ClusterLink, front: PulsarFront) -> IdleUnits:
+    return IdleUnits(
+        lambda: agent.session.holding,
+        front.topics.get,
+        agent.report_idle,
+        now_ms,
+        service_ms=lambda: link.view.settings.balance.idle_unload_seconds * 1_000,
+        has_upkeep=front.upkeep.pending.has,
     )
 
 

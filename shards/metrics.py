@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from nextgen.kernel.limits.trace import LATENCY_BUCKETS_MS
+from shards.domain.assignment import REASON_IDLE, REASON_TOPIC_DELETED, REASON_UNLOADED
 from shards.domain.scalable.vocabulary import ChangeKind
 
 _LATENCY_SECONDS = tuple(bound / 1_000 for bound in LATENCY_BUCKETS_MS)
@@ -47,6 +48,10 @@ or why it does not begin. recovering: it is not known which units were just move
 
 EVACUATION_REASONS = ("lost", "drain", "shrink", "rebalance", "balance")
 """The reasons for which units are moved away from a broker in the background."""
+
+
+UNASSIGN_REASONS = (REASON_IDLE, REASON_UNLOADED, REASON_TOPIC_DELETED)
+"""The reasons for which units leave their broker for none."""
 
 
 class NodeMetrics:
@@ -109,12 +114,7 @@ class NodeMetrics:
             ["kind"],
             registry=registry,
         )
-        self.evacuated = Counter(
-            "nextgen_shard_evacuated_units",
-            "Units taken away from lost or draining brokers, or to even brokers out, by why.",
-            ["shard", "kind"],
-            registry=registry,
-        )
+        self.evacuated, self.unassigned = _departure_counters(registry)
         self._balance_rounds, self._left_out, self.imbalance = _balance_metrics(registry)
         self.loads_refused = _refused_loads(registry)
         self.layout_changes, self.layout_steps = _layout_metrics(registry)
@@ -149,8 +149,25 @@ class NodeMetrics:
             "lease_requests": self.lease_requests,
             "lease_growths": self.lease_growths,
             "evacuated_units": self.evacuated,
+            "unassigned_units": self.unassigned,
         }
         return {name: _total(counter) for name, counter in counted.items()}
+
+
+def _departure_counters(registry: CollectorRegistry) -> tuple[Counter, Counter]:
+    evacuated = Counter(
+        "nextgen_shard_evacuated_units",
+        "Units moved away from lost, draining or shrinking brokers, or to even them out, by why.",
+        ["shard", "kind"],
+        registry=registry,
+    )
+    unassigned = Counter(
+        "nextgen_shard_unassigned_units",
+        "Units that left their broker for none, by why.",
+        ["shard", "reason"],
+        registry=registry,
+    )
+    return evacuated, unassigned
 
 
 def _layout_metrics(registry: CollectorRegistry) -> tuple[Counter, Histogram]:
@@ -293,6 +310,7 @@ class ShardMetrics:
             limit: node.metadata_refused.labels(label, limit) for limit in METADATA_LIMITS
         }
         self._evacuated = {why: node.evacuated.labels(label, why) for why in EVACUATION_REASONS}
+        self._unassigned = {why: node.unassigned.labels(label, why) for why in UNASSIGN_REASONS}
         self.note_balance = node.note_balance
         self._layout_changes: dict[tuple[ChangeKind, str], Counter] = {
             (kind, outcome): node.layout_changes.labels(kind.value, outcome)
@@ -324,6 +342,10 @@ class ShardMetrics:
     def note_evacuated(self, why: str, units: int) -> None:
         """Count units that left a broker; ``why`` is one of ``EVACUATION_REASONS``."""
         self._evacuated[why].inc(units)
+
+    def note_unassigned(self, reason: str, units: int) -> None:
+        """Count units that left for no broker; ``reason`` is one of ``UNASSIGN_REASONS``."""
+        self._unassigned[reason].inc(units)
 
     def note_layout_change(self, kind: ChangeKind, outcome: str) -> None:
         """Count an operation; ``outcome`` is one of ``LAYOUT_CHANGE_OUTCOMES``."""

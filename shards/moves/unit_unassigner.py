@@ -31,6 +31,7 @@ from shards.domain.assignment import (
     UnassignTopic,
 )
 from shards.domain.lookup import check_served
+from shards.metrics import ShardMetrics
 from shards.moves.move_finisher import MoveFinisher, UnfinishedMove
 from shards.state.proposer import Proposer
 
@@ -48,11 +49,13 @@ class UnitUnassigner:
         proposer: Proposer,
         units: ShardUnits,
         finisher: MoveFinisher,
+        metrics: ShardMetrics,
     ) -> None:
         self._shard_id = shard_id
         self._proposer = proposer
         self._units = units
         self._finisher = finisher
+        self._metrics = metrics
         self.on_unassigned: Callable[[Sequence[str]], None] = lambda _: None
         """Called with the names of the units that were unassigned."""
 
@@ -86,7 +89,8 @@ class UnitUnassigner:
             commit = self._proposer.propose([event for _, event in ended])
             self.on_unassigned([before.name for before, _ in ended])
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._units.tasks.run(self._carry_out(commit, [before for before, _ in ended], done))
+            units_ended = [before for before, _ in ended]
+            self._units.tasks.run(self._carry_out(commit, units_ended, reason, done))
             await asyncio.shield(done)
         else:
             await self._proposer.confirm()
@@ -139,10 +143,12 @@ class UnitUnassigner:
         self,
         commit: asyncio.Future[Commit],
         ended: Sequence[Assignment],
+        reason: str,
         done: asyncio.Future[None],
     ) -> None:
         try:
             first = (await commit).first_position
+            self._metrics.note_unassigned(reason, len(ended))
             released = [
                 UnfinishedMove(None, first + offset, (before,))
                 for offset, before in enumerate(ended)

@@ -6,7 +6,7 @@ later term, so nothing has to be reset.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nextgen.client.routing.write_admission import DEFAULT_BOUNDS, WriteAdmission, WriteBounds
@@ -23,6 +23,7 @@ from shards.assignment.tenant_quotas import TenantQuotas
 from shards.assignment.topic_controller import TopicController
 from shards.assignment.unit_placer import UnitPlacer
 from shards.assignment.unit_planner import UnitPlanner
+from shards.domain.assignment import REASON_TOPIC_DELETED, Assignment
 from shards.inventory.service import InventoryService
 from shards.metrics import ShardMetrics
 from shards.moves.balance_plans import BalancePlans
@@ -236,7 +237,7 @@ class ShardLeader:
         self.inventory = InventoryService(
             self.state,
             dependencies.parents,
-            on_unassigned=self._finisher.release_deleted,
+            on_unassigned=self._release_deleted,
             on_scalable=self.scalable.resume,
             policies=self.policies,
             brokers=dependencies.directory,
@@ -295,6 +296,11 @@ class ShardLeader:
             dependencies.clock.monotonic,
         )
 
+    def _release_deleted(self, ended: Sequence[Assignment]) -> None:
+        owned = sum(each.is_assigned for each in ended)
+        self.metrics.note_unassigned(REASON_TOPIC_DELETED, owned)
+        self._finisher.release_deleted(ended)
+
     def _make_movers(
         self, dependencies: LeaderDependencies, sync: BrokerSync, placer: UnitPlacer
     ) -> None:
@@ -303,7 +309,9 @@ class ShardLeader:
         self._finisher = MoveFinisher(
             self.shard_id, self.state, self.units, sync, self.effective, dependencies.directory
         )
-        self.unassigner = UnitUnassigner(self.shard_id, proposer, self.units, self._finisher)
+        self.unassigner = UnitUnassigner(
+            self.shard_id, proposer, self.units, self._finisher, self.metrics
+        )
         targets = MoveTargets(placer, self.policies)
         handover = Handover(
             self.shard_id,

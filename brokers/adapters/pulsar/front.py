@@ -84,7 +84,6 @@ class PulsarFront:
         report_drained: Callable[[Sequence[DrainedUnit]], None] = lambda _: None,
         authenticator: Authenticator | None = None,
     ) -> None:
-        self._clock = clock
         self._upkeep: asyncio.Task[None] | None = None
         self.traffic = Traffic()
         self.append_latency = Latency()
@@ -103,6 +102,7 @@ class PulsarFront:
                 on_drained=lambda unit, subscription: self.drained.note(unit, subscription),
             ),
         )
+        self.upkeep = Upkeep(self.topics, clock)
         self.sources = SourceSessions(self.topics)
         self.drained = DrainedUnits(lambda: session().holding, report_drained)
         """Reports of drained units, which has to know of connections to managers."""
@@ -161,7 +161,7 @@ class PulsarFront:
 
     def _begin_upkeep(self) -> None:
         if self._upkeep is None:
-            self._upkeep = keep("topic_upkeep", Upkeep(self.topics, self._clock).run)
+            self._upkeep = keep("topic_upkeep", self.upkeep.run)
 
     async def stop(self, grace_ms: int) -> None:
         """Redirect the clients, close every topic, and then the connections."""

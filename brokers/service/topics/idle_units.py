@@ -1,5 +1,8 @@
 """Finds and reports the units that were idle for as long as their policies allow.
 
+A unit whose messages are still to be dropped by their age stays until that is done, see
+``PendingUpkeep``: no broker would do it for a unit that none has.
+
 The topic controller decides what follows: it ends the assignment unless a lookup of the unit is
 running. A unit that stays assigned is reported again in the next round.
 """
@@ -13,7 +16,11 @@ import structlog
 
 from brokers.domain.holding import Assignment, Holding, UnitKey
 from brokers.service.topics.topic import Topic
-from nextgen.kernel.limits.placement import IDLE_LOOK_MS, IDLE_UNITS_PER_MESSAGE_MAX
+from nextgen.kernel.limits.placement import (
+    IDLE_LOOK_MS,
+    IDLE_LOOK_MS_MIN,
+    IDLE_UNITS_PER_MESSAGE_MAX,
+)
 
 _UNITS_PER_STEP = 500
 """Units that are checked before the event loop runs other work: about a millisecond."""
@@ -25,7 +32,9 @@ class IdleUnits:
     """The idle units of one broker. ``topic`` returns the open topic of a canonical name.
 
     Idle time counts from the first round that found the unit unused, so a unit is reported late by
-    up to one round, never early. ``clock`` is in milliseconds.
+    up to one round, never early. ``clock`` is in milliseconds. ``service_ms`` returns the idle time
+    of units for which no topic, namespace or tenant sets one; 0: for ever. It is read each time.
+    ``has_upkeep`` returns whether a unit has to stay all the same.
     """
 
     def __init__(
@@ -34,11 +43,17 @@ class IdleUnits:
         topic: Callable[[str], Topic | None],
         report: Callable[[Sequence[Assignment]], None],
         clock: Callable[[], int],
+        *,
+        service_ms: Callable[[], int],
+        has_upkeep: Callable[[Assignment], bool],
     ) -> None:
         self._holding = holding
         self._topic = topic
         self._report = report
         self._clock = clock
+        self._service_ms = service_ms
+        self._has_upkeep = has_upkeep
+        self._shortest_ms = 0
         self._since_ms: dict[UnitKey, tuple[int, int]] = {}
         """By unit: the epoch, and since when the unit has been idle in it."""
 
@@ -48,38 +63,46 @@ class IdleUnits:
     async def run(self) -> None:
         """Run until cancelled."""
         while True:
-            await asyncio.sleep(IDLE_LOOK_MS / 1000)
+            await asyncio.sleep(self.pause_ms / 1000)
             try:
                 await self.look()
             except Exception:
                 _logger.exception("looking for idle units failed")
+
+    @property
+    def pause_ms(self) -> int:
+        """Time until the next round: shorter if a unit may be idle for less than some rounds."""
+        quarter_ms = (self._shortest_ms or IDLE_LOOK_MS * 4) // 4
+        return max(IDLE_LOOK_MS_MIN, min(IDLE_LOOK_MS, quarter_ms))
 
     async def look(self) -> None:
         """Check all units once, and report those that were idle for long enough."""
         now_ms = self._clock()
         holding = self._holding()
         idle: list[Assignment] = []
+        service_ms, shortest_ms = self._service_ms(), 0
         unused: dict[UnitKey, tuple[int, int]] = {}
         for number, unit in enumerate(tuple(holding.assignments.values()), start=1):
+            idle_time_ms = _idle_time_ms(holding, unit, service_ms)
+            if idle_time_ms:
+                shortest_ms = min(shortest_ms or idle_time_ms, idle_time_ms)
             if len(idle) < IDLE_UNITS_PER_MESSAGE_MAX:
-                since = self._unused_since(holding, unit, now_ms)
+                since = self._unused_since(unit, now_ms) if idle_time_ms else None
                 if since is not None:
                     unused[unit.key] = (unit.epoch, since)
-                    if now_ms - since >= _idle_time_ms(holding, unit):
+                    if now_ms - since >= idle_time_ms and not self._has_upkeep(unit):
                         idle.append(unit)
             elif unit.key in self._since_ms:
                 unused[unit.key] = self._since_ms[unit.key]
             if number % _UNITS_PER_STEP == 0:
                 await asyncio.sleep(0)
-        self._since_ms = unused
+        self._since_ms, self._shortest_ms = unused, shortest_ms
         if idle:
             _logger.info("units are idle", units=len(idle))
             self._report(idle)
 
-    def _unused_since(self, holding: Holding, unit: Assignment, now_ms: int) -> int | None:
-        """Return since when a unit with an idle limit is unused; None if it is in use."""
-        if not _idle_time_ms(holding, unit):
-            return None
+    def _unused_since(self, unit: Assignment, now_ms: int) -> int | None:
+        """Return since when a unit is unused; None if it is in use."""
         left_at_ms = now_ms
         topic = self._topic(unit.name)
         if topic is not None:
@@ -92,15 +115,15 @@ class IdleUnits:
         return since if topic is None else max(since, left_at_ms)
 
 
-def _idle_time_ms(holding: Holding, unit: Assignment) -> int:
+def _idle_time_ms(holding: Holding, unit: Assignment, service_ms: int) -> int:
     """Return how long the unit may be idle; 0: for ever.
 
-    The topic's own policy comes first, then its namespace's, then its tenant's.
+    The topic's own policy comes first, then its namespace's, then its tenant's, then the service's.
     """
     for idle_time_ms in _idle_times_ms(holding, unit):
         if idle_time_ms is not None:
             return idle_time_ms
-    return 0
+    return service_ms
 
 
 def _idle_times_ms(holding: Holding, unit: Assignment) -> Iterator[int | None]:

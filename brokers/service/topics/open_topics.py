@@ -22,6 +22,7 @@ import structlog
 from brokers.domain.holding import Assignment, Holding, Release, UnitKey
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.session import ChangedMetadata
+from brokers.domain.storage_policy import StoragePolicy
 from brokers.domain.subscriptions.cursor_record import UnknownCursorVersion
 from brokers.ports.directory import OwnersDirectory
 from brokers.ports.ledger import Fenced, LedgerDamaged, TopicLedger
@@ -105,6 +106,14 @@ class Topics:
     def get(self, name: str) -> Topic | None:
         """Return the open topic of a canonical name."""
         return self._open.get(name)
+
+    def assignment_of(self, key: UnitKey) -> Assignment | None:
+        """Return the assignment of a unit in the present session, None if it is not held."""
+        return self._holding().assignments.get(key)
+
+    def policy_of(self, assignment: Assignment) -> StoragePolicy:
+        """Return the effective policy of a held unit, whether it is open or not."""
+        return self._policies.of(assignment)
 
     async def open(self, name: TopicName, *, create: bool) -> Topic:
         """Return the topic if this broker has to serve it; with ``create`` it may be created.

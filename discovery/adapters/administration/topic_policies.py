@@ -38,6 +38,7 @@ def _same(of_namespace: str, **other: Any) -> Policy:
 TOPIC_POLICIES: tuple[Policy, ...] = (
     _same("retention"),
     _same("messageTTL", is_in_query=True),
+    _same("idleUnloadSeconds"),
     _same("deduplication", name="deduplicationEnabled"),
     _same("schemaCompatibilityStrategy"),
     _same("schemaValidationEnforced", unset=False, removed_at=None),

@@ -22,6 +22,10 @@ REASSIGN_UNITS_PER_SECOND = 500
 """Units of lost brokers that the whole cluster reassigns in a second, besides those that are looked
 up: 10,000 units in 20 s. Each costs a commit's share, a delivery and an opening."""
 
+IDLE_LOOK_MS_MIN = 1_000
+"""Least milliseconds between two searches of a broker for units without clients. A quarter of the
+shortest idle time of its units counts, where that is less than ``IDLE_LOOK_MS``."""
+
 IDLE_LOOK_MS = 30_000
 """Milliseconds between two searches of a broker for units without clients. Idle times are minutes
 at least, and a search of 50,000 units costs a tenth of a second, in small steps."""

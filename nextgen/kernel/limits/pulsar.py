@@ -363,6 +363,14 @@ it again. Its assignment stays."""
 TOPIC_UPKEEP_MS = 1_000
 """Interval of checks for open topics that are idle, have too much backlog or can be trimmed."""
 
+UPKEEP_CLOSED_MS = 600_000
+"""Interval at which a closed topic is opened to drop messages by their age, while any are left that
+time will drop: space is freed late by so much where no client is."""
+
+UPKEEP_OPENED_MAX = 20
+"""Closed topics that are opened for that in one check: with one check a second, 50,000 topics take
+three quarters of an hour, and clients' openings are not held up."""
+
 TOPIC_TRIM_MS = 30_000
 """Interval of attempts to drop segments that a topic need not keep."""
 

@@ -125,6 +125,13 @@ POLICIES: tuple[Policy, ...] = (
         "Whether a message that its producer repeats is stored once",
         enforced=values.DEDUPLICATION,
     ),
+    _count(
+        "idleUnloadSeconds",
+        "idle_unload_seconds",
+        "Seconds without clients after which a topic leaves its broker; 0: never",
+        enforced=values.IDLE_UNLOAD,
+        note="Unset: the service-level setting `loadBalancerIdleUnloadSeconds`.",
+    ),
     Policy(
         "autoTopicCreation",
         "autoTopicCreationOverride",

@@ -68,6 +68,15 @@ def _write_ttl(policies: Policies, value: Any) -> Policies:
     return replace(policies, message_ttl_ms=None if value is None else value * _SECOND_MS)
 
 
+def _read_idle(policies: Policies) -> Any:
+    idle_ms = policies.idle_time_ms
+    return None if idle_ms is None else _divided(idle_ms, _SECOND_MS)
+
+
+def _write_idle(policies: Policies, value: Any) -> Policies:
+    return replace(policies, idle_time_ms=None if value is None else value * _SECOND_MS)
+
+
 def _read_quota(policies: Policies) -> Any:
     quota = policies.backlog_quota
     if quota == NO_QUOTA:
@@ -172,6 +181,7 @@ def _write_topics_max(policies: Policies, value: Any) -> Policies:
 
 RETENTION = Enforced(_read_retention, _write_retention)
 MESSAGE_TTL = Enforced(_read_ttl, _write_ttl)
+IDLE_UNLOAD = Enforced(_read_idle, _write_idle)
 BACKLOG_QUOTA = Enforced(_read_quota, _write_quota)
 AUTO_CREATION = Enforced(_read_auto_creation, _write_auto_creation)
 COMPATIBILITY = Enforced(_read_compatibility, _write_compatibility)

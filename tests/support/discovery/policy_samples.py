@@ -9,6 +9,7 @@ from nextgen.pulsar.policies.policy_table import Policy
 SAMPLES: dict[str, Any] = {
     "retention": {"retentionTimeInMinutes": 10, "retentionSizeInMB": -1},
     "messageTTL": 60,
+    "idleUnloadSeconds": 90,
     "deduplication": False,
     "autoTopicCreation": {
         "allowAutoTopicCreation": True,

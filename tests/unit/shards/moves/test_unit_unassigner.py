@@ -8,6 +8,7 @@ import pytest
 
 from nextgen.kernel.errors import InvalidRequest, Unavailable
 from nextgen.kernel.limits.cluster import ASSIGNMENTS_PER_REQUEST_MAX
+from nextgen.kernel.limits.placement import LEASE_UNUSED_MS
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer, UnitAssignment
 from tests.support.scenarios import run_by
@@ -29,6 +30,16 @@ def unit_of(answer: LookupAnswer, **other: object) -> UnitAssignment:
     for name, value in other.items():
         setattr(unit, name, value)
     return unit
+
+
+def departures(shard: Harness) -> dict[str, int]:
+    """Return how many units have left for no broker, by reason."""
+    (metric,) = shard.node_metrics.unassigned.collect()
+    return {
+        each.labels["reason"]: int(each.value)
+        for each in metric.samples
+        if each.name.endswith("_total")
+    }
 
 
 async def unassign(
@@ -55,6 +66,7 @@ async def test_a_unit_leaves_its_broker_and_is_assigned_again_by_its_next_lookup
     ended = event.topic_unassigned
     assert (ended.name, ended.epoch, ended.reason) == (topic, 1, "unloaded")
     assert shard.leader.state.reads.used_units(answer.session_id) == 0
+    assert departures(shard) == {"idle": 0, "unloaded": 1, "topic_deleted": 0}
     (again,) = await shard.lookup(topic)
     assert (again.broker_id, again.epoch) == ("broker-1", 2)
 
@@ -216,3 +228,21 @@ async def test_so_many_at_once_and_only_for_a_reason(shard: Harness) -> None:
         await unassign(shard)
     with pytest.raises(InvalidRequest, match="'moved' is no reason"):
         await unassign(shard, units[0], reason="moved")
+
+
+@run_by(in_shard, units=1_000)
+async def test_units_that_left_for_being_idle_give_their_capacity_back(shard: Harness) -> None:
+    """The next request for leases says so; what is not needed for long is returned (ADR 0036)."""
+    await shard.start_broker("broker-1", capacity_units=1_000)
+    topics = await shard.create_topics(*(f"t-{number}" for number in range(600)))
+    answers = await shard.lookup(*topics)
+    await asyncio.sleep(SETTLED_S)
+
+    outcomes = await unassign(shard, *map(unit_of, answers), reason="idle")
+    await asyncio.sleep(2 * LEASE_UNUSED_MS / 1_000 + 60)
+
+    assert all(each.unassigned for each in outcomes)
+    assert departures(shard) == {"idle": 600, "unloaded": 0, "topic_deleted": 0}
+    last = shard.cluster.lease_requests[-1]
+    assert [use.units_used for use in last.uses] == [0]
+    assert last.returns

@@ -14,7 +14,11 @@ from brokers.domain.holding import (
 )
 from brokers.service.topics.idle_units import IdleUnits
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
-from nextgen.kernel.limits.placement import IDLE_UNITS_PER_MESSAGE_MAX
+from nextgen.kernel.limits.placement import (
+    IDLE_LOOK_MS,
+    IDLE_LOOK_MS_MIN,
+    IDLE_UNITS_PER_MESSAGE_MAX,
+)
 
 MINUTE_MS = 60_000
 
@@ -34,15 +38,22 @@ class OpenTopic:
 class World:
     """A broker's holding, its open topics, a clock, and what was reported."""
 
-    def __init__(self, *, tenant_ms=None, namespace_ms=None) -> None:
+    def __init__(self, *, tenant_ms=None, namespace_ms=None, service_ms=0) -> None:
         self.now_ms = 0
+        self.service_ms = service_ms
+        self.with_upkeep: set[str] = set()
         self.holding = Holding()
         self.open: dict[str, OpenTopic] = {}
         self.reported: list[list[tuple[str, int]]] = []
         self.holding.apply(TenantMetadata("t", "acme", {}, 1, _idle(tenant_ms)), 0)
         self.holding.apply(NamespaceMetadata("n", "acme/orders", {}, 1, _idle(namespace_ms)), 0)
         self.idle = IdleUnits(
-            lambda: self.holding, self.open.get, self._report, lambda: self.now_ms
+            lambda: self.holding,
+            self.open.get,
+            self._report,
+            lambda: self.now_ms,
+            service_ms=lambda: self.service_ms,
+            has_upkeep=lambda unit: unit.name in self.with_upkeep,
         )
 
     def assign(self, name: str, *, epoch: int = 1, topic_ms=None) -> str:
@@ -72,6 +83,75 @@ async def test_a_unit_that_no_client_ever_opened_is_named_after_its_idle_time():
 
     assert [await world.look() for _ in range(5)] == [[]] * 5
     assert await world.look() == [[(name, 1)]]
+
+
+async def test_where_no_policy_says_more_the_service_level_counts_from_the_next_round_on():
+    world = World(service_ms=5 * MINUTE_MS)
+    name = world.assign("some")
+    for_ever = world.assign("for-ever", topic_ms=0)
+    await world.look()
+    assert await world.look(4) == []
+
+    assert await world.look(2) == [[(name, 1)]]
+    world.service_ms = 0
+    assert await world.look(2) == []
+    world.service_ms = MINUTE_MS
+    await world.look()
+    assert await world.look(2) == [[(name, 1)]], for_ever
+
+
+async def test_a_unit_with_upkeep_stays_until_that_is_done():
+    world = World(namespace_ms=MINUTE_MS)
+    name = world.assign("old-messages")
+    world.with_upkeep.add(name)
+    assert [await world.look(10) for _ in range(3)] == [[]] * 3
+
+    world.with_upkeep.clear()
+
+    assert await world.look(0) == [[(name, 1)]]
+
+
+async def test_upkeep_is_asked_about_only_where_a_unit_is_about_to_leave():
+    asked = []
+    world = World(namespace_ms=5 * MINUTE_MS)
+    world.assign("some")
+    world.idle._has_upkeep = lambda unit: asked.append(unit.name) or False
+    for _ in range(4):
+        await world.look()
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("shortest_ms", "pause_ms"),
+    [
+        (0, IDLE_LOOK_MS),
+        (4 * IDLE_LOOK_MS + 4, IDLE_LOOK_MS),
+        (IDLE_LOOK_MS, IDLE_LOOK_MS // 4),
+        (1, IDLE_LOOK_MS_MIN),
+    ],
+)
+async def test_a_short_idle_time_has_units_looked_at_more_often(shortest_ms, pause_ms):
+    world = World()
+    world.assign("some", topic_ms=shortest_ms)
+    world.assign("other", topic_ms=99 * MINUTE_MS)
+
+    await world.look()
+
+    assert world.idle.pause_ms == pause_ms
+
+
+async def test_a_source_that_feeds_shadows_stays_and_its_time_begins_when_they_leave():
+    """An open topic that feeds shadows has no clients and is not idle."""
+    world = World(namespace_ms=5 * MINUTE_MS)
+    name = world.assign("source")
+    topic = world.open[name] = OpenTopic()
+    topic.has_clients = False
+    assert [await world.look(10) for _ in range(3)] == [[]] * 3
+
+    topic.idle_since_ms = world.now_ms
+
+    assert await world.look(4.9) == []
+    assert await world.look(0.2) == [[(name, 1)]]
 
 
 async def test_a_unit_without_an_idle_time_stays():

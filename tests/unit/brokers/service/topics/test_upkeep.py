@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from brokers.domain.holding import Assignment
 from brokers.domain.position import Position
 from brokers.domain.storage_policy import NO_BOUND, StoragePolicy
 from brokers.ports.ledger import StorageFailed
@@ -16,7 +17,13 @@ from brokers.service.subscriptions.subscription import SubscriptionStart
 from brokers.service.topics import upkeep as upkeep_of_topics
 from brokers.service.topics.upkeep import Upkeep, trim
 from nextgen.kernel.governance.policies import FOR_EVER
-from nextgen.kernel.limits.pulsar import LEDGER_SEGMENT_BYTES, TOPIC_IDLE_MS_MAX, TOPIC_TRIM_MS
+from nextgen.kernel.limits.pulsar import (
+    LEDGER_SEGMENT_BYTES,
+    TOPIC_IDLE_MS_MAX,
+    TOPIC_TRIM_MS,
+    UPKEEP_CLOSED_MS,
+    UPKEEP_OPENED_MAX,
+)
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.brokers.world import TOPIC, BrokerWorld, FakeBroker, FakeClient, settle
 
@@ -349,3 +356,159 @@ async def test_topics_with_many_subscriptions_are_checked_in_turns(
     assert seen == [TOPIC]
     await looking
     assert seen == [TOPIC, OTHER]
+
+
+# Upkeep of topics without clients ------------------------------------------------------------
+
+
+def unit_of(broker: FakeBroker) -> Assignment:
+    topic = broker.topics.get(TOPIC)
+    assert topic is not None
+    unit = broker.topics.assignment_of(topic.unit.key)
+    assert unit is not None
+    return unit
+
+
+async def left_alone(world: BrokerWorld, count: int, acknowledged: int) -> Assignment:
+    """Return a unit with messages that its clients have left."""
+    client = await filled(world, count)
+    if acknowledged:
+        await acknowledge(client, acknowledged)
+    unit = unit_of(world.broker())
+    client.leave()
+    await settle()
+    return unit
+
+
+async def pass_ms(world: BrokerWorld, care: Upkeep, milliseconds: int) -> None:
+    """Let both clocks go on, and check."""
+    world.broker().now_ms += milliseconds
+    world.wall_clock_ms += milliseconds
+    await care.look()
+
+
+async def test_old_messages_of_a_closed_topic_are_dropped_and_only_then_it_may_leave(
+    world: BrokerWorld,
+):
+    """Retention is a minute here. The topic is closed for being idle long before."""
+    broker = world.broker()
+    unit = await left_alone(world, 3, acknowledged=3)
+    care = Upkeep(broker.topics, lambda: broker.now_ms, idle_ms_max=1_000, trim_ms=0)
+    await care.look()
+    await pass_ms(world, care, 2_000)
+    assert broker.topics.get(TOPIC) is None
+    assert care.pending.has(unit)
+
+    await pass_ms(world, care, 61_000)
+    assert care.pending.has(unit), "it is opened every UPKEEP_CLOSED_MS only"
+    await pass_ms(world, care, UPKEEP_CLOSED_MS)
+
+    assert broker.topics.get(TOPIC) is None, "opened for upkeep, it is closed again"
+    assert not care.pending.has(unit)
+
+
+async def test_a_unit_that_was_never_open_here_is_opened_once_before_it_leaves(
+    world: BrokerWorld,
+):
+    broker = world.broker()
+    unit = await left_alone(world, 3, acknowledged=3)
+    await broker.topics.close_idle(broker.topics.get(TOPIC))
+    care = Upkeep(broker.topics, lambda: broker.now_ms)
+    world.wall_clock_ms += 120_000
+    assert care.pending.has(unit), "nobody knows yet"
+
+    await care.look()
+
+    assert not care.pending.has(unit)
+    assert broker.topics.get(TOPIC) is None
+
+
+async def test_a_backlog_without_a_time_to_live_is_no_upkeep(world: BrokerWorld):
+    """Nobody will ever drop it: it waits for its consumer, wherever the topic is opened next."""
+    broker = world.broker()
+    unit = await left_alone(world, 3, acknowledged=0)
+    care = Upkeep(broker.topics, lambda: broker.now_ms, trim_ms=0)
+
+    await care.look()
+
+    assert not care.pending.has(unit)
+
+
+async def test_a_backlog_with_a_time_to_live_expires_without_a_client(world: BrokerWorld):
+    broker = world.broker()
+    unit = await left_alone(world, 3, acknowledged=0)
+    topic = broker.topics.get(TOPIC)
+    assert topic is not None
+    topic.use_policy(replace(topic.policy, message_ttl_ms=90_000))
+    care = Upkeep(broker.topics, lambda: broker.now_ms, trim_ms=0)
+    await pass_ms(world, care, 89_000)
+    assert care.pending.has(unit)
+
+    await pass_ms(world, care, 2_000)
+
+    assert topic.backlog_bytes == 0
+    assert not care.pending.has(unit)
+
+
+async def test_a_client_makes_a_unit_unknown_again(world: BrokerWorld):
+    broker = world.broker()
+    unit = await left_alone(world, 3, acknowledged=3)
+    care = Upkeep(broker.topics, lambda: broker.now_ms, trim_ms=0)
+    await pass_ms(world, care, 120_000)
+    assert not care.pending.has(unit)
+
+    client = broker.client()
+    await client.producer()
+    await care.look()
+
+    assert care.pending.has(unit)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        StoragePolicy(0, 2**30, backlog_bytes_max=NO_BOUND),
+        StoragePolicy(FOR_EVER, 2**30, backlog_bytes_max=NO_BOUND),
+    ],
+    ids=["nothing is kept", "all is kept"],
+)
+async def test_where_time_drops_nothing_a_unit_has_no_upkeep_and_is_not_opened_for_it(policy):
+    world = BrokerWorld(policy=policy)
+    try:
+        unit = await left_alone(world, 3, acknowledged=0)
+        broker = world.broker()
+        await broker.topics.close_idle(broker.topics.get(TOPIC))
+        care = Upkeep(broker.topics, lambda: broker.now_ms)
+
+        assert not care.pending.has(unit)
+        assert care.pending.due() == []
+    finally:
+        await world.stop()
+
+
+async def test_a_unit_whose_ledger_cannot_be_opened_may_leave(world: BrokerWorld):
+    broker = world.broker()
+    unit = await left_alone(world, 3, acknowledged=3)
+    await broker.topics.close_idle(broker.topics.get(TOPIC))
+    care = Upkeep(broker.topics, lambda: broker.now_ms)
+    assert care.pending.has(unit)
+    broker.topics._damaged[unit.key] = "a torn record"
+
+    await care.look()
+
+    assert not care.pending.has(unit)
+
+
+async def test_closed_topics_are_opened_a_few_at_a_time(world: BrokerWorld):
+    broker = world.broker()
+    unit = await left_alone(world, 1, acknowledged=1)
+    care = Upkeep(broker.topics, lambda: broker.now_ms)
+    held = {
+        (f"id-{number}", ""): replace(unit, topic=replace(unit.topic, topic_id=f"id-{number}"))
+        for number in range(UPKEEP_OPENED_MAX + 1)
+    }
+    broker.topics.assignment_of = held.get  # type: ignore[method-assign]
+    for each in held.values():
+        assert care.pending.has(each)
+
+    assert len(care.pending.due()) == UPKEEP_OPENED_MAX

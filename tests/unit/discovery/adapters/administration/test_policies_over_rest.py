@@ -147,6 +147,8 @@ async def test_enforced_policies_get_fields_of_their_own(rest):
         ("retention", {"retentionTimeInMinutes": 2**31, "retentionSizeInMB": 1}, 400),
         ("retention", [], 400),
         ("messageTTL", -1, 412),
+        ("idleUnloadSeconds", -1, 412),
+        ("idleUnloadSeconds", 0.5, 400),
         ("messageTTL", "60", 400),
         ("messageTTL", None, 400),
         ("deduplication", 1, 400),

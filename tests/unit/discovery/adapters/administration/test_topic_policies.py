@@ -5,8 +5,10 @@ import json
 import pytest
 
 from discovery.adapters.administration.topic_policies import TOPIC_POLICIES
+from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from nextgen.kernel.limits.placement import STORED_POLICIES_MAX, STORED_POLICY_NAME_BYTES_MAX
 from nextgen.pulsar.policies.policy_table import POLICIES, UNSET
+from nextgen.pulsar.policies.policy_values import IDLE_UNLOAD as IDLE
 from protos.nextgen.v1 import policies_pb2
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
@@ -215,3 +217,15 @@ async def test_single_subscriptions_have_rates_before_that_of_all(rest):
     assert (await rest.call("DELETE", f"{AT}/a/dispatchRate")).status == 204
     assert await read(rest, f"{AT}/a/dispatchRate") is UNSET
     assert await read(rest, f"{AT}/b%2Fc/dispatchRate") == RATE
+
+
+async def test_a_topics_idle_time_wins_over_its_namespaces_and_is_the_policy_of_grpc(rest):
+    await rest.call("POST", f"{NAMESPACE}/idleUnloadSeconds", json=60)
+    assert await read(rest, f"{AT}/idleUnloadSeconds?applied=true") == 60
+    await rest.call("POST", f"{AT}/idleUnloadSeconds", json=0)
+
+    assert await read(rest, f"{AT}/idleUnloadSeconds?applied=true") == 0, "never"
+    assert await read(rest, f"{NAMESPACE}/idleUnloadSeconds") == 60
+    assert IDLE.read(IDLE.write(NO_POLICIES, 60)) == 60
+    assert IDLE.write(NO_POLICIES, 60).idle_time_ms == 60_000
+    assert IDLE.read(Policies(idle_time_ms=1)) == 1, "rounded up"
