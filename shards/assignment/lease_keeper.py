@@ -217,7 +217,6 @@ class LeaseKeeper:
             _logger.info("return refused", shard=self._shard_id, why=why)
         self._wake_waiters()
         if self._table.may_return_excess:
-            self._retry_seconds = _RETRY_SECONDS_MIN
             return _EXCESS_SECONDS
         renew_at = self._table.renew_at(asked_at)
         # A live broker has no lease if its manager could not be reached a moment ago.

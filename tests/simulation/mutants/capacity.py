@@ -264,18 +264,46 @@ _LEDGER_MUTANTS = (
         _LEDGER,
     ),
     Mutant(
-        "ledger-shrinks-capacity-below-the-grant",
-        "A7",
-        "capacity that shrinks within a session leaves the grant as it is",
+        "ledger-shrinks-the-grant-below-the-leases",
+        "CA1",
+        "capacity that shrinks within a session leaves what is leased granted",
         (
             Edit(
                 ledger,
-                "_evolve_broker_recorded",
-                "max(broker.capacity_units, known.granted_units)",
-                "broker.capacity_units",
+                "_within_capacity",
+                "max(account.capacity_units, account.leased_units)",
+                "account.capacity_units",
             ),
         ),
         _LEDGER,
+    ),
+    Mutant(
+        "ledger-keeps-the-grant-of-a-larger-capacity",
+        "CA12",
+        "the grant follows a capacity that shrinks",
+        (Edit(ledger, "_within_capacity", "account.granted_units <= most", "True"),),
+        _LEDGER,
+    ),
+    Mutant(
+        "table-assigns-above-the-units-to-keep",
+        "CA12",
+        "a shard assigns nothing above what fits the broker's capacity",
+        (Edit(LeaseTable, "_limited", "min(units, lease.units_to_keep)", "units"),),
+        _TABLE,
+    ),
+    Mutant(
+        "table-returns-units-that-have-still-to-leave",
+        "CA12",
+        "units in use above the capacity are returned when they have left",
+        (
+            Edit(
+                LeaseTable,
+                "begin_excess_returns",
+                "max(lease.units_to_keep, need.used)",
+                "lease.units_to_keep",
+            ),
+        ),
+        _TABLE,
     ),
 )
 

@@ -905,7 +905,7 @@ _HELLO_MUTANTS = (
             Edit(
                 session_hello,
                 "is_same_broker",
-                "and known.capacity_units == hello.capacity_units",
+                "and announced_units(known) == hello.capacity_units",
                 "",
             ),
         ),
