@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from nextgen.backup.manifest import Counts
@@ -45,12 +45,27 @@ class Quotas(Protocol):
         """
 
 
+class Settings(Protocol):
+    """The service-level settings that the cluster manager keeps."""
+
+    async def read(self) -> Mapping[str, str]:
+        """Return the settings that differ from their defaults, by name."""
+
+    async def write(self, settings: Mapping[str, str]) -> None:
+        """Set these settings, all or none; others stay as they are.
+
+        Raises:
+            Refused: They make no sense to the cluster.
+        """
+
+
 class BackupCluster:
     """The shards of a cluster, through its discovery nodes. ``close`` it."""
 
-    def __init__(self, endpoints: Sequence[str], quotas: Quotas) -> None:
+    def __init__(self, endpoints: Sequence[str], quotas: Quotas, settings: Settings) -> None:
         self.endpoints = tuple(endpoints)
         self.quotas = quotas
+        self.settings = settings
         self.link = AskedCluster(endpoints)
         self._pool = ExchangePool(lambda: self.link.view.shard_map_version)
         self._router = ShardRouter(self.link, self._pool)

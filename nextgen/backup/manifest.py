@@ -102,6 +102,9 @@ class Manifest:
     shard_map_version: int
     shards: Mapping[int, ShardBackup] = field(default_factory=dict)
     quotas: QuotaFile | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Service-level settings that differed from their defaults; none in backups of releases that
+    had no such settings."""
 
     @property
     def counts(self) -> Counts:
@@ -119,6 +122,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "least_epoch": manifest.least_epoch,
         "shard_map_version": manifest.shard_map_version,
         "quotas": None if quotas is None else json.loads(to_bytes(quotas)),
+        "settings": dict(sorted(manifest.settings.items())),
         "shards": {str(shard_id): asdict(each) for shard_id, each in manifest.shards.items()},
     }
     text = json.dumps(fields, indent=1)
@@ -153,6 +157,9 @@ def decode_manifest(content: bytes, where: str) -> Manifest:
             shard_map_version=as_count(fields["shard_map_version"]),
             shards={int(key): shard_of(each) for key, each in fields["shards"].items()},
             quotas=None if quotas is None else from_bytes(json.dumps(quotas).encode()),
+            settings={
+                as_text(name): as_text(text) for name, text in fields.get("settings", {}).items()
+            },
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BackupUnusable(

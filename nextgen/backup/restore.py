@@ -159,6 +159,7 @@ class RestoreRun:
                     await self._restore_sources(manifest, table)
             await self._check_counts(manifest, table)
             await self._restore_quotas(manifest)
+            await self._restore_settings(manifest)
         await self._mark(table.shard_ids, manifest, ENDED)
         return self.restored
 
@@ -241,6 +242,18 @@ class RestoreRun:
             self.restored.not_restored.append(
                 f"quotas ({refused}): once the brokers that they name are there, set them with "
                 f"'nextgen quotas apply {self._store.url}/{QUOTAS}'"
+            )
+
+    async def _restore_settings(self, manifest: Manifest) -> None:
+        if not manifest.settings:
+            return
+        try:
+            await self._cluster.settings.write(manifest.settings)
+        except Refused as refused:
+            pairs = " ".join(f"{name}={text}" for name, text in sorted(manifest.settings.items()))
+            self.restored.not_restored.append(
+                f"settings ({refused}): set those that are wanted with "
+                f"'nextgen brokers settings set {pairs}'"
             )
 
 

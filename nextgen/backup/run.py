@@ -125,6 +125,7 @@ class BackupRun:
         self.progress.total = counts_of(cuts.values()).total
         # Before the snapshots: quotas name tenants and brokers, and nothing names quotas.
         quotas = await self._cluster.quotas.read()
+        settings = await self._cluster.settings.read()
         snapshots = await self._snapshots(
             {shard_id: cut.position for shard_id, cut in cuts.items()}
         )
@@ -144,6 +145,7 @@ class BackupRun:
             table.version,
             shards,
             quotas,
+            settings,
         )
         if quotas is not None:
             # As a file for 'nextgen quotas apply', where they fit no broker at a restore.

@@ -1,10 +1,10 @@
-"""``backup`` and ``restore``: the metadata of all shards, and the quotas."""
+"""``backup`` and ``restore``: the metadata of all shards, the quotas and the settings."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ import typer
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import plain_console, print_json, print_line
-from nextgen.kernel.errors import RefusesToStart
+from nextgen.kernel.errors import InvalidRequest, RefusesToStart
 from nextgen.kernel.governance.quota_file import QuotaFile
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def backup(
     """Back up the metadata of all shards at one consistent cut, into a new directory.
 
     Tenants, namespaces, topics, their policies and properties, layouts of scalable topics,
-    placement rules, quotas. No messages and no assignments. An interrupted backup goes on where it
-    was.
+    placement rules, quotas, settings. No messages and no assignments. An interrupted backup goes on
+    where it was.
     """
 
     async def work() -> None:
@@ -152,7 +152,8 @@ class _Opened:
         from nextgen.export.stores.urls import open_store
 
         store = open_store(self._directory)
-        self._cluster = BackupCluster(self._endpoints, _Quotas(self._endpoints))
+        endpoints = self._endpoints
+        self._cluster = BackupCluster(endpoints, _Quotas(endpoints), _Settings(endpoints))
         return self._cluster, store
 
     async def __aexit__(self, *_: object) -> None:
@@ -182,6 +183,27 @@ class _Quotas:
             return
         version = 1 + (0 if held is None else held.version)
         await apply_quotas(self._endpoints, replace(quotas, version=version))
+
+
+class _Settings:
+    """See ``nextgen.backup.cluster.Settings``."""
+
+    def __init__(self, endpoints: Sequence[str]) -> None:
+        self._endpoints = endpoints
+
+    async def read(self) -> Mapping[str, str]:
+        from nextgen.cli.calls.settings_state import ManagerConfiguration
+        from nextgen.client.cluster.configuration import overrides
+
+        try:
+            return overrides(await ManagerConfiguration(self._endpoints).get())
+        except InvalidRequest:
+            return {}  # A cluster manager of a release that has no settings.
+
+    async def write(self, settings: Mapping[str, str]) -> None:
+        from nextgen.cli.calls.settings_state import apply_changes
+
+        await apply_changes(self._endpoints, settings)
 
 
 async def _store_errors(work: Coroutine[Any, Any, None], directory: str) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,19 @@ SECOND_RESTORE = 2
 """The generation of a restore over a ledger directory that an earlier restore has used."""
 
 
+SETTINGS = {"loadBalancerEnabled": "false", "scalableTopicMaxSegments": "16"}
+
+
+class Settings:
+    """The settings of a cluster manager that somebody else asks."""
+
+    async def read(self) -> dict[str, str]:
+        return SETTINGS
+
+    async def write(self, settings: Mapping[str, str]) -> None:
+        raise AssertionError(f"nothing restores {settings} here")
+
+
 class Quotas:
     """The quotas of a cluster manager that somebody else asks."""
 
@@ -71,7 +84,7 @@ class Quotas:
 
 @contextlib.asynccontextmanager
 async def opened(cluster: LocalCluster, quotas: Quotas) -> AsyncIterator[BackupCluster]:
-    asked = BackupCluster(cluster.plan.discovery_endpoints, quotas)
+    asked = BackupCluster(cluster.plan.discovery_endpoints, quotas, Settings())
     try:
         yield asked
     finally:
@@ -312,6 +325,9 @@ async def test_three_shards_come_back_as_nine_with_their_messages(tmp_path: Path
         await check_restored(cluster, manifest, before)
         code, said = await nextgen(cluster, "quotas", "show", "--json")
         assert json.loads(said)["tenants"] == [{"tenant": "acme", "quota_units": 500}]
+        code, said = await nextgen(cluster, "brokers", "settings", "list", "--set", "--json")
+        settings = json.loads(said)["settings"]
+        assert {each["name"]: each["value"] for each in settings} == SETTINGS
         code, said = await nextgen(cluster, "restore", str(directory))
         assert code == 0
         assert "nothing to do" in said, "what was deleted since must not come back"

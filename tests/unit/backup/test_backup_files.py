@@ -472,7 +472,20 @@ def test_what_a_manifest_says_it_says_again() -> None:
     empty = Manifest("one", 5, 1 << 32, 2)
 
     assert decode_manifest(encode_manifest(empty), "here") == empty
-    assert decode_manifest(encode_manifest(replace(empty, quotas=QUOTAS)), "here").quotas == QUOTAS
+    full = replace(empty, quotas=QUOTAS, settings={"b": "2", "a": "1"})
+    assert decode_manifest(encode_manifest(full), "here") == full
+
+
+def test_a_manifest_of_a_release_without_settings_has_none() -> None:
+    empty = Manifest("one", 5, 1 << 32, 2)
+    content = encode_manifest(empty).decode().replace(' "settings": {},\n', "")
+    text, _, _ = content.rpartition(',\n "sha256"')
+    digest = hashlib.sha256(f"{text}\n}}".encode()).hexdigest()
+
+    earlier = f'{text},\n "sha256": "{digest}"\n}}\n'
+
+    assert "settings" not in earlier
+    assert decode_manifest(earlier.encode(), "here") == empty
 
 
 def test_sources_are_the_names_that_restored_shadows_give_and_nothing_else() -> None:

@@ -60,6 +60,14 @@ def tenant(number: int) -> Item:
     return Item(kind=KIND_TENANT, name=made.name, tenant=made)
 
 
+class FakeSettings:
+    def __init__(self) -> None:
+        self.held: dict[str, str] = {}
+
+    async def read(self) -> dict[str, str]:
+        return self.held
+
+
 class FakeCluster:
     """A cluster of ``SHARDS`` shards with a tenant each."""
 
@@ -67,6 +75,7 @@ class FakeCluster:
         self.endpoints = ("discovery:1",)
         self.link = None
         self.quotas = self
+        self.settings = FakeSettings()
         self.held: QuotaFile | None = None
         self.phase = ""
         self.least_epoch = 0
@@ -154,12 +163,15 @@ async def test_a_backup_is_whole_and_its_pins_are_released(
     cluster = FakeCluster()
     cluster.held, cluster.least_epoch = QuotaFile(7, {}, {"acme": 5}), (3 << 32) + 1
 
+    cluster.settings.held = {"scalableTopicMaxSegments": "16"}
+
     manifest = await backup(tmp_path, cluster).run()
 
     assert open_backup(open_store(tmp_path)) == manifest
     assert manifest.counts == Counts(tenants=SHARDS)
     assert manifest.least_epoch == 4 << 32
     assert manifest.quotas == cluster.held
+    assert manifest.settings == {"scalableTopicMaxSegments": "16"}
     assert from_bytes((tmp_path / QUOTAS).read_bytes()).version == 1
     assert not (tmp_path / PROGRESS).exists()
     for shard_id in range(1, SHARDS + 1):
