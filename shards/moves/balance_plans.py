@@ -129,6 +129,7 @@ def permille_of(standing: Standing) -> int:
 
 
 def _report_of(broker: BrokerRecorded, report: LoadReport) -> Report:
+    bound = frozenset(report.bound)
     return Report(
         broker.broker_id,
         broker.session_id,
@@ -137,5 +138,5 @@ def _report_of(broker: BrokerRecorded, report: LoadReport) -> Report:
         traffic_of(report),
         {each.name: traffic_of(each) for each in report.busiest},
         report_permille(report),
-        frozenset([each.name for each in report.busiest if each.bound]),
+        frozenset([each.name for at, each in enumerate(report.busiest) if at in bound]),
     )

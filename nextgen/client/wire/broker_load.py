@@ -8,6 +8,7 @@ from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad
 
 def load_from_proto(report: LoadReport) -> BrokerLoad:
     """Return the load in a report. ``broker_load.refusal`` checks whether it is plausible."""
+    bound = frozenset(report.bound)
     return BrokerLoad(
         units=report.topics,
         open_topics=report.open_topics,
@@ -28,9 +29,9 @@ def load_from_proto(report: LoadReport) -> BrokerLoad:
                     each.producers,
                     each.consumers,
                     each.measured_at_ms,
-                    each.bound,
+                    at in bound,
                 )
-                for each in report.busiest
+                for at, each in enumerate(report.busiest)
             ]
         ),
         measured_at_ms=report.measured_at_ms,
@@ -64,10 +65,10 @@ def load_to_proto(load: BrokerLoad) -> LoadReport:
                 producers=each.producers,
                 consumers=each.consumers,
                 measured_at_ms=each.measured_at_ms,
-                bound=each.is_bound,
             )
             for each in load.busiest
         ],
+        bound=[at for at, each in enumerate(load.busiest) if each.is_bound],
         measured_at_ms=load.measured_at_ms,
     )
 

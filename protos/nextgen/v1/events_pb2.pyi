@@ -506,7 +506,7 @@ class BrokerLoadReported(_message.Message):
     def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., load: _Optional[_Union[LoadReport, _Mapping]] = ...) -> None: ...
 
 class LoadReport(_message.Message):
-    __slots__ = ("topics", "cpu_fraction", "memory_bytes", "messages_in_per_second", "messages_out_per_second", "bytes_in_per_second", "bytes_out_per_second", "connections", "measured_at_ms", "memory_limit_bytes", "cores", "busiest", "open_topics", "producers", "consumers")
+    __slots__ = ("topics", "cpu_fraction", "memory_bytes", "messages_in_per_second", "messages_out_per_second", "bytes_in_per_second", "bytes_out_per_second", "connections", "measured_at_ms", "memory_limit_bytes", "cores", "busiest", "open_topics", "producers", "consumers", "bound")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     CPU_FRACTION_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -522,6 +522,7 @@ class LoadReport(_message.Message):
     OPEN_TOPICS_FIELD_NUMBER: _ClassVar[int]
     PRODUCERS_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
     topics: int
     cpu_fraction: float
     memory_bytes: int
@@ -537,10 +538,11 @@ class LoadReport(_message.Message):
     open_topics: int
     producers: int
     consumers: int
-    def __init__(self, topics: _Optional[int] = ..., cpu_fraction: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., messages_in_per_second: _Optional[float] = ..., messages_out_per_second: _Optional[float] = ..., bytes_in_per_second: _Optional[float] = ..., bytes_out_per_second: _Optional[float] = ..., connections: _Optional[int] = ..., measured_at_ms: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., cores: _Optional[int] = ..., busiest: _Optional[_Iterable[_Union[TopicLoad, _Mapping]]] = ..., open_topics: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ...) -> None: ...
+    bound: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topics: _Optional[int] = ..., cpu_fraction: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., messages_in_per_second: _Optional[float] = ..., messages_out_per_second: _Optional[float] = ..., bytes_in_per_second: _Optional[float] = ..., bytes_out_per_second: _Optional[float] = ..., connections: _Optional[int] = ..., measured_at_ms: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., cores: _Optional[int] = ..., busiest: _Optional[_Iterable[_Union[TopicLoad, _Mapping]]] = ..., open_topics: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., bound: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TopicLoad(_message.Message):
-    __slots__ = ("name", "unit", "messages_in_per_second", "messages_out_per_second", "bytes_in_per_second", "bytes_out_per_second", "producers", "consumers", "measured_at_ms", "bound")
+    __slots__ = ("name", "unit", "messages_in_per_second", "messages_out_per_second", "bytes_in_per_second", "bytes_out_per_second", "producers", "consumers", "measured_at_ms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     UNIT_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_IN_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
@@ -550,7 +552,6 @@ class TopicLoad(_message.Message):
     PRODUCERS_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     MEASURED_AT_MS_FIELD_NUMBER: _ClassVar[int]
-    BOUND_FIELD_NUMBER: _ClassVar[int]
     name: str
     unit: str
     messages_in_per_second: float
@@ -560,8 +561,7 @@ class TopicLoad(_message.Message):
     producers: int
     consumers: int
     measured_at_ms: int
-    bound: bool
-    def __init__(self, name: _Optional[str] = ..., unit: _Optional[str] = ..., messages_in_per_second: _Optional[float] = ..., messages_out_per_second: _Optional[float] = ..., bytes_in_per_second: _Optional[float] = ..., bytes_out_per_second: _Optional[float] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., measured_at_ms: _Optional[int] = ..., bound: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., unit: _Optional[str] = ..., messages_in_per_second: _Optional[float] = ..., messages_out_per_second: _Optional[float] = ..., bytes_in_per_second: _Optional[float] = ..., bytes_out_per_second: _Optional[float] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., measured_at_ms: _Optional[int] = ...) -> None: ...
 
 class CapacityGranted(_message.Message):
     __slots__ = ("broker_id", "session_id", "units")

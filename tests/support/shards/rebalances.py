@@ -143,12 +143,11 @@ class ReportedLoads:
 
     def _report_of(self, names: Sequence[str]) -> LoadReport:
         rates = Counter({name: self.rates[name] for name in names if self.rates.get(name)})
+        busiest = rates.most_common(BUSIEST_UNITS_MAX)
         return LoadReport(
             topics=len(names),
             bytes_in_per_second=sum(rates.values()),
             measured_at_ms=self._shard.clock.wall_ms(),
-            busiest=[
-                TopicLoad(name=name, bytes_in_per_second=rate, bound=name in self.bound)
-                for name, rate in rates.most_common(BUSIEST_UNITS_MAX)
-            ],
+            busiest=[TopicLoad(name=name, bytes_in_per_second=rate) for name, rate in busiest],
+            bound=[at for at, (name, _) in enumerate(busiest) if name in self.bound],
         )
