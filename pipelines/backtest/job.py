@@ -123,7 +123,9 @@ def _decide(
         f.count_if(kind == LOADS).alias("loads"),
         f.count_if(kind.isin(*transform.USED_TYPES) & (kind != LOADS)).alias("used"),
     )
-    facts = transform.facts(counted.where(f.col("shard_id") != CLUSTER_MANAGER_SHARD_ID))
+    is_of_shard = f.col("shard_id") != CLUSTER_MANAGER_SHARD_ID
+    again = export.events(spark, export.shard_files)
+    facts = transform.facts(counted.where(is_of_shard), again)
     work = str(folder / _WORK)
     transform.backtested(facts, question, log).write.parquet(work)
     counts: Mapping[str, int] = read.get

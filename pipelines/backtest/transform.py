@@ -48,18 +48,19 @@ USED_TYPES = (*KINDS, _NAMESPACE_DELETED)
 _SCALABLE = "topic://"
 
 
-def facts(events: DataFrame) -> DataFrame:
+def facts(events: DataFrame, again: DataFrame) -> DataFrame:
     """Return the facts of ``pipelines.backtest.facts``: columns of ``Fact``, and ``LOAD_COLUMNS``.
 
     A change of a namespace's policies is a fact of each of its scalable topics, at position -1.
+    ``again`` has the same events: ``events`` may be observed, and is read once.
     """
-    own = _own_facts(events)
-    return own.unionByName(_namespace_facts(events))
+    return _own_facts(events).unionByName(_namespace_facts(again))
 
 
 def backtested(facts: DataFrame, question: Question, log: LogFacts) -> DataFrame:
     """Return the rows of all tables as ``table``, its name, and ``row``, in JSON."""
-    in_order = facts.repartition("topic_id").sortWithinPartitions("topic_id", "position", "time_ms")
+    shuffled = facts.repartition(_tasks(facts), "topic_id")
+    in_order = shuffled.sortWithinPartitions("topic_id", "position", "time_ms")
     decides = backtest_of(question, log)
 
     def decided(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
@@ -82,6 +83,12 @@ def terms_of(events: DataFrame) -> DataFrame:
 
 
 # -------------------------------------------------------------------------------------------------
+
+
+def _tasks(frame: DataFrame) -> int:
+    """Return a number of tasks that is not made smaller by their bytes: Python is what takes time,
+    and topics are of very different sizes."""
+    return 2 * int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
 def _own_facts(events: DataFrame) -> DataFrame:

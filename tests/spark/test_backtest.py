@@ -109,7 +109,8 @@ def test_summary_and_page_say_what_was_found(made: tuple[Path, dict[str, Any]]) 
 def test_facts_pass_through_python_once_and_nothing_else_does(
     spark: SparkSession, made: tuple[Path, dict[str, Any]]
 ) -> None:
-    facts = transform.facts(open_export(made[0] / "export").events(spark))
+    events = open_export(made[0] / "export").events(spark)
+    facts = transform.facts(events, events)
     plan = plan_of(transform.backtested(facts, ASKED, LogFacts({}, {})))
 
     assert plan.count("ArrowEvalPython") == 1

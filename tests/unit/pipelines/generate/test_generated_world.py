@@ -29,6 +29,8 @@ from pipelines.generate.world import (
         ({"events_per_topic": 0.5}, "events per topic"),
         ({"shards": 4, "days": FOLDERS_MAX // 5 + 1}, "times days"),
         ({"topics": TOPICS_MAX, "brokers": 2}, "cannot carry"),
+        ({"auto_scaled_percent": -1}, "percent of topics with loads"),
+        ({"auto_scaled_percent": 101}, "percent of topics with loads"),
     ],
 )
 def test_a_history_that_cannot_be_made_is_refused(asked: dict[str, int], word: str) -> None:
@@ -51,3 +53,12 @@ def test_outages_never_meet(days: int, brokers: int) -> None:
 def test_more_events_per_topic_are_more_stays() -> None:
     assert World(100, 1, 1, events_per_topic=4).stays_mean == 1.0
     assert World(100, 1, 1, events_per_topic=40).stays_mean > 20
+
+
+def test_topics_with_loads_are_there_from_the_first_day_and_have_no_partitions() -> None:
+    all_of_them = World(100, 1, 1, auto_scaled_percent=100)
+    none = World(100, 1, 1)
+
+    assert (all_of_them.scalable_share, all_of_them.partitioned_share) == (1, 0)
+    assert all_of_them.import_share == 1
+    assert (none.scalable_share, none.import_share) == (0.03, 0.3)
