@@ -85,13 +85,7 @@ class AutoScaler:
         self._clock = clock
         self._metrics = metrics
         self._begin = begin
-        self.ownerless = OwnerlessSegments(
-            state,
-            has_ended,
-            clock,
-            lambda: directory.settings().load_reporting.interval_ms / 1_000,
-            self._note_at,
-        )
+        self.ownerless = OwnerlessSegments(state, directory, has_ended, clock, self._note_at)
         self._due: dict[str, float] = {}
         """By topic: when it is to be evaluated, in seconds of the monotonic clock."""
         self._order: list[tuple[float, str]] = []
@@ -299,6 +293,7 @@ class AutoScaler:
         if event is not None:
             self._state.check_not_restoring()
             self._state.proposer.propose((event,))
+            self.ownerless.recorded(topic.name, silent)
             before = self._state.reads.load_loads(topic.name)
         return of_topic(topic, before)
 

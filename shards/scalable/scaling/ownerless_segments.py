@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.governance.broker_load import Rates
@@ -22,7 +22,7 @@ from nextgen.tasks.background import keep
 from shards.domain.assignment import unit_key
 from shards.domain.scalable.loads import TopicLoads
 from shards.domain.scalable.state import ScalableTopic
-from shards.ports import Clock
+from shards.ports import BrokerDirectory, Clock
 from shards.state.shard_state import ShardState
 
 _NO_TRAFFIC = Rates()
@@ -41,26 +41,27 @@ _SEGMENT = f"{Domain.SEGMENT}://"
 class OwnerlessSegments:
     """The segments without an owner of one shard, for one term.
 
-    ``has_ended`` says whether a broker's session has ended, ``interval_s`` how often owners report
-    at present. ``on_silent`` is called with a topic and the time, of the monotonic clock, at which
-    it is to be evaluated.
+    ``has_ended`` says whether a broker's session has ended. ``on_silent`` is called with a topic
+    and the time, of the monotonic clock, at which it is to be evaluated.
     """
 
     def __init__(
         self,
         state: ShardState,
+        directory: BrokerDirectory,
         has_ended: Callable[[str, str], bool],
         clock: Clock,
-        interval_s: Callable[[], float],
         on_silent: Callable[[str, float], None],
     ) -> None:
         self._state = state
+        self._directory = directory
         self._has_ended = has_ended
         self._clock = clock
-        self._interval_s = interval_s
         self._on_silent = on_silent
         self._since: dict[str, dict[int, float]] = {}
         """By topic and segment: since when it has no owner, in seconds of the monotonic clock."""
+        self._looked_at: set[str] = set()
+        """Topics that were looked at in this term: who loses its owner from then on is noted."""
         self._ended: dict[str, float] = {}
         """Sessions with units here that have ended: since when that is known."""
         self._noted: set[str] = set()
@@ -88,6 +89,7 @@ class OwnerlessSegments:
     def forget(self, topic: str) -> None:
         """Forget a topic that is gone."""
         self._since.pop(topic, None)
+        self._looked_at.discard(topic)
 
     def silent(self, topic: ScalableTopic, loads: TopicLoads) -> Mapping[int, Rates]:
         """Return the rates, which are zeros, of the active segments that have traffic on record and
@@ -95,16 +97,19 @@ class OwnerlessSegments:
 
         One that has had none for a shorter time has its topic evaluated again when that is over.
         """
+        if topic.name in self._looked_at and topic.name not in self._since:
+            return {}
+        self._looked_at.add(topic.name)
         busy = [
             each
             for each in topic.active
             if (load := loads.loads.get(each.segment_id)) is not None and load.rates != _NO_TRAFFIC
         ]
         if not busy:
-            self.forget(topic.name)
+            self._keep(topic.name, {})
             return {}
         keys = [unit_key(topic.topic_id, each.unit.text) for each in busy]
-        before, now = self._since.pop(topic.name, {}), self._clock.monotonic()
+        before, now = self._since.get(topic.name, {}), self._clock.monotonic()
         since = {
             segment.segment_id: before.get(segment.segment_id, now)
             for segment, found in zip(busy, self._state.reads.load_assignments(keys), strict=True)
@@ -115,28 +120,47 @@ class OwnerlessSegments:
         silence_s = self._silence_s
         silent = [number for number, at in since.items() if at + silence_s <= now]
         waiting = [at for number, at in since.items() if number not in silent]
+        self._keep(topic.name, since)
         if waiting:
-            self._since[topic.name] = since
             self._on_silent(topic.name, min(waiting) + silence_s)
         return dict.fromkeys(silent, _NO_TRAFFIC)
+
+    def recorded(self, topic: str, segments: Collection[int]) -> None:
+        """Note that it is recorded that these segments have no traffic: until then they are silent
+        at each evaluation."""
+        since = self._since.get(topic, {})
+        self._keep(topic, {number: at for number, at in since.items() if number not in segments})
 
     # ------------------------------------------------------------------------------------------
 
     @property
+    def _interval_s(self) -> float:
+        """How often owners report at present."""
+        return self._directory.settings().load_reporting.interval_ms / 1_000
+
+    @property
     def _silence_s(self) -> float:
-        return OWNERLESS_REPORTS * self._interval_s()
+        return OWNERLESS_REPORTS * self._interval_s
+
+    def _keep(self, topic: str, since: dict[int, float]) -> None:
+        if since:
+            self._since[topic] = since
+        else:
+            self._since.pop(topic, None)
 
     async def _run(self) -> None:
         with contextlib.suppress(MetadataError):  # The term is over.
             while True:
                 await self._look()
-                await asyncio.sleep(min(_LOOK_S_MAX, self._interval_s()))
+                await asyncio.sleep(min(_LOOK_S_MAX, self._interval_s))
 
     async def _look(self) -> None:
         """Note the segments that ended sessions still have: most have been assigned again."""
         now = self._clock.monotonic()
         ended: dict[str, float] = {}
         for session_id in self._state.scans.usage():
+            if self._directory.session(session_id) is not None:
+                continue
             units = self._state.scans.units_of_session(session_id, "", 1)
             if units and self._has_ended(units[0].broker_id, session_id):
                 ended[session_id] = self._ended.get(session_id, now)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from nextgen.kernel.errors import Overloaded
 from nextgen.kernel.governance.service_settings import LoadReporting, ServiceSettings
-from nextgen.kernel.limits.scalable import SEGMENT_LOAD_REPORT_MS
+from nextgen.kernel.limits.scalable import AUTO_SCALE_TICK_MS, SEGMENT_LOAD_REPORT_MS
 from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import UnitAssignment
@@ -193,6 +196,25 @@ async def test_a_new_leader_counts_anew_and_records_it(shard: ScalableShard) -> 
     assert loads_of(shard).loads[0].rates == IDLE
     scaler = shard.harness.leader.scalable.scaler
     assert repr(scaler.ownerless) == "<OwnerlessSegments topics=0>"
+
+
+@run_by(in_scalable_shard)
+async def test_a_record_that_is_refused_is_made_later(shard: ScalableShard) -> None:
+    await set_policy(shard, enabled=False)
+    await report(shard, {0: HOT})
+    await unassign(shard, 0, REASON_UNLOADED)
+
+    def refuse(*_: object) -> None:
+        raise Overloaded("too much is pending")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shard.harness.leader.state, "check_not_restoring", refuse)
+        await settle(OWNERLESS_S)
+    assert loads_of(shard).loads[0].rates == HOT
+
+    await settle(AUTO_SCALE_TICK_MS / 1_000)
+
+    assert loads_of(shard).loads[0].rates == IDLE
 
 
 @run_by(in_scalable_shard)
