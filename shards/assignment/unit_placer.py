@@ -13,7 +13,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from nextgen.client.wire.broker_load import report_permille
+from nextgen.client.wire.broker_load import rate_of, report_permille
 from nextgen.kernel.events.decider import Rejected
 from nextgen.kernel.governance.policies import AntiAffinity, PlacementRules, Policies
 from nextgen.kernel.limits.placement import REFUSAL_REMEMBERED_MS, REFUSALS_REMEMBERED_MAX
@@ -22,7 +22,13 @@ from shards.assignment.broker_sync import BrokerSync
 from shards.assignment.lease_keeper import LeaseKeeper
 from shards.assignment.parent_policies import rules_for
 from shards.domain.assignment import Assignment, unit_key
-from shards.domain.placement.choice import Choice, PlacementDecision, place, place_at
+from shards.domain.placement.choice import (
+    Choice,
+    PlacementDecision,
+    even_parts,
+    place,
+    place_at,
+)
 from shards.domain.placement.rules import NO_PEERS, Candidate, Peers, forbids
 from shards.domain.topic import Topic
 from shards.ports import BrokerDirectory, Clock
@@ -114,9 +120,23 @@ class UnitPlacer:
                     self._why_closed(broker, now, wall_ms if quarantines_count else None),
                 )
             )
+        traffic = [self._traffic(broker.session_id) for broker in live]
+        parts = even_parts(
+            traffic,
+            units_used=sum(each.units_used for each in candidates),
+            units_reported=sum(max(0, each.units_reported) for each in candidates),
+        )
+        candidates = [
+            replace(each, traffic=rate, traffic_here=part) if rate else each
+            for each, rate, part in zip(candidates, traffic, parts, strict=True)
+        ]
         return PlacementRound(
             candidates, self._reads, self._sync, self._leases, self._directory, self._draw
         )
+
+    def _traffic(self, session_id: str) -> int:
+        load = self._directory.load(session_id)
+        return 0 if load is None else rate_of(load)
 
     def _why_closed(self, broker: BrokerRecorded, now: float, wall_ms: int | None) -> str:
         """Return why a broker gets no units, "" if it may.

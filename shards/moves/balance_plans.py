@@ -15,14 +15,13 @@ from collections.abc import Callable
 
 import structlog
 
-from nextgen.client.wire.broker_load import report_permille
+from nextgen.client.wire.broker_load import report_permille, traffic_of
 from nextgen.kernel.governance.balance_settings import BalanceSettings
 from nextgen.kernel.limits.placement import BALANCE_ROUND_LAG_MS
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, LoadReport
 from shards.domain.placement.balance import Balance, BalancePlan, BrokerView, Standing
 from shards.domain.placement.measured_loads import Report
 from shards.metrics import NodeMetrics
-from shards.moves.evacuation_loads import traffic_of
 from shards.ports import BrokerDirectory, Clock
 
 LOOK_SECONDS = 5.0

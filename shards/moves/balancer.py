@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from nextgen.client.wire.broker_load import rate_of
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.placement import BALANCE_SETTLE_MS
@@ -35,7 +36,6 @@ from shards.domain.placement.rebalance import weight_of
 from shards.metrics import ShardMetrics
 from shards.moves.balance_plans import BalancePlans, permille_of
 from shards.moves.evacuation import Evacuation
-from shards.moves.evacuation_loads import rate_of
 from shards.moves.paced_moves import PacedMoves
 from shards.moves.rebalancer import Rebalancer
 from shards.ports import BrokerDirectory, Clock

@@ -7,20 +7,17 @@ begin with the busiest units. The rates of units are smoothed over the reports, 
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Collection
 from operator import itemgetter
 
+from nextgen.client.wire.broker_load import rate_of
 from nextgen.kernel.limits.placement import BUSIEST_UNITS_MAX, LOAD_REPORT_MS_MAX
-from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad
+from protos.nextgen.v1.events_pb2 import LoadReport
 from shards.domain.placement.measured_loads import STEADY_INTERVALS, smoothed
 from shards.ports import BrokerDirectory
 
 RATES_PER_SESSION_MAX = 4 * BUSIEST_UNITS_MAX
 """Smoothed rates kept of a session: of the last report's units and of earlier, fading ones."""
-
-_MESSAGE_BYTES = 256
-"""The cost of a message beside its bytes, in bytes: many small messages are work too."""
 
 
 class EvacuationLoads:
@@ -96,15 +93,3 @@ class EvacuationLoads:
         }
         busiest = heapq.nlargest(RATES_PER_SESSION_MAX, rates.items(), key=itemgetter(1))
         self._rates[session_id] = {name: rate for name, rate in busiest if rate}
-
-
-def rate_of(load: TopicLoad | LoadReport) -> int:
-    """Return the traffic of a unit or a broker, see ``traffic_of``; 0 if it is no valid number."""
-    traffic = traffic_of(load)
-    return int(traffic) if math.isfinite(traffic) and traffic > 0 else 0
-
-
-def traffic_of(load: TopicLoad | LoadReport) -> float:
-    """Return traffic as reported, in bytes a second, with ``_MESSAGE_BYTES`` for each message."""
-    messages = load.messages_in_per_second + load.messages_out_per_second
-    return load.bytes_in_per_second + load.bytes_out_per_second + _MESSAGE_BYTES * messages

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from nextgen.kernel.governance.broker_load import BrokerLoad, Rates, UnitLoad, busiest_permille
 from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad
+
+_MESSAGE_BYTES = 256
+"""The cost of a message beside its bytes, in bytes: many small messages are work too."""
 
 
 def load_from_proto(report: LoadReport) -> BrokerLoad:
@@ -81,6 +86,18 @@ def report_permille(report: LoadReport) -> int:
         memory_bytes=report.memory_bytes,
         memory_limit_bytes=report.memory_limit_bytes,
     )
+
+
+def rate_of(load: TopicLoad | LoadReport) -> int:
+    """Return the traffic of a unit or a broker, see ``traffic_of``; 0 if it is no valid number."""
+    traffic = traffic_of(load)
+    return int(traffic) if math.isfinite(traffic) and traffic > 0 else 0
+
+
+def traffic_of(load: TopicLoad | LoadReport) -> float:
+    """Return traffic as reported, in bytes a second, with ``_MESSAGE_BYTES`` for each message."""
+    messages = load.messages_in_per_second + load.messages_out_per_second
+    return load.bytes_in_per_second + load.bytes_out_per_second + _MESSAGE_BYTES * messages
 
 
 def _rates(report: LoadReport | TopicLoad) -> Rates:

@@ -6,9 +6,10 @@
                                         └─▶ two at random, the emptier by capacity
 
 The better of two random candidates spreads units nearly as evenly as the best of all, and two
-shards that see the same loads do not both choose the same broker. A shard counts its own units
-only: since each shard spreads its units evenly over the same brokers, the sum is even too. Brokers'
-reports are seconds old, so they decide only between nearly equal candidates.
+shards that see the same loads do not both choose the same broker. Candidates are compared as a
+balance weighs brokers (``rebalance.UNIT_WEIGHT``, by capacity): a placement by another score would
+be undone by the balance. A shard counts its own units, which it knows exactly, and of the brokers'
+traffic, which reports tell seconds late, the part that its units are of all units.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from nextgen.kernel.limits.placement import (
     SPREAD_COST_PERMILLE,
 )
 from nextgen.kernel.routing.hashing import hash64
+from shards.domain.placement.rebalance import UNIT_WEIGHT
 from shards.domain.placement.rules import (
     NO_PEERS,
     Candidate,
@@ -177,6 +179,15 @@ def place_at(
     return Rejected(RejectionCode.NO_BROKER, f"broker {broker_id} is not alive")
 
 
+def even_parts(traffic: Sequence[int], *, units_used: int, units_reported: int) -> list[int]:
+    """Return one shard's part of each broker's traffic: its part of all units.
+
+    Its units are spread like those of all shards, and so is the traffic: what it has of a broker's
+    traffic need not be known.
+    """
+    return [each * min(units_used, units_reported) // max(1, units_reported) for each in traffic]
+
+
 def _choose(
     candidates: Sequence[Candidate],
     roomy: list[int],
@@ -247,18 +258,26 @@ def _better_first(candidates: Sequence[Candidate], first: int, second: int) -> l
 
 def _is_better(one: Candidate, other: Candidate) -> bool:
     """Return whether ``one`` is emptier than ``other``; False if they are equal."""
-    # Compares used units by capacity, multiplied by both capacities to avoid rounding.
-    mine, its = one.units_used * other.weight, other.units_used * one.weight
+    # Compares by capacity, multiplied by both capacities to avoid rounding.
+    mine, its = _burden(one) * other.weight, _burden(other) * one.weight
     if 1000 * abs(mine - its) > EQUAL_USE_PERMILLE * max(mine, its):
         return mine < its
     if one.units_reported >= 0 and other.units_reported >= 0:
-        mine_all = one.units_reported * other.weight
-        its_all = other.units_reported * one.weight
+        mine_all = _burden_of_all(one) * other.weight
+        its_all = _burden_of_all(other) * one.weight
         if 1000 * abs(mine_all - its_all) > LOAD_DIFFERENCE_PERMILLE * max(mine_all, its_all):
             return mine_all < its_all
     if abs(one.load_permille - other.load_permille) >= LOAD_DIFFERENCE_PERMILLE:
         return one.load_permille < other.load_permille
     return mine < its
+
+
+def _burden(candidate: Candidate) -> int:
+    return candidate.units_used * UNIT_WEIGHT + candidate.traffic_here
+
+
+def _burden_of_all(candidate: Candidate) -> int:
+    return candidate.units_reported * UNIT_WEIGHT + candidate.traffic
 
 
 def _seen(candidate: Candidate) -> CandidateSeen:

@@ -43,6 +43,12 @@ class Candidate:
     closed: str = ""
     """Why it gets no units even if it has room; "" if it may get some."""
 
+    traffic: int = 0
+    """Traffic of the whole broker by its last report, in bytes a second."""
+
+    traffic_here: int = 0
+    """This shard's part of it: see ``choice.even_parts``."""
+
     @property
     def has_room(self) -> bool:
         return not self.closed and self.units_used < self.units_leased

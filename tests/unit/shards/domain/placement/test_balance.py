@@ -241,14 +241,14 @@ def test_a_broker_gets_no_more_units_than_it_has_room_for() -> None:
 def test_a_unit_that_rules_bind_is_not_planned_and_weighs_all_the_same() -> None:
     rounds = Rounds("a", "b")
     for _ in range(START_ROUNDS):
-        named = {"pinned": 800_000.0, "free": 300_000.0}
+        named = {"pinned": 400_000.0, "free": 200_000.0, "other": 100_000.0}
         at_ms = rounds.ended_ms + 1
-        report = Report("a", "s-a", at_ms, 2, 1_100_000, named, bound=["pinned"])
+        report = Report("a", "s-a", at_ms, 3, 700_000, named, bound=["pinned"])
         rounds.balance.take(report, at_ms)
-        rounds.report("b", 2, 100_000)
+        rounds.report("b", 0, 0)
         plan = rounds.end()
 
-    assert plan.moves == (UnitMove("free", "a", "b"),)
+    assert plan.moves == (UnitMove("free", "a", "b"), UnitMove("other", "a", "b"))
 
 
 def test_a_draining_broker_is_not_there_and_a_new_session_counts_from_zero() -> None:
@@ -389,9 +389,9 @@ def test_the_parts_of_all_shards_add_up_to_the_shift_on_average() -> None:
 # Convergence ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_reports_that_are_off_by_a_fifth_move_nothing_in_a_thousand_rounds(seed: int) -> None:
-    cluster = brokers_with(dict.fromkeys("abcdefgh", 30), noise=0.2, seed=seed)
+    cluster = brokers_with(dict.fromkeys("abcdef", 20), noise=0.2, seed=seed)
 
     assert cluster.run(1_000) == 0
 

@@ -21,8 +21,16 @@ from shards.domain.placement.choice import (
     CandidateSeen,
     Choice,
     PlacementDecision,
+    even_parts,
     place,
     place_at,
+)
+from shards.domain.placement.rebalance import (
+    START_PERMILLE,
+    UNIT_WEIGHT,
+    Burden,
+    is_within,
+    shares_of,
 )
 from shards.domain.placement.rules import NO_PEERS, Candidate, Peers, forbids
 from tests.support.shards.placement_strategies import BROKERS, RACKS, ZONES, placement_rules
@@ -126,6 +134,65 @@ def test_the_whole_as_reported_decides_only_between_those_that_are_as_good_as_eq
     assert chosen([replace(few, units_reported=nearly - 1), many]) == {"few"}
     assert chosen([replace(few, units_reported=nearly), many]) == {"few", "many"}
     assert chosen([replace(few, units_reported=-1), many]) == {"few", "many"}
+
+
+def test_a_busy_broker_loses_though_it_has_fewer_units() -> None:
+    busy = broker("busy", 10, 99, units_reported=10, traffic=500_000, traffic_here=500_000)
+    quiet = broker("quiet", 40, 99, units_reported=40, traffic=400_000, traffic_here=400_000)
+
+    assert chosen([busy, quiet]) == {"quiet"}, "440,000 against 510,000"
+    assert chosen([busy, replace(quiet, traffic_here=530_000)]) == {"busy"}
+
+
+def test_traffic_of_other_shards_decides_between_those_that_are_as_good_as_equal() -> None:
+    busy = broker("busy", 10, 99, units_reported=40, traffic=900_000)
+    quiet = broker("quiet", 10, 99, units_reported=60, traffic=100_000)
+
+    assert chosen([busy, quiet]) == {"quiet"}
+
+
+def test_a_shards_part_of_the_traffic_is_its_part_of_all_units() -> None:
+    assert even_parts([900, 300, 0], units_used=10, units_reported=30) == [300, 100, 0]
+    assert even_parts([900], units_used=50, units_reported=30) == [900], "reports are late"
+    assert even_parts([900], units_used=5, units_reported=0) == [0]
+
+
+candidate_loads = st.tuples(st.integers(0, 400), st.integers(0, 10**7), st.integers(1, 4))
+
+
+@given(candidate_loads, candidate_loads, draws)
+def test_placement_prefers_the_broker_that_a_balance_would_give_units_to(
+    one: tuple[int, int, int], other: tuple[int, int, int], draw: Draw
+) -> None:
+    """By the weight and the capacity that both compare; see ``rebalance``."""
+    brokers = [
+        broker(
+            name,
+            units,
+            1_000,
+            capacity_units=1_000 * capacity,
+            units_reported=units,
+            traffic=traffic,
+            traffic_here=traffic,
+        )
+        for name, (units, traffic, capacity) in (("a", one), ("b", other))
+    ]
+    burdens = [
+        Burden(name, 1_000 * capacity, units * UNIT_WEIGHT + traffic)
+        for name, (units, traffic, capacity) in (("a", one), ("b", other))
+    ]
+    shares = shares_of(burdens)
+    beyond = [
+        each.broker_id
+        for each in burdens
+        if not is_within(each.weight, shares[each.broker_id], START_PERMILLE)
+        and each.weight > shares[each.broker_id]
+    ]
+
+    choice = place(brokers, NO_RULES, draw)
+
+    assert isinstance(choice, Choice)
+    assert brokers[choice.place].broker_id not in beyond
 
 
 def test_the_busier_of_equals_loses_once_the_loads_differ_by_a_tenth() -> None:
