@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tests.simulation.mutants import (
     auto_scale,
+    balance,
     capacity,
     creations,
     effective,
@@ -33,6 +34,7 @@ COMPONENTS: Mapping[str, tuple[Mutant, ...]] = {
     "A node's replicas": replicas.MUTANTS,
     "Brokers' ledgers": ledgers.MUTANTS,
     "Leases and the capacity ledger": capacity.MUTANTS,
+    "The balance": balance.MUTANTS,
     "Broker sessions": sessions.MUTANTS,
     "Answers to lookups": lookups.MUTANTS,
     "Effective writes": effective.MUTANTS,
