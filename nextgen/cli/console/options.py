@@ -12,6 +12,7 @@ from nextgen.cli.local.cluster_state import read_state
 from nextgen.cli.local.plan import ClusterPlan, load_plan
 from nextgen.cli.local.security import use_environments_security, use_security
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.pulsar.service_urls import TLS_SCHEME
 
 DATA_DIR_VARIABLE = "NEXTGEN_DATA_DIR"
 TARGET_VARIABLE = "NEXTGEN_TARGET"
@@ -46,7 +47,8 @@ ServiceUrl = Annotated[
     typer.Option(
         "--service-url",
         envvar=SERVICE_URL_VARIABLE,
-        help="Where Pulsar clients go: pulsar://host:port of discovery nodes, by commas. "
+        help="Where Pulsar clients go: pulsar://host:port (or pulsar+ssl://) of discovery "
+        "nodes, by commas. "
         "Default: that of the local cluster.",
         show_default=False,
     ),
@@ -104,9 +106,17 @@ def service_url_of(given: str | None, data_dir: Path | None) -> str:
     Raises:
         RefusesToStart: None is given and no local cluster runs, or the given one is malformed.
     """
-    addresses = _addresses((given or "").removeprefix(PULSAR_SCHEME).rstrip("/"), "--service-url")
+    text = given or ""
+    scheme = TLS_SCHEME if text.startswith(TLS_SCHEME) else PULSAR_SCHEME
+    addresses = _addresses(text.removeprefix(scheme).rstrip("/"), "--service-url")
     if addresses:
-        return PULSAR_SCHEME + ",".join(addresses)
+        plan = _plan_or_none(data_dir_of(data_dir))
+        is_local = plan is not None and plan.serves_clients_at(addresses)
+        if plan is not None and is_local:
+            use_security(plan, data_dir_of(data_dir))
+        else:
+            use_environments_security()
+        return scheme + ",".join(addresses)
     return _running_plan(data_dir).service_url
 
 

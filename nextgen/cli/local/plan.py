@@ -151,6 +151,10 @@ class ClusterPlan:
         scheme = "pulsar+ssl://" if self.tls else "pulsar://"
         return scheme + ",".join(node.pulsar for node in self.of_kind("discovery"))
 
+    def serves_clients_at(self, addresses: Iterable[str]) -> bool:
+        """Return whether any of ``addresses`` (host:port) is a Pulsar port of a discovery node."""
+        return not {node.pulsar for node in self.of_kind("discovery")}.isdisjoint(addresses)
+
     @property
     def web_scheme(self) -> str:
         """The scheme of the HTTP ports."""

@@ -19,7 +19,10 @@ from nextgen.client.st.blocking import (
 )
 from nextgen.kernel.errors import DeadlineExceeded, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.pulsar.service_urls import TLS_SCHEME
 from nextgen.runtime.security.client_token import token_in_use
+from nextgen.runtime.security.process_tls import tls_in_use
+from nextgen.runtime.security.tls import client_context
 
 OPERATION_TIMEOUT_MS = 15_000
 RECEIVE_INTERVAL_MS = 500
@@ -127,8 +130,13 @@ def scalable_client(service_url: str, topic: str) -> Iterator[ScalableClient]:
         Unavailable: No server answers.
         Refused, DeadlineExceeded: A server refused, or did not answer in time.
     """
+    used = tls_in_use() if service_url.startswith(TLS_SCHEME) else None
+    context = None if used is None else client_context(used.store.files.ca_file)
     with BlockingPulsarClient(
-        service_url, operation_timeout_ms=OPERATION_TIMEOUT_MS, token=token_in_use() or None
+        service_url,
+        operation_timeout_ms=OPERATION_TIMEOUT_MS,
+        token=token_in_use() or None,
+        tls=context,
     ) as client:
         try:
             yield ScalableClient(client, topic)

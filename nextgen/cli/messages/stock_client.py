@@ -24,6 +24,7 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.runtime.security.client_token import token_in_use
+from nextgen.runtime.security.process_tls import tls_in_use
 
 OPERATION_TIMEOUT_S = 15
 """Time-out for a lookup or for creating a producer or consumer: longer than any failover."""
@@ -184,12 +185,16 @@ def stock_client(service_url: str, topic: str) -> Iterator[StockClient]:
         ) from error
     _check_reachable(service_url)
     token = token_in_use()
+    # Without a certificate of the cluster: the authorities that the library trusts by itself.
+    tls = tls_in_use()
     client = pulsar.Client(
         service_url,
         authentication=pulsar.AuthenticationToken(token) if token else None,
         operation_timeout_seconds=OPERATION_TIMEOUT_S,
         connection_timeout_ms=CONNECT_TIMEOUT_MS,
         stats_interval_in_seconds=0,
+        tls_trust_certs_file_path=None if tls is None else str(tls.store.files.ca_file),
+        tls_validate_hostname=True,
         logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
     )
     try:

@@ -8,6 +8,7 @@ import resource
 import time
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from nextgen.harness.load.measure import microsecond_counts
@@ -17,6 +18,7 @@ from nextgen.harness.load.pulsar.lookup_requests import Answer, RequestDeck
 from nextgen.harness.load.reporter import Reporter
 from nextgen.harness.load.topic_range import TopicRange
 from nextgen.kernel.errors import Unavailable
+from nextgen.runtime.security.tls import client_context
 from nextgen.tasks.background import cancel_and_wait
 from nextgen.tasks.timeouts import timeout
 
@@ -83,6 +85,7 @@ class _Generator:
         job = self._job
         host, _, port = job["pulsar"].rpartition(":")
         count: int = job["connections"]
+        context = client_context(Path(job["ca_file"])) if job.get("ca_file") else None
         connections = []
         for number in range(count):
             connection = LookupConnection(
@@ -97,7 +100,9 @@ class _Generator:
             try:
                 async with timeout(CONNECT_TIMEOUT_MS / 1000):
                     loop = asyncio.get_running_loop()
-                    await loop.create_connection(partial(_itself, connection), host, int(port))
+                    await loop.create_connection(
+                        partial(_itself, connection), host, int(port), ssl=context
+                    )
             except (OSError, TimeoutError) as error:
                 raise Unavailable(f"no connection to {job['pulsar']}: {error}") from error
             connections.append(connection)

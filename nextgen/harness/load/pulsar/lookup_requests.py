@@ -120,9 +120,10 @@ def answer_of(command: BaseCommand) -> Answer | None:
         complaint = ""
         if lookup.response != CommandLookupTopicResponse.Connect:
             complaint = f"response {lookup.response}, error {lookup.error}: {lookup.message}"
-        elif not lookup.brokerServiceUrl.startswith("pulsar://"):
-            complaint = f"Connect to {lookup.brokerServiceUrl!r}"
-        return Answer(lookup.request_id, lookup.brokerServiceUrl, complaint)
+        url = lookup.brokerServiceUrl or lookup.brokerServiceUrlTls
+        if not complaint and not url.startswith(("pulsar://", "pulsar+ssl://")):
+            complaint = f"Connect to {url!r}"
+        return Answer(lookup.request_id, url, complaint)
     if command.type == BaseCommand.PARTITIONED_METADATA_RESPONSE:
         metadata = command.partitionMetadataResponse
         complaint = ""
