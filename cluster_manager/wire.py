@@ -20,6 +20,7 @@ from cluster_manager.domain.configuration import (
     ConfigurationSet,
     SetConfiguration,
 )
+from cluster_manager.domain.exclusions import NodeExcluded
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.membership import Node, NodeRegistered
 from cluster_manager.domain.quotas import Quotas, QuotasSet, SetQuotas
@@ -177,6 +178,8 @@ def delta_update(events: Iterable[ClusterEvent]) -> cluster_pb.ClusterUpdate | N
                 update.quotas.CopyFrom(quotas_to_proto(quotas))
             case ConfigurationSet(configuration):
                 update.configuration.CopyFrom(configuration_to_proto(configuration))
+            case NodeExcluded(node_id):
+                update.excluded_nodes.append(node_id)
             case _:
                 # A shard has its leases in the answer to its request; windows of lookups are
                 # for readers of the log.
@@ -196,6 +199,7 @@ def full_update(
         brokers=[broker_to_proto(broker) for broker in state.directory.brokers.values()],
         nodes=[node_to_proto(node) for node in state.membership.nodes.values()],
         manager_endpoints=manager_endpoints,
+        excluded_nodes=sorted(state.exclusions.node_ids),
     )
     if state.shard_map is not None:
         update.shard_map.CopyFrom(shard_map_to_proto(state.shard_map))
@@ -243,6 +247,7 @@ _EVENTS: dict[str, tuple[type, Conversion]] = {
             "configuration", ConfigurationSet, (configuration_to_proto, configuration_from_proto)
         ),
     ),
+    "node_excluded": (NodeExcluded, FieldMap(NodeExcluded, events_pb.NodeExcluded).one),
     "capacity_granted": (
         CapacityGranted,
         FieldMap(CapacityGranted, events_pb.CapacityGranted).one,

@@ -137,9 +137,9 @@ def _observability() -> Sequence[ModuleType]:
 
 
 def _security() -> Sequence[ModuleType]:
-    from nextgen.cli.security import certs_commands, token_commands
+    from nextgen.cli.security import certs_commands, exclusion_command, token_commands
 
-    return certs_commands, token_commands
+    return certs_commands, exclusion_command, token_commands
 
 
 def _harness() -> Sequence[ModuleType]:
@@ -167,7 +167,7 @@ _MODULES_OF: Sequence[tuple[Callable[[], Sequence[ModuleType]], frozenset[str]]]
     (_brokers, frozenset({"brokers", "leases", "quotas", "rebalance"})),
     (_shards, frozenset({"shards"})),
     (_observability, frozenset({"trace", "slo", "audit"})),
-    (_security, frozenset({"certs", "tokens"})),
+    (_security, frozenset({"certs", "cluster", "tokens"})),
     # It also brings checks that two commands of operators carry out on a cluster of their own.
     (_harness, frozenset({"perf", "demo", "chaos", "history", "shards", "pipeline"})),
 )

@@ -119,6 +119,18 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
             late = DeadlineExceeded(f"no commit within {CHANGE_REPLICAS_MS_MAX} ms")
             await abort(context, late)
 
+    async def ExcludeNode(
+        self, request: cluster_pb.ExcludeNodeRequest, context: Context
+    ) -> cluster_pb.ExcludeNodeResponse:
+        try:
+            async with timeout(CHANGE_REPLICAS_MS_MAX / 1_000):
+                return await self._manager.exclude_node(request)
+        except MetadataError as error:
+            await abort(context, error)
+        except TimeoutError:
+            late = DeadlineExceeded(f"no commit within {CHANGE_REPLICAS_MS_MAX} ms")
+            await abort(context, late)
+
     async def GetConfiguration(
         self, request: cluster_pb.GetConfigurationRequest, context: Context
     ) -> cluster_pb.GetConfigurationResponse:

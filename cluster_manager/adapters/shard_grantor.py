@@ -12,6 +12,7 @@ from nextgen.client.routing.exchange import ExchangePool
 from nextgen.client.routing.router import ShardRouter
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits.cluster import CAPACITY_GRANT_MS_MAX
+from nextgen.runtime.security.exclusions import set_excluded
 from nextgen.runtime.telemetry import lookup_steps
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
@@ -29,6 +30,8 @@ class OwnClusterSource:
     def apply(self, update: ClusterUpdate) -> None:
         """Merge an update that was pushed to the nodes."""
         self.view.apply(update)
+        if update.excluded_nodes:
+            set_excluded(self.view.excluded_nodes)
         for listener in self._listeners:
             listener(self.view, update)
         changed, self._changed = self._changed, asyncio.Event()

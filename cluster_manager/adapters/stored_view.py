@@ -14,6 +14,7 @@ from cluster_manager.projections.fold import fold_entries
 from cluster_manager.projections.tables import (
     BROKERS,
     CONFIGURATION,
+    EXCLUDED_NODES,
     LEASES,
     LOOKUP_REPORTS,
     METADATA,
@@ -38,7 +39,8 @@ WITHOUT_QUOTAS = 0x6FDF_F6DD
 """Fingerprint of the tables before there were quotas."""
 
 WITHOUT_CONFIGURATION = 0x6A05_F79D
-"""Fingerprint of the tables before settings could be overridden, and capacities lowered."""
+"""Fingerprint of the tables before settings could be overridden, capacities lowered, and nodes
+excluded."""
 
 _SILENT_BROKER = {
     "rack": "''",
@@ -90,7 +92,7 @@ def _add_quotas(connection: sqlite3.Connection) -> None:
 
 
 def _add_configuration(connection: sqlite3.Connection) -> None:
-    for table in (CONFIGURATION, SETTINGS):
+    for table in (CONFIGURATION, SETTINGS, EXCLUDED_NODES):
         _create(connection, table)
     _add_columns(connection, BROKERS, _SILENT_BROKER)
 

@@ -13,6 +13,7 @@ from cluster_manager.domain import (
     broker_directory,
     capacity_ledger,
     configuration,
+    exclusions,
     lookup_reports,
     membership,
     quotas,
@@ -31,6 +32,7 @@ from cluster_manager.domain.configuration import (
     ConfigurationSet,
     SetConfiguration,
 )
+from cluster_manager.domain.exclusions import ExcludeNode, Exclusions, NodeExcluded
 from cluster_manager.domain.lookup_reports import LookupReports, LookupWindowRecorded
 from cluster_manager.domain.membership import (
     SHARD_KIND,
@@ -51,6 +53,7 @@ ClusterEvent = (
     | LookupWindowRecorded
     | QuotasSet
     | ConfigurationSet
+    | NodeExcluded
     | LedgerEvent
 )
 
@@ -66,6 +69,7 @@ class ClusterState:
     lookup_reports: LookupReports = field(default_factory=LookupReports)
     quotas: Quotas = field(default_factory=Quotas)
     configuration: Configuration = field(default_factory=Configuration)
+    exclusions: Exclusions = field(default_factory=Exclusions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +167,12 @@ def decide_set_configuration(
     return decision if isinstance(decision, Rejected) else Accepted(decision.events)
 
 
+def decide_exclude(state: ClusterState, command: ExcludeNode) -> Accepted[ClusterEvent] | Rejected:
+    """Exclude a node."""
+    decision = exclusions.decide(state.exclusions, command)
+    return decision if isinstance(decision, Rejected) else Accepted(decision.events)
+
+
 def evolve(state: ClusterState, event: ClusterEvent) -> ClusterState:
     """Return the state after ``event``."""
     match event:
@@ -181,6 +191,8 @@ def evolve(state: ClusterState, event: ClusterEvent) -> ClusterState:
             return replace(state, quotas=quotas.evolve(state.quotas, event), ledger=ledger)
         case ConfigurationSet():
             return replace(state, configuration=configuration.evolve(state.configuration, event))
+        case NodeExcluded():
+            return replace(state, exclusions=exclusions.evolve(state.exclusions, event))
         case _:
             return replace(state, ledger=capacity_ledger.evolve(state.ledger, event))
 

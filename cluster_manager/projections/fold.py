@@ -15,6 +15,7 @@ from cluster_manager.domain.broker_directory import BrokerRecorded
 from cluster_manager.domain.capacity_ledger import FoldedEvent
 from cluster_manager.domain.cluster import ClusterEvent
 from cluster_manager.domain.configuration import Configuration, ConfigurationSet
+from cluster_manager.domain.exclusions import NodeExcluded
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded, forgotten_before_ms
 from cluster_manager.domain.membership import NodeRegistered
 from cluster_manager.domain.quotas import Quotas, QuotasSet
@@ -61,6 +62,8 @@ def fold_event(connection: Connection, event: ClusterEvent) -> int:
             return _replace_quotas(connection, quotas)
         case ConfigurationSet(configuration):
             return _replace_configuration(connection, configuration)
+        case NodeExcluded(node_id):
+            return _put(connection, tables.EXCLUDED_NODES, {"node_id": node_id})
         case _:
             return _fold_account(connection, event.broker_id, event)
 
@@ -125,7 +128,8 @@ def _put(connection: Connection, table: sql.Table, row: Mapping[str, Any]) -> in
     before = _digest(driver, table, where, parameters)
     changed = ", ".join(f"{name} = excluded.{name}" for name in row if name not in keys)
     # Not OR REPLACE, which would move the row in the order of unordered reads.
-    statement = f"{_insert_of(table)} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changed}"
+    change = f"DO UPDATE SET {changed}" if changed else "DO NOTHING"
+    statement = f"{_insert_of(table)} ON CONFLICT ({', '.join(keys)}) {change}"
     driver.execute(statement, _values(table, row))
     return _digest(driver, table, where, parameters) - before
 

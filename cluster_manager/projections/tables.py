@@ -13,6 +13,7 @@ from cluster_manager.domain.broker_directory import Broker, BrokerDirectory
 from cluster_manager.domain.capacity_ledger import Account, Lease, Ledger
 from cluster_manager.domain.cluster import ClusterState
 from cluster_manager.domain.configuration import Configuration
+from cluster_manager.domain.exclusions import Exclusions
 from cluster_manager.domain.lookup_reports import LookupReports
 from cluster_manager.domain.membership import Membership, Node
 from cluster_manager.domain.quotas import Quotas
@@ -144,6 +145,13 @@ SETTINGS = sql.Table(
 )
 """The overridden service-level settings."""
 
+EXCLUDED_NODES = sql.Table(
+    "excluded_nodes",
+    METADATA,
+    sql.Column("node_id", sql.Text, primary_key=True),
+)
+"""The nodes that are excluded for ever."""
+
 _BROKER, _TENANT = "broker", "tenant"
 
 _PARTS = ("replicas", "joining", "leaving")
@@ -204,6 +212,9 @@ def load_state(connection: Connection) -> ClusterState:
         ledger=replace(load_ledger(connection), quotas=quotas.brokers),
         quotas=quotas,
         configuration=load_configuration(connection),
+        exclusions=Exclusions(
+            frozenset(row["node_id"] for row in _rows(connection, EXCLUDED_NODES))
+        ),
         lookup_reports=LookupReports(
             {
                 (row["node_id"], row["process"]): row["last_began_at_ms"]

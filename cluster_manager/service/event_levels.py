@@ -18,6 +18,7 @@ from cluster_manager.domain.capacity_ledger import (
 )
 from cluster_manager.domain.cluster import ClusterEvent
 from cluster_manager.domain.configuration import ConfigurationSet
+from cluster_manager.domain.exclusions import NodeExcluded
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.membership import NodeRegistered
 from cluster_manager.domain.quotas import QuotasSet
@@ -35,6 +36,7 @@ EVENT_LEVELS: Final[dict[type[ClusterEvent], int]] = {
     CapacityLeaseReleased: 1,
     QuotasSet: 3,
     ConfigurationSet: 10,
+    NodeExcluded: 10,
 }
 
 

@@ -307,7 +307,7 @@ class LeaderTerm:
             NotLeader, Overloaded, ProposalLost: See ``propose``.
         """
         quotas = wire.set_quotas_from_proto(request)
-        await self._set(
+        await self.commit_decision(
             decide_set_quotas(self.pending, quotas),
             "quotas change",
             version=quotas.quotas.version,
@@ -328,7 +328,7 @@ class LeaderTerm:
         """
         command = wire.set_configuration_from_proto(request)
         configuration = command.configuration
-        await self._set(
+        await self.commit_decision(
             decide_set_configuration(self.pending, command),
             "configuration changes",
             version=configuration.version,
@@ -365,7 +365,7 @@ class LeaderTerm:
 
     # Inside -----------------------------------------------------------------------------------
 
-    async def _set(
+    async def commit_decision(
         self, decision: Accepted[ClusterEvent] | Rejected, what: str, **values: object
     ) -> None:
         """Return once what was decided, or what it was decided from, is committed.

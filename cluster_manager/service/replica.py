@@ -11,6 +11,7 @@ from cluster_manager.domain.cluster import FirstMapPlan
 from cluster_manager.domain.membership import DISCOVERY_KIND, SHARD_KIND
 from cluster_manager.ports import Clock, Grantor, View
 from cluster_manager.service.connection import NodeConnection
+from cluster_manager.service.exclusion import exclude_node
 from cluster_manager.service.grant_allocator import GrantAllocator
 from cluster_manager.service.leader_term import LeaderTerm, UpdateListener
 from cluster_manager.service.lease_allocator import LeaseAllocator
@@ -275,6 +276,17 @@ class ClusterManager:
         leader_term = await self._confirmed_term()
         held = wire.quotas_to_proto(leader_term.committed.quotas)
         return cluster_pb.GetQuotasResponse(quotas=held)
+
+    async def exclude_node(
+        self, request: cluster_pb.ExcludeNodeRequest
+    ) -> cluster_pb.ExcludeNodeResponse:
+        """Exclude a node: see ``exclusion.exclude_node``."""
+        if self._leader_term is None:
+            raise self.not_leader()
+        try:
+            return await exclude_node(self._leader_term, request, self.node_id)
+        except NotLeader:
+            raise self.not_leader() from None
 
     async def set_configuration(
         self, request: cluster_pb.SetConfigurationRequest

@@ -39,6 +39,7 @@ from nextgen.kernel.limits.cluster import (
     MANAGER_HEARTBEAT_MS,
     MANAGER_SILENCE_MS_MAX,
 )
+from nextgen.runtime.security.exclusions import set_excluded
 from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.tasks.background import cancel_and_wait, keep
 from nextgen.tasks.cancellation import cancel_requests
@@ -373,6 +374,8 @@ class ClusterLink:
         if _is_echo(update):
             return
         self.view.apply(update)
+        if update.excluded_nodes:
+            set_excluded(self.view.excluded_nodes)
         for change_listener in self._change_listeners:
             _notify(change_listener, self.view, update)
         for transfer in update.transfers:

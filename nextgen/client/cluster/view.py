@@ -47,6 +47,7 @@ class ClusterView:
         self._broker_quotas: dict[str, int] = {}
         self._tenant_quotas: dict[str, int] = {}
         self._configuration = ConfigurationSet()
+        self._excluded_nodes: frozenset[str] = frozenset()
         self._settings = DEFAULT_SETTINGS
 
     def __repr__(self) -> str:
@@ -98,6 +99,11 @@ class ClusterView:
     def configuration(self) -> ConfigurationSet:
         """The overrides of service-level settings; version 0 if there never were any."""
         return self._configuration
+
+    @property
+    def excluded_nodes(self) -> frozenset[str]:
+        """Node ids that no process of the cluster accepts any more. None ever leaves."""
+        return self._excluded_nodes
 
     @property
     def settings(self) -> ServiceSettings:
@@ -164,6 +170,7 @@ class ClusterView:
             self._apply_quotas(update.quotas)
         if update.HasField("configuration"):
             self._apply_configuration(update.configuration)
+        self._excluded_nodes |= frozenset(update.excluded_nodes)
         if update.manager_endpoints:
             self._manager_endpoints = tuple(update.manager_endpoints)
 
@@ -178,6 +185,7 @@ class ClusterView:
             manager_endpoints=self._manager_endpoints,
             quotas=self._quotas,
             configuration=self._configuration if self._configuration.version else None,
+            excluded_nodes=sorted(self._excluded_nodes),
         )
 
     def _apply_shard_map(self, shard_map: ShardMapChanged) -> None:

@@ -76,6 +76,7 @@ KEY_FIELDS = MappingProxyType(
         "lookup_window_recorded": None,
         "quotas_set": None,
         "configuration_set": None,
+        "node_excluded": None,
     }
 )
 """The field of each payload that holds its key, None for a payload that is about no name."""

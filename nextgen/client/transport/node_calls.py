@@ -52,6 +52,7 @@ NODE_CALLS = (
         "nextgen.v1.ClusterService",
         *("Join", "LeaseCapacity", "GetClusterState", "GetManagerStatus", "ChangeReplicas"),
         *("GetCapacity", "SetQuotas", "GetQuotas", "SetConfiguration", "GetConfiguration"),
+        *("ExcludeNode",),
     )
     | _of(
         "nextgen.v1.ShardService",
@@ -97,6 +98,7 @@ _CALLERS_OF_METHOD: Mapping[str, frozenset[NodeRole]] = MappingProxyType(
         "/nextgen.v1.ClusterService/LeaseCapacity": frozenset({NodeRole.SHARD_NODE}),
         "/nextgen.v1.ClusterService/ChangeReplicas": frozenset({NodeRole.OPERATOR}),
         "/nextgen.v1.ClusterService/SetQuotas": frozenset({NodeRole.OPERATOR}),
+        "/nextgen.v1.ClusterService/ExcludeNode": frozenset({NodeRole.OPERATOR}),
     }
 )
 """Methods that fewer may call."""

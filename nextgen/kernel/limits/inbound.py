@@ -52,6 +52,10 @@ client needs one round trip and a millisecond of work; each half-open one holds 
 TLS_HANDSHAKE_MS_MAX = 5_000
 """Time for a TLS handshake: a client far away with lost packets needs two seconds."""
 
+EXCLUDED_NODES_MAX = 4_096
+"""Excluded nodes, which are remembered for ever: as many as a cluster may have, lost four times.
+Their ids fit into one update to a node."""
+
 TLS_FILES_CHECK_MS = 1_000
 """A changed certificate is used by the first handshake this long after the check before: three
 looks at the file system per second, however many connect."""

@@ -96,7 +96,7 @@ class NodeHeartbeat(_message.Message):
     def __init__(self, sequence: _Optional[int] = ...) -> None: ...
 
 class ClusterUpdate(_message.Message):
-    __slots__ = ("full", "error", "shard_map", "leaders", "brokers", "nodes", "transfers", "manager_endpoints", "heartbeat_sequence", "loads", "quotas", "configuration")
+    __slots__ = ("full", "error", "shard_map", "leaders", "brokers", "nodes", "transfers", "manager_endpoints", "heartbeat_sequence", "loads", "quotas", "configuration", "excluded_nodes")
     FULL_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +109,7 @@ class ClusterUpdate(_message.Message):
     LOADS_FIELD_NUMBER: _ClassVar[int]
     QUOTAS_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDED_NODES_FIELD_NUMBER: _ClassVar[int]
     full: bool
     error: _errors_pb2.ErrorDetail
     shard_map: _events_pb2.ShardMapChanged
@@ -121,7 +122,8 @@ class ClusterUpdate(_message.Message):
     loads: _containers.RepeatedCompositeFieldContainer[BrokerLoad]
     quotas: _events_pb2.QuotasSet
     configuration: _events_pb2.ConfigurationSet
-    def __init__(self, full: _Optional[bool] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map: _Optional[_Union[_events_pb2.ShardMapChanged, _Mapping]] = ..., leaders: _Optional[_Iterable[_Union[LeaderReport, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[_events_pb2.BrokerRecorded, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[_events_pb2.NodeRegistered, _Mapping]]] = ..., transfers: _Optional[_Iterable[_Union[LeadershipTransfer, _Mapping]]] = ..., manager_endpoints: _Optional[_Iterable[str]] = ..., heartbeat_sequence: _Optional[int] = ..., loads: _Optional[_Iterable[_Union[BrokerLoad, _Mapping]]] = ..., quotas: _Optional[_Union[_events_pb2.QuotasSet, _Mapping]] = ..., configuration: _Optional[_Union[_events_pb2.ConfigurationSet, _Mapping]] = ...) -> None: ...
+    excluded_nodes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, full: _Optional[bool] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map: _Optional[_Union[_events_pb2.ShardMapChanged, _Mapping]] = ..., leaders: _Optional[_Iterable[_Union[LeaderReport, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[_events_pb2.BrokerRecorded, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[_events_pb2.NodeRegistered, _Mapping]]] = ..., transfers: _Optional[_Iterable[_Union[LeadershipTransfer, _Mapping]]] = ..., manager_endpoints: _Optional[_Iterable[str]] = ..., heartbeat_sequence: _Optional[int] = ..., loads: _Optional[_Iterable[_Union[BrokerLoad, _Mapping]]] = ..., quotas: _Optional[_Union[_events_pb2.QuotasSet, _Mapping]] = ..., configuration: _Optional[_Union[_events_pb2.ConfigurationSet, _Mapping]] = ..., excluded_nodes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LeadershipTransfer(_message.Message):
     __slots__ = ("shard_id", "target")
@@ -304,6 +306,18 @@ class GetConfigurationResponse(_message.Message):
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     configuration: _events_pb2.ConfigurationSet
     def __init__(self, configuration: _Optional[_Union[_events_pb2.ConfigurationSet, _Mapping]] = ...) -> None: ...
+
+class ExcludeNodeRequest(_message.Message):
+    __slots__ = ("node_id",)
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    def __init__(self, node_id: _Optional[str] = ...) -> None: ...
+
+class ExcludeNodeResponse(_message.Message):
+    __slots__ = ("excluded_nodes",)
+    EXCLUDED_NODES_FIELD_NUMBER: _ClassVar[int]
+    excluded_nodes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, excluded_nodes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetClusterStateRequest(_message.Message):
     __slots__ = ()

@@ -84,6 +84,11 @@ class ClusterServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetConfigurationRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetConfigurationResponse.FromString,
                 _registered_method=True)
+        self.ExcludeNode = channel.unary_unary(
+                '/nextgen.v1.ClusterService/ExcludeNode',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ExcludeNodeRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ExcludeNodeResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterServiceServicer:
@@ -163,6 +168,13 @@ class ClusterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExcludeNode(self, request, context):
+        """Exclude a node for ever: its connections are closed, and no new ones are accepted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -215,6 +227,11 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.GetConfiguration,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetConfigurationRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetConfigurationResponse.SerializeToString,
+            ),
+            'ExcludeNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExcludeNode,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ExcludeNodeRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ExcludeNodeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -487,6 +504,33 @@ class ClusterService:
             '/nextgen.v1.ClusterService/GetConfiguration',
             protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetConfigurationRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetConfigurationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExcludeNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.ClusterService/ExcludeNode',
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ExcludeNodeRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ExcludeNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

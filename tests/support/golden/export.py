@@ -22,6 +22,7 @@ from protos.nextgen.v1.events_pb2 import (
     DecidedCommand,
     Event,
     LookupWindowRecorded,
+    NodeExcluded,
     QuotasSet,
     Setting,
     TenantQuota,
@@ -55,6 +56,7 @@ def golden_events() -> list[Any]:
         Event(lookup_window_recorded=window),
         Event(quotas_set=quotas),
         Event(configuration_set=ConfigurationSet(version=1, settings=overrides)),
+        Event(node_excluded=NodeExcluded(node_id="stolen-1")),
         Event(topic_assigned=raised),
         Event(topic_deleted=forced),
     ]

@@ -12,6 +12,7 @@ import pytest
 from cluster_manager import wire
 from cluster_manager.domain.broker_directory import Broker, BrokerRecorded
 from cluster_manager.domain.configuration import Configuration, ConfigurationSet
+from cluster_manager.domain.exclusions import NodeExcluded
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.quotas import Quotas, QuotasSet
 from cluster_manager.service.event_levels import EVENT_LEVELS, level_of, not_known
@@ -40,12 +41,12 @@ FIRST_LEVEL = {
 
 SECOND_LEVEL = {"lookup_window_recorded"}
 THIRD_LEVEL = {"quotas_set"}
-TENTH_LEVEL = {"configuration_set"}
+TENTH_LEVEL = {"configuration_set", "node_excluded"}
 
 
 def test_every_event_that_can_be_read_has_the_level_it_came_in_with() -> None:
     stored: dict[int, set[str | None]] = {1: set(), 2: set(), 3: set(), 10: set()}
-    for event in (*EVENTS, WINDOW, QUOTAS, CONFIGURATION):
+    for event in (*EVENTS, WINDOW, QUOTAS, CONFIGURATION, NodeExcluded("n-1")):
         level = EVENT_LEVELS[type(event)]
         stored[level].add(wire.event_to_proto(event).WhichOneof("payload"))
 

@@ -17,6 +17,7 @@ from cluster_manager.adapters.stored_view import (
     StoredView,
     open_view_store,
 )
+from cluster_manager.domain.exclusions import Exclusions, NodeExcluded
 from cluster_manager.projections.tables import METADATA
 from nextgen.replication.ports import Entry
 from nextgen.replication.view.database import fingerprint
@@ -51,8 +52,25 @@ def test_the_digest_is_what_a_scan_gives_whatever_the_batches(tmp_path, size):
     cut.close()
 
 
+def test_excluded_nodes_are_read_back_however_often_they_were_excluded(tmp_path):
+    store = open_view_store(tmp_path)
+    excluded = [[NodeExcluded("lost")], [NodeExcluded("stolen")], [NodeExcluded("lost")]]
+    store.apply(
+        [
+            Entry(index, 1, index, (wire.record_of(events, 1_700_000_000_000),))
+            for index, events in enumerate(excluded, start=1)
+        ]
+    )
+
+    state, _ = StoredView(store).load()
+
+    assert state.exclusions == Exclusions({"lost", "stolen"})
+    assert store.running_digest == scanned(store)
+    store.close()
+
+
 OF_QUOTAS = ("quotas", "quota_units")
-OF_CONFIGURATION = ("configuration", "settings")
+OF_CONFIGURATION = ("configuration", "settings", "excluded_nodes")
 LATER_TABLES = "".join(f"DROP TABLE {name};" for name in (*OF_QUOTAS, *OF_CONFIGURATION))
 
 LATER_COLUMNS = {

@@ -39,6 +39,7 @@ def test_the_tables_of_the_wire_are_total():
         "lookup_window_recorded",
         "quotas_set",
         "configuration_set",
+        "node_excluded",
     }
 
     assert set(_ENCODERS) == set(ROUTES)
