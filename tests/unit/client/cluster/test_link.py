@@ -48,7 +48,7 @@ async def _connected(_channel: SilentChannel, _endpoint: str) -> None:
 
 
 def test_link_outbox_messages_max_wait_for_the_stream_and_one_more_is_dropped(monkeypatch) -> None:
-    monkeypatch.setattr(cluster_link, "open_channel", lambda _endpoint: SilentChannel())
+    monkeypatch.setattr(cluster_link, "open_channel", lambda *_: SilentChannel())
     monkeypatch.setattr(cluster_link, "wait_connected", _connected)
     monkeypatch.setattr(cluster_link, "close_channel", _close)
 
