@@ -46,6 +46,12 @@ BALANCE_OUTCOMES = (
 or for their next reports. Of a shard's part: moved or refused; nothing_here: others have the units;
 or why it does not begin. recovering: it is not known which units were just moved."""
 
+BALANCE_LEFT_OUT = (
+    *("no_fresh_report", "overloaded", "gets_no_units", "waits_for_a_report_of_its_last_moves"),
+    *("not_a_number", "negative", "stale", "future"),
+)
+"""Why a broker gets no units in a plan, and why a load report is ignored."""
+
 EVACUATION_REASONS = ("lost", "drain", "shrink", "rebalance", "balance")
 """The reasons for which units are moved away from a broker in the background."""
 
@@ -205,6 +211,10 @@ def _balance_metrics(registry: CollectorRegistry) -> tuple[Counter, Counter, Gau
         "Load of the broker furthest above its share, in permille of it, at the last plan here.",
         registry=registry,
     )
+    for outcome in BALANCE_OUTCOMES:
+        rounds.labels(outcome)
+    for why in BALANCE_LEFT_OUT:
+        left_out.labels(why)
     return rounds, left_out, imbalance
 
 
