@@ -123,9 +123,8 @@ class Publishing:
         if self.is_stopped:
             sink.settled(publication)
             return
-        if self.refusal is not None:
-            sink.failed(publication, self.refusal.code, self.refusal.message)
-            sink.settled(publication)
+        if self.refusal is not None and state.recalling is None:
+            self._refuse(state, sink, publication, self.refusal)
             return
         if not self._is_recalled(name, state, publication):
             state.waiting.append((sink, publication))
@@ -200,20 +199,22 @@ class Publishing:
     def _answer_duplicate(
         self, state: NameState, sink: ProducerSink, publication: Publication
     ) -> None:
-        original = state.last_append
-        if original is None:
-            sink.stored(publication, BEFORE_ALL)
-            sink.settled(publication)
-            return
+        # The original is the last append or an earlier one.
+        _answer_behind(
+            state.last_append, sink, publication, lambda: sink.stored(publication, BEFORE_ALL)
+        )
 
-        # The original is this append or an earlier one. A done future calls back in its turn, so
-        # this answer does not overtake earlier answers.
-        def answer(future: asyncio.Future[Position]) -> None:
-            if not future.cancelled() and future.exception() is None:
-                sink.stored(publication, BEFORE_ALL)
-            sink.settled(publication)
-
-        original.add_done_callback(answer)
+    def _refuse(
+        self, state: NameState, sink: ProducerSink, publication: Publication, refusal: Refusal
+    ) -> None:
+        # A client takes the end of a topic for an answer to all that it has not got a receipt for:
+        # an earlier message would be stored here and be published elsewhere once more.
+        _answer_behind(
+            state.last_append,
+            sink,
+            publication,
+            lambda: sink.failed(publication, refusal.code, refusal.message),
+        )
 
     def _appended(
         self,
@@ -257,3 +258,25 @@ class Publishing:
     def _forget(self, name: str, state: NameState) -> None:
         if state.is_idle and self._names.get(name) is state:
             del self._names[name]
+
+
+def _answer_behind(
+    append: asyncio.Future[Position] | None,
+    sink: ProducerSink,
+    publication: Publication,
+    answer: Callable[[], None],
+) -> None:
+    """Answer a publication behind an append of its producer name, and not if that has failed: the
+    client is redirected then and repeats both."""
+    if append is None:
+        answer()
+        sink.settled(publication)
+        return
+
+    # A done future calls back in its turn, so this answer does not overtake earlier answers.
+    def appended(future: asyncio.Future[Position]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            answer()
+        sink.settled(publication)
+
+    append.add_done_callback(appended)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from brokers.ports.ledger import StorageFailed
+from brokers.ports.ledger import Fenced, StorageFailed
 from brokers.service.topics import termination
 from brokers.service.topics.upkeep import limit_backlog
 from nextgen.kernel.errors import ProposalLost, Refused, Unavailable
@@ -68,7 +68,7 @@ async def test_an_empty_topic_can_be_terminated(admin: Admin):
     assert await is_refused(admin.world.broker().client())
 
 
-async def test_messages_sent_before_are_stored_first_and_those_sent_meanwhile_refused(
+async def test_messages_sent_before_are_stored_first_and_those_sent_meanwhile_refused_behind_them(
     world: BrokerWorld, admin: Admin
 ):
     client = await producing(world)
@@ -78,14 +78,43 @@ async def test_messages_sent_before_are_stored_first_and_those_sent_meanwhile_re
     terminating = asyncio.create_task(terminate(admin))
     await settle()
     client.send(1)
-    (error,) = await client.until_got(pulsar.BaseCommand.SEND_ERROR)
-    assert (error.sequence_id, error.error) == (1, pulsar.TopicTerminatedError)
+    await settle()
+    # A client that hears of the end sends all without a receipt to another topic.
+    assert not client.got(pulsar.BaseCommand.SEND_ERROR)
     assert not terminating.done()
 
     ledger.release()
 
+    (error,) = await client.until_got(pulsar.BaseCommand.SEND_ERROR)
+    assert (error.sequence_id, error.error) == (1, pulsar.TopicTerminatedError)
+    answers = [
+        command.type
+        for command in client.commands
+        if command.type in (pulsar.BaseCommand.SEND_RECEIPT, pulsar.BaseCommand.SEND_ERROR)
+    ]
+    assert answers == [pulsar.BaseCommand.SEND_RECEIPT, pulsar.BaseCommand.SEND_ERROR]
     ((_, *last),) = await client.receipts(1)
     assert await terminating == tuple(last)
+
+
+async def test_what_is_sent_behind_a_message_that_was_not_stored_is_not_refused(
+    world: BrokerWorld, admin: Admin
+):
+    client = await producing(world)
+    ledger = world.broker().ledger()
+    ledger.is_holding = True
+    client.send(0)
+    terminating = asyncio.create_task(admin.refusal("Terminate", wire.TerminateRequest()))
+    await settle()
+    client.send(1)
+
+    ledger.failure = Fenced("another owner")
+    ledger.release()
+    await terminating
+
+    await client.until_got(pulsar.BaseCommand.CLOSE_PRODUCER)
+    assert not client.got(pulsar.BaseCommand.SEND_RECEIPT)
+    assert not client.got(pulsar.BaseCommand.SEND_ERROR)
 
 
 async def test_upkeep_does_not_open_a_terminated_topic_to_producers_again(
