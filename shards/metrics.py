@@ -170,7 +170,7 @@ def _departure_counters(registry: CollectorRegistry) -> tuple[Counter, Counter]:
     unassigned = Counter(
         "nextgen_shard_unassigned_units",
         "Units that left their broker for none, by why.",
-        ["shard", "reason"],
+        ["shard", "kind"],
         registry=registry,
     )
     return evacuated, unassigned

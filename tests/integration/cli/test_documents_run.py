@@ -57,6 +57,7 @@ RUN_ELSEWHERE = {
     "nextgen shards recover": "tests/integration/cli/test_disaster.py",
     "exec nextgen --cluster-secret-file": "tests/integration/cli/test_backup.py",
     "nextgen topics create-shadow": "tests/integration/cli/test_shadow_topics.py",
+    "nextgen pipeline backtest": "tests/spark/test_backtest.py",
     "[kill]": "tests/unit/harness/chaos/test_hooks.py",
 }
 """Blocks of operations, chaos and flows by how a line of them begins, and a test of each."""

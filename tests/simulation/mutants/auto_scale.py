@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from brokers.service.session.segment_loads import SegmentLoads as MeasuredLoads
 from nextgen.kernel.governance import auto_scale_policy, policies
-from nextgen.kernel.scalable import auto_scale, segment_load
+from nextgen.kernel.scalable import auto_scale, layout_operations, segment_load
 from shards.domain.scalable import loads
 from shards.inventory.commands import InventoryCommands
 from shards.scalable.consumer_grace import ConsumerGrace
@@ -77,8 +77,8 @@ MUTANTS = (
         "a load that is on record already is not written",
         (
             Edit(
-                loads,
-                "record",
+                segment_load,
+                "newly_recorded",
                 "is_material(written, rates, policy, change)",
                 "is_material(None, rates, policy, change)",
             ),
@@ -117,7 +117,14 @@ MUTANTS = (
         "auto-scale-6-no-cooldown",
         "SC20",
         "the time of the last split is in the log",
-        (Edit(loads, "_changed", "split_at_ms=made_at_ms", "split_at_ms=0"),),
+        (
+            Edit(
+                layout_operations,
+                "clocks_after",
+                "split_at_ms=committed_at_ms",
+                "split_at_ms=0",
+            ),
+        ),
         _of_scaler("test_a_cooldown_counts_on_behind_a_failover"),
     ),
     Mutant(
@@ -238,8 +245,8 @@ MUTANTS = (
         "a segment that a clock far ahead marked as cold is marked anew",
         (
             Edit(
-                loads,
-                "record",
+                segment_load,
+                "newly_recorded",
                 "if cold_since(last, rates, policy, now_ms, leapt_at_ms) == last.cold_since_ms:",
                 "if bool(cold_since(last, rates, policy, now_ms)) is bool(last.cold_since_ms):",
             ),

@@ -36,7 +36,7 @@ def departures(shard: Harness) -> dict[str, int]:
     """Return how many units have left for no broker, by reason."""
     (metric,) = shard.node_metrics.unassigned.collect()
     return {
-        each.labels["reason"]: int(each.value)
+        each.labels["kind"]: int(each.value)
         for each in metric.samples
         if each.name.endswith("_total")
     }
