@@ -299,15 +299,16 @@ def _decision(world: World) -> Column:
     other_id = f.concat(f.lit("broker-"), other.cast("string"))
     compared = f.array(seen(f.col("broker_id"), used), seen(other_id, used + 7))
     rule = f.when(f.col("detail") == "pinned", "pinned").otherwise("two_choices")
-    return f.struct(
-        rule.alias("rule"),
-        f.lit(world.brokers - 1).cast("long").alias("candidates"),
-        f.lit(0).cast("long").alias("excluded"),
-        compared.alias("compared"),
-        f.when(f.col("detail").isin("rebalanced", "drained"), "rebalance")
-        .otherwise("")
-        .alias("asked_by"),
-    )
+    fields = {
+        "rule": rule,
+        "candidates": f.lit(world.brokers - 1),
+        "excluded": f.lit(0),
+        "compared": compared,
+        "asked_by": f.when(f.col("detail").isin("rebalanced", "drained"), "rebalance").otherwise(
+            ""
+        ),
+    }
+    return _message(spark_schema()["topic_assigned"].dataType["decision"].dataType, fields)
 
 
 def _load(world: World) -> Column:
