@@ -55,7 +55,7 @@ class TransferShedder:
         self._bundles.start(cluster)
 
     def lost(self, cluster: SimulatedCluster, broker: int) -> None:
-        """Forget the broker; place its bundles where usage is a tenth below the mean, at random."""
+        """Forget the broker; its bundles go to the other brokers at random."""
         for kept in (self._ema, self._throughput_ema, self._sampled, self._reports):
             kept.pop(broker, None)
         self._unloaded_at.pop(broker, None)
