@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,7 +16,6 @@ from pathlib import Path
 
 import grpc
 import grpc.aio
-import psutil
 import pytest
 
 from nextgen.cli.local.plan import CERTS_FOLDER, make_plan_on_free_ports
@@ -191,15 +192,22 @@ async def what_strangers_get(
     return found
 
 
+_OPEN_PORTS = """
+import sys, psutil
+root = psutil.Process(int(sys.argv[1]))
+for process in (root, *root.children(recursive=True)):
+    for connection in process.net_connections("inet"):
+        if connection.status == psutil.CONN_LISTEN:
+            print(connection.laddr.port)
+"""
+"""In a process of its own: pysyncobj replaces ``socket.inet_ntop``, which psutil needs, by one that
+works on Windows only."""
+
+
 def open_ports(pid: int | None) -> set[int]:
     assert pid is not None
-    processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    return {
-        connection.laddr.port
-        for process in processes
-        for connection in process.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    }
+    command = [sys.executable, "-c", _OPEN_PORTS, str(pid)]
+    return set(map(int, subprocess.run(command, capture_output=True, check=True).stdout.split()))
 
 
 @pytest.mark.timeout(300)

@@ -66,13 +66,14 @@ class FakeMessage:
         ("pulsar://a:1,b:2/", "pulsar://a:1,b:2"),
         ("a:1, b:2", "pulsar://a:1,b:2"),
         ("[::1]:6650", "pulsar://[::1]:6650"),
+        ("pulsar+ssl://a:1", "pulsar+ssl://a:1"),
     ],
 )
 def test_a_target_is_a_service_url_or_the_addresses_of_one(target: str, url: str, tmp_path: Path):
     assert service_url_of(target, tmp_path) == url
 
 
-@pytest.mark.parametrize("target", ["http://a:1", "pulsar+ssl://a:1", "a", "pulsar://a"])
+@pytest.mark.parametrize("target", ["http://a:1", "pulsar+ssl://a", "a", "pulsar://a"])
 def test_another_target_is_refused(target: str, tmp_path: Path):
     with pytest.raises(RefusesToStart, match="host:port"):
         service_url_of(target, tmp_path)
