@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
 import structlog
 
@@ -43,6 +44,8 @@ CONFIRM_MS_MAX = 2_000
 
 HAND_OVER_MS_MAX = 3_000
 """Time-out for handing leadership over at a stop. After that the others elect by themselves."""
+
+Answer = TypeVar("Answer")
 
 _logger = structlog.get_logger(__name__)
 
@@ -249,23 +252,13 @@ class ClusterManager:
         self, request: cluster_pb.ChangeReplicasRequest
     ) -> cluster_pb.ChangeReplicasResponse:
         """Add an operator's wish to the shard map: see ``LeaderTerm.change_replicas``."""
-        if self._leader_term is None:
-            raise self.not_leader()
-        try:
-            return await self._leader_term.change_replicas(request)
-        except NotLeader:
-            raise self.not_leader() from None
+        return await self._as_leader(lambda term: term.change_replicas(request))
 
     async def set_quotas(
         self, request: cluster_pb.SetQuotasRequest
     ) -> cluster_pb.SetQuotasResponse:
         """Set quotas of brokers and tenants: see ``LeaderTerm.set_quotas``."""
-        if self._leader_term is None:
-            raise self.not_leader()
-        try:
-            return await self._leader_term.set_quotas(request)
-        except NotLeader:
-            raise self.not_leader() from None
+        return await self._as_leader(lambda term: term.set_quotas(request))
 
     async def quotas(self) -> cluster_pb.GetQuotasResponse:
         """Return the present quotas, linearizable.
@@ -281,23 +274,13 @@ class ClusterManager:
         self, request: cluster_pb.ExcludeNodeRequest
     ) -> cluster_pb.ExcludeNodeResponse:
         """Exclude a node: see ``exclusion.exclude_node``."""
-        if self._leader_term is None:
-            raise self.not_leader()
-        try:
-            return await exclude_node(self._leader_term, request, self.node_id)
-        except NotLeader:
-            raise self.not_leader() from None
+        return await self._as_leader(lambda term: exclude_node(term, request, self.node_id))
 
     async def set_configuration(
         self, request: cluster_pb.SetConfigurationRequest
     ) -> cluster_pb.SetConfigurationResponse:
         """Set overrides of settings: see ``LeaderTerm.set_configuration``."""
-        if self._leader_term is None:
-            raise self.not_leader()
-        try:
-            return await self._leader_term.set_configuration(request)
-        except NotLeader:
-            raise self.not_leader() from None
+        return await self._as_leader(lambda term: term.set_configuration(request))
 
     async def configuration(self) -> cluster_pb.GetConfigurationResponse:
         """Return the present overrides of settings, linearizable.
@@ -308,6 +291,15 @@ class ClusterManager:
         leader_term = await self._confirmed_term()
         held = wire.configuration_to_proto(leader_term.committed.configuration)
         return cluster_pb.GetConfigurationResponse(configuration=held)
+
+    async def _as_leader(self, change: Callable[[LeaderTerm], Awaitable[Answer]]) -> Answer:
+        """Make a change in the present term; a caller of another node is sent to the leader."""
+        if self._leader_term is None:
+            raise self.not_leader()
+        try:
+            return await change(self._leader_term)
+        except NotLeader:
+            raise self.not_leader() from None
 
     async def cluster_state(self) -> cluster_pb.ClusterUpdate:
         """Return the full state that a connecting node gets, linearizable.
