@@ -83,7 +83,7 @@ def start_load(
     system: PulsarSystem, options: argparse.Namespace, stem: str
 ) -> subprocess.Popen[str]:
     command = [
-        *(sys.executable, "-m", "benchmarks.support.zipf_producers"),
+        *(sys.executable, "-m", "benchmarks.support.balance.zipf_producers"),
         *("--service-url", system.service_url, "--stem", stem),
         *("--topics", str(options.topics), "--rate", str(options.rate)),
         *("--skew", str(options.skew)),

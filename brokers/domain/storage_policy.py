@@ -67,7 +67,8 @@ class StoragePolicy:
     """Of a shadow: entries of a subscription's backlog at which it continues at the end."""
 
     is_bound: bool = False
-    """Whether placement rules say which brokers may have the topic. Only told, in load reports."""
+    """Whether placement rules restrict the topic's brokers. Load reports say so; nothing else reads
+    it."""
 
     @property
     def keeps_by_time(self) -> bool:

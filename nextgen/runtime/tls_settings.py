@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """A certificate (with intermediate ones behind it), its key, and whom to trust; all PEM."""
+    """PEM files: a certificate with its intermediate ones, its key, and the trusted authorities."""
 
     cert_file: Path
     key_file: Path

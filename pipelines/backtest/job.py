@@ -40,7 +40,7 @@ LOADS_SCHEMA = 11
 """The first version of exports that has loads of segments."""
 
 SHOWN_MAX = 200
-"""Rows of each table on the page, and differences that are told as findings at most."""
+"""Most rows of each table on the page, and most differences that the summary lists."""
 
 TERMS_MAX = 10_000
 CHANGES_MAX = 1_000

@@ -47,7 +47,7 @@ async def test_an_excluded_broker_is_cut_off_at_once_and_never_comes_back(tmp_pa
                 while any(broker.is_live for broker in (await client.cluster()).brokers):
                     await asyncio.sleep(0.05)
 
-            # At its next start it is told at once that it will never be a member.
+            # A restarted node ends as soon as the cluster manager refuses it.
             await cluster.restart("broker-1")
             async with timeout(ENDS_S_MAX):
                 while cluster.is_running("broker-1"):

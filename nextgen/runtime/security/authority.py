@@ -174,7 +174,8 @@ class Authority:
             _check_absent(cert_file, key_file)
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._signed(key, request, at)
-        # The key first: whoever reloads finds the pair unusable in between, and keeps the old one.
+        # Between the two writes key and certificate do not match, so a process that reloads them
+        # then goes on with the former pair.
         _write(key_file, _key_pem(key), replace=replace, mode=0o600)
         _write(cert_file, _cert_pem(certificate), replace=replace, mode=0o644)
         return IssuedFiles(cert_file, key_file, certificate.not_valid_after_utc)

@@ -95,7 +95,7 @@ class BrokerMeasured:
         return max(0, rest) // max(1, self.unnamed_units)
 
     def settle(self, reported: Mapping[str, int]) -> None:
-        """Take back what was booked of units that were not moved, by what a report names.
+        """Count units at their old broker again whose planned move a later report does not show.
 
         A broker looks at its own report only, so that the order of reports does not matter.
         """

@@ -1,4 +1,4 @@
-"""gRPC between nodes over TLS: whom a server answers, and whom a caller talks to."""
+"""gRPC over TLS: servers check the role of their callers, callers the role of the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One node's rounds: when they are planned, of which brokers, and who is told."""
+"""When a node plans a balance, which brokers it includes, and which leaders get the plan."""
 
 from __future__ import annotations
 

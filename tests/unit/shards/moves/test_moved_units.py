@@ -1,4 +1,4 @@
-"""Units that were moved to even brokers out rest for a grace, whoever moved them."""
+"""A unit that a rebalance or the balance has moved is not moved again within the grace."""
 
 from __future__ import annotations
 

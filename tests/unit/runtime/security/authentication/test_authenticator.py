@@ -1,4 +1,4 @@
-"""Which role a client has, what is remembered of a check, and for whom proxies act."""
+"""A client's role, the cache of checked tokens, and the original principals of proxies."""
 
 from __future__ import annotations
 

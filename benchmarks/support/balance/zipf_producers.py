@@ -1,11 +1,11 @@
-"""Sends to many topics, few of which have most of the load, by the stock client, until told to end.
+"""A load generator: the stock client publishes to many topics with rates of a Zipf distribution.
 
 The topic of number n gets a part of the rate in proportion to 1 ÷ (n + 1) to the power of
 ``--skew``. A line is printed when all producers are open. The end of standard input ends it: then
 each topic is read again by a new subscription, and the last line has what was sent, acknowledged
 and lost, and the longest time from a send to its receipt. One that a client sent twice counts once.
 
-python -m benchmarks.support.zipf_producers --service-url pulsar://… --stem persistent://t/n/x-
+python -m benchmarks.support.balance.zipf_producers --service-url pulsar://… --stem persistent://t/n/x-
     --topics 300 --rate 600 [--skew 1.0] [--bytes 1000]
 """
 
