@@ -19,6 +19,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
 from nextgen.kernel.errors import Forbidden, MetadataError, Overloaded, Unauthenticated
+from nextgen.kernel.governance.access import Principal
 from nextgen.pulsar.errors import server_error_of
 from nextgen.runtime.security.authentication.authenticator import NO_METHOD, Authenticator
 from nextgen.runtime.security.authentication.provider import (
@@ -26,7 +27,6 @@ from nextgen.runtime.security.authentication.provider import (
     Certificate,
     Credentials,
 )
-from nextgen.runtime.security.authorization import Principal
 from nextgen.tasks.background import start
 from protos.pulsar.PulsarApi_pb2 import (
     AuthData,

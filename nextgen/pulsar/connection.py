@@ -14,6 +14,7 @@ from typing import cast
 import structlog
 
 from nextgen.kernel.errors import Forbidden, MetadataError
+from nextgen.kernel.governance.access import ANONYMOUS, CLUSTER, Action, Principal
 from nextgen.kernel.input.short_text import shortened
 from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
 from nextgen.kernel.limits.inbound import (
@@ -40,9 +41,8 @@ from nextgen.pulsar.frames import (
 )
 from nextgen.pulsar.greeting import NO_REQUEST_ID, PROTOCOL_VERSION, Greeting, shared_flags
 from nextgen.pulsar.keep_alive import KeepAlive
-from nextgen.runtime.security import authorization
 from nextgen.runtime.security.authentication.provider import Certificate
-from nextgen.runtime.security.authorization import ANONYMOUS, CLUSTER, Action, Principal
+from nextgen.runtime.security.authorization import everyone as authorization
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
     CommandConnect,

@@ -21,6 +21,7 @@ import structlog
 
 from nextgen.kernel.errors import MetadataError, Overloaded, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import ANONYMOUS, Action, Resource
 from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
 from nextgen.kernel.limits.listing import TOPIC_LIST_FREE_BYTES
 from nextgen.kernel.routing.names import (
@@ -40,8 +41,7 @@ from nextgen.pulsar.topic_lists.permits import MemoryPermits
 from nextgen.pulsar.topic_lists.ports import ListQuestion, TopicLists
 from nextgen.pulsar.topic_lists.session import Client
 from nextgen.pulsar.topic_lists.settings import TopicListSettings
-from nextgen.runtime.security import authorization
-from nextgen.runtime.security.authorization import ANONYMOUS, Action, Resource
+from nextgen.runtime.security.authorization import everyone as authorization
 from nextgen.tasks.background import start
 from protos.pulsar import PulsarApi_pb2 as pulsar
 

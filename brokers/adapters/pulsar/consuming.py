@@ -30,13 +30,13 @@ from brokers.service.subscriptions.subscription import (
     Subscription,
 )
 from brokers.service.topics.topic import Topic
+from nextgen.kernel.governance.access import ANONYMOUS, Action, Resource
 from nextgen.kernel.limits.pulsar import (
     HANDLES_PER_CONNECTION_MAX,
 )
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.pulsar.frames import MalformedFrame
-from nextgen.runtime.security import authorization
-from nextgen.runtime.security.authorization import ANONYMOUS, Action, Resource
+from nextgen.runtime.security.authorization import everyone as authorization
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _ACTIVE_CHANGE_VERSION = 12

@@ -27,6 +27,7 @@ from brokers.service.entry_metadata import stamp_problem
 from brokers.service.producing.producers import Producer, ProducerRequest
 from brokers.service.topics.topic import Topic
 from brokers.wire import is_managed, stated_schema
+from nextgen.kernel.governance.access import ANONYMOUS, Action, Resource
 from nextgen.kernel.limits.pulsar import (
     HANDLES_PER_CONNECTION_MAX,
     PRODUCER_NAME_BYTES_MAX,
@@ -36,8 +37,7 @@ from nextgen.kernel.limits.pulsar import (
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.pulsar.frames import MalformedFrame
 from nextgen.pulsar.payload import ChecksumMismatch, open_payload
-from nextgen.runtime.security import authorization
-from nextgen.runtime.security.authorization import ANONYMOUS, Action, Resource
+from nextgen.runtime.security.authorization import everyone as authorization
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _SEQUENCE_ID_MAX = 2**63 - 1

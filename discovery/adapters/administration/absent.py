@@ -12,7 +12,7 @@ from typing import Any
 from discovery.adapters.rest.answer import DONE, Answer, content
 from discovery.adapters.rest.request import RestRequest
 from discovery.adapters.rest.route import Route
-from nextgen.runtime.security.authorization import Action
+from nextgen.kernel.governance.access import Action
 
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"

@@ -15,8 +15,8 @@ from discovery.adapters.rest.answer import TEXT, Answer, RestFailure, content, t
 from discovery.adapters.rest.request import RestRequest, shown
 from discovery.adapters.rest.route import TEXT_VALUE, Route, Work
 from discovery.ports import Directory, ServiceConfiguration
+from nextgen.kernel.governance.access import Action
 from nextgen.pulsar.policies.whole_policies import WHOLE_BUNDLE
-from nextgen.runtime.security.authorization import Action
 
 
 class HeldNamespaces(Protocol):

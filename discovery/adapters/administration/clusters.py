@@ -11,9 +11,9 @@ from pydantic import BaseModel, TypeAdapter
 from discovery.adapters.rest.answer import Answer, RestFailure, content
 from discovery.adapters.rest.request import RestRequest, shown
 from discovery.adapters.rest.route import Body, Route
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.routing.names import parse_tenant
 from nextgen.pulsar.service_urls import split_urls
-from nextgen.runtime.security.authorization import Action
 
 _CLUSTERS = "/admin/v2/clusters"
 _CLUSTER = f"{_CLUSTERS}/{{cluster}}"

@@ -12,8 +12,8 @@ from discovery.ports import Directory, ServiceConfiguration
 from nextgen.client.cluster.configuration import overrides
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.governance.service_settings import DEFAULT_TEXTS, runtime_texts
-from nextgen.runtime.security.authorization import Action
 
 _PATH = "/admin/v2/brokers/configuration"
 

@@ -14,8 +14,8 @@ from discovery.service.admin.deadline import Deadline
 from discovery.service.tenancy.namespace_backlogs import NamespaceBacklogs
 from discovery.service.tenancy.namespaces import NamespaceService
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_MAX_MS
-from nextgen.runtime.security.authorization import Action
 
 _SUBSCRIPTION = "{subscription}"
 

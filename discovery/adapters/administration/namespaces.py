@@ -33,11 +33,11 @@ from discovery.service.tenancy.namespaces import NamespaceService
 from discovery.service.tenancy.object_policies import ObjectPolicies
 from discovery.service.tenancy.tenants import TenantService
 from nextgen.client.wire.policies import policies_from_proto
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_MAX_MS
 from nextgen.pulsar.policies import whole_policies
 from nextgen.pulsar.policies.policy_types import Names
 from nextgen.pulsar.policies.whole_policies import WHOLE_BUNDLE
-from nextgen.runtime.security.authorization import Action
 
 _NAMESPACES = "/admin/v2/namespaces"
 NAMESPACE = f"{_NAMESPACES}/{{tenant}}/{{namespace}}"

@@ -14,6 +14,7 @@ from discovery.adapters.rest.request import RestRequest, shown
 from discovery.adapters.rest.route import BOOLEAN, TEXT_VALUE, Body, Route
 from discovery.service.admin.deadline import Deadline
 from discovery.service.tenancy.object_policies import ObjectPolicies
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.governance.policies import Policies
 from nextgen.kernel.routing.names import Domain
 from nextgen.pulsar.policies.policy_table import (
@@ -22,7 +23,6 @@ from nextgen.pulsar.policies.policy_table import (
     checked,
     without_contradiction,
 )
-from nextgen.runtime.security.authorization import Action
 
 APPLIED = {"applied": BOOLEAN}
 """The query of a read: with true the value in force, which may be the namespace's or tenant's."""

@@ -13,12 +13,12 @@ from discovery.adapters.rest.request import RestRequest
 from discovery.adapters.rest.route import TEXT_VALUE, Body, Route
 from discovery.service.admin.deadline import Deadline
 from discovery.service.tenancy.object_policies import ObjectPolicies
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.governance.policies import Policies
 from nextgen.pulsar.policies import whole_policies
 from nextgen.pulsar.policies.policy_table import without_contradiction
 from nextgen.pulsar.policies.policy_types import BacklogQuotaBody
 from nextgen.pulsar.policies.whole_policies import STORAGE_QUOTA, with_quota
-from nextgen.runtime.security.authorization import Action
 
 _KIND = {"backlogQuotaType": TEXT_VALUE}
 

@@ -19,9 +19,9 @@ from discovery.adapters.rest.route import Body, Route
 from discovery.service.admin.deadline import Deadline
 from discovery.service.tenancy.object_policies import ObjectPolicies
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.limits.shadow import SHADOW_LIST_BODY_BYTES_MAX, SHADOWS_PER_TOPIC_MAX
 from nextgen.kernel.routing.names import Domain, InvalidName, TopicName, parse_topic
-from nextgen.runtime.security.authorization import Action
 
 _BODY = Body(TypeAdapter(list[str]), bytes_max=SHADOW_LIST_BODY_BYTES_MAX)
 

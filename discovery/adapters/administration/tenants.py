@@ -17,7 +17,7 @@ from discovery.adapters.rest.request import RestRequest
 from discovery.adapters.rest.route import BOOLEAN, Body, Route
 from discovery.service.admin.deadline import Deadline
 from discovery.service.tenancy.tenants import TenantInfo, TenantService
-from nextgen.runtime.security.authorization import Action
+from nextgen.kernel.governance.access import Action
 
 _TENANTS = "/admin/v2/tenants"
 _TENANT = f"{_TENANTS}/{{tenant}}"

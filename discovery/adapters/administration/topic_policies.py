@@ -20,11 +20,11 @@ from discovery.adapters.rest.request import RestRequest, shown
 from discovery.adapters.rest.route import Body, Route
 from discovery.service.admin.deadline import Deadline
 from discovery.service.tenancy.object_policies import ObjectPolicies
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.governance.policies import Policies
 from nextgen.pulsar.policies import policy_checks as checks
 from nextgen.pulsar.policies import policy_types as types
 from nextgen.pulsar.policies.policy_table import POLICIES, UNSET, Policy
-from nextgen.runtime.security.authorization import Action
 
 _OF_NAMESPACES = {policy.name: policy for policy in POLICIES}
 

@@ -16,10 +16,10 @@ from discovery.adapters.rest.route import BOOLEAN, TEXT_VALUE, Route
 from discovery.ports import Directory
 from nextgen.kernel.errors import InvalidRequest, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import Action
 from nextgen.pulsar.metadata_commands import TopicDirectory
 from nextgen.pulsar.policies.whole_policies import WHOLE_BUNDLE
 from nextgen.pulsar.service_urls import split_urls
-from nextgen.runtime.security.authorization import Action
 
 _SCHEMA_VERSION_BYTES = 8
 _TOPIC = "/{tenant}/{namespace}/{topic}"

@@ -15,12 +15,12 @@ from discovery.adapters.rest.request import RestRequest, shown
 from discovery.adapters.rest.route import TEXT_VALUE, Route, Work
 from discovery.service.admin.topic_operations import TopicOperations
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.limits.rest import REST_MESSAGE_HEADERS_BYTES_MAX
 from nextgen.kernel.limits.stream import POSITION_MAX
 from nextgen.kernel.routing.names import Domain, TopicName
 from nextgen.pulsar.compression import NotDecompressed, decompressed
 from nextgen.pulsar.payload import open_payload
-from nextgen.runtime.security.authorization import Action
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
 from protos.nextgen.v1.broker_service_pb2 import MessagePosition
 from protos.pulsar.PulsarApi_pb2 import MessageMetadata

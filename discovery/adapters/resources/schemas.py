@@ -22,9 +22,9 @@ from discovery.adapters.rest.route import BOOLEAN, Body, Route, Work
 from discovery.service.admin.topic_operations import TopicOperations
 from nextgen.kernel.errors import InvalidRequest, Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.limits.rest import REST_SCHEMA_BODY_BYTES_MAX
 from nextgen.kernel.routing.names import TopicName
-from nextgen.runtime.security.authorization import Action
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
 from protos.nextgen.v1.policies_pb2 import SchemaCompatibility
 from protos.pulsar.PulsarApi_pb2 import Schema

@@ -19,6 +19,7 @@ from discovery.adapters.rest.route import BOOLEAN, TEXT_VALUE, Route
 from discovery.service.admin.ordered_walk import Entry
 from nextgen.kernel.errors import InvalidRequest, Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
 from nextgen.kernel.routing.names import PARTITION_SUFFIX, Domain, NamespaceName
 from nextgen.kernel.routing.property_filter import (
@@ -28,7 +29,6 @@ from nextgen.kernel.routing.property_filter import (
     parse_filter,
 )
 from nextgen.kernel.routing.system_topics import is_system_topic
-from nextgen.runtime.security.authorization import Action
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 
 _DOMAINS_LISTED = {

@@ -27,8 +27,8 @@ from discovery.adapters.rest.route import BOOLEAN, Body, Route, Work
 from discovery.service.admin.topic_operations import TopicOperations
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.routing.names import Domain, TopicName
-from nextgen.runtime.security.authorization import Action
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
 
 _STATS = (

@@ -16,10 +16,10 @@ from discovery.adapters.rest.request import RestRequest
 from discovery.adapters.rest.route import BOOLEAN, TEXT_VALUE, Body, Route, Work
 from discovery.service.admin.topic_operations import TopicOperations
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.limits.cluster import PARTITIONS_PER_TOPIC_MAX
 from nextgen.kernel.routing.names import InvalidName, TopicName
 from nextgen.kernel.routing.shadows import shadow_source_of
-from nextgen.runtime.security.authorization import Action
 from protos.nextgen.v1.shard_service_pb2 import (
     TOPIC_FORM_WITH_PARTITIONS,
     TOPIC_FORM_WITHOUT_PARTITIONS,

@@ -38,15 +38,15 @@ from discovery.adapters.rest.table import RouteTable, variables
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.command_dispatcher import CommandDispatcher
 from nextgen.kernel.errors import MetadataError, Overloaded, Unauthenticated
+from nextgen.kernel.governance.access import ANONYMOUS, CLUSTER, Principal, Resource
 from nextgen.kernel.input.short_text import shortened
 from nextgen.kernel.limits.inbound import LOG_FIELD_CHARACTERS_MAX
 from nextgen.kernel.limits.rest import REST_TENANT_REQUESTS_MAX
 from nextgen.kernel.routing.names import InvalidName
 from nextgen.pulsar.policies.refusal import PolicyRefused
-from nextgen.runtime.security import authorization
 from nextgen.runtime.security.authentication.authenticator import Authenticator
 from nextgen.runtime.security.authentication.header import HEADER, credentials_in
-from nextgen.runtime.security.authorization import ANONYMOUS, Principal, Resource
+from nextgen.runtime.security.authorization import everyone as authorization
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="Pulsar", Basic realm="Pulsar"'}
 _OPENAPI_PATH = "/openapi.json"
@@ -223,7 +223,7 @@ def _resource(request: RestRequest) -> Resource:
         return Resource.topic(request.topic().text)
     if "namespace" in parts:
         return Resource.namespace(request.namespace().text)
-    return Resource.tenant(request.tenant()) if "tenant" in parts else authorization.CLUSTER
+    return Resource.tenant(request.tenant()) if "tenant" in parts else CLUSTER
 
 
 def _unserved(request: web.Request, routes: Mapping[str, Route]) -> RestFailure:

@@ -15,10 +15,10 @@ from pydantic import TypeAdapter
 
 from discovery.adapters.rest.answer import JSON, Answer, Stream
 from discovery.adapters.rest.request import RestRequest
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.limits.cluster import NAME_PART_BYTES_MAX, TOPIC_LOCAL_NAME_BYTES_MAX
 from nextgen.kernel.limits.rest import REST_BODY_BYTES_MAX
 from nextgen.kernel.routing.names import Domain
-from nextgen.runtime.security.authorization import Action
 
 Schema = Mapping[str, Any]
 """A JSON schema."""

@@ -14,11 +14,11 @@ from discovery.adapters.scalable.topics import TOPIC
 from discovery.service.scalable.layouts import MIGRATE, LayoutService
 from discovery.service.scalable.topics import ScalableTopics, segment_of
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.limits.scalable import BUCKETS_PER_SEGMENT_MAX
 from nextgen.kernel.routing.names import Domain
 from nextgen.kernel.scalable.buckets import equal_buckets
 from nextgen.kernel.scalable.ranges import HashRange
-from nextgen.runtime.security.authorization import Action
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.layouts_pb2 import ScalableTopic, TopicSegment
 

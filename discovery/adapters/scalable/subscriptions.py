@@ -11,8 +11,8 @@ from discovery.adapters.rest.route import Route, Work
 from discovery.adapters.scalable.topics import TOPIC
 from discovery.service.scalable.layouts import LayoutService
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.routing.names import Domain
-from nextgen.runtime.security.authorization import Action
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 
 SUBSCRIPTION = f"{TOPIC}/subscriptions/{{subscription}}"

@@ -19,10 +19,10 @@ from discovery.adapters.scalable.stats_sum import StatsSum
 from discovery.service.scalable.topics import ScalableTopics, name_of, segment_of
 from nextgen.client.wire.policies import policies_from_proto
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.limits.scalable import SEGMENTS_PER_TOPIC_MAX
 from nextgen.kernel.routing.names import Domain
 from nextgen.pulsar.policies.policy_table import UNSET, Policy
-from nextgen.runtime.security.authorization import Action
 
 SCALABLE = "/admin/v2/scalable/{tenant}/{namespace}"
 TOPIC = f"{SCALABLE}/{{topic}}"

@@ -9,16 +9,16 @@ from typing import Any
 from google.protobuf.message import Message
 
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
-from nextgen.kernel.routing.names import PARTITION_SUFFIX, Domain, InvalidName, parse_topic
-from nextgen.runtime.security import authorization
-from nextgen.runtime.security.authorization import (
+from nextgen.kernel.governance.access import (
     ANONYMOUS,
     CLUSTER,
     Action,
     Resource,
     ResourceKind,
 )
+from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
+from nextgen.kernel.routing.names import PARTITION_SUFFIX, Domain, InvalidName, parse_topic
+from nextgen.runtime.security.authorization import everyone as authorization
 
 _ACTIONS: Mapping[str, Action] = MappingProxyType(
     {

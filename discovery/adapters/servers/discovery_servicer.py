@@ -31,9 +31,9 @@ from discovery.service.status import StatusService
 from discovery.service.watches.registry import AnyWatch, WatchRegistry
 from nextgen.client.wire.errors import abort
 from nextgen.kernel.errors import DeadlineExceeded, Forbidden, InvalidRequest, MetadataError
+from nextgen.kernel.governance.access import ANONYMOUS, CLUSTER, Action
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_DEFAULT_MS, REQUEST_TIMEOUT_MAX_MS
-from nextgen.runtime.security import authorization
-from nextgen.runtime.security.authorization import ANONYMOUS, CLUSTER, Action
+from nextgen.runtime.security.authorization import everyone as authorization
 from nextgen.runtime.telemetry import tracing
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb

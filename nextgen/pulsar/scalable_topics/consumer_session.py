@@ -21,6 +21,7 @@ from typing import Protocol
 import structlog
 
 from nextgen.kernel.errors import Forbidden, MetadataError
+from nextgen.kernel.governance.access import ANONYMOUS, Action, Resource
 from nextgen.kernel.limits.scalable import (
     CONSUMER_SESSIONS_MAX,
     CONSUMER_SESSIONS_PER_CONNECTION_MAX,
@@ -36,8 +37,7 @@ from nextgen.pulsar.scalable_topics.ports import (
     ScalableConsumers,
 )
 from nextgen.pulsar.topic_lists.session import Client
-from nextgen.runtime.security import authorization
-from nextgen.runtime.security.authorization import ANONYMOUS, Action, Resource
+from nextgen.runtime.security.authorization import everyone as authorization
 from nextgen.tasks.background import start
 from protos.nextgen.v1.layouts_pb2 import TopicSegment
 from protos.pulsar import PulsarApi_pb2 as pulsar

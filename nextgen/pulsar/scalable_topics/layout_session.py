@@ -21,6 +21,7 @@ import structlog
 
 from nextgen.kernel.errors import Forbidden, MetadataError, Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import ANONYMOUS, Action, Resource
 from nextgen.kernel.limits.scalable import (
     LAYOUT_WATCH_ATTEMPTS_MAX,
     LAYOUT_WATCH_RETRY_MS,
@@ -33,8 +34,7 @@ from nextgen.pulsar.metadata_commands import shown
 from nextgen.pulsar.scalable_topics.dag import classic_dag, dag_of
 from nextgen.pulsar.scalable_topics.ports import ScalableTopics, WatchedLayout
 from nextgen.pulsar.topic_lists.session import Client
-from nextgen.runtime.security import authorization
-from nextgen.runtime.security.authorization import ANONYMOUS, Action, Resource
+from nextgen.runtime.security.authorization import everyone as authorization
 from nextgen.tasks.background import start
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from nextgen.kernel.errors import Forbidden, MetadataError, Overloaded, Refused
+from nextgen.kernel.governance.access import ANONYMOUS, Action, Resource
 from nextgen.kernel.limits.listing import TOPIC_LIST_FREE_BYTES, TOPIC_WATCH_RETRY_MS
 from nextgen.kernel.limits.pulsar import TOPIC_LIST_BYTES_MAX
 from nextgen.kernel.limits.scalable import (
@@ -40,8 +41,7 @@ from nextgen.pulsar.topic_lists.hash import HASH_CHARACTERS
 from nextgen.pulsar.topic_lists.parts import NAME_BYTES_OVERHEAD, parts_of, size_of
 from nextgen.pulsar.topic_lists.permits import MemoryPermits
 from nextgen.pulsar.topic_lists.session import Client
-from nextgen.runtime.security import authorization
-from nextgen.runtime.security.authorization import ANONYMOUS, Action, Resource
+from nextgen.runtime.security.authorization import everyone as authorization
 from nextgen.tasks.background import start
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from nextgen.kernel.errors import Forbidden, MetadataError, Overloaded, Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import ANONYMOUS, Action, Resource
 from nextgen.kernel.limits.listing import (
     TOPIC_LIST_FREE_BYTES,
     TOPIC_WATCH_RETRY_MS,
@@ -42,8 +43,7 @@ from nextgen.pulsar.topic_lists.pattern import (
 from nextgen.pulsar.topic_lists.permits import MemoryPermits
 from nextgen.pulsar.topic_lists.ports import TopicListChange, TopicLists, WatchedTopicList
 from nextgen.pulsar.topic_lists.settings import DEFAULT_TOPIC_LISTS, TopicListSettings
-from nextgen.runtime.security import authorization
-from nextgen.runtime.security.authorization import ANONYMOUS, Action, Resource
+from nextgen.runtime.security.authorization import everyone as authorization
 from nextgen.tasks.background import start
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from nextgen.kernel.governance.access import Principal
 from nextgen.kernel.limits.inbound import AUTH_DATA_BYTES_MAX
 from nextgen.pulsar.client_identity import REFRESH
 from nextgen.pulsar.connection import PulsarConnection
@@ -16,7 +17,6 @@ from nextgen.pulsar.greeting import NO_REQUEST_ID, Greeting
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.runtime.security.authentication.authenticator import Authenticator
 from nextgen.runtime.security.authentication.certificate_provider import CertificateProvider
-from nextgen.runtime.security.authorization import Principal
 from protos.pulsar.PulsarApi_pb2 import (
     AuthData,
     BaseCommand,

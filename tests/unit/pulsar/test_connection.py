@@ -6,6 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from nextgen.kernel.errors import Forbidden, Overloaded, Refused
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
 from nextgen.kernel.limits.pulsar import (
     PULSAR_FEATURE_SETS_MAX,
@@ -19,8 +20,7 @@ from nextgen.pulsar.frames import RawFrame, encode_command, encode_frame
 from nextgen.pulsar.greeting import NO_REQUEST_ID, Greeting, shared_flags
 from nextgen.pulsar.inbound import InboundBudget
 from nextgen.pulsar.keep_alive import KeepAlive
-from nextgen.runtime.security import authorization
-from nextgen.runtime.security.authorization import Action
+from nextgen.runtime.security.authorization import everyone as authorization
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
     CommandConnect,

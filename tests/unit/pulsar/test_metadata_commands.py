@@ -19,7 +19,7 @@ from nextgen.kernel.limits.pulsar import PULSAR_MESSAGE_BYTES_MAX, TOPIC_LIST_BY
 from nextgen.pulsar.frames import encode_command
 from nextgen.pulsar.metadata_commands import Located, MetadataCommands, StoredSchema
 from nextgen.pulsar.topic_lists.permits import MemoryPermits
-from nextgen.runtime.security import authorization
+from nextgen.runtime.security.authorization import everyone as authorization
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 from tests.support.pulsar.fake_topic_lists import FakeListClient

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from nextgen.kernel.errors import Forbidden
+from nextgen.kernel.governance.access import Action, Resource
 from nextgen.kernel.limits.pulsar import CONNECTION_REQUESTS_MAX
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.pulsar.frames import FIELD_OF_TYPE
 from nextgen.pulsar.topic_lists.hash import topics_hash
 from nextgen.pulsar.topic_lists.settings import TopicListSettings
-from nextgen.runtime.security import authorization
-from nextgen.runtime.security.authorization import Action, Resource
+from nextgen.runtime.security.authorization import everyone as authorization
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.brokers.world import TOPIC, BrokerWorld, settle
 from tests.support.pulsar.bad_patterns import CASES, PatternCase

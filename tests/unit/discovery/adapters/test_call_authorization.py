@@ -4,9 +4,9 @@ import pytest
 
 from discovery.adapters.servers.call_authorization import action_of, authorizer
 from nextgen.kernel.errors import Forbidden, InvalidRequest
+from nextgen.kernel.governance.access import CLUSTER, Action, Resource
 from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
-from nextgen.runtime.security import authorization
-from nextgen.runtime.security.authorization import CLUSTER, Action, Resource
+from nextgen.runtime.security.authorization import everyone as authorization
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 

@@ -27,7 +27,7 @@ from nextgen.kernel.limits.pulsar import (
 from nextgen.pulsar.frames import encode_command
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import MetadataCommands
-from nextgen.runtime.security import authorization
+from nextgen.runtime.security.authorization import everyone as authorization
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 from tests.support.pulsar.fast_path import KnowsEverything
 from tests.support.pulsar.frames import connect_frame, lookup_command

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from discovery.adapters.rest.answer import content
 from discovery.adapters.rest.route import Route
-from nextgen.runtime.security.authorization import Action
+from nextgen.kernel.governance.access import Action
 from tests.support.callers.role_proofs import OTHER_SECRET, PASSWORD, authenticator, token_of
 from tests.support.discovery.rest_server import serving
 

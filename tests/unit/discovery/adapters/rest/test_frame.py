@@ -12,13 +12,13 @@ from discovery.adapters.rest.answer import DONE, TEXT, RestFailure, content, tex
 from discovery.adapters.rest.route import BOOLEAN, Body, Route
 from nextgen.kernel.errors import DeadlineExceeded, Forbidden, InvalidRequest, Overloaded, Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import ANONYMOUS, CLUSTER, Action, Resource
 from nextgen.kernel.limits.rest import (
     REST_BODY_BYTES_MAX,
     REST_QUERY_PARAMETERS_MAX,
     REST_TENANT_REQUESTS_MAX,
 )
-from nextgen.runtime.security import authorization
-from nextgen.runtime.security.authorization import ANONYMOUS, Action, Resource
+from nextgen.runtime.security.authorization import everyone as authorization
 from tests.support.discovery.rest_server import serving
 
 
@@ -324,7 +324,7 @@ async def test_every_request_is_authorized_before_anything_is_begun(client, serv
     assert cluster.status == 403
     assert asked == [
         (ANONYMOUS, Action.CREATE, Resource.topic("persistent://acme/orders/paid")),
-        (ANONYMOUS, Action.READ, authorization.CLUSTER),
+        (ANONYMOUS, Action.READ, CLUSTER),
     ]
 
 

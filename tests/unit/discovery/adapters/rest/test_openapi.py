@@ -8,7 +8,7 @@ from discovery.adapters.resources.lookups import Lookups
 from discovery.adapters.rest.answer import DONE
 from discovery.adapters.rest.openapi import openapi_document
 from discovery.adapters.rest.route import BOOLEAN, Body, Route
-from nextgen.runtime.security.authorization import Action
+from nextgen.kernel.governance.access import Action
 from tests.support.discovery.rest_server import serving
 
 

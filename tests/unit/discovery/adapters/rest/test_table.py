@@ -5,7 +5,7 @@ import pytest
 from discovery.adapters.rest.answer import DONE
 from discovery.adapters.rest.route import Route
 from discovery.adapters.rest.table import RouteTable, variables
-from nextgen.runtime.security.authorization import Action
+from nextgen.kernel.governance.access import Action
 
 
 async def nothing(_request):

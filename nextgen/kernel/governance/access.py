@@ -1,13 +1,6 @@
-"""One decision for every entry point: whether a principal may do an action to a resource.
+"""The words of authorisation: who does what to which object.
 
-REST, gRPC and the Pulsar ports of discovery and brokers all call ``authorize``, at the connection
-or before the first effect of a request. Call it as an attribute of this module, so that there is
-one function to replace:
-
-    authorization.authorize(principal, Action.PRODUCE, Resource.topic(name.text))
-
-Cached lookups are the exception: a connection that may connect may look up what the cache knows. A
-call for each would cost them more than their answer.
+``access_rules`` decides with them; every port asks with them.
 """
 
 from __future__ import annotations
@@ -24,7 +17,7 @@ class Action(StrEnum):
     LOOK_UP = "look_up"
     LIST = "list"
     READ = "read"
-    """Read metadata, policies and statistics; consume messages."""
+    """Read metadata, policies and statistics."""
     CREATE = "create"
     CHANGE = "change"
     DELETE = "delete"
@@ -81,11 +74,3 @@ class Principal:
 
 ANONYMOUS = Principal("anonymous")
 """Every client of a server that does not authenticate its clients."""
-
-
-def authorize(principal: Principal, action: Action, resource: Resource) -> None:
-    """Return if ``principal`` may do ``action`` to ``resource``. Everybody may do everything.
-
-    Raises:
-        Forbidden: It may not. Nothing raises it yet; every caller answers it in its protocol.
-    """
