@@ -6,7 +6,8 @@ A shard that this process leads is called directly, see ``ShardRouter``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.client.cluster.link import ClusterLink
@@ -16,6 +17,11 @@ from nextgen.client.transport.shared_channels import SharedChannels
 from nextgen.kernel.errors import InvalidRequest, Unavailable
 from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_BYTES_MAX, PROPERTIES_BYTES_MAX
+from nextgen.kernel.limits.placement import (
+    NAMESPACE_POLICIES_BYTES_MAX,
+    PERMITTED_TOPIC_POLICIES_BYTES_MAX,
+    POLICIES_BYTES_MAX,
+)
 from nextgen.kernel.limits.shadow import SOURCE_POLICIES_BYTES_MAX
 from nextgen.kernel.limits.stream import STREAM_CHANNEL_KEEPALIVE_MS
 from nextgen.kernel.routing.names import parse_topic
@@ -59,11 +65,18 @@ from shards.domain.parent_gate import ParentKind
 from shards.metrics import NodeMetrics
 from shards.ports import Parent, ShardWatching
 
-_OBJECT_BYTES_MAX = PROPERTIES_BYTES_MAX + SOURCE_POLICIES_BYTES_MAX + 2_048
-"""The largest object, a source of shadows: properties, policies, and names, ids and numbers."""
-
-NAMES_PER_READ = PAGE_BYTES_MAX // _OBJECT_BYTES_MAX
-"""Objects per request: as many of the largest size as fit into an answer."""
+OBJECT_BYTES_MAX: Mapping[Kind, int] = MappingProxyType(
+    {
+        kind: PROPERTIES_BYTES_MAX + policies_bytes_max + 2_048
+        for kind, policies_bytes_max in (
+            (KIND_TENANT, POLICIES_BYTES_MAX),
+            (KIND_NAMESPACE, NAMESPACE_POLICIES_BYTES_MAX),
+            (KIND_TOPIC, max(SOURCE_POLICIES_BYTES_MAX, PERMITTED_TOPIC_POLICIES_BYTES_MAX)),
+        )
+    }
+)
+"""The largest object of each kind: properties, policies, and names, ids and numbers. A request asks
+for as many of the largest size as fit into an answer."""
 
 _PARENT_TIMEOUT_MS = 3_000
 """Milliseconds for one step of a create or delete in another shard, with an election there."""
@@ -148,11 +161,7 @@ class RoutedMetadata:
         for name in names:
             shard_id = self._router.shard_of_key(_routing_key(name.kind, name.name))
             by_shard.setdefault(shard_id, []).append(name)
-        groups = [
-            group[start : start + NAMES_PER_READ]
-            for group in by_shard.values()
-            for start in range(0, len(group), NAMES_PER_READ)
-        ]
+        groups = [part for group in by_shard.values() for part in _answerable(group)]
         pages = await asyncio.gather(
             *(self._read_at(group, timeout_ms, subscriber_id) for group in groups)
         )
@@ -311,6 +320,20 @@ def _rejected(result: CommandResult) -> Rejected | None:
     if not result.rejection_code:
         return None
     return Rejected(RejectionCode(result.rejection_code), result.message)
+
+
+def _answerable(names: Sequence[ObjectName]) -> Iterator[Sequence[ObjectName]]:
+    """Yield ``names`` in parts whose answers have ``PAGE_BYTES_MAX`` at most."""
+    part: list[ObjectName] = []
+    size_bytes = 0
+    for name in names:
+        size_bytes += OBJECT_BYTES_MAX[name.kind]
+        if part and size_bytes > PAGE_BYTES_MAX:
+            yield part
+            part, size_bytes = [], OBJECT_BYTES_MAX[name.kind]
+        part.append(name)
+    if part:
+        yield part
 
 
 def _routing_key(kind: Kind, name: str) -> str:

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 
 from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.governance.policies import Policies, PolicyLevel, check_policies
-from nextgen.kernel.limits.placement import POLICIES_BYTES_MAX
+from nextgen.kernel.limits.placement import (
+    NAMESPACE_POLICIES_BYTES_MAX,
+    PERMITTED_TOPIC_POLICIES_BYTES_MAX,
+    POLICIES_BYTES_MAX,
+)
 from nextgen.kernel.limits.shadow import SOURCE_POLICIES_BYTES_MAX
 
 PackedPolicies = bytes
@@ -48,14 +52,22 @@ def check_set(command: SetPolicies, level: PolicyLevel, version: int) -> Rejecte
             f"the policies of {level.value} {command.name} are at version {version}, "
             f"command expected {expected}",
         )
-    lists_shadows = bool(command.policies.shadow_topics)
-    bytes_max = SOURCE_POLICIES_BYTES_MAX if lists_shadows else POLICIES_BYTES_MAX
+    bytes_max = _bytes_max(command.policies, level)
     if len(command.packed) > bytes_max:
         return Rejected(
             RejectionCode.LIMIT_EXCEEDED,
             f"policies have {len(command.packed)} bytes, at most {bytes_max} are allowed",
         )
     return check_policies(command.policies, level)
+
+
+def _bytes_max(policies: Policies, level: PolicyLevel) -> int:
+    permits = bool(policies.permissions or policies.subscription_permissions)
+    if permits and level is PolicyLevel.NAMESPACE:
+        return NAMESPACE_POLICIES_BYTES_MAX
+    if policies.shadow_topics:
+        return SOURCE_POLICIES_BYTES_MAX
+    return PERMITTED_TOPIC_POLICIES_BYTES_MAX if permits else POLICIES_BYTES_MAX
 
 
 def changes_nothing(command: SetPolicies, present: PackedPolicies) -> bool:

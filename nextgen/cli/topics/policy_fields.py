@@ -81,6 +81,8 @@ def field_paths() -> Sequence[str]:
         if field.name == "stored":
             paths += [f"{_STORED}NAME", f"{_AUTO_SCALE}NAME"]
             continue
+        if field.message_type is not None and field.is_repeated:
+            continue
         inner = field.message_type.fields if field.message_type is not None else None
         paths += [f"{field.name}.{each.name}" for each in inner] if inner else [field.name]
     return paths
@@ -163,6 +165,8 @@ def _explicit(prefix: str, message: Any) -> Any:
         path = f"{prefix}{field.name}"
         if field.name == "stored":
             yield from ((f"{_STORED}{name}", value[name]) for name in sorted(value))
+        elif field.message_type is not None and field.is_repeated:
+            yield from ((f"{path}.{name}", shown) for name, shown in map(_grant, value))
         elif field.message_type is not None:
             yield from _explicit(f"{path}.", value)
         elif field.is_repeated:
@@ -172,6 +176,19 @@ def _explicit(prefix: str, message: Any) -> Any:
             yield path, _short_name(field, known.name) if known is not None else str(value)
         else:
             yield path, str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _grant(message: Any) -> tuple[str, str]:
+    """Return the role of a permission and its actions, or a subscription and its roles."""
+    name, held = message.DESCRIPTOR.fields[:2]
+    values = getattr(message, held.name)
+    if held.enum_type is not None:
+        known = held.enum_type.values_by_number
+        values = [
+            _short_name(held, known[value].name) if value in known else str(value)
+            for value in values
+        ]
+    return getattr(message, name.name), ",".join(values)
 
 
 def _short_name(field: FieldDescriptor, name: str) -> str:

@@ -11,6 +11,17 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from nextgen.kernel.governance.permissions import (
+    AuthAction,
+    Permission,
+    Permissions,
+    SubscriptionAuthMode,
+    SubscriptionPermission,
+    SubscriptionPermissions,
+    in_order,
+)
 from nextgen.kernel.governance.policies import (
     NO_POLICIES,
     AntiAffinity,
@@ -22,10 +33,14 @@ from nextgen.kernel.governance.policies import (
     Retention,
     SchemaCompatibility,
 )
+from nextgen.kernel.limits.placement import PERMISSIONS_UNPACKED_MAX, POLICIES_BYTES_MAX
 from protos.nextgen.v1 import policies_pb2 as pb
 
 _UNPACKED_MAX = 1_024
 """Size of the cache of policies by their bytes: the namespaces that a process serves at a time."""
+
+_EARLIER_AUTH_MODE = "subscriptionAuthMode"
+"""The name by which earlier releases stored ``subscription_auth_mode`` as JSON."""
 
 _Value = TypeVar("_Value")
 
@@ -50,11 +65,34 @@ ANTI_AFFINITIES: Mapping[int, AntiAffinity] = MappingProxyType(
         pb.PlacementRules.ANTI_AFFINITY_ZONE: AntiAffinity.ZONE,
     }
 )
+AUTH_ACTIONS: Mapping[int, AuthAction] = MappingProxyType(
+    {
+        number: AuthAction(name.removeprefix("AUTH_ACTION_").lower())
+        for name, number in pb.AuthAction.items()
+        if number
+    }
+)
+AUTH_MODES: Mapping[int, SubscriptionAuthMode] = MappingProxyType(
+    {
+        number: SubscriptionAuthMode(name.removeprefix("SUBSCRIPTION_AUTH_MODE_").lower())
+        for name, number in pb.SubscriptionAuthMode.items()
+        if number
+    }
+)
+_ACTION_NUMBERS: Mapping[AuthAction, pb.AuthAction] = MappingProxyType(
+    {action: getattr(pb, f"AUTH_ACTION_{action.name}") for action in AuthAction}
+)
 
 
 def policies_from_proto(message: pb.Policies) -> Policies:
     """Return the policies in ``message``, unchecked: ``check_policies`` checks them."""
     placement = message.placement
+    stored = dict(message.stored)
+    auth_mode = AUTH_MODES.get(message.subscription_auth_mode)
+    if earlier := _EARLIER_AUTH_MODES.get(stored.get(_EARLIER_AUTH_MODE, "")):
+        del stored[_EARLIER_AUTH_MODE]
+        if not message.subscription_auth_mode:
+            auth_mode = earlier
     return Policies(
         retention=Retention(
             _optional(message.retention, "time_ms"), _optional(message.retention, "size_bytes")
@@ -87,7 +125,10 @@ def policies_from_proto(message: pb.Policies) -> Policies:
         shadow_topics=tuple(message.shadow_topics),
         shadow_backlog_keep=_optional(message, "shadow_backlog_keep"),
         shadow_backlog_reset_entries=_optional(message, "shadow_backlog_reset_entries"),
-        stored=tuple(sorted(message.stored.items())) if message.stored else (),
+        permissions=_permissions(message) if message.permissions else (),
+        subscription_permissions=_subscription_permissions(message),
+        subscription_auth_mode=auth_mode,
+        stored=tuple(sorted(stored.items())) if stored else (),
         unknown=_unknown(message),
     )
 
@@ -104,6 +145,12 @@ def policies_to_proto(policies: Policies) -> pb.Policies:
     message.shadow_topics.extend(policies.shadow_topics)
     _set(message, "shadow_backlog_keep", policies.shadow_backlog_keep)
     _set(message, "shadow_backlog_reset_entries", policies.shadow_backlog_reset_entries)
+    for permission in policies.permissions:
+        _add_permission(message, permission)
+    for each in policies.subscription_permissions:
+        held = message.subscription_permissions.add(subscription=each.subscription)
+        held.roles.extend(each.roles)
+        held.MergeFromString(each.unknown)
     if policies.stored:
         message.stored.update(policies.stored)
     _set(
@@ -111,6 +158,7 @@ def policies_to_proto(policies: Policies) -> pb.Policies:
         "schema_compatibility",
         _number(COMPATIBILITIES, policies.schema_compatibility),
     )
+    _set(message, "subscription_auth_mode", _number(AUTH_MODES, policies.subscription_auth_mode))
     retention, quota, creation = policies.retention, policies.backlog_quota, policies.auto_creation
     if retention != Retention():
         _set(message.retention, "time_ms", retention.time_ms)
@@ -127,10 +175,21 @@ def policies_to_proto(policies: Policies) -> pb.Policies:
     return message
 
 
-@lru_cache(maxsize=_UNPACKED_MAX)
 def unpack_policies(packed: bytes) -> Policies:
     """Return the policies that objects and events keep as ``packed``; b"" is ``NO_POLICIES``."""
-    return policies_from_proto(pb.Policies.FromString(packed)) if packed else NO_POLICIES
+    if not packed:
+        return NO_POLICIES
+    return _unpack_large(packed) if len(packed) > POLICIES_BYTES_MAX else _unpack(packed)
+
+
+@lru_cache(maxsize=_UNPACKED_MAX)
+def _unpack(packed: bytes) -> Policies:
+    return policies_from_proto(pb.Policies.FromString(packed))
+
+
+@lru_cache(maxsize=PERMISSIONS_UNPACKED_MAX)
+def _unpack_large(packed: bytes) -> Policies:
+    return policies_from_proto(pb.Policies.FromString(packed))
 
 
 def pack_policies(policies: Policies) -> bytes:
@@ -144,10 +203,53 @@ def unknown_choice(message: pb.Policies) -> str:
         ("backlog_quota.action", message.backlog_quota.action, ACTIONS),
         ("schema_compatibility", message.schema_compatibility, COMPATIBILITIES),
         ("placement.anti_affinity", message.placement.anti_affinity, ANTI_AFFINITIES),
+        ("subscription_auth_mode", message.subscription_auth_mode, AUTH_MODES),
     ):
         if number and number not in known:
             return f"{field} is {number}, which is none of its choices"
+    for permission in message.permissions:
+        for action in permission.actions:
+            if action not in AUTH_ACTIONS:
+                return f"permissions has action {action}, which is none of its choices"
     return ""
+
+
+def _permissions(message: pb.Policies) -> Permissions:
+    return tuple(sorted(map(_permission, message.permissions), key=lambda each: each.role))
+
+
+def _permission(message: pb.Permission) -> Permission:
+    known = [AUTH_ACTIONS[number] for number in message.actions if number in AUTH_ACTIONS]
+    unknown = b""
+    if len(known) < len(message.actions) or len(UnknownFieldSet(message)):
+        rest = pb.Permission()
+        rest.CopyFrom(message)
+        rest.ClearField("role")
+        rest.ClearField("actions")
+        rest.actions.extend(number for number in message.actions if number not in AUTH_ACTIONS)
+        unknown = rest.SerializeToString(deterministic=True)
+    return Permission(message.role, in_order(known), unknown)
+
+
+def _add_permission(message: pb.Policies, permission: Permission) -> None:
+    held = message.permissions.add(role=permission.role)
+    held.actions.extend(_ACTION_NUMBERS[action] for action in permission.actions)
+    if permission.unknown:
+        held.MergeFromString(permission.unknown)
+
+
+def _subscription_permissions(message: pb.Policies) -> SubscriptionPermissions:
+    found = []
+    for each in message.subscription_permissions:
+        unknown = b""
+        if len(UnknownFieldSet(each)):
+            rest = pb.SubscriptionPermission()
+            rest.CopyFrom(each)
+            rest.ClearField("subscription")
+            rest.ClearField("roles")
+            unknown = rest.SerializeToString(deterministic=True)
+        found.append(SubscriptionPermission(each.subscription, tuple(sorted(each.roles)), unknown))
+    return tuple(sorted(found, key=lambda each: each.subscription))
 
 
 def _optional(message: Any, field: str) -> Any:
@@ -178,7 +280,8 @@ def _unknown(message: pb.Policies) -> bytes:
     """Return ``message`` without the fields that this release knows, serialised."""
     rest = pb.Policies()
     rest.CopyFrom(message)
-    rest.ClearField("stored")
+    for field in ("stored", "permissions", "subscription_permissions"):
+        rest.ClearField(field)
     for part in (rest.retention, rest.backlog_quota, rest.auto_creation, rest.placement):
         _forget_known(part)
     _forget_known(rest)
@@ -190,7 +293,11 @@ _CHOICES: Mapping[str, Mapping[int, Any]] = MappingProxyType(
         "action": ACTIONS,
         "schema_compatibility": COMPATIBILITIES,
         "anti_affinity": ANTI_AFFINITIES,
+        "subscription_auth_mode": AUTH_MODES,
     }
+)
+_EARLIER_AUTH_MODES: Mapping[str, SubscriptionAuthMode] = MappingProxyType(
+    {'"None"': SubscriptionAuthMode.NONE, '"Prefix"': SubscriptionAuthMode.PREFIX}
 )
 
 

@@ -3,6 +3,7 @@
 ``None`` means *not set*, as do an empty tuple, an empty group and 0 units in ``PlacementRules``:
 the level above decides, and the program's default applies if no level sets it.
 ``merge`` lets a topic's value win over its namespace's, and that over its tenant's, field by field.
+Permissions add up: what either permits is permitted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,14 @@ from enum import StrEnum
 
 from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.governance.auto_scale_policy import AUTO_SCALE_POLICY, refused_override
+from nextgen.kernel.governance.permissions import (
+    Permissions,
+    SubscriptionAuthMode,
+    SubscriptionPermissions,
+    check_permissions,
+    check_subscription_permissions,
+    union,
+)
 from nextgen.kernel.limits.cluster import (
     NAME_PART_BYTES_MAX,
     PARTITIONS_PER_TOPIC_MAX,
@@ -167,6 +176,15 @@ class Policies:
     shadow_backlog_reset_entries: int | None = None
     """A shadow's subscription with a longer backlog goes on at the end; 0: never."""
 
+    permissions: Permissions = ()
+    """Namespaces and topics: which roles may do what. A topic's add to its namespace's."""
+
+    subscription_permissions: SubscriptionPermissions = ()
+    """Namespaces only: subscriptions that only certain roles may use."""
+
+    subscription_auth_mode: SubscriptionAuthMode | None = None
+    """Namespaces only: whether a subscription's name begins with its role."""
+
     stored: tuple[tuple[str, str], ...] = ()
     """Policies of Pulsar that nothing here enforces: name and JSON, ascending by name."""
 
@@ -198,6 +216,7 @@ def check_policies(policies: Policies, level: PolicyLevel) -> Rejected | None:
         or _check_capacity_share(policies, level)
         or _check_placement(policies.placement)
         or _check_shadows(policies.shadow_topics, level)
+        or _check_who_may(policies, level)
         or _check_stored(policies.stored)
     )
 
@@ -254,6 +273,9 @@ def _over_fields(upper: Policies, lower: Policies) -> Policies:
         shadow_backlog_reset_entries=_first(
             upper.shadow_backlog_reset_entries, lower.shadow_backlog_reset_entries
         ),
+        permissions=union(upper.permissions, lower.permissions),
+        subscription_permissions=upper.subscription_permissions or lower.subscription_permissions,
+        subscription_auth_mode=upper.subscription_auth_mode or lower.subscription_auth_mode,
         stored=_stored_over(upper.stored, lower.stored),
     )
 
@@ -376,6 +398,20 @@ def _check_shadows(names: tuple[str, ...], level: PolicyLevel) -> Rejected | Non
             return _nonsense(f"shadow_topics has {text[:_SHOWN_CHARACTERS_MAX]!a} twice")
         seen.add(text)
     return None
+
+
+def _check_who_may(policies: Policies, level: PolicyLevel) -> Rejected | None:
+    if policies.permissions and level is PolicyLevel.TENANT:
+        return _nonsense("permissions cannot be set for a tenant, its admins are in adminRoles")
+    for field, is_set in (
+        ("subscription_permissions", bool(policies.subscription_permissions)),
+        ("subscription_auth_mode", policies.subscription_auth_mode is not None),
+    ):
+        if is_set and level is not PolicyLevel.NAMESPACE:
+            return _nonsense(f"{field} cannot be set for a {level.value}, but for a namespace")
+    return check_permissions(policies.permissions) or check_subscription_permissions(
+        policies.subscription_permissions
+    )
 
 
 def _check_stored(stored: tuple[tuple[str, str], ...]) -> Rejected | None:

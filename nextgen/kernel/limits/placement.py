@@ -1,4 +1,4 @@
-"""Limits of placement, capacity, drains and policies. Each has its unit and its reason."""
+"""Limits of placement, capacity, drains, policies and permissions, each with unit and reason."""
 
 from __future__ import annotations
 
@@ -14,6 +14,25 @@ values share ``POLICIES_BYTES_MAX``."""
 
 STORED_POLICY_NAME_BYTES_MAX = 64
 """UTF-8 bytes of the name of one: Pulsar's longest has 41."""
+
+PERMISSIONS_PER_OBJECT_MAX = 4_000
+"""Roles that one namespace or topic gives permissions to. Installations of Pulsar are known with
+3,500 on one namespace."""
+
+SUBSCRIPTION_PERMISSIONS_MAX = 4_000
+"""Pairs of a subscription and a role in one namespace's permissions on subscriptions."""
+
+NAMESPACE_POLICIES_BYTES_MAX = 262_144
+"""Policies of a namespace that gives permissions, serialised: 4,000 roles of sixty bytes. Others
+have ``POLICIES_BYTES_MAX``. All of it is in each change of the namespace's policies."""
+
+PERMITTED_TOPIC_POLICIES_BYTES_MAX = 65_536
+"""Policies of a topic that gives permissions, serialised: 1,000 roles of sixty bytes, as much as
+those of a topic that lists shadows. Roles that many topics share are permitted by namespaces."""
+
+PERMISSIONS_UNPACKED_MAX = 16
+"""Policies of more than ``POLICIES_BYTES_MAX`` that a process keeps parsed, some two megabytes at
+most each. The others are parsed at each use, which takes milliseconds."""
 
 PLACEMENT_NAMES_MAX = 64
 """Brokers, zones or racks that one placement rule names."""

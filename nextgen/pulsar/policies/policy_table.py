@@ -213,6 +213,7 @@ POLICIES: tuple[Policy, ...] = (
         "Whether a subscription's name begins with its role",
         unset="None",
         removed_at=None,
+        enforced=values.SUBSCRIPTION_AUTH_MODE,
     ),
     Policy(
         "replicateSubscriptionState",

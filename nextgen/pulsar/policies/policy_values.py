@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from nextgen.kernel.governance.permissions import SubscriptionAuthMode
 from nextgen.kernel.governance.policies import (
     FOR_EVER,
     NO_AUTO_CREATION,
@@ -179,6 +180,16 @@ def _write_topics_max(policies: Policies, value: Any) -> Policies:
     return replace(policies, topics_max=value)
 
 
+def _read_auth_mode(policies: Policies) -> Any:
+    mode = policies.subscription_auth_mode
+    return None if mode is None else mode.value.capitalize()
+
+
+def _write_auth_mode(policies: Policies, value: Any) -> Policies:
+    mode = None if value is None else SubscriptionAuthMode(value.lower())
+    return replace(policies, subscription_auth_mode=mode)
+
+
 RETENTION = Enforced(_read_retention, _write_retention)
 MESSAGE_TTL = Enforced(_read_ttl, _write_ttl)
 IDLE_UNLOAD = Enforced(_read_idle, _write_idle)
@@ -189,6 +200,7 @@ AUTO_UPDATE = Enforced(_read_auto_update, _write_auto_update)
 AUTO_UPDATE_ALLOWED = Enforced(_read_auto_update_allowed, _write_auto_update_allowed)
 DEDUPLICATION = Enforced(_read_deduplication, _write_deduplication)
 TOPICS_MAX = Enforced(_read_topics_max, _write_topics_max)
+SUBSCRIPTION_AUTH_MODE = Enforced(_read_auth_mode, _write_auth_mode)
 
 
 def quota_problem(policies: Policies) -> str:

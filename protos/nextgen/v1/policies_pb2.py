@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n protos/nextgen/v1/policies.proto\x12\nnextgen.v1\"\xb2\x06\n\x08Policies\x12.\n\tretention\x18\x01 \x01(\x0b\x32\x1b.nextgen.v1.RetentionPolicy\x12\x1b\n\x0emessage_ttl_ms\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12/\n\rbacklog_quota\x18\x03 \x01(\x0b\x32\x18.nextgen.v1.BacklogQuota\x12/\n\rauto_creation\x18\x04 \x01(\x0b\x32\x18.nextgen.v1.AutoCreation\x12\x1a\n\rdeduplication\x18\x05 \x01(\x08H\x01\x88\x01\x01\x12=\n\x14schema_compatibility\x18\x06 \x01(\x0e\x32\x1f.nextgen.v1.SchemaCompatibility\x12\x17\n\ntopics_max\x18\x07 \x01(\rH\x02\x88\x01\x01\x12-\n\tplacement\x18\x08 \x01(\x0b\x32\x1a.nextgen.v1.PlacementRules\x12\x19\n\x0cidle_time_ms\x18\t \x01(\x04H\x03\x88\x01\x01\x12#\n\x16\x63\x61pacity_share_percent\x18\n \x01(\rH\x04\x88\x01\x01\x12\x30\n\x06stored\x18\x0b \x03(\x0b\x32 .nextgen.v1.Policies.StoredEntry\x12\x1f\n\x12schema_auto_update\x18\x0c \x01(\x08H\x05\x88\x01\x01\x12\x15\n\rshadow_topics\x18\r \x03(\t\x12 \n\x13shadow_backlog_keep\x18\x0e \x01(\x08H\x06\x88\x01\x01\x12)\n\x1cshadow_backlog_reset_entries\x18\x0f \x01(\x04H\x07\x88\x01\x01\x1a-\n\x0bStoredEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x11\n\x0f_message_ttl_msB\x10\n\x0e_deduplicationB\r\n\x0b_topics_maxB\x0f\n\r_idle_time_msB\x19\n\x17_capacity_share_percentB\x15\n\x13_schema_auto_updateB\x16\n\x14_shadow_backlog_keepB\x1f\n\x1d_shadow_backlog_reset_entries\"[\n\x0fRetentionPolicy\x12\x14\n\x07time_ms\x18\x01 \x01(\x12H\x00\x88\x01\x01\x12\x17\n\nsize_bytes\x18\x02 \x01(\x12H\x01\x88\x01\x01\x42\n\n\x08_time_msB\r\n\x0b_size_bytes\"\xf1\x01\n\x0c\x42\x61\x63klogQuota\x12\x17\n\nsize_bytes\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12/\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32\x1f.nextgen.v1.BacklogQuota.Action\"\x87\x01\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12 \n\x1c\x41\x43TION_PRODUCER_REQUEST_HOLD\x10\x01\x12\x1d\n\x19\x41\x43TION_PRODUCER_EXCEPTION\x10\x02\x12$\n ACTION_CONSUMER_BACKLOG_EVICTION\x10\x03\x42\r\n\x0b_size_bytes\"\x9e\x01\n\x0c\x41utoCreation\x12\x17\n\nis_allowed\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x1b\n\x0eis_partitioned\x18\x02 \x01(\x08H\x01\x88\x01\x01\x12\x1f\n\x12\x64\x65\x66\x61ult_partitions\x18\x03 \x01(\rH\x02\x88\x01\x01\x42\r\n\x0b_is_allowedB\x11\n\x0f_is_partitionedB\x15\n\x13_default_partitions\"\xcf\x02\n\x0ePlacementRules\x12\x16\n\x0epinned_brokers\x18\x01 \x03(\t\x12\x18\n\x10\x65xcluded_brokers\x18\x02 \x03(\t\x12\r\n\x05zones\x18\x03 \x03(\t\x12\r\n\x05racks\x18\x04 \x03(\t\x12\x16\n\x0e\x61\x66\x66inity_group\x18\x05 \x01(\t\x12>\n\ranti_affinity\x18\x06 \x01(\x0e\x32\'.nextgen.v1.PlacementRules.AntiAffinity\x12\x1c\n\x14units_per_broker_max\x18\x07 \x01(\r\"w\n\x0c\x41ntiAffinity\x12\x1d\n\x19\x41NTI_AFFINITY_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41NTI_AFFINITY_NONE\x10\x01\x12\x18\n\x14\x41NTI_AFFINITY_BROKER\x10\x02\x12\x16\n\x12\x41NTI_AFFINITY_ZONE\x10\x03*\xfe\x02\n\x13SchemaCompatibility\x12$\n SCHEMA_COMPATIBILITY_UNSPECIFIED\x10\x00\x12,\n(SCHEMA_COMPATIBILITY_ALWAYS_INCOMPATIBLE\x10\x01\x12*\n&SCHEMA_COMPATIBILITY_ALWAYS_COMPATIBLE\x10\x02\x12!\n\x1dSCHEMA_COMPATIBILITY_BACKWARD\x10\x03\x12 \n\x1cSCHEMA_COMPATIBILITY_FORWARD\x10\x04\x12\x1d\n\x19SCHEMA_COMPATIBILITY_FULL\x10\x05\x12,\n(SCHEMA_COMPATIBILITY_BACKWARD_TRANSITIVE\x10\x06\x12+\n\'SCHEMA_COMPATIBILITY_FORWARD_TRANSITIVE\x10\x07\x12(\n$SCHEMA_COMPATIBILITY_FULL_TRANSITIVE\x10\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n protos/nextgen/v1/policies.proto\x12\nnextgen.v1\"\xe7\x07\n\x08Policies\x12.\n\tretention\x18\x01 \x01(\x0b\x32\x1b.nextgen.v1.RetentionPolicy\x12\x1b\n\x0emessage_ttl_ms\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12/\n\rbacklog_quota\x18\x03 \x01(\x0b\x32\x18.nextgen.v1.BacklogQuota\x12/\n\rauto_creation\x18\x04 \x01(\x0b\x32\x18.nextgen.v1.AutoCreation\x12\x1a\n\rdeduplication\x18\x05 \x01(\x08H\x01\x88\x01\x01\x12=\n\x14schema_compatibility\x18\x06 \x01(\x0e\x32\x1f.nextgen.v1.SchemaCompatibility\x12\x17\n\ntopics_max\x18\x07 \x01(\rH\x02\x88\x01\x01\x12-\n\tplacement\x18\x08 \x01(\x0b\x32\x1a.nextgen.v1.PlacementRules\x12\x19\n\x0cidle_time_ms\x18\t \x01(\x04H\x03\x88\x01\x01\x12#\n\x16\x63\x61pacity_share_percent\x18\n \x01(\rH\x04\x88\x01\x01\x12\x30\n\x06stored\x18\x0b \x03(\x0b\x32 .nextgen.v1.Policies.StoredEntry\x12\x1f\n\x12schema_auto_update\x18\x0c \x01(\x08H\x05\x88\x01\x01\x12\x15\n\rshadow_topics\x18\r \x03(\t\x12 \n\x13shadow_backlog_keep\x18\x0e \x01(\x08H\x06\x88\x01\x01\x12)\n\x1cshadow_backlog_reset_entries\x18\x0f \x01(\x04H\x07\x88\x01\x01\x12+\n\x0bpermissions\x18\x10 \x03(\x0b\x32\x16.nextgen.v1.Permission\x12\x44\n\x18subscription_permissions\x18\x11 \x03(\x0b\x32\".nextgen.v1.SubscriptionPermission\x12@\n\x16subscription_auth_mode\x18\x12 \x01(\x0e\x32 .nextgen.v1.SubscriptionAuthMode\x1a-\n\x0bStoredEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x11\n\x0f_message_ttl_msB\x10\n\x0e_deduplicationB\r\n\x0b_topics_maxB\x0f\n\r_idle_time_msB\x19\n\x17_capacity_share_percentB\x15\n\x13_schema_auto_updateB\x16\n\x14_shadow_backlog_keepB\x1f\n\x1d_shadow_backlog_reset_entries\"C\n\nPermission\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\'\n\x07\x61\x63tions\x18\x02 \x03(\x0e\x32\x16.nextgen.v1.AuthAction\"=\n\x16SubscriptionPermission\x12\x14\n\x0csubscription\x18\x01 \x01(\t\x12\r\n\x05roles\x18\x02 \x03(\t\"[\n\x0fRetentionPolicy\x12\x14\n\x07time_ms\x18\x01 \x01(\x12H\x00\x88\x01\x01\x12\x17\n\nsize_bytes\x18\x02 \x01(\x12H\x01\x88\x01\x01\x42\n\n\x08_time_msB\r\n\x0b_size_bytes\"\xf1\x01\n\x0c\x42\x61\x63klogQuota\x12\x17\n\nsize_bytes\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12/\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32\x1f.nextgen.v1.BacklogQuota.Action\"\x87\x01\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12 \n\x1c\x41\x43TION_PRODUCER_REQUEST_HOLD\x10\x01\x12\x1d\n\x19\x41\x43TION_PRODUCER_EXCEPTION\x10\x02\x12$\n ACTION_CONSUMER_BACKLOG_EVICTION\x10\x03\x42\r\n\x0b_size_bytes\"\x9e\x01\n\x0c\x41utoCreation\x12\x17\n\nis_allowed\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x1b\n\x0eis_partitioned\x18\x02 \x01(\x08H\x01\x88\x01\x01\x12\x1f\n\x12\x64\x65\x66\x61ult_partitions\x18\x03 \x01(\rH\x02\x88\x01\x01\x42\r\n\x0b_is_allowedB\x11\n\x0f_is_partitionedB\x15\n\x13_default_partitions\"\xcf\x02\n\x0ePlacementRules\x12\x16\n\x0epinned_brokers\x18\x01 \x03(\t\x12\x18\n\x10\x65xcluded_brokers\x18\x02 \x03(\t\x12\r\n\x05zones\x18\x03 \x03(\t\x12\r\n\x05racks\x18\x04 \x03(\t\x12\x16\n\x0e\x61\x66\x66inity_group\x18\x05 \x01(\t\x12>\n\ranti_affinity\x18\x06 \x01(\x0e\x32\'.nextgen.v1.PlacementRules.AntiAffinity\x12\x1c\n\x14units_per_broker_max\x18\x07 \x01(\r\"w\n\x0c\x41ntiAffinity\x12\x1d\n\x19\x41NTI_AFFINITY_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41NTI_AFFINITY_NONE\x10\x01\x12\x18\n\x14\x41NTI_AFFINITY_BROKER\x10\x02\x12\x16\n\x12\x41NTI_AFFINITY_ZONE\x10\x03*\xc0\x01\n\nAuthAction\x12\x1b\n\x17\x41UTH_ACTION_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41UTH_ACTION_PRODUCE\x10\x01\x12\x17\n\x13\x41UTH_ACTION_CONSUME\x10\x02\x12\x19\n\x15\x41UTH_ACTION_FUNCTIONS\x10\x03\x12\x17\n\x13\x41UTH_ACTION_SOURCES\x10\x04\x12\x15\n\x11\x41UTH_ACTION_SINKS\x10\x05\x12\x18\n\x14\x41UTH_ACTION_PACKAGES\x10\x06*\x82\x01\n\x14SubscriptionAuthMode\x12&\n\"SUBSCRIPTION_AUTH_MODE_UNSPECIFIED\x10\x00\x12\x1f\n\x1bSUBSCRIPTION_AUTH_MODE_NONE\x10\x01\x12!\n\x1dSUBSCRIPTION_AUTH_MODE_PREFIX\x10\x02*\xfe\x02\n\x13SchemaCompatibility\x12$\n SCHEMA_COMPATIBILITY_UNSPECIFIED\x10\x00\x12,\n(SCHEMA_COMPATIBILITY_ALWAYS_INCOMPATIBLE\x10\x01\x12*\n&SCHEMA_COMPATIBILITY_ALWAYS_COMPATIBLE\x10\x02\x12!\n\x1dSCHEMA_COMPATIBILITY_BACKWARD\x10\x03\x12 \n\x1cSCHEMA_COMPATIBILITY_FORWARD\x10\x04\x12\x1d\n\x19SCHEMA_COMPATIBILITY_FULL\x10\x05\x12,\n(SCHEMA_COMPATIBILITY_BACKWARD_TRANSITIVE\x10\x06\x12+\n\'SCHEMA_COMPATIBILITY_FORWARD_TRANSITIVE\x10\x07\x12(\n$SCHEMA_COMPATIBILITY_FULL_TRANSITIVE\x10\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,22 +33,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_POLICIES_STOREDENTRY']._loaded_options = None
   _globals['_POLICIES_STOREDENTRY']._serialized_options = b'8\001'
-  _globals['_SCHEMACOMPATIBILITY']._serialized_start=1706
-  _globals['_SCHEMACOMPATIBILITY']._serialized_end=2088
+  _globals['_AUTHACTION']._serialized_start=2019
+  _globals['_AUTHACTION']._serialized_end=2211
+  _globals['_SUBSCRIPTIONAUTHMODE']._serialized_start=2214
+  _globals['_SUBSCRIPTIONAUTHMODE']._serialized_end=2344
+  _globals['_SCHEMACOMPATIBILITY']._serialized_start=2347
+  _globals['_SCHEMACOMPATIBILITY']._serialized_end=2729
   _globals['_POLICIES']._serialized_start=49
-  _globals['_POLICIES']._serialized_end=867
-  _globals['_POLICIES_STOREDENTRY']._serialized_start=646
-  _globals['_POLICIES_STOREDENTRY']._serialized_end=691
-  _globals['_RETENTIONPOLICY']._serialized_start=869
-  _globals['_RETENTIONPOLICY']._serialized_end=960
-  _globals['_BACKLOGQUOTA']._serialized_start=963
-  _globals['_BACKLOGQUOTA']._serialized_end=1204
-  _globals['_BACKLOGQUOTA_ACTION']._serialized_start=1054
-  _globals['_BACKLOGQUOTA_ACTION']._serialized_end=1189
-  _globals['_AUTOCREATION']._serialized_start=1207
-  _globals['_AUTOCREATION']._serialized_end=1365
-  _globals['_PLACEMENTRULES']._serialized_start=1368
-  _globals['_PLACEMENTRULES']._serialized_end=1703
-  _globals['_PLACEMENTRULES_ANTIAFFINITY']._serialized_start=1584
-  _globals['_PLACEMENTRULES_ANTIAFFINITY']._serialized_end=1703
+  _globals['_POLICIES']._serialized_end=1048
+  _globals['_POLICIES_STOREDENTRY']._serialized_start=827
+  _globals['_POLICIES_STOREDENTRY']._serialized_end=872
+  _globals['_PERMISSION']._serialized_start=1050
+  _globals['_PERMISSION']._serialized_end=1117
+  _globals['_SUBSCRIPTIONPERMISSION']._serialized_start=1119
+  _globals['_SUBSCRIPTIONPERMISSION']._serialized_end=1180
+  _globals['_RETENTIONPOLICY']._serialized_start=1182
+  _globals['_RETENTIONPOLICY']._serialized_end=1273
+  _globals['_BACKLOGQUOTA']._serialized_start=1276
+  _globals['_BACKLOGQUOTA']._serialized_end=1517
+  _globals['_BACKLOGQUOTA_ACTION']._serialized_start=1367
+  _globals['_BACKLOGQUOTA_ACTION']._serialized_end=1502
+  _globals['_AUTOCREATION']._serialized_start=1520
+  _globals['_AUTOCREATION']._serialized_end=1678
+  _globals['_PLACEMENTRULES']._serialized_start=1681
+  _globals['_PLACEMENTRULES']._serialized_end=2016
+  _globals['_PLACEMENTRULES_ANTIAFFINITY']._serialized_start=1897
+  _globals['_PLACEMENTRULES_ANTIAFFINITY']._serialized_end=2016
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class AuthAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    AUTH_ACTION_UNSPECIFIED: _ClassVar[AuthAction]
+    AUTH_ACTION_PRODUCE: _ClassVar[AuthAction]
+    AUTH_ACTION_CONSUME: _ClassVar[AuthAction]
+    AUTH_ACTION_FUNCTIONS: _ClassVar[AuthAction]
+    AUTH_ACTION_SOURCES: _ClassVar[AuthAction]
+    AUTH_ACTION_SINKS: _ClassVar[AuthAction]
+    AUTH_ACTION_PACKAGES: _ClassVar[AuthAction]
+
+class SubscriptionAuthMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SUBSCRIPTION_AUTH_MODE_UNSPECIFIED: _ClassVar[SubscriptionAuthMode]
+    SUBSCRIPTION_AUTH_MODE_NONE: _ClassVar[SubscriptionAuthMode]
+    SUBSCRIPTION_AUTH_MODE_PREFIX: _ClassVar[SubscriptionAuthMode]
+
 class SchemaCompatibility(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SCHEMA_COMPATIBILITY_UNSPECIFIED: _ClassVar[SchemaCompatibility]
@@ -18,6 +34,16 @@ class SchemaCompatibility(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SCHEMA_COMPATIBILITY_BACKWARD_TRANSITIVE: _ClassVar[SchemaCompatibility]
     SCHEMA_COMPATIBILITY_FORWARD_TRANSITIVE: _ClassVar[SchemaCompatibility]
     SCHEMA_COMPATIBILITY_FULL_TRANSITIVE: _ClassVar[SchemaCompatibility]
+AUTH_ACTION_UNSPECIFIED: AuthAction
+AUTH_ACTION_PRODUCE: AuthAction
+AUTH_ACTION_CONSUME: AuthAction
+AUTH_ACTION_FUNCTIONS: AuthAction
+AUTH_ACTION_SOURCES: AuthAction
+AUTH_ACTION_SINKS: AuthAction
+AUTH_ACTION_PACKAGES: AuthAction
+SUBSCRIPTION_AUTH_MODE_UNSPECIFIED: SubscriptionAuthMode
+SUBSCRIPTION_AUTH_MODE_NONE: SubscriptionAuthMode
+SUBSCRIPTION_AUTH_MODE_PREFIX: SubscriptionAuthMode
 SCHEMA_COMPATIBILITY_UNSPECIFIED: SchemaCompatibility
 SCHEMA_COMPATIBILITY_ALWAYS_INCOMPATIBLE: SchemaCompatibility
 SCHEMA_COMPATIBILITY_ALWAYS_COMPATIBLE: SchemaCompatibility
@@ -29,7 +55,7 @@ SCHEMA_COMPATIBILITY_FORWARD_TRANSITIVE: SchemaCompatibility
 SCHEMA_COMPATIBILITY_FULL_TRANSITIVE: SchemaCompatibility
 
 class Policies(_message.Message):
-    __slots__ = ("retention", "message_ttl_ms", "backlog_quota", "auto_creation", "deduplication", "schema_compatibility", "topics_max", "placement", "idle_time_ms", "capacity_share_percent", "stored", "schema_auto_update", "shadow_topics", "shadow_backlog_keep", "shadow_backlog_reset_entries")
+    __slots__ = ("retention", "message_ttl_ms", "backlog_quota", "auto_creation", "deduplication", "schema_compatibility", "topics_max", "placement", "idle_time_ms", "capacity_share_percent", "stored", "schema_auto_update", "shadow_topics", "shadow_backlog_keep", "shadow_backlog_reset_entries", "permissions", "subscription_permissions", "subscription_auth_mode")
     class StoredEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +78,9 @@ class Policies(_message.Message):
     SHADOW_TOPICS_FIELD_NUMBER: _ClassVar[int]
     SHADOW_BACKLOG_KEEP_FIELD_NUMBER: _ClassVar[int]
     SHADOW_BACKLOG_RESET_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    PERMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_PERMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_AUTH_MODE_FIELD_NUMBER: _ClassVar[int]
     retention: RetentionPolicy
     message_ttl_ms: int
     backlog_quota: BacklogQuota
@@ -67,7 +96,26 @@ class Policies(_message.Message):
     shadow_topics: _containers.RepeatedScalarFieldContainer[str]
     shadow_backlog_keep: bool
     shadow_backlog_reset_entries: int
-    def __init__(self, retention: _Optional[_Union[RetentionPolicy, _Mapping]] = ..., message_ttl_ms: _Optional[int] = ..., backlog_quota: _Optional[_Union[BacklogQuota, _Mapping]] = ..., auto_creation: _Optional[_Union[AutoCreation, _Mapping]] = ..., deduplication: _Optional[bool] = ..., schema_compatibility: _Optional[_Union[SchemaCompatibility, str]] = ..., topics_max: _Optional[int] = ..., placement: _Optional[_Union[PlacementRules, _Mapping]] = ..., idle_time_ms: _Optional[int] = ..., capacity_share_percent: _Optional[int] = ..., stored: _Optional[_Mapping[str, str]] = ..., schema_auto_update: _Optional[bool] = ..., shadow_topics: _Optional[_Iterable[str]] = ..., shadow_backlog_keep: _Optional[bool] = ..., shadow_backlog_reset_entries: _Optional[int] = ...) -> None: ...
+    permissions: _containers.RepeatedCompositeFieldContainer[Permission]
+    subscription_permissions: _containers.RepeatedCompositeFieldContainer[SubscriptionPermission]
+    subscription_auth_mode: SubscriptionAuthMode
+    def __init__(self, retention: _Optional[_Union[RetentionPolicy, _Mapping]] = ..., message_ttl_ms: _Optional[int] = ..., backlog_quota: _Optional[_Union[BacklogQuota, _Mapping]] = ..., auto_creation: _Optional[_Union[AutoCreation, _Mapping]] = ..., deduplication: _Optional[bool] = ..., schema_compatibility: _Optional[_Union[SchemaCompatibility, str]] = ..., topics_max: _Optional[int] = ..., placement: _Optional[_Union[PlacementRules, _Mapping]] = ..., idle_time_ms: _Optional[int] = ..., capacity_share_percent: _Optional[int] = ..., stored: _Optional[_Mapping[str, str]] = ..., schema_auto_update: _Optional[bool] = ..., shadow_topics: _Optional[_Iterable[str]] = ..., shadow_backlog_keep: _Optional[bool] = ..., shadow_backlog_reset_entries: _Optional[int] = ..., permissions: _Optional[_Iterable[_Union[Permission, _Mapping]]] = ..., subscription_permissions: _Optional[_Iterable[_Union[SubscriptionPermission, _Mapping]]] = ..., subscription_auth_mode: _Optional[_Union[SubscriptionAuthMode, str]] = ...) -> None: ...
+
+class Permission(_message.Message):
+    __slots__ = ("role", "actions")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    ACTIONS_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    actions: _containers.RepeatedScalarFieldContainer[AuthAction]
+    def __init__(self, role: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[AuthAction, str]]] = ...) -> None: ...
+
+class SubscriptionPermission(_message.Message):
+    __slots__ = ("subscription", "roles")
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    subscription: str
+    roles: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, subscription: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RetentionPolicy(_message.Message):
     __slots__ = ("time_ms", "size_bytes")

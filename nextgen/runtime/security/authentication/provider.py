@@ -6,13 +6,12 @@ they are tried in order.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from nextgen.kernel.errors import Unauthenticated
-from nextgen.kernel.limits.inbound import ROLE_BYTES_MAX
+from nextgen.kernel.governance.permissions import role_problem
 
 Certificate = Mapping[str, Any]
 """A verified certificate, as ``ssl.SSLSocket.getpeercert`` describes it."""
@@ -75,10 +74,6 @@ def checked_role(role: object) -> str:
     """
     if not isinstance(role, str) or not role:
         raise Unauthenticated("the role is not a text with at least one character")
-    if len(role) > ROLE_BYTES_MAX or len(role.encode("utf-8", "surrogatepass")) > ROLE_BYTES_MAX:
-        raise Unauthenticated(f"the role has more than {ROLE_BYTES_MAX} bytes")
-    if role != role.strip() or any(
-        unicodedata.category(one)[0] in "CZ" for one in role if one != " "
-    ):
-        raise Unauthenticated("the role has control characters, or spaces around it")
+    if problem := role_problem(role):
+        raise Unauthenticated(problem)
     return role

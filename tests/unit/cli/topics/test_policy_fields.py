@@ -9,9 +9,11 @@ from nextgen.kernel.errors import InvalidRequest
 from protos.nextgen.v1.policies_pb2 import (
     SCHEMA_COMPATIBILITY_FULL,
     BacklogQuota,
+    Permission,
     PlacementRules,
     Policies,
     RetentionPolicy,
+    SubscriptionPermission,
 )
 
 
@@ -95,6 +97,22 @@ def test_what_is_said_can_be_typed_again():
     again = policies_with(*(f"{path}={value}" for path, value in explicit_fields(policies)))
 
     assert again == policies
+
+
+def test_permissions_are_shown_by_role_and_subscription_and_typed_elsewhere():
+    policies = Policies(
+        permissions=[Permission(role="app", actions=[1, 2, 99])],
+        subscription_permissions=[SubscriptionPermission(subscription="s", roles=["a", "b"])],
+    )
+
+    assert explicit_fields(policies) == [
+        ("permissions.app", "produce,consume,99"),
+        ("subscription_permissions.s", "a,b"),
+    ]
+    assert not [path for path in field_paths() if "permission" in path]
+    for path in ("permissions", "permissions.role", "permissions.app"):
+        with pytest.raises(InvalidRequest):
+            set_field(policies, f"{path}=produce")
 
 
 def test_every_leaf_of_the_contract_can_be_typed():

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.governance.permissions import SubscriptionAuthMode
 from nextgen.kernel.governance.policies import (
     COUNT_MAX,
     FOR_EVER,
@@ -34,6 +35,7 @@ from nextgen.kernel.limits.placement import (
     STORED_POLICY_NAME_BYTES_MAX,
 )
 from nextgen.kernel.limits.shadow import SHADOWS_PER_TOPIC_MAX
+from tests.unit.kernel.governance.test_permissions import PERMISSIONS, SUBSCRIPTION_PERMISSIONS
 
 NUMBERS = st.none() | st.integers(0, STORED_INTEGER_MAX)
 FLAGS = st.none() | st.booleans()
@@ -66,6 +68,9 @@ POLICIES = st.builds(
     ).map(tuple),
     shadow_backlog_keep=FLAGS,
     shadow_backlog_reset_entries=NUMBERS,
+    permissions=PERMISSIONS,
+    subscription_permissions=SUBSCRIPTION_PERMISSIONS,
+    subscription_auth_mode=st.none() | st.sampled_from(SubscriptionAuthMode),
     stored=st.dictionaries(st.sampled_from(["persistence", "publishRate"]), st.just("1")).map(
         lambda stored: tuple(sorted(stored.items()))
     ),
@@ -83,7 +88,7 @@ def leaves(policies):
             found |= {
                 f"{field.name}.{each.name}": getattr(value, each.name) for each in fields(value)
             }
-        elif field.name not in {"unknown", "stored"}:
+        elif field.name not in {"unknown", "stored", "permissions"}:
             found[field.name] = value
     return found
 

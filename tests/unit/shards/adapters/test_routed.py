@@ -13,7 +13,7 @@ from nextgen.client.cluster.view import ClusterView
 from nextgen.client.routing.router import ShardRouter
 from nextgen.kernel.errors import InvalidRequest, Unavailable
 from nextgen.kernel.events.decider import Rejected, RejectionCode
-from nextgen.kernel.limits.cluster import NAMES_PER_GET_MAX
+from nextgen.kernel.limits.cluster import NAMES_PER_GET_MAX, PAGE_BYTES_MAX
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import initial_table
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
@@ -38,7 +38,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     UnlistShadow,
 )
 from shards.adapters.routed import (
-    NAMES_PER_READ,
+    OBJECT_BYTES_MAX,
     LinkedHomes,
     RoutedBrokerManagers,
     RoutedMetadata,
@@ -116,14 +116,37 @@ async def test_no_more_is_asked_for_at_a_time_than_fits_an_answer(excess: int) -
         ObjectName(kind=KIND_NAMESPACE, name=f"acme/n-{number}") for number in range(20 * 1_024)
     ]
     of_one_shard = [name for name in names if home_shard(name) == 1]
-    asked = of_one_shard[: 50 * NAMES_PER_READ + excess]
+    at_a_time = PAGE_BYTES_MAX // OBJECT_BYTES_MAX[KIND_NAMESPACE]
+    asked = of_one_shard[: 200 * at_a_time + excess]
     assert len(asked) > NAMES_PER_GET_MAX
     router = FakeRouter()
 
     items = await RoutedMetadata(cast(ShardRouter, router)).read(asked, timeout_ms=1_000)
 
     assert [item.name for item in items] == [name.name for name in asked]
-    assert router.requests == 50 + excess
+    assert router.requests == 200 + excess
+
+
+async def test_topics_with_their_namespace_fill_an_answer_together() -> None:
+    home = home_shard(NAMES[0])
+    candidates = (
+        ObjectName(kind=KIND_TOPIC, name=f"persistent://acme/orders/t-{number}")
+        for number in range(1_000)
+    )
+    topics = [name for name in candidates if home_shard(name) == home]
+    namespace = next(
+        name
+        for number in range(1_000)
+        if home_shard(name := ObjectName(kind=KIND_NAMESPACE, name=f"acme/n-{number}")) == home
+    )
+    room = PAGE_BYTES_MAX - OBJECT_BYTES_MAX[KIND_NAMESPACE]
+    at_a_time = room // OBJECT_BYTES_MAX[KIND_TOPIC]
+
+    for excess in (0, 1):
+        router = FakeRouter()
+        asked = [namespace, *topics[: at_a_time + excess]]
+        await RoutedMetadata(cast(ShardRouter, router)).read(asked, timeout_ms=1_000)
+        assert router.requests == 1 + excess
 
 
 async def test_an_answer_with_too_few_objects_is_refused() -> None:

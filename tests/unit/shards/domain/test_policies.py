@@ -6,8 +6,19 @@ import pytest
 
 from nextgen.client.wire.policies import pack_policies
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
+from nextgen.kernel.governance.permissions import (
+    AuthAction,
+    Permission,
+    granted,
+    granted_subscription,
+)
 from nextgen.kernel.governance.policies import NO_POLICIES, PlacementRules, Policies
-from nextgen.kernel.limits.placement import POLICIES_BYTES_MAX
+from nextgen.kernel.limits.placement import (
+    NAMESPACE_POLICIES_BYTES_MAX,
+    PERMISSIONS_PER_OBJECT_MAX,
+    PERMITTED_TOPIC_POLICIES_BYTES_MAX,
+    POLICIES_BYTES_MAX,
+)
 from nextgen.kernel.limits.shadow import SOURCE_POLICIES_BYTES_MAX
 from shards.domain import namespace, tenant, topic
 from shards.domain.life import Life
@@ -153,6 +164,44 @@ def test_source_policies_bytes_max_are_stored_for_a_source_and_more_refused(exce
         assert code_of(decision) is RejectionCode.LIMIT_EXCEEDED
     else:
         assert isinstance(decision, Accepted)
+
+
+A_ROLE = Policies(permissions=granted((), "app", [AuthAction.CONSUME]))
+A_READER = Policies(subscription_permissions=granted_subscription((), "s", ["app"]))
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+@pytest.mark.parametrize("said", [A_ROLE, A_READER])
+def test_namespace_policies_bytes_max_are_stored_for_one_that_permits(said, excess):
+    packed = b"\xa2\x06" + bytes(NAMESPACE_POLICIES_BYTES_MAX + excess - 2)
+
+    decision = namespace.decide(NAMESPACE, replace(order(said), packed=packed))
+
+    if excess:
+        assert code_of(decision) is RejectionCode.LIMIT_EXCEEDED
+        assert str(NAMESPACE_POLICIES_BYTES_MAX) in decision.message
+    else:
+        assert isinstance(decision, Accepted)
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+def test_permitted_topic_policies_bytes_max_are_stored_for_one_that_permits(excess):
+    packed = b"\xa2\x06" + bytes(PERMITTED_TOPIC_POLICIES_BYTES_MAX + excess - 2)
+
+    decision = topic.decide(TOPIC, replace(order(A_ROLE), packed=packed))
+
+    if excess:
+        assert code_of(decision) is RejectionCode.LIMIT_EXCEEDED
+    else:
+        assert isinstance(decision, Accepted)
+
+
+def test_as_many_roles_as_are_allowed_fit_into_a_namespaces_policies():
+    roles = [f"{number:05d}".ljust(53, "r") for number in range(PERMISSIONS_PER_OBJECT_MAX)]
+    may = (AuthAction.PRODUCE, AuthAction.CONSUME)
+    said = Policies(permissions=tuple(Permission(role, may) for role in roles))
+
+    assert isinstance(namespace.decide(NAMESPACE, order(said)), Accepted)
 
 
 @PARENTS
