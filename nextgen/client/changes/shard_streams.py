@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from nextgen.client.changes.shard_watch import ShardWatch, WatchListener
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.transport.shared_channels import SharedChannels
-from nextgen.kernel.limits.stream import STREAM_CHANNEL_KEEPALIVE_MS
+from nextgen.kernel.limits.stream import STREAM_CHANNEL_KEEPALIVE_MS, WATCH_SILENCE_MS_MAX
 from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.tasks.background import cancel_and_wait, keep
 from protos.nextgen.v1.inventory_pb2 import Kind
@@ -17,11 +17,14 @@ from protos.nextgen.v1.inventory_pb2 import Kind
 class ShardStreams:
     """Streams to the shards' leaders. Owned by one event loop; ``stop`` it at the end.
 
-    A stream begins with its first watch.
+    A stream begins with its first watch, and anew when it was silent for ``silence_ms``.
     """
 
-    def __init__(self, subscriber_id: str, link: ClusterLink) -> None:
+    def __init__(
+        self, subscriber_id: str, link: ClusterLink, *, silence_ms: int = WATCH_SILENCE_MS_MAX
+    ) -> None:
         self._subscriber_id = subscriber_id
+        self._silence_ms = silence_ms
         self._link = link
         self._channels = SharedChannels(
             NodeRole.SHARD_NODE, keepalive_ms=STREAM_CHANNEL_KEEPALIVE_MS
@@ -45,7 +48,13 @@ class ShardStreams:
         """Return the stream of a shard; begin it if there is none."""
         entry = self._streams.get(shard_id)
         if entry is None:
-            stream = ShardWatch(shard_id, self._subscriber_id, self._link, channels=self._channels)
+            stream = ShardWatch(
+                shard_id,
+                self._subscriber_id,
+                self._link,
+                channels=self._channels,
+                silence_ms=self._silence_ms,
+            )
             task = keep("shard_stream", stream.run)
             entry = self._streams[shard_id] = stream, task
         return entry[0]

@@ -73,7 +73,8 @@ class ShardWatch:
 
     With ``at_leader`` False any replica may serve the stream, which spreads the load. Only the
     leader serves leased and acknowledged watches, so they need ``at_leader``; one stream has leased
-    or acknowledged watches, not both. Streams with the same ``channels`` share connections.
+    or acknowledged watches, not both. Streams with the same ``channels`` share connections. Without
+    a leased watch, a stream that is silent for ``silence_ms`` begins anew.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class ShardWatch:
         *,
         at_leader: bool = True,
         channels: SharedChannels | None = None,
+        silence_ms: int = WATCH_SILENCE_MS_MAX,
     ) -> None:
         self.shard_id = shard_id
         self.subscriber_id = subscriber_id
@@ -93,6 +95,9 @@ class ShardWatch:
         """Whether the last renewal of the lease let it rest, so that few updates come."""
         self.is_current = False
         """Whether the stream is connected and has delivered an update."""
+        self.breaks = 0
+        """How often the stream has ended: each time every watch has to catch up again."""
+        self._silence_ms = silence_ms
         self._link = link
         self._at_leader = at_leader
         self._channels = channels
@@ -135,6 +140,7 @@ class ShardWatch:
         leased: bool = False,
         on_lease: LeaseListener | None = None,
         on_created: CreationListener | None = None,
+        on_caught_up: Callable[[], None] | None = None,
         acknowledged: bool = False,
     ) -> int:
         """Add a watch for ``listener``; return its id, which stays the same over reconnects.
@@ -143,6 +149,7 @@ class ShardWatch:
         position. Works before ``run`` and at any time later. If the shard refuses the watch, its
         listener gets ``on_ended``. Effective writes wait for an ``acknowledged`` watch: a change is
         acknowledged when its listener has returned, or as ``acknowledge_with`` decides.
+        ``on_caught_up`` is called whenever ``is_caught_up`` becomes true.
 
         Raises:
             Overloaded: There are ``WATCHES_PER_STREAM_MAX`` already.
@@ -158,6 +165,7 @@ class ShardWatch:
             leased=leased,
             on_lease=on_lease,
             on_created=on_created,
+            on_caught_up=on_caught_up,
             acknowledged=acknowledged,
         )
         if self._requests is not None:
@@ -303,6 +311,7 @@ class ShardWatch:
             finally:
                 self._requests = None
                 self.rests = False
+                self.breaks += 1
                 self._places.disconnected()
 
     async def _converse(self, call: Any, endpoint: str) -> None:
@@ -333,7 +342,7 @@ class ShardWatch:
     @property
     def _silence_s(self) -> float:
         if self._places.leased_position is None:
-            return WATCH_SILENCE_MS_MAX / 1_000
+            return self._silence_ms / 1_000
         return (WATCH_REST_SILENCE_MS_MAX if self.rests else ASSIGNMENT_TTL_MS) / 1_000
 
     def _take(self, update: WatchShardUpdate, endpoint: str) -> None:

@@ -65,6 +65,7 @@ class _Place:
         "has_begun",
         "is_caught_up",
         "listener",
+        "on_caught_up",
         "on_created",
         "on_lease",
         "position",
@@ -77,7 +78,9 @@ class _Place:
         listener: WatchListener,
         on_lease: LeaseListener | None,
         on_created: CreationListener | None,
+        on_caught_up: Callable[[], None] | None,
     ) -> None:
+        self.on_caught_up = on_caught_up
         self.add = add
         self.listener = listener
         self.on_lease = on_lease
@@ -152,6 +155,7 @@ class WatchPlaces:
         leased: bool,
         on_lease: LeaseListener | None,
         on_created: CreationListener | None = None,
+        on_caught_up: Callable[[], None] | None = None,
         acknowledged: bool = False,
     ) -> int:
         """Add a watch and return its id; ids count up from 1.
@@ -173,7 +177,9 @@ class WatchPlaces:
             acknowledged=acknowledged,
             creations=on_created is not None,
         )
-        place = self._places[self._last_id] = _Place(add, listener, on_lease, on_created)
+        place = self._places[self._last_id] = _Place(
+            add, listener, on_lease, on_created, on_caught_up
+        )
         if acknowledged:
             self._acknowledged.add(self._last_id)
         if leased:
@@ -288,8 +294,10 @@ class WatchPlaces:
                 # The shard sends no other updates to such a stream.
                 self.position = max(self.position, update.position)
             self._take_lease(place, update)
-        elif not is_told:
+        elif not is_told and not place.is_caught_up:
             place.is_caught_up = True
+            if place.on_caught_up is not None:
+                self._notify(place, place.on_caught_up)
 
     def _deliver_own(self, place: _Place, update: WatchShardUpdate) -> bool:
         """Deliver an update of one watch to its listener; return whether the watch continues."""

@@ -583,3 +583,36 @@ async def test_what_is_withheld_of_one_watch_is_acknowledged_of_the_others(
         watch.acknowledge()
 
         await waiting
+
+
+@run_by(in_cluster)
+async def test_it_is_told_whenever_a_watch_has_caught_up_and_streams_that_broke_are_counted(
+    cluster: Cluster,
+) -> None:
+    await cluster.commit(created("a"))
+    cluster.lead(0)
+    seen, told = Recorder(), []
+    async with cluster.watching() as watch:
+        watch_id = watch.add(
+            seen,
+            kinds=[KIND_TOPIC],
+            on_caught_up=lambda: told.append((seen.position, watch.is_caught_up(watch_id))),
+        )
+        await eventually(lambda: bool(told))
+        assert (told, watch.breaks) == ([(1, True)], 0)
+
+        cluster.lead(1)
+        await eventually(lambda: len(told) == 2)
+        assert (told[1], watch.breaks) == ((1, True), 1)
+
+
+@run_by(in_cluster)
+async def test_a_stream_that_is_silent_for_longer_than_allowed_begins_anew(
+    cluster: Cluster,
+) -> None:
+    await cluster.commit(created("a"))
+    cluster.lead(0)
+    # A shard sends its position every WATCH_PROGRESS_MS.
+    async with cluster.watching(silence_ms=WATCH_PROGRESS_MS // 10) as watch:
+        watch.add(Recorder(), kinds=[KIND_TOPIC])
+        await eventually(lambda: watch.breaks >= 2)
