@@ -41,7 +41,7 @@ class SubscriptionAuthMode(StrEnum):
     """All that no permission on subscriptions names."""
 
     PREFIX = "prefix"
-    """Of these only such as begin with the role and a hyphen."""
+    """Of these only such as begin with the role, as with Pulsar."""
 
 
 @dataclass(frozen=True, slots=True)

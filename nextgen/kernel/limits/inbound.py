@@ -228,3 +228,35 @@ KEY_FILE_CHECK_MS = 1_000
 
 PROXY_ROLES_MAX = 100
 """Roles of proxies that a server is configured with."""
+
+# What clients may do ----------------------------------------------------------------------------
+
+SUPERUSERS_MAX = 1_000
+"""Superusers of one process: operators and their programs, not clients."""
+
+PERMISSION_OBJECTS_MAX = 50_000
+"""Tenants, namespaces and topics whose permissions one process follows, some 2 KB each. Beyond it
+those that no connection keeps go, the least recently used first; a broker's 50,000 units have no
+more namespaces."""
+
+PERMISSION_READ_MS = 3_000
+"""A check waits this long for permissions that are not known: longer than a shard needs for a new
+leader, and less than a stock client waits for any answer."""
+
+PERMISSION_IDLE_MS = 300_000
+"""Permissions that were not asked for so long are not followed any longer, unless a connection
+keeps something by them: effective writes wait for whoever follows."""
+
+PERMISSION_SWEEP_MS = 30_000
+"""Interval at which idle permissions are looked for."""
+
+PERMISSION_RETRY_MS = 500
+"""Pause before permissions are followed again whose watch a shard ended."""
+
+LOOKABLE_NAMES_MAX = 1_000
+"""Namespaces and topics that one connection may look up without a question, some 200 bytes each.
+Beyond it the set begins anew."""
+
+RECHECKED_PER_TURN_MAX = 256
+"""Producers, consumers and watches that are judged anew in one turn of the event loop when
+permissions change: some milliseconds. The change is acknowledged behind the last."""
