@@ -38,6 +38,7 @@ from brokers.service.topics.idle_units import IdleUnits
 from nextgen.client.changes.shard_streams import ShardStreams
 from nextgen.client.cluster.link import ClusterLink, ClusterView
 from nextgen.client.cluster.membership import run_as_member
+from nextgen.client.permissions.table import PermissionTable, permission_streams
 from nextgen.client.routing.exchange import ExchangePool
 from nextgen.client.routing.router import ShardRouter
 from nextgen.client.routing.topic_directory import RoutedTopicDirectory
@@ -185,6 +186,7 @@ async def _start_front(
     router = ShardRouter(link, pool)
     directory = RoutedTopicDirectory(shards=router, cluster=link, broker_id=config.node_id)
     stack.push_async_callback(directory.stop)
+    authorizer = _permissions(config, link, router, stack)
     streams = ShardStreams(f"{config.node_id}.topic-lists", link)
     stack.push_async_callback(streams.stop)
     lists = _topic_lists(streams, link, router, stack)
@@ -217,6 +219,7 @@ async def _start_front(
         layouts=layouts,
         consumers=consumers,
         authenticator=authenticator,
+        authorizer=authorizer,
     )
     agent.listener = front.topics
     agent.on_connected = front.drained.connected
@@ -297,6 +300,20 @@ def _source_feeds(
     feeds = OwnersSourceFeeds(directory, dial)
     link.on_change(lambda view, _update: feeds.sessions_changed(view.has_session_ended))
     return feeds
+
+
+def _permissions(
+    config: BrokerConfig, link: ClusterLink, router: ShardRouter, stack: AsyncExitStack
+) -> PermissionTable | None:
+    """Return who decides what clients may do; None: they may do everything."""
+    if config.authorization.rules is None:
+        return None
+    streams = permission_streams(config.node_id, link)
+    stack.push_async_callback(streams.stop)
+    table = PermissionTable(config.authorization.rules, streams, router)
+    link.on_change(lambda _view, _update: table.cluster_changed())
+    stack.push_async_callback(table.stop)
+    return table
 
 
 def _topic_lists(

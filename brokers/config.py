@@ -20,6 +20,12 @@ from nextgen.runtime.security.authentication.settings import (
     AuthenticationSettings,
     authentication_settings,
 )
+from nextgen.runtime.security.authorization.settings import (
+    AUTHORIZATION_FLAGS,
+    NO_AUTHORIZATION,
+    AuthorizationSettings,
+    authorization_settings,
+)
 from nextgen.runtime.settings import (
     MANAGERS_FLAG,
     NO_TRACES,
@@ -41,6 +47,7 @@ _FLAGS = (
     MANAGERS_FLAG,
     *TOPIC_LIST_FLAGS,
     *AUTHENTICATION_FLAGS,
+    *AUTHORIZATION_FLAGS,
     Flag("--capacity-units", "topics and partitions to serve at most", "50000"),
     Flag("--zone", "failure domain, free text", ""),
     Flag("--rack", "failure domain within the zone, free text", ""),
@@ -137,6 +144,9 @@ class BrokerConfig:
     authentication: AuthenticationSettings = NO_AUTHENTICATION
     """How clients prove their role (ADR 0146)."""
 
+    authorization: AuthorizationSettings = NO_AUTHORIZATION
+    """What roles may do (ADR 0149)."""
+
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> BrokerConfig:
     """Return the configuration that flags and environment give.
@@ -176,6 +186,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Br
             "--pulsar-tls-advertise", "--pulsar-tls-listen"
         ),
         authentication=authentication_settings(given),
+        authorization=authorization_settings(given),
     )
     given.check()
     return config

@@ -28,6 +28,12 @@ from nextgen.runtime.security.authentication.settings import (
     AuthenticationSettings,
     authentication_settings,
 )
+from nextgen.runtime.security.authorization.settings import (
+    AUTHORIZATION_FLAGS,
+    NO_AUTHORIZATION,
+    AuthorizationSettings,
+    authorization_settings,
+)
 from nextgen.runtime.settings import (
     MANAGERS_FLAG,
     NO_TRACES,
@@ -172,6 +178,9 @@ class DiscoveryConfig:
     authentication: AuthenticationSettings = NO_AUTHENTICATION
     """How clients prove their role (ADR 0146)."""
 
+    authorization: AuthorizationSettings = NO_AUTHORIZATION
+    """What roles may do (ADR 0149)."""
+
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> DiscoveryConfig:
     """Return the configuration that flags and environment give.
@@ -187,6 +196,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Di
             *(*NODE_FLAGS, *PULSAR_FLAGS, *TRACE_FLAGS),
             *(MANAGERS_FLAG, _WORKERS_FLAG, *_FAIRNESS_FLAGS, *TOPIC_LIST_FLAGS),
             *AUTHENTICATION_FLAGS,
+            *AUTHORIZATION_FLAGS,
         ),
         arguments,
         environment,
@@ -218,6 +228,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Di
             "--pulsar-tls-advertise", "--pulsar-tls-listen"
         ),
         authentication=authentication_settings(given),
+        authorization=authorization_settings(given),
     )
     if config.workers > 1 and not (config.pulsar_listen or config.pulsar_tls_listen):
         given.mistakes.append("--workers is more than 1 without --pulsar-listen to share")

@@ -27,6 +27,7 @@ from nextgen.client.brokers.live_urls import LiveBrokerUrls
 from nextgen.client.changes.shard_streams import ShardStreams
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.cluster.view import ClusterView
+from nextgen.client.permissions.table import PermissionTable, permission_streams
 from nextgen.client.routing.exchange import ExchangePool
 from nextgen.client.routing.router import ShardRouter
 from nextgen.client.routing.topic_creation import TopicCreation
@@ -99,6 +100,7 @@ class LookupCore:
         self.partition_counts = PartitionCounts(counts_max=PARTITION_COUNTS_MAX)
         self.counters = DiscoveryCounters()
         self.streams = ShardStreams(config.node_id, self.link)
+        self._permission_streams, self.authorizer = self._permissions()
         self.watches = self._cache_watches()
         self.watch_registry = WatchRegistry(
             self.link, self.streams, CatchUpStreams(config.node_id, self.link), clock
@@ -141,6 +143,15 @@ class LookupCore:
         self._reporter = ProcessReporter(
             self.counters, self.cache, self.router.statistics, self._gauges, self._watch_states
         )
+
+    def _permissions(self) -> tuple[ShardStreams, PermissionTable | None]:
+        """Return who decides what clients may do, on all listeners; None: they may do everything.
+
+        Its streams do not begin before it needs them.
+        """
+        streams = permission_streams(self._config.node_id, self.link)
+        rules = self._config.authorization.rules
+        return streams, None if rules is None else PermissionTable(rules, streams, self.router)
 
     def _cache_watches(self) -> CacheWatches:
         return CacheWatches(
@@ -190,6 +201,8 @@ class LookupCore:
     def _cluster_changed(self, _view: ClusterView, _update: ClusterUpdate) -> None:
         self.watch_registry.cluster_changed()
         self.topic_lists.cluster_changed()
+        if self.authorizer is not None:
+            self.authorizer.cluster_changed()
 
     async def start(self) -> None:
         """Join the cluster in the background, and begin the windows of lookups."""
@@ -232,6 +245,9 @@ class LookupCore:
         report.counts.update(self.scalable.counts())
         report.gauges.update(self.scalable.gauges() | self.layouts.gauges())
         report.gauges.update(self.consumers.gauges())
+        if self.authorizer is not None:
+            report.counts.update(self.authorizer.counts())
+            report.gauges.update(self.authorizer.gauges())
         return report
 
     async def wait_ready(self) -> None:
@@ -288,6 +304,9 @@ class LookupCore:
         await self.layouts.stop()
         await self.watch_registry.stop()
         await self.watches.stop()
+        if self.authorizer is not None:
+            await self.authorizer.stop()
+        await self._permission_streams.stop()
         await self.streams.stop()
         await self._pool.stop()
         await self.link.stop()

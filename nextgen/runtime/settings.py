@@ -85,7 +85,7 @@ TLS_FLAGS = (
         "false",
         ("--tlsRequireTrustedClientCertOnConnect",),
     ),
-    Flag("--insecure", "true: listen beyond this machine without TLS", "false"),
+    Flag("--insecure", "true: listen beyond this machine without TLS or permissions", "false"),
 )
 """Flags of every process: its certificates, and what it may do without."""
 

@@ -44,6 +44,7 @@ from nextgen.pulsar.topic_lists.ports import TopicLists
 from nextgen.pulsar.topic_lists.session import TopicWatches
 from nextgen.pulsar.topic_lists.settings import DEFAULT_TOPIC_LISTS, TopicListSettings
 from nextgen.runtime.security.authentication.authenticator import Authenticator
+from nextgen.runtime.security.authorization.authorizer import Authorizer
 from nextgen.runtime.security.process_tls import ClientTls
 from nextgen.tasks.background import cancel_and_wait, keep
 
@@ -83,7 +84,10 @@ class PulsarFront:
         keep_alive_ms: int = PULSAR_KEEP_ALIVE_MS,
         report_drained: Callable[[Sequence[DrainedUnit]], None] = lambda _: None,
         authenticator: Authenticator | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
+        self.authorizer = authorizer
+        """Who decides what clients may do; None: they may do everything."""
         self._upkeep: asyncio.Task[None] | None = None
         self.traffic = Traffic()
         self.append_latency = Latency()

@@ -32,6 +32,7 @@ def worker_arguments(
         "--cluster-secret-required": str(config.cluster_secret_required).lower(),
         **flags_of_tls(config.tls),
         **config.authentication.flags(),
+        **config.authorization.flags(),
         **_trace_flags(config.tracing),
     }
     return [part for flag in flags.items() for part in flag]

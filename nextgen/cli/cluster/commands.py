@@ -35,6 +35,13 @@ class LocalAuth(StrEnum):
     NONE = "none"
 
 
+class Switch(StrEnum):
+    """Whether something is on."""
+
+    TRUE = "true"
+    FALSE = "false"
+
+
 _AUTHENTICATION = {LocalAuth.TOKEN: TOKENS, LocalAuth.NONE: ""}
 
 
@@ -71,6 +78,15 @@ def up(
             show_default=False,
         ),
     ] = None,
+    authorization: Annotated[
+        Switch | None,
+        typer.Option(
+            "--authorization",
+            help="false: with tokens, roles need no permissions. Kept until another is named. "
+            "Default: true, and the operator is a superuser.",
+            show_default=False,
+        ),
+    ] = None,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
@@ -88,13 +104,14 @@ def up(
             port_base=port_base,
             tls=tls,
             authentication=None if auth is None else _AUTHENTICATION[auth],
+            authorization=None if authorization is None else authorization is Switch.TRUE,
         )
         plan.check_ports()
         if not json_output:
             print_line(f"starting {len(plan.nodes)} processes in {directory} …", stderr=True)
         if detach:
             arguments = _arguments(directory, minimal, shards, port_base, tls)
-            start_detached([*arguments, *_auth_arguments(auth)], directory)
+            start_detached([*arguments, *_auth_arguments(auth, authorization)], directory)
             _announce(plan, directory, began, json_output)
             return
     except MetadataError as error:
@@ -118,8 +135,9 @@ def _arguments(
     return arguments
 
 
-def _auth_arguments(auth: LocalAuth | None) -> list[str]:
-    return [] if auth is None else ["--auth", auth.value]
+def _auth_arguments(auth: LocalAuth | None, authorization: Switch | None) -> list[str]:
+    chosen = {"--auth": auth, "--authorization": authorization}
+    return [part for name, value in chosen.items() if value is not None for part in (name, value)]
 
 
 async def _run_in_foreground(

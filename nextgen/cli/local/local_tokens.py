@@ -39,9 +39,14 @@ def make_tokens(data_dir: Path) -> None:
         write_private(data_dir / TOKEN_FILE, token.encode() + b"\n")
 
 
-def token_flags(data_dir: Path) -> dict[str, str]:
-    """Return the flags of processes that clients of the cluster connect to."""
+def token_flags(data_dir: Path, *, authorization: bool) -> dict[str, str]:
+    """Return the flags of processes that clients of the cluster connect to.
+
+    ``authorization``: whether roles need permissions, all but the operator's.
+    """
+    permissions = {"--authorization-enabled": "true", "--super-user-roles": OPERATOR_ROLE}
     return {
+        **(permissions if authorization else {}),
         "--authentication-enabled": "true",
         "--authentication-providers": "token",
         "--token-secret-key": (data_dir / KEY_FILE).absolute().as_uri(),

@@ -129,6 +129,8 @@ class ClusterPlan:
     """Whether every port needs TLS; the Pulsar ports are then those of ``pulsar+ssl``."""
     authentication: str = ""
     """``TOKENS`` if clients have to prove their role; "" if they do not."""
+    authorization: bool = True
+    """Whether roles need permissions; only if clients prove them."""
 
     def of_kind(self, kind: str) -> list[NodePlan]:
         return [node for node in self.nodes if node.kind == kind]
@@ -190,7 +192,7 @@ class ClusterPlan:
             prefix = "--pulsar-tls" if self.tls else "--pulsar"
             flags |= {f"{prefix}-listen": node.pulsar, f"{prefix}-advertise": node.pulsar}
             if self.authentication == TOKENS:
-                flags |= token_flags(data_dir)
+                flags |= token_flags(data_dir, authorization=self.authorization)
         if node.kind == "cluster-manager":
             flags |= {
                 "--peers": ",".join(
@@ -372,6 +374,7 @@ def load_plan(data_dir: Path) -> ClusterPlan | None:
             tuple(_checked_node(NodePlan(**node)) for node in content["nodes"]),
             content.get("tls", False) is True,
             _checked_authentication(content.get("authentication", "")),
+            content.get("authorization", True) is True,
         )
     except FileNotFoundError:
         return None

@@ -61,10 +61,12 @@ def choose_plan(
     port_base: int | None,
     tls: bool = False,
     authentication: str | None = None,
+    authorization: bool | None = None,
 ) -> ClusterPlan:
     """Return the plan stored in ``data_dir``, or a fresh one from the options.
 
-    ``authentication``: how clients prove their role from here on; None: as before.
+    ``authentication``: how clients prove their role from here on, and ``authorization``: whether
+    roles need permissions; None: as before.
 
     Raises:
         RefusesToStart: A cluster runs there, or the stored plan differs from the options.
@@ -80,7 +82,12 @@ def choose_plan(
     asked = make_plan(size) if port_base is None else make_plan(size, port_base=port_base)
     stored = load_plan(data_dir)
     if stored is None:
-        return replace(asked, tls=tls, authentication=authentication or "")
+        return replace(
+            asked,
+            tls=tls,
+            authentication=authentication or "",
+            authorization=authorization is not False,
+        )
     check_same_security(stored, data_dir, tls)
     differs = (minimal or shards is not None) and stored.size != size
     if differs or (port_base is not None and stored.nodes[0].grpc_port != port_base):
@@ -89,7 +96,11 @@ def choose_plan(
             f"{stored.size.shards} shards, ports from {stored.nodes[0].grpc_port}): "
             "start it without these options, remove the directory, or name another --data-dir"
         )
-    return stored if authentication is None else replace(stored, authentication=authentication)
+    return replace(
+        stored,
+        authentication=stored.authentication if authentication is None else authentication,
+        authorization=stored.authorization if authorization is None else authorization,
+    )
 
 
 def _with_shards(size: ClusterSize, shards: int) -> ClusterSize:

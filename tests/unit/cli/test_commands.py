@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from nextgen.cli.local.local_tokens import OPERATOR_ROLE, TOKENS
 from nextgen.cli.local.plan import MINIMAL, make_plan, make_plan_on_free_ports
 from nextgen.cli.local.supervise import choose_plan
 from nextgen.cli.topics.inventory_commands import parse_properties
@@ -146,6 +147,33 @@ def test_a_stored_cluster_keeps_its_shape(tmp_path: Path):
         choose_plan(tmp_path, minimal=False, shards=3, port_base=None)
     with pytest.raises(RefusesToStart, match="another shape"):
         choose_plan(tmp_path, minimal=False, shards=None, port_base=21_000)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, None),
+        ({"authentication": TOKENS}, "true"),
+        ({"authentication": TOKENS, "authorization": False}, None),
+        ({"authorization": True}, None),
+    ],
+)
+def test_with_tokens_roles_need_permissions_unless_that_is_switched_off(
+    tmp_path: Path, options: dict, expected: str | None
+):
+    plan = choose_plan(tmp_path, minimal=True, shards=None, port_base=None, **options)
+    for kind in ("discovery", "broker", "shard-node", "cluster-manager"):
+        arguments = plan.arguments(plan.of_kind(kind)[0], tmp_path)
+        flags = dict(zip(arguments[::2], arguments[1::2], strict=True))
+        serves_clients = kind in ("discovery", "broker")
+        assert flags.get("--authorization-enabled") == (expected if serves_clients else None)
+        has_superuser = serves_clients and expected is not None
+        assert flags.get("--super-user-roles") == (OPERATOR_ROLE if has_superuser else None)
+    plan.save(tmp_path)
+    again = choose_plan(tmp_path, minimal=False, shards=None, port_base=None)
+    assert again == plan
+    off = choose_plan(tmp_path, minimal=False, shards=None, port_base=None, authorization=False)
+    assert (off.authorization, off.authentication) == (False, plan.authentication)
 
 
 def test_shards_can_be_chosen(tmp_path: Path):
