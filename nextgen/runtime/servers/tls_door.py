@@ -1,8 +1,8 @@
 """Bounds TLS handshakes at a listener: how many at a time, and how long each may take.
 
 asyncio's own TLS listeners accept any number of connections that never finish their handshake. The
-door stands before them: it knows each of them, and drops the oldest beyond the bound. The server
-behind it sees connections only once their handshake is done.
+door knows each of them, and drops the oldest beyond the bound. The server behind it sees
+connections only once their handshake is done.
 
     await loop.create_server(TlsDoor(context, factory), host, port)
 """
@@ -10,21 +10,18 @@ behind it sees connections only once their handshake is done.
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import ssl
 from collections.abc import Callable
-from typing import cast
 
 from prometheus_client import Counter
 
 from nextgen.kernel.limits.inbound import TLS_HANDSHAKE_MS_MAX, TLS_HANDSHAKES_MAX
-from nextgen.tasks.background import start
+from nextgen.runtime.servers.tls_connection import TlsConnection
 
 _handshakes = Counter(
     "nextgen_tls_handshakes", "TLS handshakes at asyncio's listeners, by outcome.", ["outcome"]
 )
-for _outcome in ("done", "failed", "dropped"):
+for _outcome in ("done", "failed", "late", "dropped"):
     _handshakes.labels(_outcome)  # Exported as 0 before the first.
 
 
@@ -48,14 +45,22 @@ class TlsDoor:
         self._handshakes_max = handshakes_max
         self._handshake_s_max = handshake_ms_max / 1_000
         # In the order of their arrival: a dict, because a set has no order.
-        self._handshakes: dict[asyncio.Task[None], None] = {}
+        self._handshakes: dict[TlsConnection, asyncio.TimerHandle] = {}
 
     def __repr__(self) -> str:
         return f"<TlsDoor handshakes={len(self)}>"
 
     def __call__(self) -> asyncio.Protocol:
         """Return the protocol of one new connection."""
-        return _Arrival(self)
+        if len(self._handshakes) >= self._handshakes_max:
+            # The oldest, not this one: a client needs a round trip, silence lasts until its end.
+            self._drop(next(iter(self._handshakes)), "dropped")
+        connection = TlsConnection(self._context(), self._factory, self._shaken)
+        loop = asyncio.get_running_loop()
+        self._handshakes[connection] = loop.call_later(
+            self._handshake_s_max, self._drop, connection, "late"
+        )
+        return connection
 
     def __len__(self) -> int:
         """Return how many handshakes are not done."""
@@ -63,54 +68,16 @@ class TlsDoor:
 
     def close(self) -> None:
         """Drop the connections whose handshake is not done."""
-        for task in list(self._handshakes):
-            task.cancel()
+        for connection in list(self._handshakes):
+            self._drop(connection, "dropped")
 
-    def arrived(self, connection: socket.socket) -> None:
-        """Begin the handshake of a new connection."""
-        if len(self._handshakes) >= self._handshakes_max:
-            # The oldest, not this one: a client needs a round trip, silence lasts until its end.
-            oldest = next(iter(self._handshakes))
-            del self._handshakes[oldest]
-            oldest.cancel()
-            _handshakes.labels("dropped").inc()
-        task = start("tls_handshake", self._shake_hands(connection))
-        self._handshakes[task] = None
-        task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+    def _drop(self, connection: TlsConnection, outcome: str) -> None:
+        self._handshakes.pop(connection).cancel()
+        _handshakes.labels(outcome).inc()
+        connection.abort()
 
-    async def _shake_hands(self, connection: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.connect_accepted_socket(
-                self._factory,
-                connection,
-                ssl=self._context(),
-                ssl_handshake_timeout=self._handshake_s_max,
-            )
-        except OSError:  # So are a time-out, and every error of TLS.
-            _handshakes.labels("failed").inc()
-            connection.close()
-        except asyncio.CancelledError:
-            connection.close()
-            raise
-        else:
-            _handshakes.labels("done").inc()
-
-
-class _Arrival(asyncio.Protocol):
-    """A connection before its handshake."""
-
-    def __init__(self, door: TlsDoor) -> None:
-        self._door = door
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # The transport would read what belongs to the handshake, and uvloop's does not pause here:
-        # the socket goes on under another number, and this transport ends before it reads.
-        try:
-            number = os.dup(transport.get_extra_info("socket").fileno())
-        except OSError:  # This process may open no further file.
-            number = -1
-        # A cast: what uvloop hands over does not derive from asyncio's class.
-        cast(asyncio.Transport, transport).abort()
-        if number >= 0:
-            self._door.arrived(socket.socket(fileno=number))
+    def _shaken(self, connection: TlsConnection, is_done: bool) -> None:
+        timer = self._handshakes.pop(connection, None)
+        if timer is not None:  # Else it is dropped and counted.
+            timer.cancel()
+            _handshakes.labels("done" if is_done else "failed").inc()

@@ -135,26 +135,44 @@ def test_so_many_handshakes_at_a_time_and_one_more_drops_the_oldest(runner: asyn
     runner.run(story())
 
 
-async def test_tls_handshakes_max_at_one_time_and_one_more_drops_the_oldest(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    async def never_done(_door: TlsDoor, _connection: object) -> None:
-        await asyncio.Event().wait()
+class Below(asyncio.Transport):
+    """A transport that only remembers whether it was aborted."""
 
-    monkeypatch.setattr(TlsDoor, "_shake_hands", never_done)
-    door = TlsDoor(lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), Echo)
-    for _ in range(TLS_HANDSHAKES_MAX):
-        door.arrived(None)
-    first, *others = door._handshakes
+    is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+async def test_tls_handshakes_max_at_one_time_and_one_more_drops_the_oldest(made):
+    store = TlsStore(made.files(NodeRole.BROKER, "b"))
+    door = TlsDoor(lambda: store.server_context(ssl.CERT_OPTIONAL), Echo)
+    below = [Below() for _ in range(TLS_HANDSHAKES_MAX)]
+    for one in below:
+        door().connection_made(one)
     assert len(door) == TLS_HANDSHAKES_MAX
+    assert not any(one.is_aborted for one in below)
 
-    door.arrived(None)
-    await asyncio.wait([first])
+    door().connection_made(Below())
 
-    assert first.cancelled()
+    assert [one.is_aborted for one in below] == [True, *[False] * (TLS_HANDSHAKES_MAX - 1)]
     assert len(door) == TLS_HANDSHAKES_MAX
     door.close()
-    await asyncio.wait(others)
+    assert all(one.is_aborted for one in below)
+    assert len(door) == 0
+
+
+async def test_a_connection_that_is_dropped_before_it_is_made_ends_when_it_is(made):
+    store = TlsStore(made.files(NodeRole.BROKER, "b"))
+    door = TlsDoor(lambda: store.server_context(ssl.CERT_OPTIONAL), Echo, handshakes_max=1)
+    first, below = door(), Below()
+    second = door()
+
+    first.connection_made(below)
+
+    assert below.is_aborted
+    assert not second.is_closing()
+    door.close()
 
 
 def test_ten_times_as_many_half_open_handshakes_keep_nobody_out(runner: asyncio.Runner, made):
@@ -193,6 +211,7 @@ def test_garbage_ends_its_own_connection_only(runner: asyncio.Runner, made, garb
             writer.write(garbage)
 
             assert await is_closed(reader)
+            await serving.until(0)
             assert await serving.echo(b"served") == b"served"
 
     runner.run(story())
