@@ -43,6 +43,7 @@ from nextgen.client.routing.exchange import ExchangePool
 from nextgen.client.routing.router import ShardRouter
 from nextgen.client.routing.topic_directory import RoutedTopicDirectory
 from nextgen.client.routing.topic_listing import TopicListing
+from nextgen.client.routing.topic_owners import TopicOwners
 from nextgen.client.scalable_topics.consumers import SharedConsumers
 from nextgen.client.scalable_topics.shared_layouts import SharedLayouts
 from nextgen.client.topic_lists.shared_lists import SharedTopicLists
@@ -51,6 +52,8 @@ from nextgen.client.transport.malformed_requests import MalformedRequests
 from nextgen.client.transport.process_security import ProcessSecurity, security_of
 from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
 from nextgen.kernel.limits.pulsar import VOLATILE_BYTES_MAX
+from nextgen.pulsar.scalable_topics.consumer_session import ConsumerSessions
+from nextgen.pulsar.scalable_topics.stalled_segments import SegmentLooks
 from nextgen.pulsar.service_urls import joined_urls
 from nextgen.pulsar.topic_lists.listed import ListedTopics
 from nextgen.runtime.lifecycle.data_directory import DataDirectory
@@ -194,6 +197,8 @@ async def _start_front(
     stack.push_async_callback(layouts.stop)
     consumers = SharedConsumers(layouts, router, config.node_id)
     stack.push_async_callback(consumers.stop)
+    owners = TopicOwners(lambda name, _is_fresh: directory.look_up(name))
+    stack.push_async_callback(owners.stop)
     persistent = DiskLedgerStore(
         config.ledger_dir,
         broker_id=config.node_id,
@@ -217,7 +222,7 @@ async def _start_front(
         scalable_lists=lists,
         report_drained=agent.report_drained,
         layouts=layouts,
-        consumers=consumers,
+        consumers=ConsumerSessions(consumers, SegmentLooks(owners)),
         authenticator=authenticator,
         authorizer=authorizer,
     )

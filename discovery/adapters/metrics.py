@@ -106,6 +106,11 @@ _COUNTERS = (
         "consumer_sessions_replaced",
         "Consumers of scalable topics that came back by another connection",
     ),
+    (
+        "consumer_segments_renewed",
+        "consumer_segments_renewed",
+        "Sealed segments given anew to consumers that did not acknowledge their end",
+    ),
     ("topic_list_updates", "topic_list_updates", "Updates of topic lists sent to watchers"),
     (
         "topic_list_refreshes",

@@ -55,6 +55,7 @@ from nextgen.pulsar.scalable_topics.consumer_session import ConsumerSessions
 from nextgen.pulsar.scalable_topics.layout_session import LayoutWatches
 from nextgen.pulsar.scalable_topics.namespace_session import NamespaceWatches
 from nextgen.pulsar.scalable_topics.session import ScalableServices
+from nextgen.pulsar.scalable_topics.stalled_segments import SegmentLooks
 from nextgen.pulsar.server import PulsarServer
 from nextgen.pulsar.service_urls import joined_urls
 from nextgen.pulsar.topic_lists.listed import ListedTopics
@@ -172,7 +173,7 @@ class LookupCore:
         self.consumers = SharedConsumers(self.layouts, self.router, self._config.node_id)
         self.scalable = ScalableServices(
             LayoutWatches(self.layouts, partitions, url),
-            ConsumerSessions(self.consumers),
+            ConsumerSessions(self.consumers, SegmentLooks(self.owners)),
             NamespaceWatches(self.topic_lists, self.topic_watches.permits),
         )
         services = ClientServices(

@@ -33,7 +33,6 @@ from nextgen.pulsar.scalable_topics.consumer_session import ConsumerSessions
 from nextgen.pulsar.scalable_topics.layout_session import LayoutWatches
 from nextgen.pulsar.scalable_topics.namespace_session import NamespaceWatches
 from nextgen.pulsar.scalable_topics.ports import (
-    ScalableConsumers,
     ScalableTopicLists,
     ScalableTopics,
 )
@@ -78,7 +77,7 @@ class PulsarFront:
         lists: TopicLists | None = None,
         scalable_lists: ScalableTopicLists | None = None,
         layouts: ScalableTopics | None = None,
-        consumers: ScalableConsumers | None = None,
+        consumers: ConsumerSessions | None = None,
         wall_clock: Callable[[], int] | None = None,
         connections_max: int = PULSAR_CONNECTIONS_MAX,
         keep_alive_ms: int = PULSAR_KEEP_ALIVE_MS,
@@ -121,7 +120,7 @@ class PulsarFront:
             partitions = partial(held.partitions, create=False)
             self.scalable = ScalableServices(
                 LayoutWatches(layouts, partitions, identity.broker_url),
-                ConsumerSessions(consumers) if consumers is not None else None,
+                consumers,
                 NamespaceWatches(scalable_lists, commands.permits) if scalable_lists else None,
             )
         self.shared = Front(self.topics, commands, self.topic_watches, self.scalable, authenticator)

@@ -45,7 +45,7 @@ class RoutedTopicDirectory:
         self._urls = LiveBrokerUrls(cluster)
         self._lookups = questions(self._ask_shard, NAMES_PER_LOOKUP_MAX)
         self._lookups_of_created = questions(self._ask_shard_for_here, NAMES_PER_LOOKUP_MAX)
-        self._schemas = TopicSchemas(self._look_up)
+        self._schemas = TopicSchemas(self.look_up)
 
     def __repr__(self) -> str:
         return f"<RoutedTopicDirectory {self.creation!r} lookups={self._lookups!r}>"
@@ -64,7 +64,7 @@ class RoutedTopicDirectory:
     async def locate(self, name: TopicName, *, create: bool) -> Located:
         """See ``TopicDirectory.locate``."""
         check_has_broker(name)
-        answer = await self._look_up(name)
+        answer = await self.look_up(name)
         if create and may_be_created(name, answer):
             answer = await self.creation.look_up_created(name, self._look_up_created)
         return located(name, answer)
@@ -100,7 +100,12 @@ class RoutedTopicDirectory:
         """See ``TopicDirectory.schema``."""
         return await self._schemas.read(name, version)
 
-    async def _look_up(self, name: TopicName) -> LookupAnswer:
+    async def look_up(self, name: TopicName) -> LookupAnswer:
+        """Return what the shard answers now; an idle unit is assigned.
+
+        Raises:
+            MetadataError: It is not known.
+        """
         return await self._ask(self._lookups, name)
 
     async def _look_up_created(self, name: TopicName) -> LookupAnswer:

@@ -131,6 +131,23 @@ SEGMENT_HANDOVER_MS_MAX = 10_000
 """Time for which the new consumer of a segment waits for the former one to disconnect, which may
 hear of the assignments later. A stock client gives up a request after 30 s."""
 
+SEGMENT_LOOK_MS = 5_000
+"""Between two looks at a sealed segment that its consumer has read to the end and not acknowledged
+to the end. Usually it is drained, and nobody's, some milliseconds after it was sealed."""
+
+SEGMENT_LOOK_MS_MAX = 60_000
+"""Between two looks at one that has more to deliver: pauses double up to it."""
+
+SEGMENT_LOOKS_MAX = 16
+"""Sealed segments that a process asks about at a time; others wait their turn."""
+
+SEGMENT_STALL_MS = 10_000
+"""Time without a delivery or an acknowledgement after which such a segment is given to its consumer
+anew. Shorter: applications that take long for a message get more of them twice."""
+
+SEGMENT_STALL_MS_MAX = 3_600_000
+"""The longest such time: for one consumer and segment it doubles each time."""
+
 SCALABLE_NODE_SILENCE_MS = 15_000
 """Silence of a node after which its consumers count as without a connection: three renewals."""
 

@@ -9,13 +9,14 @@
     the connection ends ─▶ the consumer stays registered for a grace
 
 Every update has the whole assignment. One is in flight: what changes meanwhile comes with the next.
+A sealed segment whose consumer is stuck (``stalled_segments``) is left out of one update more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
@@ -36,6 +37,7 @@ from nextgen.pulsar.scalable_topics.ports import (
     JoinRequest,
     ScalableConsumers,
 )
+from nextgen.pulsar.scalable_topics.stalled_segments import SegmentLooks, StalledSegments
 from nextgen.pulsar.topic_lists.session import Client
 from nextgen.runtime.security.authorization import everyone as authorization
 from nextgen.tasks.background import start
@@ -68,12 +70,16 @@ class ConsumerSessions:
     """What the sessions of one process share."""
 
     consumers: ScalableConsumers
+    looks: SegmentLooks | None = None
+    """None: stalled segments are not looked for."""
     sessions_max: int = CONSUMER_SESSIONS_MAX
     sessions: int = 0
     """Consumers of all connections."""
     assignments: int = 0
     refused: int = 0
     replaced: int = 0
+    renewed: int = 0
+    """Segments that were given to their consumers anew."""
 
     def counts(self) -> dict[str, int]:
         """Return the counters by name."""
@@ -81,6 +87,7 @@ class ConsumerSessions:
             "consumer_assignments": self.assignments,
             "consumer_sessions_refused": self.refused,
             "consumer_sessions_replaced": self.replaced,
+            "consumer_segments_renewed": self.renewed,
         }
 
     def gauges(self) -> dict[str, int]:
@@ -99,12 +106,15 @@ class _Stopped(Exception):
 class _Consumer:
     """One consumer of a connection. ``joined`` has None if it could not join."""
 
-    __slots__ = ("joined", "task")
+    __slots__ = ("assigned", "joined", "stalled", "task")
 
     def __init__(self) -> None:
         self.joined: asyncio.Future[JoinedConsumer | None]
         self.joined = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[None] | None = None
+        self.assigned = ConsumerAssignment(0)
+        """As the client was last told."""
+        self.stalled: StalledSegments | None = None
 
 
 class ConsumerSession:
@@ -202,12 +212,15 @@ class ConsumerSession:
             joined = await self._shared.consumers.join(join)
             joined.on_replaced(lambda: self._replaced(consumer_id, consumer, join))
             consumer.joined.set_result(joined)
-            first = assignment_of(await joined.next_assignment(), join.topic)
+            assigned = await joined.next_assignment()
+            first = assignment_of(assigned, join.topic)
             self._respond(
                 pulsar.CommandScalableTopicSubscribeResponse(
                     request_id=request_id, assignment=first
                 )
             )
+            self._watch_stalled(consumer_id, consumer, join)
+            self._told(consumer, assigned, join.topic)
         except MetadataError as error:
             self._refuse(request_id, server_error_of(error), str(error))
         except Exception as error:
@@ -215,13 +228,16 @@ class ConsumerSession:
             _logger.exception("a consumer could not join", topic=join.topic.text)
             self._refuse(request_id, ServerError.UnknownError, repr(error))
         else:
-            await self._follow(consumer_id, joined, join.topic)
+            await self._follow(consumer_id, consumer, joined, join.topic)
         finally:
+            if consumer.stalled is not None:
+                consumer.stalled.close()
             if joined is not None:
                 joined.close()
 
-    async def _follow(self, consumer_id: int, joined: JoinedConsumer, topic: TopicName) -> None:
-        epoch = 0
+    async def _follow(
+        self, consumer_id: int, consumer: _Consumer, joined: JoinedConsumer, topic: TopicName
+    ) -> None:
         while True:
             self._shared.assignments += 1
             await self._client.until_writable()
@@ -231,10 +247,10 @@ class ConsumerSession:
                 # The protocol has no word for the end: the consumer is left with no segments, and
                 # learns from its watch of the layout, or when it subscribes again.
                 _logger.info("assignments end", topic=topic.text, why=str(error))
-                self._update(consumer_id, ConsumerAssignment(epoch), topic)
+                self._update(consumer_id, ConsumerAssignment(consumer.assigned.epoch), topic)
                 return
-            epoch = assigned.epoch
             self._update(consumer_id, assigned, topic)
+            self._told(consumer, assigned, topic)
 
     def _update(self, consumer_id: int, assigned: ConsumerAssignment, topic: TopicName) -> None:
         self._client.send_command(
@@ -245,6 +261,34 @@ class ConsumerSession:
                 ),
             )
         )
+
+    def _watch_stalled(self, consumer_id: int, consumer: _Consumer, join: JoinRequest) -> None:
+        """Look for stalled segments of a consumer; others than streams acknowledge nothing."""
+        looks = self._shared.looks
+        if looks is None or join.type != _TYPES[pulsar.STREAM]:
+            return
+
+        async def give_anew(segment_id: int) -> None:
+            await self._client.until_writable()
+            assigned = consumer.assigned
+            others = [each for each in assigned.segments if each[0].segment_id != segment_id]
+            if len(others) < len(assigned.segments):
+                self._shared.renewed += 1
+                self._update(consumer_id, replace(assigned, segments=tuple(others)), join.topic)
+                self._update(consumer_id, assigned, join.topic)
+
+        consumer.stalled = StalledSegments(looks, join.subscription, give_anew)
+
+    def _told(self, consumer: _Consumer, assigned: ConsumerAssignment, topic: TopicName) -> None:
+        consumer.assigned = assigned
+        if consumer.stalled is not None:
+            consumer.stalled.watch(
+                {
+                    each.segment_id: parse_topic(_name_of(each, topic))
+                    for each, is_shared in assigned.segments
+                    if each.is_sealed and not is_shared
+                }
+            )
 
     def _replaced(self, consumer_id: int, consumer: _Consumer, join: JoinRequest) -> None:
         """The client came back by another connection: this one gets no more assignments."""

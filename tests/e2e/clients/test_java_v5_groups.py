@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import threading
 import time
@@ -239,6 +241,61 @@ def test_members_share_segments_and_take_over_from_those_that_are_gone(
         load.close()
         for each in members:
             each.close()
+
+
+def unacknowledged(system: PulsarSystem, segment: str) -> int:
+    """Return how many entries of a segment the group has not acknowledged."""
+    (group,) = system.operate(segment, pb.GetStatsRequest()).subscriptions
+    assert group.name == SUBSCRIPTION
+    return int(group.backlog_entries)
+
+
+def lose_acknowledgement(system: PulsarSystem, topic: str, member: Member, segment: str) -> bool:
+    """Kill the segment's broker before it reads the acknowledgement of the last message.
+
+    Returns False if the client was quicker: it sends what it has every 100 ms.
+    """
+    owner = system.owner(segment)
+    load = Load(system, topic, per_second=2, keys=1)
+    try:
+        before = len(member.received)
+        until(lambda: len(member.received) >= before + 2, lambda: f"{member.received[before:]}")
+        seen = len(member.received)
+        deadline = time.monotonic() + WAIT_S
+        while len(member.received) == seen:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        process_id = system.process_id(owner)
+        assert process_id is not None
+        os.kill(process_id, signal.SIGSTOP)
+    finally:
+        load.close()
+    time.sleep(0.5)  # The client writes the acknowledgement to the socket.
+    system.kill(owner)
+    system.start(owner)
+    until(lambda: owners(system, topic)[segment] == ["one"], lambda: f"{owners(system, topic)}")
+    return unacknowledged(system, segment) > 0
+
+
+def test_acknowledgements_that_died_with_a_broker_do_not_hold_children_up(
+    system: PulsarSystem,
+) -> None:
+    topic = "topic://public/default/java-v5-lost-acknowledgements"
+    system.create_scalable(topic, 1)
+    (segment,) = system.segments_of(topic)
+    member = Member(system, topic, "one")
+    try:
+        until_shared(system, topic, 1, 1)
+        attempts = (lose_acknowledgement(system, topic, member, segment) for _ in range(5))
+        assert any(attempts), "the client's acknowledgement was quicker each time"
+        system.split_first(topic)
+        # The client drops the message that it gets again, and will not acknowledge it any more.
+        until_shared(system, topic, 1, 2)
+        last = member.received[-1]
+        assert [each[:2] for each in member.received].count(last[:2]) == 2, "it came once more"
+        assert unacknowledged(system, segment) == 0
+    finally:
+        member.close()
 
 
 def test_nothing_is_lost_when_servers_are_killed_while_segments_change(

@@ -25,6 +25,8 @@ from nextgen.client.st.domain.outbox import Lane, Outbox
 from nextgen.client.st.producing.segment_producer import SegmentProducer
 from nextgen.client.st.watching.namespace_watch import NamespaceWatch
 from nextgen.client.st.watching.registration import Registration
+from nextgen.pulsar.scalable_topics.consumer_session import ConsumerSession
+from nextgen.pulsar.scalable_topics.stalled_segments import SegmentLooks, StalledSegments
 from shards.assignment.unit_planner import UnitPlanner
 from shards.domain.scalable import distribution, groups, layout_changes
 from shards.domain.scalable import restore as scalable_restore
@@ -45,6 +47,8 @@ from tests.simulation.mutants.mutant import Edit, Mutant
 _NAMESPACE_CONSUMERS = ("tests/unit/client/st/test_namespaces.py",)
 _BUCKETS = ("tests/unit/brokers/service/subscriptions/dispatch/test_entry_buckets.py",)
 _OWNERS = ("tests/unit/brokers/domain/subscriptions/test_entry_buckets.py",)
+_SESSIONS = ("tests/unit/pulsar/scalable_topics/test_consumer_session.py",)
+_STALLED = ("tests/unit/pulsar/scalable_topics/test_stalled_segments.py",)
 _DISTRIBUTION = ("tests/unit/shards/domain/scalable/test_distribution.py",)
 _ATTACHMENTS = ("tests/unit/shards/scalable/test_attachments.py",)
 _GRACE = ("tests/unit/shards/scalable/test_consumer_grace.py",)
@@ -853,5 +857,47 @@ MUTANTS = (
             ),
         ),
         ("tests/unit/brokers/adapters/test_topic_admin.py",),
+    ),
+    Mutant(
+        "stalled-segments-stay-with-their-consumer",
+        "SC25",
+        "a stalled segment is taken from its consumer before it is given back",
+        (
+            Edit(
+                ConsumerSession,
+                "_watch_stalled",
+                "replace(assigned, segments=tuple(others))",
+                "assigned",
+            ),
+        ),
+        _SESSIONS,
+    ),
+    Mutant(
+        "stalled-though-the-application-is-slow",
+        "SC25",
+        "a consumer whose queue is full is not stalled",
+        (
+            Edit(
+                SegmentLooks,
+                "look",
+                "if consumer.available_permits <= 0:",
+                "if consumer.available_permits < 0:",
+            ),
+        ),
+        _STALLED,
+    ),
+    Mutant(
+        "stalled-though-it-makes-progress",
+        "SC25",
+        "a segment of which something is delivered or acknowledged is not stalled",
+        (Edit(StalledSegments, "_watch_one", "if reading != before:", "if before is None:"),),
+        _STALLED,
+    ),
+    Mutant(
+        "stalled-again-at-once",
+        "SC25",
+        "a segment is given anew after twice the time of before",
+        (Edit(StalledSegments, "_watch_one", "min(2 * patience_ms,", "min(patience_ms,"),),
+        _STALLED,
     ),
 )

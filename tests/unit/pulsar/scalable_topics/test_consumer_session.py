@@ -11,6 +11,9 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.scalable import (
     CONSUMER_SESSIONS_MAX,
     CONSUMER_SESSIONS_PER_CONNECTION_MAX,
+    SEGMENT_LOOK_MS,
+    SEGMENT_STALL_MS,
+    SEGMENT_STALL_MS_MAX,
 )
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.pulsar.scalable_topics import consumer_session as module
@@ -20,11 +23,14 @@ from nextgen.pulsar.scalable_topics.consumer_session import (
     takes_buckets,
 )
 from nextgen.pulsar.scalable_topics.ports import ConsumerAssignment
+from nextgen.pulsar.scalable_topics.stalled_segments import SegmentLooks
+from protos.nextgen.v1.broker_service_pb2 import TopicStats
 from protos.nextgen.v1.layouts_pb2 import TopicSegment
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 from tests.support.pulsar.fake_consumers import ALL, NOTHING, WHOLE, FakeConsumers
 from tests.support.pulsar.fake_topic_lists import FakeListClient
+from tests.support.simulated.virtual_time import run_virtual
 
 NAME = "topic://acme/orders/paid"
 
@@ -43,7 +49,13 @@ class World:
         self.session = ConsumerSession(self.client, self.shared)
 
     def subscribe(
-        self, consumer_id: int = 7, *, topic: str = NAME, name: str = "c", request_id: int = 1
+        self,
+        consumer_id: int = 7,
+        *,
+        topic: str = NAME,
+        name: str = "c",
+        request_id: int = 1,
+        kind: pulsar.ScalableConsumerType = pulsar.STREAM,
     ) -> None:
         subscribe = pulsar.CommandScalableTopicSubscribe(
             request_id=request_id,
@@ -51,7 +63,7 @@ class World:
             subscription="s",
             consumer_name=name,
             consumer_id=consumer_id,
-            consumer_type=pulsar.STREAM,
+            consumer_type=kind,
         )
         self.session.handle(
             BaseCommand(type=BaseCommand.SCALABLE_TOPIC_SUBSCRIBE, scalableTopicSubscribe=subscribe)
@@ -352,5 +364,68 @@ async def test_consumer_sessions_max_join_and_one_more_is_refused(world):
         "consumer_assignments": 3,
         "consumer_sessions_refused": 1,
         "consumer_sessions_replaced": 0,
+        "consumer_segments_renewed": 0,
     }
     assert ALL.segments
+
+
+SEALED = TopicSegment(segment_id=0, hash_end=0x7FFF, is_sealed=True)
+ACTIVE = TopicSegment(segment_id=1, hash_start=0x8000, hash_end=0xFFFF)
+
+
+class StuckOwners:
+    """Each segment has one message that is delivered and not acknowledged."""
+
+    async def call(self, name, request):
+        stats = TopicStats(topic=name.text, is_terminated=True)
+        group = stats.subscriptions.add(name="s", kind="EXCLUSIVE", backlog_entries=1)
+        group.rows.add(available_permits=1)
+        return stats
+
+
+def updates_of(first, *, kind=pulsar.STREAM, then=()):
+    """Return the segments of the updates that a consumer with stuck segments gets."""
+
+    async def main():
+        world = World()
+        world.shared.looks = SegmentLooks(StuckOwners())
+        world.consumers.first = first
+        world.subscribe(kind=kind)
+        await asyncio.sleep(1)
+        for each in then:
+            world.consumers.joined[0].assign(each)
+            await asyncio.sleep(1)
+        world.client.take()
+        await asyncio.sleep((SEGMENT_LOOK_MS + SEGMENT_STALL_MS) / 1_000 + 1)
+        sent = world.client.take()
+        world.session.close()
+        await asyncio.sleep(SEGMENT_STALL_MS_MAX / 1_000)
+        assert world.client.take() == []
+        updates = [each.scalableTopicAssignmentUpdate.assignment for each in sent]
+        assert world.shared.renewed == len(updates) / 2
+        assert {each.layout_epoch for each in updates} <= {3}
+        return [[each.segment_id for each in update.segments] for update in updates]
+
+    return run_virtual(main)
+
+
+def assigned(*segments, is_shared=False):
+    return ConsumerAssignment(3, tuple((each, is_shared) for each in segments))
+
+
+def test_a_stuck_sealed_segment_is_taken_and_given_back():
+    assert updates_of(assigned(SEALED, ACTIVE)) == [[1], [0, 1]]
+
+
+def test_one_that_was_sealed_later_is_taken_and_given_back():
+    before = assigned(ACTIVE)
+    assert updates_of(before, then=[assigned(SEALED, ACTIVE)]) == [[1], [0, 1]]
+
+
+def test_one_that_went_to_another_consumer_is_not_given_back():
+    assert updates_of(assigned(SEALED), then=[assigned(ACTIVE)]) == []
+
+
+def test_one_that_is_shared_or_read_by_a_checkpoint_consumer_is_left_alone():
+    assert updates_of(assigned(SEALED, is_shared=True)) == []
+    assert updates_of(assigned(SEALED), kind=pulsar.CHECKPOINT) == []
