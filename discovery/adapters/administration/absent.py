@@ -1,7 +1,7 @@
 """What Pulsar has and this cluster has not: answered as a Pulsar without it answers.
 
 What can be turned off in Pulsar has Pulsar's own answer for that (ADR 0090). Of the rest, reading
-finds nothing, and writing is 501. So are permissions, until clients are authenticated.
+finds nothing, and writing is 501.
 """
 
 from __future__ import annotations
@@ -63,7 +63,6 @@ _EMPTY: tuple[tuple[str, str, Any], ...] = (
 )
 """What is read and is never there; None: an answer without content."""
 
-_PERMISSIONS = "permissions are not kept before clients are authenticated"
 _NOT_HERE = "is not part of this cluster"
 _NOT_SERVED = "is not served here"
 _PLACEMENT = "topics are placed one by one here, by placement rules"
@@ -72,15 +71,6 @@ _WORKER_KINDS = ("functions", "sources", "source", "sinks", "sink")
 """Java's library has the singular."""
 
 _UNSERVED: tuple[tuple[str, str, str], ...] = (
-    ("GET", f"{_NAMESPACE}/permissions", _PERMISSIONS),
-    ("GET", f"{_NAMESPACE}/permissions/subscription", _PERMISSIONS),
-    ("POST", f"{_NAMESPACE}/permissions/{{role}}", _PERMISSIONS),
-    ("DELETE", f"{_NAMESPACE}/permissions/{{role}}", _PERMISSIONS),
-    ("POST", f"{_NAMESPACE}/permissions/subscription/{{subscription}}", _PERMISSIONS),
-    ("DELETE", f"{_NAMESPACE}/permissions/{{subscription}}/{{role}}", _PERMISSIONS),
-    ("GET", f"{_TOPIC}/permissions", _PERMISSIONS),
-    ("POST", f"{_TOPIC}/permissions/{{role}}", _PERMISSIONS),
-    ("DELETE", f"{_TOPIC}/permissions/{{role}}", _PERMISSIONS),
     ("PUT", "/admin/v2/resourcegroups/{group}", f"a resource group {_NOT_HERE}"),
     ("POST", "/admin/v2/bookies/racks-info/{bookie}", f"a bookie {_NOT_HERE}"),
     *(

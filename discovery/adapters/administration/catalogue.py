@@ -9,6 +9,7 @@ from discovery.adapters.administration.brokers import Brokers, HeldNamespaces, R
 from discovery.adapters.administration.clusters import Clusters, LocalCluster
 from discovery.adapters.administration.namespace_backlogs import NamespaceBacklogRoutes
 from discovery.adapters.administration.namespaces import NAMESPACE, Namespaces
+from discovery.adapters.administration.permission_routes import PermissionRoutes
 from discovery.adapters.administration.policy_routes import PolicyRoutes
 from discovery.adapters.administration.shadow_topics import ShadowTopicRoutes
 from discovery.adapters.administration.tenants import Tenants
@@ -81,6 +82,7 @@ def all_routes(services: AdminServices) -> list[Route]:
         *by_name.routes(POLICIES),
         *TopicPolicyRoutes(policies, local.name).routes(),
         *ShadowTopicRoutes(policies).routes(),
+        *PermissionRoutes(policies).routes(),
         *ScalableTopicRoutes(scalable, AUTO_SCALE).routes(),
         *LayoutChangeRoutes(scalable, layouts).routes(),
         *SubscriptionRoutes(layouts).routes(),

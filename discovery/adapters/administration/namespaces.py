@@ -35,6 +35,7 @@ from discovery.service.tenancy.tenants import TenantService
 from nextgen.client.wire.policies import policies_from_proto
 from nextgen.kernel.governance.access import Action
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_MAX_MS
+from nextgen.kernel.limits.placement import NAMESPACE_POLICIES_BYTES_MAX
 from nextgen.pulsar.policies import whole_policies
 from nextgen.pulsar.policies.policy_types import Names
 from nextgen.pulsar.policies.whole_policies import WHOLE_BUNDLE
@@ -70,7 +71,9 @@ class Namespaces:
         ]
 
     def _own_routes(self) -> list[Route]:
-        whole = Body(whole_policies.BODY, is_required=False)
+        whole = Body(
+            whole_policies.BODY, is_required=False, bytes_max=4 * NAMESPACE_POLICIES_BYTES_MAX
+        )
         return [
             Route(
                 "GET",

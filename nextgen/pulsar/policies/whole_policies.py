@@ -7,6 +7,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, TypeAdapter, create_model
 
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
+from nextgen.pulsar.policies.auth_policies import (
+    AuthPolicies,
+    auth_policies,
+    with_auth_policies,
+)
 from nextgen.pulsar.policies.policy_checks import at_least_minus_one
 from nextgen.pulsar.policies.policy_table import (
     POLICIES,
@@ -47,6 +52,7 @@ def _fields() -> dict[str, Any]:
     for policy in POLICIES:
         kind = _by_cluster(policy.kind) if policy.is_by_cluster else policy.kind
         fields[policy.field] = (Annotated[kind | None, BeforeValidator(_given)], None)
+    fields["auth_policies"] = (AuthPolicies | None, None)
     fields["replication_clusters"] = (Names | None, None)
     fields["bundles"] = (BundlesData | None, None)
     fields["backlog_quota_map"] = (dict[str, BacklogQuotaBody] | None, None)
@@ -67,11 +73,7 @@ def bundles() -> dict[str, Any]:
 def whole(policies: Policies, properties: dict[str, str], cluster: str) -> dict[str, Any]:
     """Return the object of all policies; what is unset has its default."""
     found: dict[str, Any] = {
-        "auth_policies": {
-            "namespaceAuthentication": {},
-            "topicAuthentication": {},
-            "subscriptionAuthentication": {},
-        },
+        "auth_policies": auth_policies(policies),
         "replication_clusters": [cluster],
         "bundles": bundles(),
         "backlog_quota_map": quotas(policies),
@@ -109,6 +111,8 @@ def policies_of(body: Any, cluster: str) -> Policies:
             policies = policy.write(policies, checked(policy, given))
     for kind, quota in (body.backlog_quota_map or {}).items():
         policies = with_quota(policies, kind, quota)
+    if body.auth_policies is not None:
+        policies = with_auth_policies(policies, body.auth_policies)
     return without_contradiction(policies)
 
 

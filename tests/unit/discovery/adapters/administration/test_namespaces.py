@@ -262,10 +262,6 @@ async def test_a_namespace_is_in_this_cluster(rest):
 
 TOPIC = "/admin/v2/persistent/acme/orders/a"
 ABSENT = (
-    ("GET", f"{AT}/permissions", 501),
-    ("POST", f"{AT}/permissions/role", 501),
-    ("DELETE", f"{AT}/permissions/role", 501),
-    ("GET", f"{TOPIC}/permissions", 501),
     ("GET", f"{TOPIC}/compaction", 200),
     ("PUT", f"{TOPIC}/compaction", 501),
     ("GET", "/admin/v3/functions/acme/orders", 409),
