@@ -1,9 +1,10 @@
 """The records of a Pulsar cluster, over its Admin REST v2 (any version from 2.8 on).
 
-Roles and clusters of a tenant become its properties, as with the Admin REST here. Not carried, and
-remarked for each object: permissions, replication to other clusters, migrations, values that no
-Pulsar would take, and partitions whose partitioned topic is gone. Policies and messages of single
-topics, subscriptions and positions are not read.
+Roles and clusters of a tenant become its properties, as with the Admin REST here. Permissions are
+those of their namespace, which has those of its topics, too. Not carried, and remarked for each
+object: replication to other clusters, migrations, values that no Pulsar would take, partitions
+whose partitioned topic is gone, and permissions of absent topics and of single partitions. Other
+policies and messages of single topics, subscriptions and positions are not read.
 """
 
 from __future__ import annotations
@@ -11,12 +12,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 import aiohttp
 from pydantic import ValidationError
 
+from nextgen.kernel.governance.permissions import (
+    Permissions,
+    SubscriptionPermission,
+    role_problem,
+)
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies, PolicyLevel
 from nextgen.kernel.input.json_fields import as_text
 from nextgen.kernel.limits.bulk import SOURCE_ANSWER_BYTES_MAX, SOURCE_REQUESTS_MAX
@@ -24,6 +31,7 @@ from nextgen.kernel.routing.names import Domain, InvalidName, parse_topic
 from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
 from nextgen.migration.records import Record, Remarks, SchemaVersion, SourceFailed
 from nextgen.pulsar.policies import whole_policies
+from nextgen.pulsar.policies.auth_policies import AUTH_POLICIES, AuthPolicies, permissions_of
 from nextgen.pulsar.policies.refusal import PolicyRefused
 from nextgen.tasks.background import cancel_and_wait, join
 
@@ -62,6 +70,8 @@ class PulsarCluster:
         self._admin = f"{url.rstrip('/')}/admin/v2"
         self._with_properties = properties
         self._with_schemas = schemas
+        self._topic_permissions: dict[str, Mapping[str, Permissions]] = {}
+        """By namespace, and in it by topic, until its topics are read."""
         self._requests = asyncio.Semaphore(SOURCE_REQUESTS_MAX)
         self._session = aiohttp.ClientSession(
             headers=headers,
@@ -110,9 +120,23 @@ class PulsarCluster:
             remarks.add(name, "it is being deleted")
             return None
         properties = body.get("properties") or {}
-        return Record(PolicyLevel.NAMESPACE, name, properties, policies_in(name, body, remarks))
+        policies = policies_in(name, body, remarks)
+        if of_topics := topic_permissions_in(name, body, remarks):
+            self._topic_permissions[name] = of_topics
+        return Record(PolicyLevel.NAMESPACE, name, properties, policies)
 
     async def _topics(self, namespace: str, remarks: Remarks) -> AsyncIterator[Record]:
+        permissions = dict(self._topic_permissions.pop(namespace, {}))
+        async for record in self._topics_of(namespace, remarks):
+            if own := permissions.pop(record.name, ()):
+                policies = replace(record.policies, permissions=own)
+                yield replace(record, policies=policies)
+            else:
+                yield record
+        for name in permissions:
+            remarks.add(name, "permissions of a topic that is not listed")
+
+    async def _topics_of(self, namespace: str, remarks: Remarks) -> AsyncIterator[Record]:
         for domain in (Domain.PERSISTENT, Domain.NON_PERSISTENT):
             path = f"{domain.value}/{_path(namespace)}"
             partitioned = set(_names(await self._get(f"{path}/partitioned") or [], namespace))
@@ -202,8 +226,6 @@ class PulsarCluster:
 
 def policies_in(name: str, body: Mapping[str, Any], remarks: Remarks) -> Policies:
     """Return the policies in a namespace's whole object; ``remarks`` gets what is left out."""
-    if any((body.get("auth_policies") or {}).values()):
-        remarks.add(name, "permissions (auth_policies)")
     clusters = body.get("replication_clusters") or []
     if len(clusters) > 1:
         remarks.add(name, f"replication to {len(clusters)} clusters")
@@ -213,12 +235,81 @@ def policies_in(name: str, body: Mapping[str, Any], remarks: Remarks) -> Policie
             fields[field] = value
         elif field != _OF_REPLICATION and value not in (None, False, 0, "", [], {}):
             remarks.add(name, f"the policy {field}")
-    for field in ("auth_policies", "deleted", "replication_clusters", "bundles", "properties"):
+    permissions = _namespace_permissions(name, fields.pop("auth_policies", None), remarks)
+    for field in ("deleted", "replication_clusters", "bundles", "properties"):
         fields.pop(field, None)
     try:
-        return _read(fields)
+        policies = _read(fields)
     except (ValidationError, PolicyRefused):
-        return _one_by_one(name, fields, remarks)
+        policies = _one_by_one(name, fields, remarks)
+    return replace(
+        policies,
+        permissions=permissions.permissions,
+        subscription_permissions=permissions.subscription_permissions,
+    )
+
+
+def topic_permissions_in(
+    name: str, body: Mapping[str, Any], remarks: Remarks
+) -> dict[str, Permissions]:
+    """Return the permissions of topics in a namespace's whole object, by the topics' names.
+
+    Those of single partitions are left out, because a topic here has them as a whole: it would
+    permit more. A Pulsar that grants for a partitioned topic has them for its name as well.
+    """
+    found: dict[str, Permissions] = {}
+    given = _auth_policies(body.get("auth_policies")) or AUTH_POLICIES.validate_python({})
+    for text, roles in given.destination_auth.items():
+        try:
+            topic = parse_topic(text)
+        except InvalidName as error:
+            remarks.add(name, f"permissions of {text[:80]!a}: {error}")
+            continue
+        if topic.partition is None:
+            found[topic.text] = _possible(topic.text, permissions_of(roles), remarks)
+        elif topic.base_text not in given.destination_auth:
+            remarks.add(topic.text, "permissions of a single partition")
+    return {topic: permissions for topic, permissions in found.items() if permissions}
+
+
+def _namespace_permissions(name: str, given: Any, remarks: Remarks) -> Policies:
+    """Return policies with the permissions in ``given``, the others remarked."""
+    read = _auth_policies(given)
+    if read is None:
+        remarks.add(name, "permissions (auth_policies)")
+        return NO_POLICIES
+    roles = {
+        subscription: tuple(sorted(role for role in {*roles} if not role_problem(role)))
+        for subscription, roles in read.subscription_auth_roles.items()
+    }
+    for subscription, possible in roles.items():
+        if lost := {*read.subscription_auth_roles[subscription]} - {*possible}:
+            shown = f"{min(lost)[:80]!a} for subscription {subscription[:80]!a}"
+            remarks.add(name, f"the permission of role {shown}")
+    return replace(
+        NO_POLICIES,
+        permissions=_possible(name, permissions_of(read.namespace_auth), remarks),
+        subscription_permissions=tuple(
+            SubscriptionPermission(subscription, roles[subscription])
+            for subscription in sorted(roles)
+            if roles[subscription]
+        ),
+    )
+
+
+def _auth_policies(given: Any) -> AuthPolicies | None:
+    """Return the permissions in ``given``, None if it has other values than a Pulsar's."""
+    try:
+        return AUTH_POLICIES.validate_python(given or {})
+    except ValidationError:
+        return None
+
+
+def _possible(name: str, permissions: Permissions, remarks: Remarks) -> Permissions:
+    for permission in permissions:
+        if problem := role_problem(permission.role):
+            remarks.add(name, f"the permissions of {permission.role[:80]!a}: {problem}")
+    return tuple(each for each in permissions if not role_problem(each.role))
 
 
 def _one_by_one(name: str, fields: Mapping[str, Any], remarks: Remarks) -> Policies:

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from nextgen.kernel.governance.policies import NO_POLICIES, PolicyLevel, Retention
+from nextgen.kernel.governance.permissions import (
+    AuthAction,
+    Permission,
+    SubscriptionAuthMode,
+    SubscriptionPermission,
+)
+from nextgen.kernel.governance.policies import NO_POLICIES, Policies, PolicyLevel, Retention
 from nextgen.kernel.limits.bulk import SOURCE_REQUESTS_MAX
 from nextgen.migration import pulsar_cluster
 from nextgen.migration.pulsar_cluster import ATTEMPTS, PulsarCluster, policies_in
@@ -302,7 +308,7 @@ def test_policies_that_no_namespace_here_can_have_are_remarked_and_the_rest_kept
         ORDERS,
         {
             **DEFAULTS,
-            "auth_policies": {"namespaceAuthentication": {"app": ["produce"]}},
+            "auth_policies": {"namespace_auth": {"app": ["fly"]}},
             "replication_clusters": ["east", "west"],
             "message_ttl_in_seconds": -5,
             "max_consumers_per_topic": "many",
@@ -320,3 +326,88 @@ def test_policies_that_no_namespace_here_can_have_are_remarked_and_the_rest_kept
         "the policy max_consumers_per_topic",
         "the policy message_ttl_in_seconds",
     ]
+
+
+PRODUCE, CONSUME = AuthAction.PRODUCE, AuthAction.CONSUME
+PLAIN = f"{EU}+ü"
+
+
+def permitting(**auth_policies: Any) -> Broker:
+    return Broker({f"namespaces/{ORDERS}": {**DEFAULTS, "auth_policies": auth_policies}})
+
+
+def policies_by_name(records: list[Record]) -> dict[str, Policies]:
+    return {record.name: record.policies for record in records}
+
+
+def test_permissions_come_with_their_namespace_and_their_topics() -> None:
+    remarks = Remarks()
+    broker = permitting(
+        namespace_auth={"app": ["consume", "produce"], "none": []},
+        destination_auth={
+            EU: {"eu": ["produce"]},
+            f"{EU}-partition-0": {"eu": ["produce"]},
+            f"{EU}-partition-1": {"eu": ["produce"]},
+            PLAIN: {"app": ["functions"], "none": []},
+        },
+        subscription_auth_roles={"s": ["b", "a"], "all": []},
+    )
+
+    found = policies_by_name(read(broker, remarks))
+
+    assert remarks.count == 0
+    assert found[ORDERS] == Policies(
+        permissions=(Permission("app", (PRODUCE, CONSUME)),),
+        subscription_permissions=(SubscriptionPermission("s", ("a", "b")),),
+    )
+    assert found[EU] == Policies(permissions=(Permission("eu", (PRODUCE,)),))
+    assert found[PLAIN] == Policies(permissions=(Permission("app", (AuthAction.FUNCTIONS,)),))
+
+
+def test_the_mode_of_subscriptions_comes_with_its_namespace() -> None:
+    broker = Broker({f"namespaces/{ORDERS}": {**DEFAULTS, "subscription_auth_mode": "Prefix"}})
+
+    found = policies_by_name(read(broker))[ORDERS]
+
+    assert found == Policies(subscription_auth_mode=SubscriptionAuthMode.PREFIX)
+
+
+def test_permissions_that_nothing_here_can_have_are_remarked_and_nobody_may_more() -> None:
+    remarks = Remarks()
+    broker = permitting(
+        namespace_auth={"app": ["produce"], "a\nb": ["produce"]},
+        destination_auth={
+            f"{EU}-partition-1": {"one": ["produce"]},
+            f"{EU}-gone": {"app": ["consume"]},
+            "a b/c": {"app": ["consume"]},
+            PLAIN: {" app": ["consume"]},
+        },
+        subscription_auth_roles={"s": ["a", "b "]},
+    )
+
+    found = policies_by_name(read(broker, remarks))
+
+    assert found[ORDERS] == Policies(
+        permissions=(Permission("app", (PRODUCE,)),),
+        subscription_permissions=(SubscriptionPermission("s", ("a",)),),
+    )
+    assert found[EU] == found[PLAIN] == NO_POLICIES
+    assert sorted(remark.partition(": ")[2][:38] for remark in remarks.first) == [
+        "permissions of 'a b/c': topic name 'a ",
+        "permissions of a single partition",
+        "permissions of a topic that is not lis",
+        "the permission of role 'b ' for subscr",
+        "the permissions of ' app': the role ha",
+        "the permissions of 'a\\nb': the role ha",
+    ]
+
+
+@pytest.mark.parametrize("auth", [{"namespace_auth": {"app": ["fly"]}}, ["x"], "x", 7])
+def test_permissions_of_tomorrow_are_remarked_and_nobody_may_anything(auth: Any) -> None:
+    remarks = Remarks()
+    broker = Broker({f"namespaces/{ORDERS}": {**DEFAULTS, "auth_policies": auth}})
+
+    found = policies_by_name(read(broker, remarks))
+
+    assert set(found.values()) == {NO_POLICIES}
+    assert remarks.first == [f"{ORDERS}: permissions (auth_policies)"]
