@@ -65,9 +65,9 @@ def _scalable() -> Sequence[ModuleType]:
 
 
 def _policies() -> Sequence[ModuleType]:
-    from nextgen.cli.topics import policy_commands
+    from nextgen.cli.topics import permission_commands, policy_commands
 
-    return (policy_commands,)
+    return policy_commands, permission_commands
 
 
 def _messages() -> Sequence[ModuleType]:
@@ -155,7 +155,7 @@ _MODULES_OF: Sequence[tuple[Callable[[], Sequence[ModuleType]], frozenset[str]]]
     (_lookup, frozenset({"lookup", "move"})),
     (_topics, frozenset({"tenants", "namespaces", "topics"})),
     (_scalable, frozenset({"scalable-topics"})),
-    (_policies, frozenset({"policies"})),
+    (_policies, frozenset({"policies", "permissions"})),
     (_messages, frozenset({"produce", "consume", "read"})),
     (_events, frozenset({"events"})),
     (_export, frozenset({"export", "import"})),

@@ -132,6 +132,13 @@ class BlockingClient:
     topic_names_page = _waiting(Client.topic_names_page)
     count_topics = _waiting(Client.count_topics)
 
+    grant = _waiting(Client.grant)
+    revoke = _waiting(Client.revoke)
+    grant_subscription = _waiting(Client.grant_subscription)
+    revoke_subscription = _waiting(Client.revoke_subscription)
+    grant_admin = _waiting(Client.grant_admin)
+    revoke_admin = _waiting(Client.revoke_admin)
+
     create_shadow = _waiting(Client.create_shadow)
     get_shadow_source = _waiting(Client.get_shadow_source)
     get_shadows = _waiting(Client.get_shadows)

@@ -23,6 +23,7 @@ from nextgen.client.discovery.lookup_stream import LookupStream
 from nextgen.client.discovery.lookups import look_up
 from nextgen.client.discovery.nodes import DiscoveryNodes, Response
 from nextgen.client.discovery.own_writes import OwnWrites
+from nextgen.client.discovery.permission_writes import PermissionWrites
 from nextgen.client.discovery.shadow_topics import ShadowTopics
 from nextgen.client.discovery.shared_creates import SharedCreates
 from nextgen.client.discovery.topic_list import TopicListChanged, watch_topic_list
@@ -78,7 +79,7 @@ TIMEOUT_DEFAULT_MS = 10_000
 _RETRY_PAUSE_MS = 100
 
 
-class Client(LayoutWrites, ShadowTopics, Listings):
+class Client(LayoutWrites, PermissionWrites, ShadowTopics, Listings):
     """One user's connection to a cluster. Use it on one event loop; close it at the end.
 
     ``endpoints`` are gRPC addresses (host:port) of discovery nodes. ``timeout_ms`` bounds each

@@ -18,6 +18,7 @@ from discovery.adapters.rest.route import BOOLEAN, Body, Route
 from discovery.service.admin.deadline import Deadline
 from discovery.service.tenancy.tenants import TenantInfo, TenantService
 from nextgen.kernel.governance.access import Action
+from nextgen.pulsar.policies.auth_policies import checked_role
 
 _TENANTS = "/admin/v2/tenants"
 _TENANT = f"{_TENANTS}/{{tenant}}"
@@ -119,6 +120,7 @@ class Tenants:
 
         Raises:
             RestFailure: 412, no cluster is named, or one that does not exist.
+            PolicyRefused: 412, nobody can have one of the roles.
         """
         clusters = dict.fromkeys(body.allowedClusters or () if body is not None else ())
         if not clusters or not all(cluster.strip() for cluster in clusters):
@@ -127,4 +129,4 @@ class Tenants:
             known = self._cluster_name
             raise RestFailure(412, f"cluster {unknown[0][:80]!a} does not exist, only {known} does")
         roles = body.adminRoles or () if body is not None else ()
-        return TenantInfo(tuple(sorted(set(roles))), tuple(clusters))
+        return TenantInfo(tuple(sorted({checked_role(role) for role in roles})), tuple(clusters))

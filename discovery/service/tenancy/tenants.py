@@ -12,16 +12,21 @@ from discovery.service.admin.listing import ListingService
 from discovery.service.tenancy.pages import name_batches, repeated_change
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.permissions import (
+    ADMIN_ROLES_PROPERTY,
+    admin_roles_in,
+    admin_roles_text,
+)
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import Tenant
+from protos.nextgen.v1.shard_service_pb2 import CONSISTENCY_EFFECTIVE
 
-ROLES_PROPERTY = "adminRoles"
 CLUSTERS_PROPERTY = "allowedClusters"
 
 
 @dataclass(frozen=True, slots=True)
 class TenantInfo:
-    """What Pulsar keeps of a tenant. Both are stored; the roles are not enforced."""
+    """What Pulsar keeps of a tenant. The roles are its admins."""
 
     admin_roles: tuple[str, ...]
     allowed_clusters: tuple[str, ...]
@@ -48,8 +53,8 @@ class TenantService:
             Refused: NOT_FOUND.
         """
         properties = (await self._read(name, deadline)).properties
-        clusters = _names_in(properties, CLUSTERS_PROPERTY)
-        return TenantInfo(_names_in(properties, ROLES_PROPERTY), clusters or (self._cluster_name,))
+        clusters = _clusters_in(properties) or (self._cluster_name,)
+        return TenantInfo(admin_roles_in(properties), clusters)
 
     async def create(self, name: str, info: TenantInfo, deadline: Deadline) -> None:
         """Create a tenant.
@@ -62,7 +67,8 @@ class TenantService:
         )
 
     async def change(self, name: str, info: TenantInfo, deadline: Deadline) -> None:
-        """Replace a tenant's roles and clusters; its other properties stay.
+        """Replace a tenant's roles and clusters; its other properties stay. Return when that is
+        effective: a role that is gone administers nothing any more.
 
         Raises:
             Refused: NOT_FOUND, LIMIT_EXCEEDED.
@@ -75,6 +81,7 @@ class TenantService:
                     name=name,
                     properties={**found.properties, **_properties(info)},
                     expected_version=found.version,
+                    consistency=CONSISTENCY_EFFECTIVE,
                 ),
                 deadline.remaining_ms(),
             )
@@ -100,15 +107,15 @@ class TenantService:
 
 def _properties(info: TenantInfo) -> dict[str, str]:
     return {
-        ROLES_PROPERTY: json.dumps(info.admin_roles, separators=(",", ":")),
+        ADMIN_ROLES_PROPERTY: admin_roles_text(info.admin_roles),
         CLUSTERS_PROPERTY: json.dumps(info.allowed_clusters, separators=(",", ":")),
     }
 
 
-def _names_in(properties: Mapping[str, str], key: str) -> tuple[str, ...]:
-    """Return a list of names; none if anybody has set the property to something else."""
+def _clusters_in(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the clusters; none if anybody has set the property to something else."""
     try:
-        names = json.loads(properties.get(key, "[]"))
+        names = json.loads(properties.get(CLUSTERS_PROPERTY, "[]"))
     except ValueError:
         return ()
     is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)

@@ -6,9 +6,10 @@ the values; ``access_rules`` decides by them. A tenant's admins are its property
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -19,6 +20,9 @@ from nextgen.kernel.limits.placement import (
     SUBSCRIPTION_PERMISSIONS_MAX,
 )
 from nextgen.kernel.limits.pulsar import SUBSCRIPTION_NAME_BYTES_MAX
+
+ADMIN_ROLES_PROPERTY = "adminRoles"
+"""The property of a tenant with its admins: a JSON list of roles."""
 
 _SHOWN_CHARACTERS_MAX = 80
 
@@ -87,6 +91,24 @@ def role_problem(role: str) -> str:
     ):
         return "the role has control characters, or spaces around it"
     return ""
+
+
+# Admins of tenants --------------------------------------------------------------------------------
+
+
+def admin_roles_in(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the admins of a tenant by its properties; none if the property is no list of texts."""
+    try:
+        names = json.loads(properties.get(ADMIN_ROLES_PROPERTY, "[]"))
+    except (ValueError, RecursionError):
+        return ()
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return tuple(names) if is_list else ()
+
+
+def admin_roles_text(roles: Iterable[str]) -> str:
+    """Return the property's value for ``roles``: ascending, each once."""
+    return json.dumps(sorted({*roles}), separators=(",", ":"))
 
 
 # Changing -----------------------------------------------------------------------------------------
