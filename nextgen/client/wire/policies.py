@@ -7,7 +7,7 @@ The conversion is lossless: a field or an enum number that this release does not
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -218,17 +218,24 @@ def _permissions(message: pb.Policies) -> Permissions:
     return tuple(sorted(map(_permission, message.permissions), key=lambda each: each.role))
 
 
+@cache
+def _actions(numbers: frozenset[int]) -> tuple[AuthAction, ...]:
+    """Return known actions in their order. There are few sets of them, and thousands of roles."""
+    return in_order(AUTH_ACTIONS[number] for number in numbers)
+
+
 def _permission(message: pb.Permission) -> Permission:
-    known = [AUTH_ACTIONS[number] for number in message.actions if number in AUTH_ACTIONS]
+    numbers = frozenset(message.actions)
+    known = numbers.intersection(AUTH_ACTIONS)
     unknown = b""
-    if len(known) < len(message.actions) or len(UnknownFieldSet(message)):
+    if known != numbers or len(UnknownFieldSet(message)):
         rest = pb.Permission()
         rest.CopyFrom(message)
         rest.ClearField("role")
         rest.ClearField("actions")
         rest.actions.extend(number for number in message.actions if number not in AUTH_ACTIONS)
         unknown = rest.SerializeToString(deterministic=True)
-    return Permission(message.role, in_order(known), unknown)
+    return Permission(message.role, _actions(known), unknown)
 
 
 def _add_permission(message: pb.Policies, permission: Permission) -> None:

@@ -7,7 +7,6 @@ the values; ``access_rules`` decides by them. A tenant's admins are its property
 from __future__ import annotations
 
 import json
-import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -86,9 +85,7 @@ def role_problem(role: str) -> str:
         return "a role has at least one character"
     if len(role) > ROLE_BYTES_MAX or len(role.encode("utf-8", "surrogatepass")) > ROLE_BYTES_MAX:
         return f"the role has more than {ROLE_BYTES_MAX} bytes"
-    if role != role.strip() or any(
-        unicodedata.category(one)[0] in "CZ" for one in role if one != " "
-    ):
+    if role != role.strip() or not role.isprintable():
         return "the role has control characters, or spaces around it"
     return ""
 
