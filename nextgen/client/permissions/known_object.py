@@ -11,7 +11,6 @@ connections keep is judged by the last ones that are known.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -19,13 +18,11 @@ from nextgen.client.log.event_keys import event_key
 from nextgen.client.wire.policies import unpack_policies
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.governance.access import Action, Principal, Resource
+from nextgen.kernel.governance.permissions import admin_roles_in
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies, PolicyLevel
 from nextgen.kernel.limits.placement import RULES_FRESH_MS
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item, Kind
-
-ADMINS_PROPERTY = "adminRoles"
-"""The property of a tenant with its admins: a JSON list of roles, as Pulsar's REST has it."""
 
 FRESH_SECONDS = RULES_FRESH_MS / 1_000
 """Facts are used for this long after their stream's last update: effective writes wait for a silent
@@ -253,7 +250,7 @@ class KnownObject:
         self.admins, self.policies = NO_ADMINS, NO_POLICIES
         match item.WhichOneof("value"):
             case "tenant":
-                self.admins = admins_of(item.tenant.properties)
+                self.admins = frozenset(admin_roles_in(item.tenant.properties))
             case "namespace" if item.namespace.HasField("policies"):
                 self.policies = _unpacked(item.namespace.policies.SerializeToString())
             case "topic" if item.topic.HasField("policies"):
@@ -263,7 +260,7 @@ class KnownObject:
         payload = event.WhichOneof("payload")
         if self.kind == KIND_TENANT:
             if payload in ("tenant_created", "tenant_properties_set"):
-                self.admins = admins_of(getattr(event, payload).properties)
+                self.admins = frozenset(admin_roles_in(getattr(event, payload).properties))
             elif payload == "tenant_deleted":
                 self.admins = NO_ADMINS
         elif payload in _GONE:
@@ -277,17 +274,6 @@ class KnownObject:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
-
-
-def admins_of(properties: Mapping[str, str]) -> frozenset[str]:
-    """Return the admins in a tenant's properties; none if they are not a list of roles."""
-    try:
-        roles = json.loads(properties.get(ADMINS_PROPERTY, "[]"))
-    except (ValueError, RecursionError):
-        return NO_ADMINS
-    if not isinstance(roles, list):
-        return NO_ADMINS
-    return frozenset(role for role in roles if isinstance(role, str) and role)
 
 
 def _unpacked(packed: bytes) -> Policies:

@@ -94,13 +94,14 @@ def role_problem(role: str) -> str:
 
 
 def admin_roles_in(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the admins of a tenant by its properties; none if the property is no list of texts."""
+    """Return the admins of a tenant by its properties; none if the property is no list of roles."""
     try:
-        names = json.loads(properties.get(ADMIN_ROLES_PROPERTY, "[]"))
+        roles = json.loads(properties.get(ADMIN_ROLES_PROPERTY, "[]"))
     except (ValueError, RecursionError):
         return ()
-    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    return tuple(names) if is_list else ()
+    if not isinstance(roles, list):
+        return ()
+    return tuple(role for role in roles if isinstance(role, str) and role)
 
 
 def admin_roles_text(roles: Iterable[str]) -> str:
