@@ -122,7 +122,6 @@ class TopicDirectory(Protocol):
         """Return this version of the topic's schema, or the latest; None if there is none."""
 
 
-Code: TypeAlias = "pulsar.ServerError"
 Answerer = Callable[[pulsar.BaseCommand], Awaitable[pulsar.BaseCommand]]
 Failure = Callable[[int, Code, str], pulsar.BaseCommand]
 
@@ -148,10 +147,10 @@ class MetadataCommands:
         self._directory = directory
         self._lists = TopicListAnswers(lists or ListedTopics(directory), settings)
         self._answerers: dict[int, tuple[Answerer, Failure]] = {
-            pulsar.BaseCommand.PARTITIONED_METADATA: (self._partitions, _partitions_failed),
+            pulsar.BaseCommand.PARTITIONED_METADATA: (self._partitions, partitions_failed),
             pulsar.BaseCommand.LOOKUP: (self._lookup, lookup_failed),
-            pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE: (self._topics, _error),
-            pulsar.BaseCommand.GET_SCHEMA: (self._schema, _schema_failed),
+            pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE: (self._topics, error_of),
+            pulsar.BaseCommand.GET_SCHEMA: (self._schema, schema_failed),
         }
 
     def handles(self, command_type: int) -> bool:
@@ -244,7 +243,7 @@ class MetadataCommands:
         request = command.getSchema
         version = request.schema_version if request.HasField("schema_version") else None
         if version == b"":
-            return _schema_failed(
+            return schema_failed(
                 request.request_id, pulsar.IncompatibleSchema, "a schema version has no bytes"
             )
         name = parse_topic(request.topic)
@@ -252,7 +251,7 @@ class MetadataCommands:
         stored = await self._directory.schema(name, version)
         if stored is None:
             message = shown(f"topic {name.text} has no such schema")
-            return _schema_failed(request.request_id, pulsar.TopicNotFound, message)
+            return schema_failed(request.request_id, pulsar.TopicNotFound, message)
         return pulsar.BaseCommand(
             type=pulsar.BaseCommand.GET_SCHEMA_RESPONSE,
             getSchemaResponse=pulsar.CommandGetSchemaResponse(
@@ -326,56 +325,3 @@ def schema_message(stored: StoredSchema) -> pulsar.Schema:
     for key, value in stored.properties.items():
         schema.properties.add(key=key, value=value)
     return schema
-
-
-def shown(message: str) -> str:
-    """Return ``message`` cut to its limit, without characters that UTF-8 cannot encode."""
-    text = message[:ERROR_MESSAGE_CHARACTERS_MAX]
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def lookup_failed(request_id: int, code: Code, message: str) -> pulsar.BaseCommand:
-    """Return the answer to a LOOKUP that failed with a ``ServerError``."""
-    return pulsar.BaseCommand(
-        type=pulsar.BaseCommand.LOOKUP_RESPONSE,
-        lookupTopicResponse=pulsar.CommandLookupTopicResponse(
-            response=pulsar.CommandLookupTopicResponse.Failed,
-            request_id=request_id,
-            error=code,
-            message=message,
-        ),
-    )
-
-
-def _partitions_failed(request_id: int, code: Code, message: str) -> pulsar.BaseCommand:
-    return pulsar.BaseCommand(
-        type=pulsar.BaseCommand.PARTITIONED_METADATA_RESPONSE,
-        partitionMetadataResponse=pulsar.CommandPartitionedTopicMetadataResponse(
-            request_id=request_id,
-            response=pulsar.CommandPartitionedTopicMetadataResponse.Failed,
-            error=code,
-            message=message,
-        ),
-    )
-
-
-def _schema_failed(request_id: int, code: Code, message: str) -> pulsar.BaseCommand:
-    return pulsar.BaseCommand(
-        type=pulsar.BaseCommand.GET_SCHEMA_RESPONSE,
-        getSchemaResponse=pulsar.CommandGetSchemaResponse(
-            request_id=request_id,
-            error_code=code,
-            error_message=message,
-        ),
-    )
-
-
-def _error(request_id: int, code: Code, message: str) -> pulsar.BaseCommand:
-    return pulsar.BaseCommand(
-        type=pulsar.BaseCommand.ERROR,
-        error=pulsar.CommandError(
-            request_id=request_id,
-            error=code,
-            message=message,
-        ),
-    )

@@ -16,7 +16,8 @@ from nextgen.kernel.limits.pulsar import BROKER_LISTINGS_MAX
 from nextgen.kernel.routing.names import InvalidName, parse_topic
 from nextgen.pulsar.frames import MalformedFrame
 from nextgen.pulsar.keep_alive import KeepAlive
-from nextgen.pulsar.metadata_commands import needed_of, shown
+from nextgen.pulsar.metadata_commands import needed_of
+from nextgen.pulsar.refusals import shown
 from nextgen.pulsar.scalable_topics.refusals import no_scalable_topics
 from nextgen.pulsar.scalable_topics.session import SCALABLE_TOPICS, ScalableSession
 from nextgen.pulsar.topic_lists.session import TopicListSession

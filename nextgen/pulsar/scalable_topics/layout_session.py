@@ -30,7 +30,7 @@ from nextgen.kernel.limits.scalable import (
 )
 from nextgen.kernel.routing.names import Domain, InvalidName, TopicName, parse_topic, scalable_name
 from nextgen.pulsar.errors import server_error_of
-from nextgen.pulsar.metadata_commands import shown
+from nextgen.pulsar.refusals import shown
 from nextgen.pulsar.scalable_topics.dag import classic_dag, dag_of
 from nextgen.pulsar.scalable_topics.ports import ScalableTopics, WatchedLayout
 from nextgen.pulsar.topic_lists.session import Client
